@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Number of doublings after which every sensible floor has reached the cap. Keeps the shift from
-/// overflowing.
+/// Maximum number of doublings of the delay, beyond which any practical delay has reached its cap. Keeps the
+/// shift from overflowing.
 const DOUBLINGS_MAX: u32 = 20;
 
 /// Exponential backoff with full jitter between a floor and a rising ceiling, so that many clients that lost
@@ -22,12 +22,13 @@ impl Backoff {
         Self { floor, cap, attempts: 0 }
     }
 
-    /// Returns the next delay, chosen at random.
+    /// Returns the next delay, with jitter from a pseudo-random generator.
     pub fn next_random_delay(&mut self) -> Duration {
         self.next_delay(crate::entropy())
     }
 
-    /// Returns the next delay. `random` must be uniformly distributed over all values of `u64`.
+    /// Returns the next delay and doubles the ceiling up to the cap. `random` must be uniformly distributed
+    /// over all values of `u64`.
     pub fn next_delay(&mut self, random: u64) -> Duration {
         self.attempts = self.attempts.saturating_add(1).min(DOUBLINGS_MAX);
         let ceiling = self.floor.saturating_mul(1 << self.attempts).min(self.cap);
@@ -36,7 +37,7 @@ impl Backoff {
         self.floor + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Resets the delay to the floor, after a success.
+    /// Resets the backoff after a success: the next delay is between the floor and twice the floor.
     pub const fn reset(&mut self) {
         self.attempts = 0;
     }

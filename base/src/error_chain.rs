@@ -1,6 +1,6 @@
-//! One-line text of errors.
+//! Formatting of errors for logs and messages: an error and all its causes on one line.
 
-/// Formats an error with its causes on one line.
+/// Formats an error and all its causes (`source`) on one line.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());

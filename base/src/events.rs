@@ -9,11 +9,11 @@ use model::{
 
 use crate::{clock::wall_clock, limit_message};
 
-/// The most recent events, oldest first.
+/// Ring buffer of the most recent events of a node, oldest first.
 #[derive(Debug, Default)]
 pub struct Events {
     ring: VecDeque<Event>,
-    /// Cached snapshot for [`Events::all`]; cleared by a new event.
+    /// Snapshot of the events that [`Events::all`] returns; `None` after a new event.
     shown: Option<Arc<Vec<Event>>>,
 }
 
@@ -35,7 +35,7 @@ impl Events {
         self.ring.push_back(Event { time, reason, message, count: 1 });
     }
 
-    /// Returns all events; the snapshot is shared until the next event.
+    /// Returns all recorded events, oldest first. The returned snapshot is shared until the next event.
     pub fn all(&mut self) -> Arc<Vec<Event>> {
         let shown = self.shown.get_or_insert_with(|| Arc::new(self.ring.iter().cloned().collect()));
         Arc::clone(shown)

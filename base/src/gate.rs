@@ -1,10 +1,10 @@
-//! Gate of a Service or an address on this node.
+//! Ability of a node to serve a Service or an address, with the reason if it cannot.
 
-/// Ability of this node to serve a Service or an address.
+/// Ability of this node to serve a Service or a load balancer address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gate {
-    /// Everything needed is programmed and verified.
+    /// State in which every needed kernel object is programmed and verified.
     Open,
-    /// Not able to serve, with the reason.
+    /// State in which the node cannot serve, with the reason as text for operators.
     Closed(String),
 }

@@ -1,9 +1,9 @@
-//! Limit of message texts in reports.
+//! Limit for the size of failure messages in reports to control.
 
 /// Maximum size of a failure message in a report, in bytes (`model::wire::report::Failure`).
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Truncates a message to the maximum size in a report.
+/// Truncates a message at a character boundary to the maximum size of a failure message in a report.
 #[must_use]
 pub fn limit_message(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {

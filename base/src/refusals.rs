@@ -1,15 +1,15 @@
-//! Refused connections, as a proxy mode counts them and health checks use them.
+//! Refused connections per target, as a relay counts them and health checks evaluate them.
 
 use model::{kinds::resource::ServiceKey, program::Target};
 use serde::{Deserialize, Serialize};
 
-/// Connections that a target of a Service has refused since the last one that it accepted.
+/// Connections that one target of a Service has refused since the last connection that it accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
-    /// The Service.
+    /// Service through which the clients connected.
     pub service: ServiceKey,
-    /// The target.
+    /// Target that refused the connections.
     pub target: Target,
-    /// Number of refused connections in a row; at least 1.
+    /// Number of consecutive refused connections; at least 1.
     pub in_a_row: u64,
 }

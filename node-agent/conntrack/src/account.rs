@@ -17,18 +17,18 @@ use model::program::{Frontend, Target};
 /// MB. Further flows count as open, but their traffic is not counted.
 pub const FLOWS_KEPT_MAX: usize = 262_144;
 
-/// Sums of the flows to one target through one frontend.
+/// Traffic and number of the flows to one target through one frontend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flows {
-    /// Traffic since the first reading, ended flows included.
+    /// Packets and bytes since the first reading, including those of ended flows.
     pub carried: FlowTraffic,
-    /// Number of open flows.
+    /// Number of flows open at the last reading.
     pub active: u64,
-    /// Number of tracked flows that are not open.
+    /// Number of flows that were tracked at the last reading but not open, such as closing ones.
     pub inactive: u64,
 }
 
-/// Sums over all readings.
+/// Traffic and number of flows by frontend and target, summed over all readings.
 #[derive(Debug, Default)]
 pub struct Account {
     seen: BTreeMap<FlowId, FlowTraffic>,
@@ -36,7 +36,8 @@ pub struct Account {
     has_read: bool,
 }
 
-/// A reading in progress. It takes effect only when it is complete.
+/// Flows seen in a walk of the conntrack table that is still running. They take effect only when the walk is
+/// complete.
 #[derive(Debug, Default)]
 pub struct Reading {
     seen: BTreeMap<FlowId, FlowTraffic>,
@@ -68,7 +69,8 @@ impl Account {
         }
     }
 
-    /// Merges a complete reading. Sums of targets that are neither current nor have a flow are dropped.
+    /// Adds the traffic since the previous reading to the sums. The reading must be complete. Sums of targets
+    /// that are neither current nor have a flow are dropped.
     pub fn conclude(&mut self, reading: Reading, is_current: impl Fn(&Frontend, &Target) -> bool) {
         let Reading { seen, mut flows } = reading;
         for (at, before) in &self.flows {
@@ -81,7 +83,7 @@ impl Account {
         *self = Self { seen, flows, has_read: true };
     }
 
-    /// Iterates over the sums, by frontend and target.
+    /// Iterates over the sums of all frontends and targets.
     pub fn flows(&self) -> impl Iterator<Item = (&Frontend, &Target, &Flows)> {
         self.flows.iter().map(|((frontend, target), flows)| (frontend, target, flows))
     }

@@ -24,19 +24,19 @@ use super::{
     risk,
 };
 
-/// Minimum and maximum delay after a failure.
+/// Minimum delay before a failed walk of the conntrack table is repeated.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(30);
-/// Maximum number of targets with a pending deadline, to bound the memory of a node that loses targets for a
-/// day. Beyond it, connections are terminated without a deadline.
+/// Maximum number of removed targets with a pending deadline, to bound memory if a node loses many targets in
+/// a day. Connections to further targets are terminated at once.
 const DRAINS_MAX: usize = 100_000;
 
-/// Time at which connections are terminated.
+/// Time at which the connections to a removed target are terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deadline {
-    /// Set by the removal policy: a fixed time after the target was removed.
+    /// Deadline set by the removal policy, a fixed time after the target was removed.
     After(Instant),
-    /// Set by the user, as wall-clock time.
+    /// Deadline set by the user as wall-clock time.
     At(Timestamp),
 }
 
@@ -54,7 +54,7 @@ pub struct Cleaner {
     table: Box<dyn FlowTable>,
     programmed: ProgrammedState,
     dues: Dues,
-    /// Deadlines of the connections of removed targets.
+    /// Removed targets whose connections may still finish, each with the deadline.
     deadlines: BTreeMap<(Frontend, Target), Deadline>,
     account: Account,
     retry: Backoff,
@@ -78,14 +78,15 @@ impl Cleaner {
         }
     }
 
-    /// Returns the number of flows deleted so far.
+    /// Returns the number of flows deleted since the cleaner was created.
     #[must_use]
     pub const fn deleted(&self) -> u64 {
         self.deleted
     }
 
-    /// Applies the result of a pass: the program that the kernel now has for each of these Services, or `None`
-    /// if it has none. `depth` states whether flows may be stale for reasons other than this pass.
+    /// Applies the result of a pass: the program that the kernel now has for each of these Services, or
+    /// `None` if it has none. `depth` is [`Depth::Everything`] if flows may be stale for reasons other than
+    /// this pass.
     pub fn follow(
         &mut self,
         programs: impl IntoIterator<Item = (ServiceKey, Option<Arc<Program>>)>,
@@ -96,7 +97,8 @@ impl Cleaner {
         }
     }
 
-    /// Counts the flows to targets of frontends. Returns `None` if that would take a scan of all flows.
+    /// Counts the flows to these targets of frontends. Returns `None` if counting would take a walk of the
+    /// whole table.
     ///
     /// # Errors
     /// Returns an error if the table cannot be read.
@@ -113,7 +115,8 @@ impl Cleaner {
         Ok(Some(count))
     }
 
-    /// Clears all due work, because the table does not show the flows of the active backend.
+    /// Cancels all pending deletions and deadlines, because the active backend's flows are not visible in the
+    /// conntrack table.
     pub fn forget_dues(&mut self) {
         self.dues = Dues::default();
         self.deadlines.clear();
@@ -132,7 +135,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Processes all due work in a single walk of the table, or none. `wall` is the node's wall-clock time.
+    /// Deletes all stale flows in a single walk of the table, or without a walk if there are none. `wall` is
+    /// the node's wall-clock time, `random` the random bits for a retry delay.
     ///
     /// # Errors
     /// Returns an error if the table cannot be read or written; the work is retried later.
@@ -166,12 +170,13 @@ impl Cleaner {
         }
     }
 
-    /// Notifies clients of connections that were terminated by other means than this cleaner.
+    /// Sends a challenge to clients whose connections were terminated by other means than this cleaner, so
+    /// that they receive a reset.
     pub fn tell(&mut self, clients: Vec<Nudge>, now: Instant) {
         self.table.tell(clients, now);
     }
 
-    /// Returns true if connections have passed their deadline.
+    /// Returns true if any removed target has passed its deadline, so that [`Self::run`] has work to do.
     #[must_use]
     pub fn is_deadline_over(&self, now: Instant, wall: Timestamp) -> bool {
         self.deadlines.values().any(|deadline| deadline.is_over(now, wall))
@@ -188,7 +193,8 @@ impl Cleaner {
         self.not_before.or_else(|| self.deadlines.values().filter_map(after).min())
     }
 
-    /// Reads packets, bytes and the number of open flows. Returns true if packets and bytes are counted.
+    /// Reads the traffic and number of all flows into the sums. Returns true if the kernel counts packets and
+    /// bytes.
     ///
     /// # Errors
     /// Returns an error if the table cannot be read; the sums then keep their previous values.
@@ -207,7 +213,7 @@ impl Cleaner {
         Ok(is_counted)
     }
 
-    /// Returns the latest reading by Service and target.
+    /// Iterates over the sums of the latest reading, by owning Service, frontend and target.
     pub fn flows(&self) -> impl Iterator<Item = (&ServiceKey, &Frontend, &Target, &Flows)> {
         let flows = self.account.flows();
         flows.filter_map(|(frontend, target, flows)| {
@@ -215,7 +221,7 @@ impl Cleaner {
         })
     }
 
-    /// Returns the programmed state.
+    /// Returns the programs that the kernel has, as applied by [`Self::follow`].
     #[must_use]
     pub const fn programmed(&self) -> &ProgrammedState {
         &self.programmed
@@ -253,8 +259,8 @@ impl Cleaner {
         self.deadlines.entry((frontend, target)).or_insert(at);
     }
 
-    /// Moves targets past their deadline to the due work. A target that has been added again keeps its
-    /// connections.
+    /// Schedules the deletion of flows to targets past their deadline. A target that has been added again
+    /// keeps its connections.
     fn take_deadlines(&mut self, now: Instant, wall: Timestamp) {
         let (programmed, dues) = (&self.programmed, &mut self.dues);
         self.deadlines.retain(|(frontend, target), at| {

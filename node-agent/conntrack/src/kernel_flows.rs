@@ -14,7 +14,7 @@ use kernel::{
 
 use super::FlowTable;
 
-/// Sysctl that enables flow counters.
+/// File of the sysctl that enables packet and byte counters of flows.
 const ACCOUNTING: &str = "/proc/sys/net/netfilter/nf_conntrack_acct";
 
 /// Conntrack table of the kernel, over its own netlink socket, which is opened on first use.

@@ -44,7 +44,7 @@ use kernel::conntrack::{Filter, Flow, Sighting, nudge::wire::Nudge};
 
 pub use self::{cleaner::Cleaner, kernel_flows::KernelFlows};
 
-/// Conntrack table.
+/// Conntrack table of a network namespace, or a test fake.
 pub trait FlowTable: Send {
     /// Visits every flow that passes the filter (and possibly others, and some twice) and deletes those for
     /// which `condemned` returns true. Returns the number of deleted flows.
@@ -53,11 +53,12 @@ pub trait FlowTable: Send {
     /// Returns an error if the kernel does not dump its table, or accepts no request.
     fn remove(&mut self, filter: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64>;
 
-    /// Notifies clients whose flows were deleted by any means.
+    /// Sends a challenge to clients whose flows were deleted, by this table or by other means, so that they
+    /// receive a reset.
     fn tell(&mut self, _clients: Vec<Nudge>, _now: Instant) {}
 
-    /// Notifies clients of deleted flows again; called about once a second. The first packet may have been
-    /// lost.
+    /// Repeats the challenges to clients, because the first packet may have been lost. Called about once a
+    /// second.
     fn tell_again(&mut self, _now: Instant) {}
 
     /// Calls `each` for every flow with destination NAT, for some possibly twice.

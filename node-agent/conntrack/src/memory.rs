@@ -25,18 +25,18 @@ struct Inner {
 }
 
 impl MemoryFlows {
-    /// Adds a flow.
+    /// Adds a flow to the table.
     pub fn add(&self, flow: Flow) {
         self.lock().flows.insert(flow);
     }
 
-    /// Returns the remaining flows.
+    /// Returns the flows that have not been deleted.
     #[must_use]
     pub fn flows(&self) -> BTreeSet<Flow> {
         self.lock().flows.clone()
     }
 
-    /// Sets the flows returned by a reading.
+    /// Sets the flows, with traffic, that [`FlowTable::show`] passes to its callers.
     pub fn set_sightings(&self, sightings: Vec<Sighting>) {
         self.lock().sightings = sightings;
     }
@@ -46,13 +46,13 @@ impl MemoryFlows {
         self.lock().local_addresses = addresses.into_iter().collect();
     }
 
-    /// Returns the number of walks of the table.
+    /// Returns the number of times that the table has been walked.
     #[must_use]
     pub fn walks(&self) -> u64 {
         self.lock().walks
     }
 
-    /// Fails the next `count` walks.
+    /// Makes the next `count` walks of the table fail.
     pub fn fail_walks(&self, count: u32) {
         self.lock().walks_to_fail = count;
     }

@@ -21,14 +21,14 @@ use model::{
 };
 use smallvec::SmallVec;
 
-/// Programmed state, by Service and by frontend.
+/// Programs that the kernel has, indexed by Service and by frontend.
 #[derive(Debug, Default)]
 pub struct ProgrammedState {
     programs: BTreeMap<ServiceKey, Arc<Program>>,
-    /// Claimants in key order; the first is the owner.
+    /// Services that claim each frontend, in key order; the first one is the owner.
     owners: BTreeMap<Frontend, SmallVec<[ServiceKey; 1]>>,
     ranges: BTreeSet<Frontend>,
-    /// Services with draining targets.
+    /// Targets that drain on request of the user, by Service.
     leaving: BTreeMap<ServiceKey, BTreeSet<(Protocol, Target)>>,
     /// Version that increases whenever a drain begins or ends.
     leaving_version: u64,
@@ -37,40 +37,42 @@ pub struct ProgrammedState {
 /// Time at which the connections of a removed target are terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// After this number of seconds, unless an earlier deadline is already set.
+    /// Delay in seconds after the removal of the target, unless an earlier deadline is already set.
     After(u32),
-    /// At this time, replacing any previous deadline.
+    /// Wall-clock time, which replaces any previous deadline.
     At(Timestamp),
-    /// Never, replacing any previous deadline.
+    /// No termination; any previous deadline is dropped.
     Never,
 }
 
-/// Work caused by changes: frontends whose flows must be checked.
+/// Pending work: frontends whose flows must be checked in the next walk of the table.
 #[derive(Debug, Default)]
 pub struct Dues {
     frontends: BTreeMap<Frontend, Due>,
     ranges: BTreeSet<Frontend>,
-    /// Removed targets with the deadline of their connections, in order of events.
+    /// Removed targets, each with the time at which its connections are terminated, in order of removal.
     pub drains: Vec<(Frontend, Target, When)>,
 }
 
-/// Work for one frontend.
+/// Pending work for the flows of one frontend.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Due {
-    /// Flows to these targets are deleted, unless the target has been added again.
+    /// Targets whose flows are deleted, unless the target has been added again by then.
     gone: BTreeSet<Target>,
-    /// Removal policy for flows to targets other than the current ones.
+    /// Removal policy for flows to any target that is not current; `None` if only the flows in `gone` are
+    /// affected.
     strays: Option<Removal>,
 }
 
-/// The node's own addresses.
+/// Addresses of the node, against which the destinations of flows are compared.
 #[derive(Debug, Default)]
 pub struct LocalAddresses {
-    /// All addresses except loopback.
+    /// All addresses of the node except loopback addresses.
     pub all: BTreeSet<IpAddr>,
     /// Addresses on which node ports are served.
     pub node_ports: BTreeSet<IpAddr>,
-    /// True if every new connection goes to a relay on the node.
+    /// True if a relay on the node receives every new connection, so that flows end at the node's own
+    /// addresses.
     pub have_relays: bool,
 }
 
@@ -80,33 +82,33 @@ impl LocalAddresses {
     }
 }
 
-/// Amount of work that a pass causes.
+/// Extent of the search for stale flows after a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Only flows that a change can have made stale.
+    /// Search limited to flows that a change in this pass can have made stale.
     Changes,
-    /// All flows, because earlier changes are unknown.
+    /// Search of all flows, because changes before this pass are unknown, as after a start.
     Everything,
 }
 
-/// Decision about a flow.
+/// Decision whether a flow stays in the conntrack table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// The flow stays.
+    /// Decision to leave the flow unchanged.
     Keep,
-    /// The flow is deleted.
+    /// Decision to delete the flow in this walk.
     Delete,
-    /// The flow to this target of this frontend is deleted after this number of seconds.
+    /// Decision to delete the flows to this target of this frontend after this number of seconds.
     DeleteLater(Frontend, Target, u32),
 }
 
 impl ProgrammedState {
-    /// Iterates over the programmed Services.
+    /// Iterates over the Services that have a program in the kernel.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.programs.keys()
     }
 
-    /// Replaces the program of a Service and adds the resulting work to `dues`.
+    /// Replaces the program of a Service, and adds to `dues` the frontends whose flows may now be stale.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -181,13 +183,13 @@ impl ProgrammedState {
         self.leaving_version
     }
 
-    /// Returns true if a target of a Service is draining.
+    /// Returns true if the user drains this target of the Service.
     #[must_use]
     pub fn is_leaving(&self, service: &ServiceKey, protocol: Protocol, target: &Target) -> bool {
         self.leaving.get(service).is_some_and(|leaving| leaving.contains(&(protocol, *target)))
     }
 
-    /// Returns the owner of a frontend.
+    /// Returns the Service that owns a frontend, or `None` if no program contains the frontend.
     #[must_use]
     pub fn owner(&self, frontend: &Frontend) -> Option<&ServiceKey> {
         self.owners.get(frontend)?.first()
@@ -222,7 +224,8 @@ impl ProgrammedState {
         self.programs.get(owner)?.frontends.get(frontend)
     }
 
-    /// Decides about a flow.
+    /// Decides whether a flow is left, deleted or deleted later, by the pending work for its frontend and the
+    /// current targets.
     #[must_use]
     pub fn judge(&self, dues: &Dues, flow: &Flow, local: &LocalAddresses) -> Judgement {
         // Uses the most specific frontend, due or not: a flow of a frontend that is not due is left alone.
@@ -267,8 +270,8 @@ impl ProgrammedState {
     }
 }
 
-/// Returns the possible frontends' destinations of a flow, most specific first; the flag selects frontends
-/// with port ranges.
+/// Returns the destinations of frontends that can match the flow, most specific first. The flag is true for
+/// frontends with a port range.
 fn candidates(flow: &Flow, local: &LocalAddresses) -> Vec<(Destination, bool)> {
     let node_port = Destination::AnyLocal(IpFamily::of(flow.destination));
     let node_port = local.node_ports.contains(&flow.destination).then_some(node_port);
@@ -291,7 +294,8 @@ fn has_target(route: &Route, target: &Target) -> bool {
     targets.any(|targets| targets.contains_key(target))
 }
 
-/// Finds the frontend of a flow, either with a single port or with a range.
+/// Returns the entry of the most specific frontend that matches the flow, either with a single port or with a
+/// range.
 fn find<V>(
     frontends: &BTreeMap<Frontend, V>,
     ranges: &BTreeSet<Frontend>,
@@ -316,24 +320,24 @@ fn find<V>(
 const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
 
 impl Dues {
-    /// Returns true if there is no work.
+    /// Returns true if no flow has to be checked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frontends.is_empty()
     }
 
-    /// Returns the number of due frontends.
+    /// Returns the number of frontends whose flows must be checked.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frontends.len()
     }
 
-    /// Adds a removed target whose flows must be deleted.
+    /// Adds a removed target, so that the next walk deletes the flows to it.
     pub fn add_gone(&mut self, frontend: Frontend, target: Target) {
         self.due(frontend).gone.insert(target);
     }
 
-    /// Returns the criteria common to all flows of interest.
+    /// Returns the criteria that all flows to be checked fulfill, which limit the kernel's dump.
     #[must_use]
     pub fn filter(&self) -> Filter {
         let mut frontends = self.frontends.keys();
@@ -354,7 +358,7 @@ impl Dues {
         filter
     }
 
-    /// Adds the work caused by the difference between two routes of a frontend.
+    /// Adds the work that follows from the difference between the old and the new route of a frontend.
     fn compare(&mut self, frontend: Frontend, old: Option<&Route>, new: Option<&Route>, depth: Depth) {
         let drains = |route: Option<&Route>, target: &Target| {
             route.is_some_and(|route| route.leaving.contains_key(target))

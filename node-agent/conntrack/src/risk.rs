@@ -10,8 +10,8 @@ use model::{
 
 use super::plan::Dues;
 
-/// Returns the targets that the frontends of a Service would lose if its program changed, without those whose
-/// flows simply continue.
+/// Returns the targets that frontends of a Service would lose if its program changed from `before` to
+/// `after`. Targets whose flows continue unaffected are left out.
 #[must_use]
 pub fn lost(before: &Program, after: &Program) -> Vec<(Frontend, Target)> {
     let mut lost = Vec::new();
@@ -27,8 +27,8 @@ pub fn lost(before: &Program, after: &Program) -> Vec<(Frontend, Target)> {
     lost
 }
 
-/// Returns the common criteria of the flows to these targets; `None` without a common destination, because
-/// the dump would contain too many flows.
+/// Returns criteria that limit a dump to flows to these targets; `None` if the frontends have no common
+/// destination, because the dump would contain too many flows.
 #[must_use]
 pub fn filter(targets: &BTreeSet<(Frontend, Target)>) -> Option<Filter> {
     let mut dues = Dues::default();
@@ -38,7 +38,7 @@ pub fn filter(targets: &BTreeSet<(Frontend, Target)>) -> Option<Filter> {
     Some(dues.filter()).filter(|filter| filter.destination.is_some())
 }
 
-/// Returns true if the flow goes to one of these targets.
+/// Returns true if the flow goes to one of these targets through the given frontend.
 #[must_use]
 pub fn is_on(targets: &BTreeSet<(Frontend, Target)>, flow: &Flow) -> bool {
     targets.iter().any(|(frontend, target)| {

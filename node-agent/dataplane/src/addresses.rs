@@ -8,14 +8,15 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// Map by address, iterated in the order of [`IpAddr`].
+/// Ordered map with an IP address as key. Iteration has the order of [`IpAddr`]: all IPv4 addresses before
+/// all IPv6 ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressMap<V> {
     v4: BTreeMap<Ipv4Addr, V>,
     v6: BTreeMap<Ipv6Addr, V>,
 }
 
-/// Set of addresses, iterated in the order of [`IpAddr`].
+/// Ordered set of IP addresses: an [`AddressMap`] without values.
 pub type AddressSet = AddressMap<()>;
 
 impl<V> Default for AddressMap<V> {
@@ -25,7 +26,7 @@ impl<V> Default for AddressMap<V> {
 }
 
 impl<V> AddressMap<V> {
-    /// Returns true if the map contains the address.
+    /// Returns true if `address` is a key of the map.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.get(address).is_some()
@@ -48,7 +49,7 @@ impl<V> AddressMap<V> {
         }
     }
 
-    /// Inserts a value and returns the previous one.
+    /// Inserts the value of an address, and returns the value that the address had before.
     pub fn insert(&mut self, address: IpAddr, value: V) -> Option<V> {
         match address {
             IpAddr::V4(address) => self.v4.insert(address, value),
@@ -56,7 +57,7 @@ impl<V> AddressMap<V> {
         }
     }
 
-    /// Removes an address and returns its value.
+    /// Removes an address, and returns the value that it had; `None` if it was absent.
     pub fn remove(&mut self, address: IpAddr) -> Option<V> {
         match address {
             IpAddr::V4(address) => self.v4.remove(&address),
@@ -87,12 +88,12 @@ impl<V> AddressMap<V> {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    /// Iterates over the addresses in order.
+    /// Iterates over the addresses in the order of [`IpAddr`].
     pub fn keys(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.iter().map(|(address, _)| address)
     }
 
-    /// Iterates over addresses and values in order.
+    /// Iterates over pairs of address and value, in the order of [`IpAddr`].
     pub fn iter(&self) -> Iter<'_, V> {
         Iter { v4: self.v4.iter(), v6: self.v6.iter() }
     }
@@ -107,7 +108,7 @@ impl<'a, V> IntoIterator for &'a AddressMap<V> {
     }
 }
 
-/// Iterator over an [`AddressMap`].
+/// Iterator over the entries of an [`AddressMap`], IPv4 before IPv6.
 #[derive(Debug)]
 pub struct Iter<'a, V> {
     v4: btree_map::Iter<'a, Ipv4Addr, V>,

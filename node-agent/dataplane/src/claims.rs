@@ -34,12 +34,13 @@ pub struct Claims {
     hairpins: AddressMap<u32>,
 }
 
-/// Dirty objects, each with the Service that caused the change.
+/// Objects that a backend must plan again after a change of claims, each with the Service that caused the
+/// change; `None` if no Service did.
 #[derive(Debug, Default)]
 pub struct TouchedObjects {
-    /// Dirty frontends.
+    /// Frontends whose owner or route may have changed.
     pub frontends: BTreeMap<Frontend, Option<Arc<ServiceKey>>>,
-    /// Dirty virtual addresses.
+    /// Virtual addresses that a Service gained or lost.
     pub virtual_addresses: AddressMap<Option<Arc<ServiceKey>>>,
     /// Dirty hairpin endpoints: local endpoints that may connect to themselves through a Service.
     pub hairpins: AddressMap<Option<Arc<ServiceKey>>>,
@@ -86,7 +87,8 @@ impl Claims {
         self.programs.insert(service, new);
     }
 
-    /// Returns the Services that claim a frontend, by key.
+    /// Returns every Service that claims the frontend, in key order. The first one owns the frontend unless
+    /// an overlapping port range belongs to another Service.
     #[must_use]
     pub fn claimants(&self, frontend: &Frontend) -> &[Arc<ServiceKey>] {
         self.frontends.get(frontend).map_or(&[], SmallVec::as_slice)
@@ -102,7 +104,7 @@ impl Claims {
         self.rivals(frontend).all(is_first).then_some(first)
     }
 
-    /// Returns the effective route of a frontend.
+    /// Returns the route of a frontend in the program of its owner, or `None` if the frontend has no owner.
     #[must_use]
     pub fn route(&self, frontend: &Frontend) -> Option<&Route> {
         self.programs.get(self.owner(frontend)?)?.frontends.get(frontend)
@@ -126,7 +128,8 @@ impl Claims {
         Some(Outcome::Failed { reason: FailureReason::Unsupported, message })
     }
 
-    /// Iterates over the other port ranges that overlap with this range, with their claimants.
+    /// Iterates over port ranges that overlap with the given frontend's range at the same address and
+    /// protocol, each with the Services that claim it.
     fn rivals(&self, frontend: &Frontend) -> impl Iterator<Item = (Frontend, &[Arc<ServiceKey>])> {
         let frontend = *frontend;
         let is_range = |frontend: &Frontend| frontend.ports.single().is_none();
@@ -157,13 +160,14 @@ impl Claims {
         self.programs.get(service)
     }
 
-    /// Returns true if any Service has this virtual address.
+    /// Returns true if the program of any Service contains this virtual address.
     #[must_use]
     pub fn wants_virtual_address(&self, address: IpAddr) -> bool {
         self.virtual_addresses.contains(address)
     }
 
-    /// Returns true if any Service has this local endpoint.
+    /// Returns true if the program of any Service contains this address as a local endpoint that may connect
+    /// to itself (hairpin).
     #[must_use]
     pub fn wants_hairpin(&self, address: IpAddr) -> bool {
         self.hairpins.contains(address)
@@ -198,7 +202,8 @@ fn note(
 }
 
 impl TouchedObjects {
-    /// Adds objects found in the kernel, so that objects without a claimant are removed.
+    /// Adds objects found in the kernel to the dirty objects, so that the planner removes those that no
+    /// Service claims.
     pub fn add(
         &mut self,
         frontends: impl IntoIterator<Item = Frontend>,

@@ -1,7 +1,8 @@
-//! The four proxy modes, and their interface to the agent: desired state, scope of a pass, outcome.
+//! Backends of the four proxy modes, and their interface to the agent: desired state, scope of a pass,
+//! outcome.
 //!
 //! A backend keeps a mirror of the kernel (its last observation or write) and plans differences against the
-//! mirror, so that the cost of a pass depends on its scope only. Every backend recognises its own kernel
+//! mirror, so that the cost of a pass depends on its scope only. Every backend recognizes its own kernel
 //! objects without stored state, never touches the objects of others, and survives being killed between any
 //! two kernel calls.
 
@@ -43,16 +44,16 @@ use serde::{Deserialize, Serialize};
 pub struct DesiredState {
     /// Packet program of every Service that this node supports.
     pub programs: BTreeMap<ServiceKey, DesiredProgram>,
-    /// Networks used by the rules.
+    /// Workload networks, masqueraded sources and node port addresses, which the rules of all Services share.
     pub networks: Networks,
 }
 
-/// Packet program of one Service.
+/// Packet program of one Service, with the revision from which it was compiled.
 #[derive(Debug, Clone)]
 pub struct DesiredProgram {
     /// Revision of the compiled Service from which the program was built.
     pub revision: Revision,
-    /// The program.
+    /// Frontends of the Service, each with the verdict for new connections.
     pub program: Arc<Program>,
 }
 
@@ -97,28 +98,31 @@ pub enum Scope {
     Services(BTreeSet<ServiceKey>),
 }
 
-/// Result of a pass.
+/// Result of applying the desired state within a scope: an outcome per Service, or a failure of the whole
+/// pass.
 #[derive(Debug, Default)]
 pub struct Pass {
-    /// Outcome of every desired Service in scope.
+    /// Outcome of every Service that is in scope and has a desired program.
     pub outcomes: BTreeMap<ServiceKey, Outcome>,
-    /// Number of kernel objects changed.
+    /// Number of kernel objects (rules, set elements, virtual servers, …) that the pass created, changed or
+    /// removed.
     pub writes: u64,
     /// Failure of the whole pass. The kernel state is then unknown, so the next pass must observe again.
     pub failed: Option<KernelError>,
 }
 
-/// Services that the kernel rejected in a pass, each with its outcome.
+/// Services that the kernel rejected in a pass, each with the failure to report.
 pub(crate) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 
-/// Outcome for one Service.
+/// Result of a pass for one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The kernel holds the program. It was read back after a change, or observed if no change was needed.
+    /// State in which the kernel holds the program: read back after a change, or observed if no change was
+    /// needed.
     Verified,
-    /// The kernel does not hold the program as desired. Other Services are not affected.
+    /// State in which the kernel does not hold the program as desired. Other Services are not affected.
     Failed {
-        /// Machine-readable reason.
+        /// Reason as a value that programs can evaluate.
         reason: FailureReason,
         /// Cause as text for operators.
         message: String,
@@ -128,23 +132,23 @@ pub enum Outcome {
 /// Counters of a backend's kernel writes since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelCounters {
-    /// Committed transactions.
+    /// Number of committed transactions; in iptables mode, of runs of `iptables-restore`.
     pub transactions: u64,
-    /// Netlink messages (or lines of tool input) in these transactions.
+    /// Netlink messages, or lines of tool input in iptables mode, of the committed transactions.
     pub messages: u64,
-    /// Bytes of these messages.
+    /// Size in bytes of the messages or tool input of the committed transactions.
     pub bytes: u64,
-    /// Deleted conntrack entries.
+    /// Conntrack entries that the backend has deleted.
     pub conntrack_deletions: u64,
 }
 
-/// Failed kernel call.
+/// Error of a kernel call or of a tool that programs the kernel.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} failed")]
 pub struct KernelError {
-    /// The failed action, such as `committing 12 nf_tables messages`.
+    /// Description of the action that failed, such as `committing 12 nf_tables messages`.
     pub action: String,
-    /// The error returned by the kernel.
+    /// Error that the kernel or the tool returned.
     #[source]
     pub source: std::io::Error,
 }
@@ -152,7 +156,7 @@ pub struct KernelError {
 /// Backend that programs the kernel in one proxy mode. All calls block; the loop makes them on its own
 /// thread.
 pub trait Dataplane: Send {
-    /// Returns the proxy mode.
+    /// Returns the proxy mode that this backend implements.
     fn mode(&self) -> ProxyMode;
 
     /// Acquires resources other than the kernel, such as a relay process. Does not touch the kernel. Callers
@@ -203,8 +207,8 @@ pub trait Dataplane: Send {
     /// nothing.
     fn abandon(&mut self);
 
-    /// Returns true if connection tracking shows the real targets, so that stale flows can be found there.
-    /// False if a relay terminates the connections.
+    /// Returns true if connection tracking shows the real targets of connections, so that stale flows can be
+    /// found and deleted. False if a relay terminates the connections.
     fn is_tracked(&self) -> bool;
 
     /// Returns the traffic per target since it was programmed, as far as the backend counts it. Not called on
@@ -240,8 +244,8 @@ pub trait Dataplane: Send {
         scope: &Scope,
     ) -> Result<Option<Vec<LineChange>>, KernelError>;
 
-    /// Traces the first packets of connections through the kernel state, which is read anew once for all
-    /// packets. `None` if the backend does not support traces.
+    /// Traces the first packets of connections through the kernel state, which is read once for all packets.
+    /// `None` if the backend does not support traces.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
@@ -254,7 +258,7 @@ pub trait Dataplane: Send {
     /// Returns an error if the kernel rejects a change.
     fn cleanup(&mut self) -> Result<u64, KernelError>;
 
-    /// Returns the counters since the backend was opened.
+    /// Returns the counters of kernel writes since the backend was opened.
     fn counters(&self) -> KernelCounters;
 
     /// Returns the allocated bytes of the relay process, from its last report; `None` if there is no such
@@ -262,30 +266,33 @@ pub trait Dataplane: Send {
     fn relay_heap_bytes(&self) -> Option<u64>;
 }
 
-/// Traffic of one target of one Service.
+/// Counters of the traffic that one Service forwarded to one target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// The Service.
+    /// Service that forwards the connections.
     pub service: ServiceKey,
-    /// The transport protocol.
+    /// Transport protocol of the connections.
     pub protocol: Protocol,
-    /// The target.
+    /// Endpoint that receives the connections.
     pub target: Target,
-    /// Connections forwarded to the target.
+    /// Number of connections forwarded to the target since it was programmed.
     pub connections: u64,
-    /// Packets in both directions, if counted.
+    /// Packets in both directions; `None` if the backend does not count packets.
     pub packets: Option<u64>,
-    /// Bytes in both directions, if counted.
+    /// Bytes in both directions; `None` if the backend does not count bytes.
     pub bytes: Option<u64>,
-    /// Established connections, if known.
+    /// Number of connections established now; `None` if the backend cannot count them.
     pub active: Option<u64>,
-    /// Tracked connections that are not established, if known.
+    /// Number of tracked connections that are not established, such as closing ones; `None` if the backend
+    /// cannot count them.
     pub inactive: Option<u64>,
-    /// Failed connections to the target, if the backend can detect them.
+    /// Failed connections to the target; `None` unless a relay connects to it, because only a relay sees the
+    /// failures.
     pub failed: Option<TargetFailures>,
 }
 
-/// Options of a backend. A different value requires a different backend.
+/// Options that a backend has from its opening to its end. A changed option takes effect by opening another
+/// backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendOptions {
     /// Packet mark that requests masquerading; exactly one bit.
@@ -305,7 +312,7 @@ impl Default for BackendOptions {
 }
 
 impl BackendOptions {
-    /// Returns the options of a Node.
+    /// Returns the backend options for the proxy options in the spec of a Node.
     #[must_use]
     pub fn of(options: &ProxyOptions) -> Self {
         Self {
@@ -317,15 +324,15 @@ impl BackendOptions {
     }
 }
 
-/// Error when opening a backend.
+/// Reason for which [`open`] returned no backend.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The kernel denied access or failed.
+    /// Failure of the kernel or of a tool, for example missing privileges.
     #[error("the kernel denied access")]
     Kernel(#[from] KernelError),
 }
 
-/// Factory of backends, in the network namespace of the calling thread.
+/// Function that opens the backend of a proxy mode in the network namespace of the calling thread.
 pub type Opener = Box<dyn FnMut(ProxyMode, &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> + Send>;
 
 /// Opens the backend of a mode in the network namespace of the calling thread. The relay of userspace mode

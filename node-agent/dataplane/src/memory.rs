@@ -23,12 +23,12 @@ use model::{
 
 use super::{Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
-/// Our objects in a kernel.
+/// Programs and networks that an in-memory kernel holds, in place of rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// The programs by Service.
+    /// Packet program of each programmed Service.
     pub programs: BTreeMap<ServiceKey, Arc<Program>>,
-    /// Networks used by the rules.
+    /// Workload networks, masqueraded sources and node port addresses, as last applied.
     pub networks: Networks,
 }
 
@@ -42,7 +42,7 @@ struct Inner {
     generation: u64,
     refused: BTreeMap<ServiceKey, String>,
     calls_to_fail: u32,
-    /// Number of `retire` calls before a backend is gone.
+    /// Number of `retire` calls until the backend reports that nothing is left.
     retirement: u32,
     traffic: Vec<Traffic>,
 }
@@ -66,7 +66,7 @@ impl MemoryKernel {
         }
     }
 
-    /// Returns a copy of the contents.
+    /// Returns a copy of the programs and networks that the kernel holds now.
     #[must_use]
     pub fn contents(&self) -> Contents {
         self.lock().contents.clone()
@@ -88,12 +88,12 @@ impl MemoryKernel {
         };
     }
 
-    /// Sets the number of `retire` calls before a backend is gone.
+    /// Sets the number of `retire` calls until a backend reports that nothing is left.
     pub fn retire_after(&self, count: u32) {
         self.lock().retirement = count;
     }
 
-    /// Sets the traffic counters.
+    /// Sets the traffic counters that every backend of this kernel returns.
     pub fn set_traffic(&self, traffic: Vec<Traffic>) {
         self.lock().traffic = traffic;
     }
@@ -118,14 +118,15 @@ impl MemoryKernel {
 }
 
 impl Contents {
-    /// Returns the fate of a new connection.
+    /// Returns the fate of a new connection (forwarded, rejected or dropped) according to the programs in the
+    /// kernel.
     #[must_use]
     pub fn fate(&self, connection: &Connection) -> Fate {
         oracle::fate(self.programs.values().map(AsRef::as_ref), &self.networks, connection)
     }
 }
 
-/// Backend for an in-memory kernel.
+/// Backend that programs a [`MemoryKernel`] instead of the Linux kernel.
 #[derive(Debug)]
 pub struct MemoryDataplane {
     kernel: MemoryKernel,
@@ -136,7 +137,8 @@ pub struct MemoryDataplane {
 }
 
 impl MemoryDataplane {
-    /// Applies one Service and returns the outcome; `None` if the Service is not desired.
+    /// Programs one Service in the in-memory kernel and returns the outcome; `None` if the Service is not
+    /// desired and was removed.
     fn apply_service(
         &mut self,
         key: &ServiceKey,

@@ -1,21 +1,25 @@
-//! Shared parts of packet traces: subject, recorder of steps and ends, and the node's own addresses.
+//! Parts that the packet traces of all proxy modes share: the traced packet, the recorder of steps and final
+//! results, and the node's own addresses.
 
 use std::{collections::BTreeSet, io, net::IpAddr, rc::Rc};
 
 use model::wire::trace::{ENDS_MAX, End, Packet, PacketTrace, STEPS_MAX, TraceStep, VisibleSource, words};
 use nix::ifaddrs::getifaddrs;
 
-/// Maximum size of the place of a step, in bytes (`model::trace::TraceStep`).
+/// Maximum size in bytes of the kernel object named in a step (`model::trace::TraceStep`); longer texts are
+/// truncated.
 const PLACE_BYTES_MAX: usize = 256;
-/// Maximum size of the rule of a step, in bytes.
+/// Maximum size in bytes of the rule text in a step; longer texts are truncated.
 const RULE_BYTES_MAX: usize = 4096;
-/// Maximum size of the result of a step and of the fate, in bytes.
+/// Maximum size in bytes of the result text of a step and of the fate of a packet; longer texts are
+/// truncated.
 const RESULT_BYTES_MAX: usize = 1024;
 
-/// Packet to trace, with the addresses of the machine.
+/// Packet to trace, together with the node's addresses, which decide whether the source or destination is
+/// local.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
-    /// The packet.
+    /// Packet as given in the request for a trace.
     pub(super) packet: &'a Packet,
     local: Rc<BTreeSet<IpAddr>>,
 }
@@ -49,13 +53,15 @@ impl<'a> Subject<'a> {
         self.is_local(self.packet.destination) && !self.packet.destination.is_loopback()
     }
 
-    /// Returns the source that an endpoint sees.
+    /// Returns the source address that an endpoint sees: the node's if the connection is masqueraded or comes
+    /// from the node, else the client's.
     pub(super) fn seen(&self, is_masqueraded: bool) -> VisibleSource {
         if is_masqueraded || self.is_from_node() { VisibleSource::Node } else { VisibleSource::Client }
     }
 }
 
-/// Recorder of the steps and ends of a trace.
+/// Recorder of the steps of a traced packet and of the ends it can reach: an endpoint, a reject or a drop.
+/// Several ends are possible because endpoints are chosen at random.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     steps: Vec<TraceStep>,
@@ -63,7 +69,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Records a step.
+    /// Records a regular step: the kernel object, the matching rule and its result. Steps beyond the maximum
+    /// number of steps are dropped.
     pub(super) fn step(
         &mut self,
         place: impl Into<String>,
@@ -73,7 +80,8 @@ impl Recorder {
         self.note(place.into(), rule.into(), result.into(), false);
     }
 
-    /// Records a step at an object that differs from the expected programming.
+    /// Records a step at a kernel object that differs from the programmed one, which marks the step as
+    /// unexpected in the trace.
     pub(super) fn odd(
         &mut self,
         place: impl Into<String>,
@@ -83,7 +91,8 @@ impl Recorder {
         self.note(place.into(), rule.into(), result.into(), true);
     }
 
-    /// Records an end.
+    /// Records one end of the packet, such as an endpoint or a drop. Ends beyond the maximum number of ends
+    /// are dropped.
     pub(super) fn end(&mut self, end: End) {
         if self.ends.len() < ENDS_MAX {
             self.ends.insert(end);
@@ -95,13 +104,13 @@ impl Recorder {
         std::mem::take(&mut self.ends)
     }
 
-    /// Continues an earlier trace.
+    /// Creates a recorder that continues a finished trace, with its steps and ends.
     pub(super) fn of(traced: PacketTrace) -> Self {
         let PacketTrace { steps, fate: _, ends } = traced;
         Self { steps, ends }
     }
 
-    /// Returns the finished trace.
+    /// Returns the trace: steps, ends, and the fate of the packet in words.
     pub(super) fn finish(self) -> PacketTrace {
         let Self { steps, ends } = self;
         PacketTrace { steps, fate: cut(words(&ends), RESULT_BYTES_MAX), ends }
@@ -118,7 +127,7 @@ impl Recorder {
     }
 }
 
-/// Truncates a text at a character boundary.
+/// Truncates a text to at most `bytes_max` bytes, at a character boundary.
 fn cut(mut text: String, bytes_max: usize) -> String {
     let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text.truncate(end);

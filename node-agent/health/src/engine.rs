@@ -24,13 +24,14 @@ use super::{
     verdict::Verdict,
 };
 
-/// Mixing constant that derives different random numbers for checks that start together.
+/// Odd constant by which random bits are multiplied, so that checks that start together get different random
+/// numbers.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Identifies one check of one Service.
+/// Identifier of one check: the Service and the endpoint to check.
 pub(super) type Id = (ServiceKey, CheckKey);
 
-/// Monotonic time, wall-clock time and random bits of an event.
+/// Time at which an event is processed, with random bits for jitter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     pub(super) now: Instant,
@@ -38,7 +39,7 @@ pub(super) struct Moment {
     pub(super) random: u64,
 }
 
-/// All checks of this node.
+/// Scheduler and state of all checks of this node.
 pub(super) struct Engine {
     plan: Plan,
     services: BTreeMap<ServiceKey, Group>,
@@ -50,10 +51,10 @@ pub(super) struct Engine {
     change: Change,
 }
 
-/// Checks of one Service.
+/// Check configuration of one Service, and its checks.
 struct Group {
     check: Arc<HealthCheck>,
-    /// Prepared probe parameters, or the reason for which the endpoints cannot be probed.
+    /// Prepared parameters of the probes, or the reason for which no endpoint of the Service can be probed.
     recipe: Result<Recipe, String>,
     checks: BTreeMap<CheckKey, Check>,
 }
@@ -65,13 +66,13 @@ struct Check {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Due at this time.
+    /// Scheduled check, which becomes due at this time.
     Due(Instant),
-    /// Due, waiting for a slot.
+    /// Due check that waits for a slot.
     Waiting,
-    /// Running since this time.
+    /// Running check, with its start time.
     Running(Instant),
-    /// Never runs, because the endpoint cannot be probed.
+    /// Check that never runs, because the endpoint cannot be probed.
     Never,
 }
 
@@ -135,7 +136,8 @@ impl Engine {
         }
     }
 
-    /// Applies a changed check configuration. Endpoint states stay until new results change them.
+    /// Applies a changed check configuration of a Service. Endpoints keep their health until new results
+    /// change it.
     fn renew(
         &mut self,
         service: &ServiceKey,
@@ -153,7 +155,8 @@ impl Engine {
         }
     }
 
-    /// Schedules a check if the endpoint can be probed.
+    /// Schedules the first check of an endpoint. If the endpoint cannot be probed, sets its health to unknown
+    /// with the reason.
     fn begin(&mut self, service: &ServiceKey, key: CheckKey, moment: &mut Moment) {
         moment.random = moment.random.rotate_left(17).wrapping_mul(SPREAD) ^ SPREAD;
         let Some(group) = self.services.get_mut(service) else { return };
@@ -198,12 +201,12 @@ impl Engine {
         }
     }
 
-    /// Returns the time of the next due check.
+    /// Returns the time at which the next check becomes due; `None` if no check is scheduled.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Returns the probes to start, as far as slots are free.
+    /// Starts the due checks for which slots are free, and returns their probes.
     pub(super) fn start(&mut self, now: Instant) -> Vec<(Id, Probe)> {
         while self.next_due().is_some_and(|at| at <= now) {
             let Some((_, (service, key))) = self.due.pop_first() else { break };
@@ -229,7 +232,7 @@ impl Engine {
         Some(probe)
     }
 
-    /// Applies the result of a check.
+    /// Applies the result of a check to the endpoint's health and schedules the next check.
     pub(super) fn finish(&mut self, (service, key): &Id, verdict: &Verdict, moment: Moment) {
         self.slots.leave(service);
         let Some(group) = self.services.get_mut(service) else { return };
@@ -280,17 +283,17 @@ impl Engine {
         }
     }
 
-    /// Frees the slot of an aborted check.
+    /// Frees the slot of a check that was aborted while it ran.
     pub(super) fn cut(&mut self, (service, _): &Id) {
         self.slots.leave(service);
     }
 
-    /// Returns the number of due checks waiting for a slot.
+    /// Returns the number of due checks that wait for a slot.
     pub(super) const fn waiting(&self) -> usize {
         self.slots.waiting()
     }
 
-    /// Returns the current results and the kind of change since the last call.
+    /// Returns the health of all endpoints, and the most important change since the last call.
     pub(super) fn shown(&mut self) -> (Change, &CheckedEndpoints) {
         (std::mem::replace(&mut self.change, Change::Nothing), &self.checked)
     }

@@ -7,16 +7,16 @@ use tokio::sync::Notify;
 
 use super::plan::Changes;
 
-/// Content of the inbox.
+/// Changes and observations that the health check thread takes out of its inbox at once.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    /// State changes.
+    /// State changes from control, merged since the last receipt.
     pub(super) changes: Changes,
-    /// Refused client connections, if they were read.
+    /// Connections that endpoints refused to clients; `None` if no new reading has arrived.
     pub(super) refusals: Option<Vec<Refusals>>,
 }
 
-/// Pending content.
+/// Inbox of the health check thread: one slot, in which later contents are merged.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -26,7 +26,7 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Changes,
-    /// Latest reading; it replaces an unread older one.
+    /// Latest reading of refused client connections. It replaces an older one that has not been received.
     refusals: Option<Vec<Refusals>>,
     is_closed: bool,
 }
@@ -52,7 +52,7 @@ impl Inbox {
         self.wake.notify_one();
     }
 
-    /// Waits for the next content; `None` after the inbox is closed. Cancel-safe.
+    /// Waits for new content and takes it out; `None` once the inbox is closed. Cancel-safe.
     pub(super) async fn next(&self) -> Option<Mail> {
         loop {
             {

@@ -38,23 +38,24 @@ pub use self::{
     status::{CheckedEndpoints, Counts},
 };
 
-/// Sender to the health check thread, which ends when this is dropped. The default is unconnected.
+/// Sender to the health check thread, which ends when the last clone is dropped. The default is not connected
+/// to a thread and discards everything.
 #[derive(Debug, Default)]
 pub struct Checking(Option<Arc<Inbox>>);
 
-/// The running thread and its results.
+/// Handles of the running health check thread.
 #[derive(Debug)]
 pub struct Running {
-    /// Sender of state changes.
+    /// Sender of state changes and refused connections to the thread.
     pub checking: Checking,
-    /// Current results.
+    /// Receiver of the health of all checked endpoints, notified of changed states.
     pub shown: watch::Receiver<CheckedEndpoints>,
 }
 
 /// Metrics of health checks. Clones share the same metrics.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    /// Health checks of endpoints, by result.
+    /// Counter of finished health checks, by outcome (label `result`).
     pub checks: Family<[(&'static str, &'static str); 1], Counter>,
     /// Health checks that are due and wait for a free slot.
     pub waiting: Gauge<i64, AtomicI64>,
@@ -72,7 +73,7 @@ pub fn start(node: Name, metrics: Metrics) -> io::Result<Running> {
 }
 
 impl Checking {
-    /// Sends state changes; never blocks.
+    /// Sends state changes from control to the thread; never blocks.
     pub fn follow(&self, changes: Changes) {
         if let Some(inbox) = &self.0 {
             inbox.put(changes);
@@ -81,7 +82,7 @@ impl Checking {
 }
 
 impl Checking {
-    /// Sends the current refused client connections; never blocks.
+    /// Sends the latest reading of refused client connections to the thread; never blocks.
     pub fn refuse(&self, refusals: Vec<Refusals>) {
         if let Some(inbox) = &self.0 {
             inbox.put_refusals(refusals);

@@ -18,11 +18,11 @@ use model::{
 
 use super::verdict::{Outcome, Verdict, presentable};
 
-/// Maximum jitter as a fraction of the interval (1/10). Jitter only makes a check earlier, so an endpoint
-/// that fails is found unhealthy by a check that starts within `fall` intervals.
+/// Divisor of the check interval that yields the maximum jitter: a tenth of the interval. Jitter only makes a
+/// check earlier, so a failing endpoint is found unhealthy by a check that starts within `fall` intervals.
 const JITTER_SHARE: u32 = 10;
 
-/// Thresholds.
+/// Numbers of consecutive results that change the health state, from the health check of the Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Consecutive successes before an endpoint becomes healthy.
@@ -31,18 +31,18 @@ pub struct Rules {
     pub fall: u8,
 }
 
-/// Kind of a change.
+/// Significance of a change for reports to control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// No visible change.
+    /// No change that a report would contain.
     Nothing,
-    /// Changed message only; reported with the next report.
+    /// Change of the message only; included in the next report.
     Words,
-    /// Changed state; reported at once.
+    /// Change of the health state; reported at once.
     State,
 }
 
-/// Health state of one endpoint.
+/// Health state of one endpoint, with the counters of consecutive results.
 #[derive(Debug, Clone)]
 pub struct Machine {
     state: CheckState,
@@ -55,7 +55,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates the state of a new endpoint.
+    /// Creates the pending state of a new endpoint. Failures do not count until `start_delay` has passed.
     #[must_use]
     pub fn new(start_delay: Duration, now: Instant, wall: Timestamp) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// Applies a check result.
+    /// Applies a check result to the counters, and changes the state if a threshold is reached.
     pub fn handle(&mut self, verdict: &Verdict, rules: Rules, now: Instant, wall: Timestamp) -> Change {
         self.lenient_until = self.lenient_until.filter(|until| now < *until);
         match verdict.outcome {
@@ -130,12 +130,13 @@ impl Machine {
         }
     }
 
-    /// Resets the counters after a configuration change; the state stays until new results change it.
+    /// Resets the counters of consecutive results after a configuration change. The state stays until new
+    /// results change it.
     pub const fn begin_anew(&mut self) {
         (self.good, self.bad) = (0, 0);
     }
 
-    /// Sets the state to unknown, because the endpoint cannot be probed.
+    /// Sets the state to pending with a reason, because the endpoint cannot be probed.
     pub fn give_up(&mut self, reason: &str, wall: Timestamp) -> Change {
         self.begin_anew();
         let words = presentable(&format!("is not checked: {reason}"));
@@ -147,13 +148,13 @@ impl Machine {
         }
     }
 
-    /// Returns the current state.
+    /// Returns the health state of the endpoint.
     #[must_use]
     pub const fn state(&self) -> CheckState {
         self.state
     }
 
-    /// Returns the report for control.
+    /// Returns the health of the endpoint `key` in the form that is reported to control.
     #[must_use]
     pub fn report(&self, key: CheckKey) -> CheckReport {
         let CheckKey { address, port } = key;
@@ -166,7 +167,8 @@ impl Machine {
         Change::State
     }
 
-    /// Sets the message while pending. In other states the message describes the last state change.
+    /// Sets the message if the state is pending. In other states the message describes the last state change
+    /// and stays.
     fn say_while_pending(&mut self, words: String) -> Change {
         match self.state {
             CheckState::Pending => self.say(presentable(&words)),

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use model::primitives::{net, quantity::Port};
 
-/// Validated probe target, the only address a probe connects to.
+/// Address and port to which a probe may connect, checked against forbidden ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeTarget(SocketAddr);
 
@@ -29,14 +29,14 @@ impl ProbeTarget {
         }
     }
 
-    /// Returns the address.
+    /// Returns the address and port to connect to.
     #[must_use]
     pub const fn address(self) -> SocketAddr {
         self.0
     }
 }
 
-/// Cloud metadata services outside the link-local network: Alibaba, Azure, Oracle; AWS and Google over IPv6.
+/// IPv4 addresses of cloud metadata services outside of the link-local network: Alibaba, Azure and Oracle.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
 const METADATA_V6: [Ipv6Addr; 2] =

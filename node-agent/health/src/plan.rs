@@ -20,24 +20,24 @@ use model::{
 /// a Service is reported as a whole.
 pub const CHECKS_PER_SERVICE_MAX: usize = CHECKS_REPORTED_MAX;
 
-/// Changes of the state from control.
+/// Changes of the state from control that affect health checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Changed and removed Services.
+    /// Compiled Services that changed; `None` for a removed Service.
     pub services: BTreeMap<ServiceKey, Option<Arc<CompiledService>>>,
-    /// New set of Nodes that run checks, if it has changed.
+    /// Names of all Nodes that run checks; `None` if they have not changed.
     pub checkers: Option<BTreeSet<Name>>,
 }
 
 impl Changes {
-    /// Returns true if there are no changes.
+    /// Returns true if neither a Service nor the set of checking Nodes has changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { services, checkers } = self;
         services.is_empty() && checkers.is_none()
     }
 
-    /// Merges later changes.
+    /// Merges changes that happened after these.
     pub fn then(&mut self, later: Self) {
         let Self { services, checkers } = later;
         self.services.extend(services);
@@ -47,24 +47,25 @@ impl Changes {
     }
 }
 
-/// Change of this node's checks for a Service.
+/// Change of the checks that this node runs for one Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delta {
-    /// Service.
+    /// Service whose endpoints are checked.
     pub service: ServiceKey,
     /// Check configuration, or `None` if this node no longer checks the Service.
     pub check: Option<Arc<HealthCheck>>,
     /// True if the configuration has changed for the endpoints already checked.
     pub is_other_check: bool,
-    /// Endpoints to start checking.
+    /// Endpoints that this node starts to check.
     pub begin: BTreeSet<CheckKey>,
-    /// Endpoints to stop checking.
+    /// Endpoints that this node stops checking.
     pub end: BTreeSet<CheckKey>,
-    /// Number of assigned endpoints that are skipped because there are too many.
+    /// Number of endpoints assigned to this node that are not checked, because they exceed
+    /// [`CHECKS_PER_SERVICE_MAX`].
     pub left_out: usize,
 }
 
-/// Checks assigned to this node.
+/// Checks assigned to this node, with the inputs of the assignment.
 #[derive(Debug)]
 pub struct Plan {
     node: Name,
@@ -81,13 +82,13 @@ struct Part {
 }
 
 impl Plan {
-    /// Creates an empty plan for a node.
+    /// Creates a plan without checks for the Node of this name.
     #[must_use]
     pub const fn new(node: Name) -> Self {
         Self { node, checkers: BTreeSet::new(), services: BTreeMap::new() }
     }
 
-    /// Applies changes and returns the differences.
+    /// Applies changes, and returns the resulting changes of this node's checks by Service.
     pub fn follow(&mut self, changes: Changes) -> Vec<Delta> {
         let Changes { mut services, checkers } = changes;
         if let Some(checkers) = checkers.filter(|checkers| *checkers != self.checkers) {

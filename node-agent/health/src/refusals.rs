@@ -9,20 +9,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Threshold of refusals and its time window.
+/// Number of refusals within a time window at which an endpoint becomes unhealthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// Number of consecutive refusals.
+    /// Number of consecutive refused connections, equal to `fall` of the health check.
     pub(super) fall: u8,
-    /// Time window.
+    /// Length of the time window, equal to the interval of the health check.
     pub(super) interval: Duration,
 }
 
-/// Readings of many endpoints.
+/// Recent readings of consecutive refusals per endpoint.
 #[derive(Debug)]
 pub(super) struct Streaks<K> {
-    /// Time of the first reading of each number, oldest first; the first entry is the number before the
-    /// window. At most `fall` entries, because the numbers only increase.
+    /// Times at which each number of refusals was first read, oldest first. The first entry is the number
+    /// before the window. At most `fall` entries, because the numbers only increase.
     seen: BTreeMap<K, VecDeque<(Instant, u64)>>,
     last_at: Option<Instant>,
 }

@@ -8,16 +8,16 @@ use model::kinds::{endpoint_health::CheckKey, resource::ServiceKey};
 /// Maximum number of running checks. Each has a socket, and the default file limit of a process is 1024.
 /// Further checks wait.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 512;
-/// Maximum number of running checks of one Service.
+/// Maximum number of running checks of one Service; the others of the Service wait.
 pub const CHECKS_IN_FLIGHT_PER_SERVICE_MAX: usize = 256;
 
-/// Running and waiting checks.
+/// Numbers of running checks, and queue of waiting checks per Service.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     running: usize,
     waiting: usize,
     lanes: BTreeMap<ServiceKey, Lane>,
-    /// Services with checks that may run, without duplicates.
+    /// Services with waiting checks that may run, in round-robin order and without duplicates.
     turns: VecDeque<ServiceKey>,
 }
 
@@ -29,7 +29,7 @@ struct Lane {
 }
 
 impl Slots {
-    /// Queues a due check.
+    /// Queues a check that is due.
     pub(super) fn ask(&mut self, service: &ServiceKey, key: CheckKey) {
         let lane = self.lanes.entry(service.clone()).or_default();
         lane.waiting.push_back(key);
@@ -37,7 +37,7 @@ impl Slots {
         lane.take_turn(service, &mut self.turns);
     }
 
-    /// Removes a waiting check.
+    /// Removes a check from the queue, because the endpoint is no longer checked.
     pub(super) fn withdraw(&mut self, service: &ServiceKey, key: CheckKey) {
         let Some(lane) = self.lanes.get_mut(service) else { return };
         let before = lane.waiting.len();
@@ -46,7 +46,7 @@ impl Slots {
         self.tidy(service);
     }
 
-    /// Returns the next check to run, if a slot is free.
+    /// Takes the next check out of the queue, if a slot is free, and counts the check as running.
     pub(super) fn next(&mut self) -> Option<(ServiceKey, CheckKey)> {
         while self.running < CHECKS_IN_FLIGHT_MAX {
             let service = self.turns.pop_front()?;
@@ -74,7 +74,7 @@ impl Slots {
         self.tidy(service);
     }
 
-    /// Returns the number of waiting checks.
+    /// Returns the number of checks in the queue.
     pub(super) const fn waiting(&self) -> usize {
         self.waiting
     }

@@ -1,4 +1,4 @@
-//! Check results at one moment, read by reports and metrics. Cheap to clone.
+//! Health of the checked endpoints at one time, which reports and metrics read. Cheap to clone.
 
 use imbl::OrdMap;
 use model::{
@@ -6,28 +6,29 @@ use model::{
     wire::report::{CheckReport, CheckState},
 };
 
-/// Endpoints checked by this node.
+/// Health of the endpoints that this node checks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CheckedEndpoints {
-    /// Result of each endpoint, by Service.
+    /// Latest result of each endpoint, by Service.
     pub services: OrdMap<ServiceKey, OrdMap<CheckKey, CheckReport>>,
-    /// Problem of health checking itself.
+    /// Problem that affects the checks of this node as a whole, such as skipped endpoints; `None` if there is
+    /// none.
     pub warning: Option<String>,
 }
 
-/// Numbers of endpoints by state.
+/// Number of checked endpoints in each health state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Not decided yet.
+    /// Number of endpoints without enough results for a decision.
     pub pending: u64,
-    /// Healthy.
+    /// Number of healthy endpoints.
     pub healthy: u64,
-    /// Unhealthy.
+    /// Number of unhealthy endpoints.
     pub unhealthy: u64,
 }
 
 impl CheckedEndpoints {
-    /// Counts all endpoints.
+    /// Returns the number of endpoints in each health state.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

@@ -105,7 +105,7 @@ impl Checker {
     }
 }
 
-/// Running checks.
+/// Tasks of the running checks.
 #[derive(Default)]
 struct Flights {
     tasks: JoinSet<Verdict>,
@@ -120,7 +120,7 @@ impl Flights {
         self.handles.insert(id, handle);
     }
 
-    /// Aborts a check.
+    /// Aborts the task of a check, without a result.
     fn cut(&mut self, id: &Id) {
         if let Some(handle) = self.handles.remove(id) {
             self.ids.remove(&handle.id());

@@ -1,31 +1,31 @@
-//! Verdict of one check: success, failure, or no evidence about the endpoint; with a message.
+//! Result of one check: success, failure, or no evidence about the endpoint, each with a message.
 
 use std::io;
 
 use kernel::connection_error::ConnectionError;
 use model::wire::report::CHECK_MESSAGE_BYTES_MAX;
 
-/// Outcome of a check; a small fixed set used as metric label.
+/// Kind of a check result. The small fixed set serves as metric label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// The expected response.
+    /// Success: the endpoint sent the expected response.
     Good,
-    /// The connection was refused or closed.
+    /// Failure: the endpoint refused or closed the connection.
     Refused,
-    /// There is no route to the endpoint.
+    /// Failure: no route leads to the endpoint, or a firewall rejects packets to it.
     Unreachable,
-    /// No response within the timeout.
+    /// Failure: the endpoint did not respond within the timeout.
     Silent,
-    /// An unexpected response.
+    /// Failure: the endpoint sent an unexpected response.
     WrongAnswer,
-    /// The TLS handshake failed or the certificate is invalid.
+    /// Failure: the TLS handshake failed, or the certificate is invalid.
     Tls,
-    /// This machine could not run the check. No evidence about the endpoint; counts neither way.
+    /// No evidence: this machine could not run the check. Counts neither as success nor as failure.
     NotAsked,
 }
 
 impl Outcome {
-    /// Returns the metric label.
+    /// Returns the value of the metric label `result`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,23 +40,24 @@ impl Outcome {
     }
 }
 
-/// Outcome of a check with a message.
+/// Result of a check: outcome and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Outcome.
+    /// Kind of the result, which decides whether it counts as success or failure.
     pub outcome: Outcome,
-    /// Message, such as `connection refused`; never empty, printable, of bounded length.
+    /// Message for operators, such as `connection refused`. Never empty, printable, and of bounded length.
     pub words: String,
 }
 
 impl Verdict {
-    /// Creates a verdict. The message is sanitized because it may contain remote text.
+    /// Creates a verdict. Control characters are removed from the message and its length is limited, because
+    /// it may contain remote text.
     #[must_use]
     pub fn new(outcome: Outcome, words: impl AsRef<str>) -> Self {
         Self { outcome, words: presentable(words.as_ref()) }
     }
 
-    /// Creates the verdict for an I/O error of a connection.
+    /// Creates the verdict for an I/O error of the connection to an endpoint.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Self {
         match ConnectionError::of(error) {
@@ -77,7 +78,7 @@ impl Verdict {
     }
 }
 
-/// Removes control characters and truncates a text to the limit of a report.
+/// Removes control characters and truncates a text to the maximum size of a message in a report.
 #[must_use]
 pub fn presentable(text: &str) -> String {
     let mut shown = String::new();

@@ -1,30 +1,30 @@
-//! Causes of failed connections, by the error number of the kernel.
+//! Classification of connection failures by the error number of the kernel.
 
 use std::io;
 
 use nix::errno::Errno;
 
-/// Cause of a failed connection.
+/// Cause of a failed connection, as far as the error number shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionError {
-    /// This machine is out of file descriptors, memory or ports. No evidence about the peer.
+    /// Lack of file descriptors, memory or ports on this machine. No evidence about the peer.
     OwnFault,
-    /// A router, a firewall or the routing table rejects the packets.
+    /// Rejection of the packets by a router, a firewall or the routing table.
     Unreachable,
-    /// The peer refused the connection.
+    /// Refusal by the peer (TCP reset or ICMP port unreachable).
     Refused,
-    /// The peer did not respond.
+    /// Timeout without a response of the peer.
     TimedOut,
-    /// The peer reset the connection.
+    /// Reset of an established connection by the peer.
     Reset,
-    /// The peer closed the connection without a response.
+    /// End of the connection by the peer before a response.
     Closed,
-    /// Any other error.
+    /// Any other error number.
     Other,
 }
 
 impl ConnectionError {
-    /// Returns the cause of an I/O error.
+    /// Returns the cause that an I/O error indicates.
     #[must_use]
     pub fn of(error: &io::Error) -> Self {
         let is_any =
@@ -48,10 +48,10 @@ impl ConnectionError {
     }
 }
 
-/// Errors caused by this machine: out of file descriptors, memory or ports.
+/// Error numbers caused by this machine: out of file descriptors, memory or ports.
 const OWN_FAULTS: [Errno; 6] =
     [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL, Errno::EAGAIN];
-/// Errors from routers and firewalls on the path. EPERM and EACCES come from this machine, which is also on
-/// the path of clients.
+/// Error numbers caused by routers and firewalls on the path. EPERM and EACCES come from the firewall of this
+/// machine, which is also on the path of clients.
 const NO_WAY: [Errno; 6] =
     [Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN, Errno::ENETDOWN, Errno::EPERM, Errno::EACCES];

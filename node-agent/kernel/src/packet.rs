@@ -7,7 +7,7 @@ use std::{
 
 use nix::{errno::Errno, libc};
 
-/// Binds a packet socket to an interface and an EtherType (`linux/if_ether.h`).
+/// Binds a packet socket to an interface, by index, and an EtherType (`linux/if_ether.h`).
 ///
 /// # Errors
 /// Returns an I/O error if the kernel rejects the address, for example because the interface is gone.

@@ -12,16 +12,17 @@ use super::{
 };
 use crate::{KernelError, Outcome, Pass, RejectedServices};
 
-/// Maximum number of rules in one run of `iptables-restore`, which is atomic and holds a lock meanwhile.
+/// Maximum number of rules in one run of `iptables-restore`. A run is atomic and holds the xtables lock until
+/// it ends.
 const RULES_PER_RUN: usize = 50_000;
-/// Number of rejected Services in a pass after which the whole pass fails.
+/// Number of rejected Services at which a pass stops bisecting and fails as a whole.
 const REFUSED_SERVICES_MAX: usize = 32;
 
-/// Changes for one Service, or for objects that belong to none.
+/// Changes that one run applies together: those of one Service, or of objects that belong to no Service.
 #[derive(Debug, Clone)]
 pub(super) struct ServiceChanges {
     pub(super) service: Option<Arc<ServiceKey>>,
-    /// Wanted chains and lines, present or absent, except for `removals`.
+    /// Chains and lines as they must be after the write, or absent. Chains in `removals` are not included.
     pub(super) wanted: DesiredRules,
     /// Chains to delete once no rule refers to them.
     pub(super) removals: BTreeSet<ChainId>,
@@ -38,8 +39,8 @@ impl ServiceChanges {
 }
 
 impl IptablesBackend {
-    /// Applies the parts to one family and reads the result back. Records the rejected Services in `failed`.
-    /// After an error the kernel state is unknown.
+    /// Applies changes to one address family and reads the result back. Records rejected Services in
+    /// `failed`. After an error the kernel state is unknown.
     pub(super) fn carry_out(
         &mut self,
         family: IpFamily,
@@ -75,8 +76,8 @@ impl IptablesBackend {
         self.verify(&run, parts, failed)
     }
 
-    /// Writes parts in one run. If the run is rejected, bisects the parts until the rejected Service is
-    /// isolated.
+    /// Writes several Services' changes in one run of `iptables-restore`. If the kernel rejects the run,
+    /// bisects the list until the rejected Service is isolated.
     fn write_parts(
         &mut self,
         run: &mut Run,
@@ -121,7 +122,7 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Runs `iptables-restore` once if anything differs.
+    /// Runs `iptables-restore` once, unless the mirror shows that all chains and lines are already as wanted.
     fn write(
         &mut self,
         run: &mut Run,
@@ -150,7 +151,8 @@ impl IptablesBackend {
         Ok(outcome)
     }
 
-    /// Writes a script and keeps the ruleset generation of our own change apart from changes of others.
+    /// Writes a script. Records the ruleset generation that the write caused, to distinguish it from changes
+    /// by other programs.
     fn restore(&mut self, family: IpFamily, script: &Script) -> io::Result<Result<(), String>> {
         let before = self.own_generation()?;
         let text = script.to_string();
@@ -168,7 +170,7 @@ impl IptablesBackend {
     }
 }
 
-/// State of the writes to one family in a pass.
+/// Progress of the writes to one address family in a pass.
 pub(super) struct Run {
     pub(super) family: IpFamily,
     everything: bool,
@@ -176,7 +178,8 @@ pub(super) struct Run {
     pub(super) lines: usize,
 }
 
-/// Merges the wanted changes of all parts, optionally with the chain removals.
+/// Returns the wanted chains and lines of several Services as one set, optionally with the removal of their
+/// unused chains.
 pub(super) fn merged(
     parts: &[ServiceChanges],
     with_removals: bool,
@@ -192,7 +195,8 @@ pub(super) fn merged(
     wanted
 }
 
-/// Returns the number of parts in the next run: as many as fit, at least one.
+/// Returns the number of Services whose changes go into the next run: as many as fit into [`RULES_PER_RUN`],
+/// at least one.
 fn batch_length(parts: &[ServiceChanges]) -> usize {
     let mut rules = 0;
     let fits = |part: &&ServiceChanges| {

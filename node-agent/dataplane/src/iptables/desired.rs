@@ -26,18 +26,19 @@ use crate::{
     claims::{Claims, TouchedObjects},
 };
 
-/// Desired state of the applied Services.
+/// Desired state of the iptables backend: the Services applied so far, and the chains that each one has in
+/// the kernel.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DesiredChains {
-    /// Owners of the frontends.
+    /// Claims on frontends, which determine the owning Service of each.
     pub(super) claims: Claims,
     /// Networks used by the last rendering.
     pub(super) networks: Networks,
-    /// Chains of each Service.
+    /// Names of the chains that each Service has in the kernel, by address family.
     chains: BTreeMap<Arc<ServiceKey>, BTreeMap<IpFamily, BTreeSet<ChainId>>>,
 }
 
-/// Scope of a pass in terms of claims.
+/// Services and claimed objects that a pass affects.
 #[derive(Debug, Default)]
 pub(super) struct ScopedClaims {
     touched: TouchedObjects,
@@ -102,8 +103,8 @@ impl DesiredChains {
         looked.services.insert(Arc::new(service.clone()));
     }
 
-    /// Returns the wanted changes: one part per Service in scope, and one for objects that belong to no
-    /// Service.
+    /// Returns the wanted changes: one [`ServiceChanges`] per Service in scope, and one for objects that
+    /// belong to no Service.
     pub(super) fn parts(
         &self,
         layout: &NamingLayout,
@@ -158,7 +159,8 @@ impl DesiredChains {
         parts
     }
 
-    /// Returns the removal of objects in the kernel that have our names but no owner.
+    /// Returns the removal of chains and lines in the kernel that have our names but belong to no current
+    /// Service.
     fn strays(
         &self,
         layout: &NamingLayout,
@@ -182,7 +184,8 @@ impl DesiredChains {
         }
     }
 
-    /// Records the chains of a family for the parts that were applied, and for those that failed.
+    /// Records the chains that each Service has in the kernel after a pass. A Service whose changes failed
+    /// keeps its earlier chains in the record as well.
     pub(super) fn remember_chains(
         &mut self,
         family: IpFamily,
@@ -199,7 +202,7 @@ impl DesiredChains {
         }
     }
 
-    /// Drops Services without chains.
+    /// Drops the records of Services that have no chain left in the kernel.
     pub(super) fn forget_without_chains(&mut self) {
         self.chains.retain(|_, families| families.values().any(|chains| !chains.is_empty()));
     }

@@ -1,4 +1,4 @@
-//! Removal of empty nft tables: the iptables tools of the nft flavour create them but never remove them.
+//! Removal of empty nft tables: the iptables tools of the nft flavor create them but never remove them.
 
 use std::io;
 

@@ -6,7 +6,7 @@
 //! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops packets with MARK-DROP)
 //!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT); FORWARD ─▶ FORWARD (accepts)
 //! ```
-//! Every name has the prefix of the naming scheme. Chains are recognised by name, no matter which process
+//! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process
 //! created them.
 
 use std::{
@@ -26,14 +26,14 @@ use sha2::{Digest, Sha256};
 /// first, so that after a rejection nothing has been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IptablesTable {
-    /// The nat table: destination and source NAT.
+    /// Table `nat`, whose rules translate destinations and masquerade sources.
     Nat,
-    /// The filter table: rejects and drops.
+    /// Table `filter`, whose rules reject and drop packets.
     Filter,
 }
 
 impl IptablesTable {
-    /// Both tables.
+    /// All tables with chains of ours, in write order.
     pub const ALL: [Self; 2] = [Self::Nat, Self::Filter];
 
     /// Returns the iptables name of the table.
@@ -46,27 +46,27 @@ impl IptablesTable {
     }
 }
 
-/// A chain of one family.
+/// Table and name of a chain, unique within an address family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainId {
-    /// The table it is in.
+    /// Table that contains the chain.
     pub table: IptablesTable,
-    /// Name of the chain.
+    /// Full name of the chain, with the prefix of the naming scheme.
     pub name: String,
 }
 
-/// Kind of a Service chain.
+/// Purpose of a chain that belongs to one Service port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChainKind {
-    /// Load-balances over all endpoints.
+    /// Chain that balances connections over all endpoints of the port.
     Service,
-    /// Load-balances over another set of endpoints of the same port.
+    /// Chain that balances connections over another set of the port's endpoints, such as those of this node.
     Local,
-    /// DNAT to one endpoint.
+    /// Chain that translates connections to one endpoint (DNAT).
     Endpoint,
-    /// Accepts the allowed sources and drops others.
+    /// Chain that accepts the allowed sources and drops others.
     Firewall,
-    /// Separates workloads, the node and other sources.
+    /// Chain that applies different verdicts to workloads, the node and other sources.
     External,
 }
 
@@ -103,7 +103,7 @@ const POSTROUTING: &str = "POSTROUTING";
 const FIREWALL: &str = "PROXY-FIREWALL";
 const FORWARD: &str = "FORWARD";
 
-/// Naming scheme and mark bits.
+/// Naming scheme and packet marks, which determine the fixed rules and all chain names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamingLayout {
     /// Naming scheme of the chains.
@@ -117,17 +117,18 @@ pub struct NamingLayout {
 /// Sources whose connections to virtual addresses are masqueraded, as far as a single match can express them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OffCluster {
-    /// No source.
+    /// No source: connections to virtual addresses are not masqueraded.
     Nobody,
-    /// All sources.
+    /// All sources: every connection to a virtual address is masqueraded.
     Everybody,
     /// All sources outside of this network.
     OutsideOf(IpNet),
-    /// Several networks, which need a chain.
+    /// Sources outside of several networks, which a single match cannot express. A chain returns for each
+    /// network and marks the rest.
     Chain,
 }
 
-/// Part of one family's rules that does not depend on Services.
+/// Rules of one address family that do not depend on Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaticRules {
     /// Chains with exactly these rules.
@@ -153,7 +154,7 @@ impl NamingLayout {
         }
     }
 
-    /// Returns the full name of a fixed chain.
+    /// Returns the full name of the fixed chain `word`: the prefix of the naming scheme, then the word.
     #[must_use]
     pub fn name(&self, word: &str) -> String {
         format!("{}{word}", self.prefix())
@@ -163,15 +164,15 @@ impl NamingLayout {
         ChainId { table, name: self.name(word) }
     }
 
-    /// Returns the name of the chain of a Service port. The hash is computed as in kube-proxy. `label` is
-    /// `namespace/name:port-name`, `rest` an endpoint or empty.
+    /// Returns the name of a chain that belongs to a Service port. The hash is computed as in kube-proxy.
+    /// `label` is `namespace/name:port-name`; `rest` is an endpoint, or empty.
     #[must_use]
     pub fn service_chain(&self, kind: ChainKind, label: &str, protocol: Protocol, rest: &str) -> String {
         let digest = Sha256::digest(format!("{label}{}{rest}", protocol_word(protocol)));
         format!("{}{}{}", self.prefix(), kind.word(), base32(&digest, HASH_LENGTH))
     }
 
-    /// Returns true if a chain of this name is ours.
+    /// Returns true if a chain of this name in this table belongs to the agent.
     #[must_use]
     pub fn is_ours(&self, table: IptablesTable, name: &str) -> bool {
         let Some(word) = name.strip_prefix(self.prefix()) else { return false };
@@ -189,7 +190,7 @@ impl NamingLayout {
             }
     }
 
-    /// Returns true if Services have single lines in this chain.
+    /// Returns true if the chain is shared and each Service adds single lines to it.
     #[must_use]
     pub fn is_dispatch(&self, table: IptablesTable, name: &str) -> bool {
         name.strip_prefix(self.prefix()).is_some_and(|word| match table {
@@ -198,13 +199,14 @@ impl NamingLayout {
         })
     }
 
-    /// Returns true if a rule with this target belongs after all lines of Services.
+    /// Returns true if a rule that jumps to this target must follow the lines of all Services in a shared
+    /// chain.
     #[must_use]
     pub fn is_tail_target(&self, target: &str) -> bool {
         target == "RETURN" || [NODEPORTS, RANGES].iter().any(|word| target == self.name(word))
     }
 
-    /// Builds the fixed part of one family.
+    /// Builds the rules of one address family that do not depend on any Service.
     #[must_use]
     pub fn fixed(&self, family: IpFamily, networks: &Networks) -> StaticRules {
         let mut fixed = StaticRules::default();
@@ -321,7 +323,7 @@ impl NamingLayout {
         if jumps.is_empty() { jumps } else { [vec![except_loopback], jumps].concat() }
     }
 
-    /// Returns the form in which masqueraded sources can be matched.
+    /// Returns the match that selects the masqueraded sources of one address family.
     #[must_use]
     pub fn off_cluster(family: IpFamily, networks: &Networks) -> OffCluster {
         let sources: Vec<_> = of_family(&networks.masquerade_sources, family).collect();
@@ -362,7 +364,7 @@ fn reject_rules(family: IpFamily) -> Vec<String> {
     ]
 }
 
-/// Returns the iptables name of a protocol.
+/// Returns the name of a protocol in `-p` matches: `tcp`, `udp` or `sctp`.
 pub(super) const fn protocol_word(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
@@ -371,12 +373,12 @@ pub(super) const fn protocol_word(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Iterates over the networks of a family, in order.
+/// Iterates over the networks of one address family, in order.
 pub(super) fn of_family(networks: &BTreeSet<IpNet>, family: IpFamily) -> impl Iterator<Item = IpNet> {
     networks.iter().filter(move |net| IpFamily::of_net(net) == family).copied()
 }
 
-/// Returns the complement of some networks within a family, as the smallest list of networks.
+/// Returns the addresses of a family outside of the `taken` networks, as the smallest list of networks.
 fn complement(family: IpFamily, taken: &[IpNet]) -> Vec<IpNet> {
     let whole = match family {
         IpFamily::V4 => IpNet::V4(ipnet::Ipv4Net::default()),

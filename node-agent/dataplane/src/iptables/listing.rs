@@ -40,7 +40,7 @@ const fn tool(family: IpFamily) -> &'static str {
     }
 }
 
-/// A line of a listing.
+/// Line of an `iptables-save` listing that concerns one table: a chain declaration or a rule.
 struct ListingLine<'a> {
     text: &'a str,
     chain: &'a str,
@@ -64,7 +64,7 @@ fn line(text: &str) -> Option<ListingLine<'_>> {
     Some(ListingLine { text, chain, rule: Some(format!("-A {chain} {}", parse::normal(rule))) })
 }
 
-/// Returns the removed and the added lines.
+/// Returns the lines of one table that a script removes and adds.
 fn difference(held: &[ListingLine<'_>], section: &Section) -> (Vec<String>, Vec<String>) {
     let Section { declared, appended, deleted, closing, inserted, removed } = section;
     let chains: BTreeSet<&str> =
@@ -86,11 +86,12 @@ fn names(chains: &[String]) -> BTreeSet<&str> {
     chains.iter().map(String::as_str).collect()
 }
 
-/// Set of removed lines of a listing.
+/// Lines of a listing that the script removes. A rule can occur several times, so each occurrence is recorded
+/// separately.
 struct RemovedLines<'a> {
     held: &'a [ListingLine<'a>],
     is_gone: Vec<bool>,
-    /// Positions of each rule.
+    /// Indexes in the listing at which each rule occurs.
     places: BTreeMap<&'a str, Vec<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! Mirror of one family's tables as last read or written.
+//! Mirror of the agent's chains and rules in one address family, as last read or written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,39 +7,40 @@ use std::{
 
 use super::{layout::ChainId, rule};
 
-/// Our chains and rules of one family.
+/// Mirror of our chains and rules of one address family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IptablesMirror {
     /// Chains owned by one Service, and fixed chains, with a digest of their rules.
     pub chains: BTreeMap<ChainId, u64>,
     /// Chains in which several Services have lines.
     pub dispatch: BTreeMap<ChainId, SharedChain>,
-    /// Our rules in built-in chains.
+    /// Our rules in each built-in chain, such as PREROUTING.
     pub jumps: BTreeMap<ChainId, Jumps>,
 }
 
-/// A chain in which several Services have lines.
+/// Shared chain: each Service adds single lines to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedChain {
-    /// Lines of Services in order, by the match criteria.
+    /// Lines of Services, by their match criteria, each group in listing order.
     pub lines: BTreeMap<String, Vec<String>>,
-    /// Rules after these lines.
+    /// Fixed rules that must follow the lines of all Services.
     pub tail: Vec<String>,
-    /// True if a line of a Service comes after a rule of the tail.
+    /// True if the line of a Service follows a rule of the tail; the chain must then be written again.
     pub is_out_of_order: bool,
 }
 
-/// Our rules in one built-in chain.
+/// Rules of the agent in one built-in chain, such as jumps to its own chains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jumps {
-    /// The rules in order.
+    /// Our rules in this chain, in listing order.
     pub rules: Vec<String>,
-    /// True if a foreign rule comes before one of ours.
+    /// True if a rule of another program precedes one of ours.
     pub is_behind: bool,
 }
 
 impl SharedChain {
-    /// Appends the next rule of the chain.
+    /// Appends the next rule of the chain. `is_tail` is true for a fixed rule that must follow the lines of
+    /// Services.
     pub fn push(&mut self, rule: String, is_tail: bool) {
         if is_tail {
             self.tail.push(rule);
@@ -63,7 +64,7 @@ impl IptablesMirror {
         u64::try_from(self.chains.len() + lines + jumps).unwrap_or(u64::MAX)
     }
 
-    /// Returns a digest of the whole mirror.
+    /// Returns a digest of the whole mirror. Equal mirrors have equal digests.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let Self { chains, dispatch, jumps } = self;
@@ -78,7 +79,7 @@ impl IptablesMirror {
         hasher.finish()
     }
 
-    /// Replaces the given chains by their contents in another mirror.
+    /// Replaces the given chains by their contents in `seen`, a mirror that was just read.
     pub fn refresh(&mut self, chains: &BTreeSet<ChainId>, seen: &Self) {
         for chain in chains {
             match seen.chains.get(chain) {
@@ -93,7 +94,7 @@ impl IptablesMirror {
     }
 }
 
-/// Returns a digest of the rules of a chain; identical in every process.
+/// Returns a digest of the rules of a chain. The same rules yield the same digest in every process.
 #[must_use]
 pub fn digest(rules: &[String]) -> u64 {
     let mut hasher = DefaultHasher::new();

@@ -6,7 +6,7 @@
 //!                                  └─── mirror ◀───┘  ◀── observe (iptables-save, parse)
 //! ```
 //! Each family is one run of `iptables-restore`, which is atomic per table. A pass without changes runs no
-//! tool. Chains are recognised by name, no matter which process created them; foreign rules are never
+//! tool. Chains are recognized by name, no matter which process created them; foreign rules are never
 //! touched.
 //!
 //! Changes by other programs are detected by the ruleset generation of nf_tables. The legacy tables have no
@@ -71,22 +71,23 @@ use super::{
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
 /// If reading the legacy tables takes longer than this, the check runs less often.
 const PROBE_CHEAP: Duration = Duration::from_millis(50);
-/// Pause between such checks, as a multiple of their duration.
+/// Pause between two expensive checks of the legacy tables, as a multiple of the duration of a check.
 const PROBE_PAUSE_FACTOR: u32 = 20;
-/// Maximum pause between such checks.
+/// Maximum pause between two expensive checks of the legacy tables.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Options of the iptables backend.
+/// Options of the iptables backend, fixed when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IptablesOptions {
-    /// Chain names and mark bits.
+    /// Naming scheme of the chains, and packet marks.
     pub layout: NamingLayout,
-    /// Flavour of the tools; detected if `None`.
+    /// Flavor of the iptables programs: nft or legacy. If `None`, the backend selects the flavor that already
+    /// holds rules.
     pub flavour: Option<Flavour>,
 }
 
 impl IptablesOptions {
-    /// Converts the options of a Node.
+    /// Returns the options for the backend options of a Node; the flavor is left to detection.
     #[must_use]
     pub const fn of(options: &BackendOptions) -> Self {
         let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp: _ } = *options;
@@ -94,7 +95,7 @@ impl IptablesOptions {
     }
 }
 
-/// iptables backend of one network namespace.
+/// Backend of iptables mode in one network namespace.
 pub struct IptablesBackend {
     layout: NamingLayout,
     tools: Tools,
@@ -135,7 +136,7 @@ impl IptablesBackend {
         })
     }
 
-    /// Returns the flavour of the tools, which determines the part of the kernel that holds the rules.
+    /// Returns the flavor of the tools, which determines the part of the kernel that holds the rules.
     #[must_use]
     pub const fn flavour(&self) -> Flavour {
         self.tools.flavour
@@ -161,7 +162,8 @@ impl IptablesBackend {
         self.tools.save(family, false).map(|text| parse::saved(&self.layout, &text))
     }
 
-    /// Returns the nf_tables generation; `None` for the legacy flavour.
+    /// Returns the generation of the nf_tables ruleset, by which changes are detected. `None` for the legacy
+    /// flavor, which has no generation.
     fn own_generation(&mut self) -> io::Result<Option<u32>> {
         match self.tools.flavour {
             Flavour::Legacy => Ok(None),
@@ -199,7 +201,7 @@ impl IptablesBackend {
         self.conclude(&looked.services, failed, pass)
     }
 
-    /// Sets the outcome of every Service affected by this pass.
+    /// Records the outcome of every Service that this pass affected.
     fn conclude(
         &self,
         services: &BTreeSet<Arc<ServiceKey>>,
@@ -223,7 +225,8 @@ impl IptablesBackend {
         }
     }
 
-    /// Returns true if the legacy tables differ from the mirrors.
+    /// Reads the legacy tables and returns true if they differ from the mirrors. Returns false without
+    /// reading if the pause since the last check is not over.
     fn is_legacy_disturbed(&mut self) -> io::Result<bool> {
         let rests = |(at, took): (Instant, Duration)| {
             let pause = took.saturating_mul(PROBE_PAUSE_FACTOR).min(PROBE_PAUSE_MAX);
@@ -243,7 +246,8 @@ impl IptablesBackend {
         Ok(is_disturbed)
     }
 
-    /// Removes nf_tables tables that are empty. A table that cannot be removed stays and does no harm.
+    /// Removes nf_tables tables without chains of any program. A table that cannot be removed stays and has
+    /// no effect on packets.
     fn remove_empty_tables(&mut self, tools: &Tools) -> io::Result<()> {
         for family in &tools.families {
             for table in IptablesTable::ALL {
@@ -259,7 +263,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Removes all our rules from one flavour.
+    /// Removes all our chains and rules from the tables of one flavor. Returns the number of removed kernel
+    /// objects.
     fn remove_all(&mut self, tools: &Tools) -> Result<u64, KernelError> {
         let failed = |source| KernelError { action: "removing our iptables rules".to_owned(), source };
         let mut objects = 0;

@@ -1,5 +1,5 @@
-//! Parser for the output of `iptables-save` and `iptables -S`. Pure and total: foreign or unintelligible
-//! lines are skipped.
+//! Parser of the output of `iptables-save` and `iptables -S`. Pure and total: lines that do not belong to our
+//! chains, or have an unexpected form, are skipped.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ use super::{
 };
 use crate::Traffic;
 
-/// Built-in chains. Jumps to our chains from foreign chains are left to their owner.
+/// Built-in chains, in which our rules are mirrored. Jumps to our chains from chains of other programs are
+/// not changed.
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 /// Parses our chains and rules from the output of `iptables-save`.
@@ -34,10 +35,10 @@ pub fn saved(layout: &NamingLayout, text: &str) -> IptablesMirror {
     seen.finish()
 }
 
-/// A printed rule.
+/// Rule of a listing, as printed and as words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PrintedRule {
-    /// The rule in the form in which we write it.
+    /// Rule in the form that this program writes, so that it can be compared with a wanted rule.
     pub(super) text: String,
     /// Words of the rule, without quotes.
     pub(super) words: Vec<String>,
@@ -83,7 +84,7 @@ pub fn is_empty(text: &str, table: IptablesTable) -> bool {
     is_there && lines.take_while(|line| *line != "COMMIT").all(is_built_in)
 }
 
-/// Returns the number of rules in the output of `iptables-save`, and the number of our chains.
+/// Returns the number of all rules in the output of `iptables-save`, and the number of our chains.
 #[must_use]
 pub fn weigh(layout: &NamingLayout, text: &str) -> (usize, usize) {
     let rules = text.lines().filter(|line| line.starts_with("-A ")).count();
@@ -91,7 +92,8 @@ pub fn weigh(layout: &NamingLayout, text: &str) -> (usize, usize) {
     (rules, mirror.chains.len() + mirror.dispatch.len())
 }
 
-/// Parses the connections per endpoint from the output of `iptables-save -c`.
+/// Returns the number of connections per endpoint from the packet counters in the output of `iptables-save
+/// -c`.
 #[must_use]
 pub fn traffic(layout: &NamingLayout, family: IpFamily, text: &str) -> Vec<Traffic> {
     let counted = text.lines().filter_map(|line| {
@@ -153,12 +155,13 @@ fn translation(family: IpFamily, rule: &str) -> Option<(ServiceKey, Protocol, Ta
     Some((ServiceKey::try_from(service.to_owned()).ok()?, protocol, target))
 }
 
-/// State of the parser: our chains so far.
+/// State of the parser while it reads a listing.
 struct ParserState<'a> {
     layout: &'a NamingLayout,
     chains: BTreeMap<ChainId, Vec<String>>,
     dispatch: BTreeMap<ChainId, SharedChain>,
-    /// Built-in chains: our rules, and true if a foreign rule has been seen.
+    /// Built-in chains read so far, each with our rules, and true if a rule of another program has been seen
+    /// in it.
     jumps: BTreeMap<ChainId, (Jumps, bool)>,
 }
 
@@ -215,8 +218,8 @@ impl<'a> ParserState<'a> {
     }
 }
 
-/// Normalises a rule to the form in which we write it. Versions of iptables differ in quoting, protocol names
-/// and the digits of a probability.
+/// Converts a rule to the form that this program writes. Versions of iptables differ in quoting, protocol
+/// names and the digits of a probability.
 pub(super) fn normal(rule: &str) -> String {
     let mut normal = String::with_capacity(rule.len());
     let mut before = String::new();

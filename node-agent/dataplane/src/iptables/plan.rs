@@ -11,36 +11,36 @@ use super::{
     mirror::{IptablesMirror, Jumps, SharedChain, digest},
 };
 
-/// Wanted state of some chains and lines; others are left unchanged.
+/// Wanted contents of some chains and lines. Chains and lines that are not listed stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DesiredRules {
     /// Chains with all their rules; `None` removes the chain.
     pub chains: BTreeMap<ChainId, Option<Vec<String>>>,
-    /// Lines in shared chains, by chain and match criteria.
+    /// Lines of Services in shared chains, by chain and match criteria. An empty list removes the lines.
     pub lines: BTreeMap<(ChainId, String), Vec<String>>,
 }
 
 impl DesiredRules {
-    /// Returns the maximum number of rules involved.
+    /// Returns the number of wanted rules, which bounds the number of lines that a plan writes.
     #[must_use]
     pub fn len(&self) -> usize {
         let rules: usize = self.chains.values().map(|rules| 1 + rules.as_ref().map_or(0, Vec::len)).sum();
         rules + self.lines.values().map(Vec::len).sum::<usize>()
     }
 
-    /// Returns true if nothing is wanted.
+    /// Returns true if no chain and no line is listed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chains.is_empty() && self.lines.is_empty()
     }
 
-    /// Adds the contents of another one.
+    /// Adds the chains and lines of `other`; entries of the same key are replaced.
     pub fn extend(&mut self, other: &Self) {
         self.chains.extend(other.chains.iter().map(|(chain, rules)| (chain.clone(), rules.clone())));
         self.lines.extend(other.lines.iter().map(|(place, lines)| (place.clone(), lines.clone())));
     }
 
-    /// Returns the chains that are affected.
+    /// Returns the chains of which the contents or single lines may change.
     #[must_use]
     pub fn places(&self) -> BTreeSet<ChainId> {
         self.chains.keys().chain(self.lines.keys().map(|(chain, _)| chain)).cloned().collect()
@@ -51,41 +51,41 @@ impl DesiredRules {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script {
     sections: BTreeMap<IptablesTable, Section>,
-    /// True if the tables are written in reverse order.
+    /// True if the tables are written in reverse order, as for a removal.
     is_reversed: bool,
 }
 
-/// Changes to one table, in order of execution.
+/// Lines of a script that change one table. The fields are in order of execution.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Section {
     /// Chains to create, or to flush if they exist.
     pub(super) declared: Vec<String>,
-    /// Rules of these chains.
+    /// Rules to append to the declared chains.
     pub(super) appended: Vec<String>,
-    /// Rules to delete.
+    /// Rules to delete from shared and built-in chains.
     pub(super) deleted: Vec<String>,
     /// Rules to append at the end of a chain, after foreign rules.
     pub(super) closing: Vec<String>,
     /// Rules to insert at the head of a chain, last one first.
     pub(super) inserted: Vec<String>,
-    /// Chains to delete.
+    /// Chains to delete, after the rules that refer to them.
     pub(super) removed: Vec<String>,
 }
 
 impl Script {
-    /// Returns true if there is nothing to write.
+    /// Returns true if the script changes no table.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sections.is_empty()
     }
 
-    /// Returns the number of transactions.
+    /// Returns the number of tables in the script. Each table is one transaction of the kernel.
     #[must_use]
     pub fn tables(&self) -> usize {
         self.sections.len()
     }
 
-    /// Returns the number of changed lines.
+    /// Returns the number of lines that declare, append, insert or delete a chain or rule.
     #[must_use]
     pub fn lines(&self) -> usize {
         let lines = |section: &Section| {
@@ -96,7 +96,7 @@ impl Script {
         self.sections.values().map(lines).sum()
     }
 
-    /// Returns the chains that are written and not deleted.
+    /// Returns the chains that the script writes, without those that it deletes.
     #[must_use]
     pub fn chains(&self) -> BTreeSet<ChainId> {
         let mut chains = BTreeSet::new();
@@ -110,7 +110,7 @@ impl Script {
         chains
     }
 
-    /// Returns the changes by table.
+    /// Returns the changes to each table.
     pub(super) const fn sections(&self) -> &BTreeMap<IptablesTable, Section> {
         &self.sections
     }
@@ -157,7 +157,8 @@ impl Display for Script {
     }
 }
 
-/// Builds the script that leads from the mirror to the fixed part and the wanted state.
+/// Builds the script that changes the tables from the state in the mirror to the fixed rules and the wanted
+/// state. Chains that are neither fixed nor wanted are not touched.
 #[must_use]
 pub fn plan(mirror: &IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules) -> Script {
     let mut script = Script::default();
@@ -228,8 +229,8 @@ fn tail(script: &mut Script, held: Option<&SharedChain>, chain: &ChainId, tail: 
     section.closing.extend(tail.iter().map(|rule| format!("{} {rule}", chain.name)));
 }
 
-/// Plans our rules in a built-in chain. They come first in the table `nat`, where the first translation wins;
-/// in `filter` foreign rules may precede them.
+/// Plans our rules in a built-in chain. In the table `nat` they must precede all others, because the first
+/// translation applies; in `filter`, rules of other programs may precede them.
 fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[String]) {
     let held_rules = held.map_or(&[][..], |held| held.rules.as_slice());
     let must_lead = chain.table == IptablesTable::Nat;
@@ -272,7 +273,7 @@ pub fn absorb(mirror: &mut IptablesMirror, fixed: &StaticRules, wanted: &Desired
         .collect();
 }
 
-/// Returns the removal of everything in the mirror that is neither fixed nor wanted.
+/// Returns the removal of every chain and line in the mirror that is neither fixed nor wanted.
 #[must_use]
 pub fn strays<'a>(
     mirror: &IptablesMirror,

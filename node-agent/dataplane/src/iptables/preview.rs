@@ -1,4 +1,4 @@
-//! Preview of a pass without executing it.
+//! Preview: the lines of `iptables-save` that a pass would remove and add, without writing them.
 
 use std::{collections::BTreeMap, io};
 
@@ -8,8 +8,8 @@ use super::{IptablesBackend, commit, listing, parse, plan};
 use crate::{DesiredState, Scope};
 
 impl IptablesBackend {
-    /// Returns the lines of `iptables-save` that a pass would remove and add. The chains are read anew,
-    /// because the mirror holds only digests; the desired state is applied to a copy.
+    /// Returns the lines of `iptables-save` that a pass would remove and add. The chains are read from the
+    /// kernel, because the mirror holds only digests; the desired state is applied to a copy.
     pub(super) fn previewed(&self, desired: &DesiredState, scope: &Scope) -> io::Result<Vec<LineChange>> {
         let mut asked = self.asked.clone();
         let looked = asked.take_over(&self.tools.families, desired, scope);

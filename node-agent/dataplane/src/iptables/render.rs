@@ -17,33 +17,33 @@ use super::{
     rule::{self, Match, SourceMatch},
 };
 
-/// Maximum length of a comment in the kernel.
+/// Maximum length in bytes of a rule comment in the kernel; longer comments are truncated.
 const COMMENT_LENGTH_MAX: usize = 255;
-/// Maximum length of the text after a Service's label in a comment.
+/// Maximum length in bytes of the text that follows the Service's label in a comment.
 const COMMENT_SUFFIX_LENGTH_MAX: usize = 32;
 /// Maximum number of endpoints for which kube-proxy's five decimals of a probability are precise enough; more
 /// decimals are used beyond.
 const FIVE_DECIMALS_ENDPOINTS_MAX: usize = 100;
 
-/// Inputs of the rendering other than the Service.
+/// Node settings that influence the rules of a Service in one address family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
-    /// Names and marks.
+    /// Naming scheme of the chains, and packet marks.
     pub layout: NamingLayout,
-    /// Address family.
+    /// Address family of the rendered rules.
     pub family: IpFamily,
-    /// Networks of workloads.
+    /// Networks of workloads in this family.
     pub workloads: Vec<IpNet>,
     /// Sources whose connections to virtual addresses are masqueraded.
     pub off_cluster: OffCluster,
 }
 
-/// Rendered rules of one Service in one family.
+/// Rules of one Service in one address family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RenderedService {
     /// Chains of the Service, all in the table `nat`.
     pub chains: BTreeMap<ChainId, Vec<String>>,
-    /// Lines of the Service in shared chains, by frontend.
+    /// Lines of the Service in shared chains, each with its chain, by frontend.
     pub lines: BTreeMap<Frontend, Vec<(ChainId, Vec<String>)>>,
 }
 
@@ -145,16 +145,18 @@ fn label(service: &ServiceKey, route: &Route) -> String {
     format!("{}/{}:{port}", service.namespace.as_str(), service.name.as_str())
 }
 
-/// State while rendering the chains of one Service port in one family.
+/// Chains rendered so far for one Service port in one address family.
 struct Port<'a> {
     context: &'a Context,
-    /// `namespace/name:port-name`.
+    /// Name of the Service port in comments and hashes: `namespace/name:port-name`.
     label: &'a str,
     protocol: Protocol,
     program: &'a Program,
-    /// Target sets that have a chain, with its name.
+    /// Sets of targets that already have a load-balancing chain: targets, affinity timeout in seconds, and
+    /// name of the chain.
     sets: Vec<((Targets, Option<u32>), String)>,
-    /// Chains before these, by kind and rules, with their names.
+    /// Chains that precede the load-balancing ones (firewall and source dispatch), by kind and rules, with
+    /// their names. Frontends with equal rules share a chain.
     entries: Vec<((ChainKind, Vec<String>), String)>,
     rendered: &'a mut RenderedService,
 }
@@ -169,13 +171,14 @@ impl Port<'_> {
         self.rendered.chains.insert(chain, rules);
     }
 
-    /// Returns a chain name distinct from earlier siblings of the same kind.
+    /// Returns a chain name for the next chain of a kind. `siblings` is the number of chains of this kind
+    /// that the port already has.
     fn chain_name(&self, kind: ChainKind, siblings: usize) -> String {
         let rest = if siblings == 0 { String::new() } else { format!("#{siblings}") };
         self.layout().service_chain(kind, self.label, self.protocol, &rest)
     }
 
-    /// Returns the chain that load-balances over the targets.
+    /// Adds the chain that balances connections over the targets, unless it exists, and returns its name.
     fn balance(&mut self, targets: &Targets, affinity: Option<u32>) -> String {
         let same = |((other, seconds), _): &&((Targets, Option<u32>), String)| {
             *seconds == affinity && **other == **targets
@@ -211,7 +214,7 @@ impl Port<'_> {
         name
     }
 
-    /// Returns the chain that translates to a target.
+    /// Adds the chain that translates connections to one target, unless it exists, and returns its name.
     fn endpoint(&mut self, target: Target, affinity: Option<u32>) -> String {
         let place = rule::place(target.address, target.port);
         let rest = if affinity.is_some_and(|_| self.has_other_affinity(affinity)) {
@@ -234,8 +237,8 @@ impl Port<'_> {
         name
     }
 
-    /// Returns true if this port was rendered with a different session affinity before, which needs separate
-    /// chains.
+    /// Returns true if the port already has a chain with a different session affinity, so that another chain
+    /// is needed for the same targets.
     fn has_other_affinity(&self, affinity: Option<u32>) -> bool {
         self.sets.iter().any(|((_, other), _)| *other != affinity)
     }
@@ -315,7 +318,8 @@ impl Port<'_> {
         }
     }
 
-    /// Returns the chain that accepts the allowed sources and the node itself.
+    /// Adds the chain that accepts the allowed source ranges and the node itself, and drops other sources.
+    /// Returns its name.
     fn firewall(&mut self, route: &Route, comment: &str) -> String {
         let line = Match { comment, ..Match::default() };
         let (mut rules, actions) = match route.uniform() {
@@ -340,7 +344,8 @@ impl Port<'_> {
         self.entry(ChainKind::Firewall, rules)
     }
 
-    /// Returns the chain that separates the sources.
+    /// Adds the chain that applies different verdicts to workloads, the node and other sources. Returns its
+    /// name.
     fn external(&mut self, route: &Route) -> String {
         let line = Match { comment: self.label, ..Match::default() };
         let mut rules = Vec::new();
@@ -355,7 +360,8 @@ impl Port<'_> {
         self.entry(ChainKind::External, rules)
     }
 
-    /// Returns a chain before the load-balancing ones; frontends with the same rules share it.
+    /// Adds a chain that precedes the load-balancing ones, and returns its name. Frontends with equal rules
+    /// share the chain.
     fn entry(&mut self, kind: ChainKind, rules: Vec<String>) -> String {
         let key = (kind, without_comments(&rules));
         if let Some((_, name)) = self.entries.iter().find(|(other, _)| *other == key) {
@@ -369,18 +375,19 @@ impl Port<'_> {
     }
 }
 
-/// Load balancer addresses are translated in a separate chain, as in kube-proxy.
+/// Returns true if connections reach the verdict through a firewall chain. As in kube-proxy, load balancer
+/// addresses with targets have one.
 fn is_firewalled(route: &Route, verdict: &Verdict) -> bool {
     route.role == Role::LoadBalancer && verdict.targets().is_some()
 }
 
-/// Strips the comments from rules.
+/// Returns the rules without their comments, to compare rules of different frontends.
 fn without_comments(rules: &[String]) -> Vec<String> {
     let bare = |rule: &String| rule.split('"').step_by(2).collect::<String>();
     rules.iter().map(bare).collect()
 }
 
-/// Returns the names of a Service's own chains.
+/// Returns the names of the chains that belong to this Service only.
 #[must_use]
 pub fn chain_names(rendered: &RenderedService) -> BTreeSet<ChainId> {
     rendered.chains.keys().cloned().collect()

@@ -1,5 +1,5 @@
-//! Rules in the format of `iptables-save`, without the chain name. This is the only form in which rules are
-//! written, read and compared.
+//! Rules in the format of `iptables-save`, without the chain name. Rules are written, read and compared in
+//! this form only.
 
 use std::{fmt::Write, net::IpAddr};
 
@@ -18,27 +18,27 @@ use super::layout::protocol_word;
 /// Match criteria of a rule, in the order in which iptables prints them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Match<'a> {
-    /// Source network, or its complement.
+    /// Sources to match; any source by default.
     pub(super) source: SourceMatch,
-    /// The destination address.
+    /// Destination address; `None` matches every address.
     pub(super) destination: Option<IpAddr>,
-    /// The transport protocol and its destination ports.
+    /// Transport protocol and its destination ports; without ports, every port matches.
     pub(super) transport: Option<(Protocol, Option<PortRange>)>,
-    /// Comment that names the owner.
+    /// Comment that names the owning Service port, as in kube-proxy.
     pub(super) comment: &'a str,
 }
 
-/// Sources matched by a rule.
+/// Sources that a rule matches.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum SourceMatch {
-    /// All sources.
+    /// Every source address.
     #[default]
     Any,
-    /// Sources in the network.
+    /// Source addresses in a network.
     In(IpNet),
-    /// Sources outside of the network.
+    /// Source addresses outside of a network.
     NotIn(IpNet),
-    /// The node's own addresses.
+    /// Addresses of the node itself (`addrtype --src-type LOCAL`).
     Node,
 }
 
@@ -97,7 +97,7 @@ fn span(ports: PortRange) -> String {
     }
 }
 
-/// Returns the key common to all lines for one frontend in a chain.
+/// Returns the key that all lines for one frontend in a chain have: destination, protocol and port.
 pub(super) fn frontend_key(frontend: Frontend) -> String {
     let rest = format!("-p {} --dport {}", protocol_word(frontend.protocol), span(frontend.ports));
     match frontend.destination {
@@ -111,14 +111,14 @@ pub(super) fn address_key(address: IpAddr) -> String {
     format!("-d {}", host(address))
 }
 
-/// Returns the key of a rule: address, protocol and port of its destination.
+/// Returns the key of a rule: the options `-d`, `-p` and `--dport` with their values.
 pub(super) fn key_of(rule: &str) -> String {
     let words: Vec<_> = rule.split(' ').collect();
     let pairs = words.windows(2).filter(|pair| matches!(pair[0], "-d" | "-p" | "--dport"));
     pairs.map(|pair| pair.join(" ")).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the target of a rule: a chain or an extension.
+/// Returns the target of a rule: the chain or extension after `-j` or `-g`.
 pub(super) fn target_of(rule: &str) -> &str {
     let mut words = rule.split(' ');
     words.find(|word| matches!(*word, "-j" | "-g")).and_then(|_| words.next()).unwrap_or_default()
@@ -145,7 +145,8 @@ pub(super) fn probability(wanted: f64) -> String {
     format!("{:.11}", (wanted * steps).round() / steps)
 }
 
-/// Returns a match on the list of recent sources of an endpoint.
+/// Returns a match that applies an operation of `xt_recent`, such as `--set`, to the source list of an
+/// endpoint.
 pub(super) fn recent(family: IpFamily, list: &str, what: &str) -> String {
     let mask = match family {
         IpFamily::V4 => "255.255.255.255",
@@ -154,7 +155,8 @@ pub(super) fn recent(family: IpFamily, list: &str, what: &str) -> String {
     format!("-m recent {what} --name {list} --mask {mask} --rsource ")
 }
 
-/// Formats the target of a DNAT rule as iptables prints it.
+/// Formats an address and an optional port as in `--to-destination`, the form in which iptables prints a DNAT
+/// target.
 pub(super) fn place(address: IpAddr, port: Option<Port>) -> String {
     match (address, port) {
         (IpAddr::V4(_), None) | (IpAddr::V6(_), None) => address.to_string(),

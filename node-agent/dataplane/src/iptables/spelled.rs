@@ -9,23 +9,23 @@ use model::{
     primitives::quantity::{Port, PortRange},
 };
 
-/// A parsed rule.
+/// Rule of a listing, decoded into match criteria and action.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ParsedRule {
-    /// Match criteria; all must hold.
+    /// Match criteria; the action applies only if all of them hold.
     pub(super) tests: Vec<Test>,
-    /// Action of the rule.
+    /// Action for packets that match all criteria.
     pub(super) action: RuleAction,
 }
 
-/// A match criterion, possibly negated.
+/// Match criterion of a rule. If it is negated (`!`), it holds for all other packets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Test {
     pub(super) what: What,
     pub(super) is_negated: bool,
 }
 
-/// Kind of a match criterion.
+/// Property of a packet or connection that a criterion compares.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum What {
     Source(IpNet),
@@ -38,20 +38,20 @@ pub(super) enum What {
         value: u32,
         mask: u32,
     },
-    /// Connection tracking states, by name.
+    /// Connection tracking states as iptables names them, such as `RELATED`; one of them must apply.
     States(Vec<String>),
-    /// Matches with a probability.
+    /// Random match (`statistic --mode random`) with this probability, 0–1.
     Chance(f64),
-    /// Matches if the source is in the recent list; a new client is not.
+    /// Presence of the source in the list of recent sources (`recent --rcheck`). A new client is absent.
     Remembered,
-    /// Adds the source to the recent list; always matches.
+    /// Update of the list of recent sources (`recent --set`), which always matches.
     Remember,
 }
 
-/// Action of a rule.
+/// Action of a rule for matching packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RuleAction {
-    /// Jumps to another chain; returns unless `is_goto`.
+    /// Continuation in another chain. Packets return to the calling chain unless `is_goto` is set.
     Chain {
         name: String,
         is_goto: bool,
@@ -71,7 +71,7 @@ pub(super) enum RuleAction {
     Masquerade,
 }
 
-/// An element that our rules do not contain.
+/// Error for an option or action that our rules never contain; holds its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Foreign(String);
 
@@ -81,7 +81,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Options irrelevant to a trace, with the number of their arguments.
+/// Options that have no effect on a trace, such as comments, with the number of their arguments.
 const IGNORED: [(&str, usize); 12] = [
     ("--comment", 1),
     ("--mode", 1),

@@ -1,7 +1,8 @@
-//! Execution of the iptables programs, in one of their two flavours. Contains no decisions about rules.
+//! Execution of the iptables programs, in either the nft or the legacy flavor. Contains no decisions about
+//! rules.
 //!
-//! Each flavour keeps its rules in a different part of the kernel (`nft` in nf_tables, `legacy` in tables of
-//! its own). The flavour that already holds rules must be used: a packet traverses both, but each tool lists
+//! Each flavor keeps its rules in a different part of the kernel (`nft` in nf_tables, `legacy` in tables of
+//! its own). The flavor that already holds rules must be used: a packet traverses both, but each tool lists
 //! only its own.
 
 use std::{
@@ -19,30 +20,30 @@ use super::{
     parse,
 };
 
-/// Time to wait for the xtables lock, in seconds. A pass that does not get the lock fails as a whole and is
-/// retried.
+/// Time in seconds that a program waits for the xtables lock. A pass that does not obtain the lock in time
+/// fails as a whole and is retried.
 const LOCK_WAIT_SECS: u32 = 5;
-/// Exit status of a run without a required resource: the lock, or the privileges.
+/// Exit status of iptables programs without a required resource: the xtables lock, or privileges.
 const EXIT_RESOURCE: i32 = 4;
-/// Directories of the programs, in addition to `PATH`.
+/// Directories in which the programs are searched after those of `PATH`.
 const MORE_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
-/// Maximum length of a program's error message that is kept, in characters.
+/// Maximum length in characters of a program's error message in a failure; the rest is cut off.
 const SAID_LENGTH_MAX: usize = 400;
 
-/// Flavour of the tools: the part of the kernel that holds the rules.
+/// Flavor of the iptables programs. It determines the part of the kernel that holds their rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flavour {
-    /// Rules in nf_tables.
+    /// Programs such as `iptables-nft`, which store rules in nf_tables.
     Nft,
-    /// Rules in the tables of ip_tables and ip6_tables.
+    /// Programs such as `iptables-legacy`, which store rules in ip_tables and ip6_tables.
     Legacy,
 }
 
 impl Flavour {
-    /// Both flavours.
+    /// Every flavor, in probing order.
     pub const ALL: [Self; 2] = [Self::Nft, Self::Legacy];
 
-    /// Returns the name of the flavour in program names.
+    /// Returns the suffix that selects the flavor in program names, such as `nft` in `iptables-nft`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -52,16 +53,16 @@ impl Flavour {
     }
 }
 
-/// Programs of one flavour, for one network namespace.
+/// Programs of one flavor, such as `iptables-nft-restore`, run in one network namespace.
 #[derive(Debug)]
 pub(super) struct Tools {
     pub(super) flavour: Flavour,
-    /// Address families that the programs support here.
+    /// Address families for which the programs work in this network namespace.
     pub(super) families: Vec<IpFamily>,
     namespace: Namespace,
 }
 
-/// Result of probing a flavour.
+/// Usability of one flavor, and the number of rules that it holds.
 #[derive(Debug, Clone, Copy, Default)]
 struct ProbeResult {
     is_usable: bool,
@@ -70,8 +71,8 @@ struct ProbeResult {
 }
 
 impl Tools {
-    /// Selects the requested flavour, or the one that holds rules: ours before foreign ones, more before
-    /// fewer. Without any rules, selects the flavour of the `iptables` program itself.
+    /// Selects the requested flavor. Without a request, prefers the flavor with chains of ours, then the one
+    /// with more rules; without any rules, selects the flavor of the program named `iptables`.
     pub(super) fn find(layout: &NamingLayout, asked: Option<Flavour>) -> io::Result<Self> {
         let namespace = Namespace::current()?;
         let found = Flavour::ALL.map(|flavour| (flavour, look(&namespace, layout, flavour)));
@@ -97,13 +98,14 @@ impl Tools {
         Ok(tools)
     }
 
-    /// Returns another handle of the same programs.
+    /// Returns a second handle of the same programs in the same network namespace.
     pub(super) fn again(&self) -> io::Result<Self> {
         let namespace = self.namespace.again()?;
         Ok(Self { flavour: self.flavour, families: self.families.clone(), namespace })
     }
 
-    /// Returns the programs of the other flavour, if it holds chains of ours.
+    /// Returns the programs of the other flavor if its tables contain chains of the agent, which must then be
+    /// removed; otherwise `None`.
     pub(super) fn other_with_ours(&self, layout: &NamingLayout) -> io::Result<Option<Self>> {
         let others = Flavour::ALL.into_iter().filter(|flavour| *flavour != self.flavour);
         for flavour in others {
@@ -129,7 +131,7 @@ impl Tools {
         said(output)?.map_err(io::Error::other)
     }
 
-    /// Returns the rules of one chain; `None` if the chain does not exist.
+    /// Returns the `iptables -S` listing of one chain; `None` if the chain does not exist.
     pub(super) fn list(&self, family: IpFamily, chain: &ChainId) -> io::Result<Option<String>> {
         let wait = LOCK_WAIT_SECS.to_string();
         let arguments = ["-w", &wait, "-t", chain.table.as_str(), "-S", &chain.name];
@@ -147,7 +149,7 @@ impl Tools {
     }
 }
 
-/// Probes a flavour: usability and existing rules. Creates no table.
+/// Probes one flavor: runs its programs, and counts existing rules and our chains. Creates no table.
 fn look(namespace: &Namespace, layout: &NamingLayout, flavour: Flavour) -> ProbeResult {
     let mut found = ProbeResult::default();
     for family in IpFamily::ALL {
@@ -174,7 +176,7 @@ fn program(family: IpFamily, flavour: Flavour, what: &str) -> String {
     format!("{family}-{}{what}", flavour.as_str())
 }
 
-/// Returns the output of a program, or its error message if it failed.
+/// Returns the standard output of a program, or the text of its error if it failed.
 fn said(output: Output) -> io::Result<Result<String, String>> {
     if output.status.success() {
         let text = String::from_utf8(output.stdout);
@@ -189,7 +191,7 @@ fn said(output: Output) -> io::Result<Result<String, String>> {
     }
 }
 
-/// Network namespace for the programs: that of the thread that opened the backend.
+/// Network namespace in which the programs run: the one of the thread that opened the backend.
 #[derive(Debug)]
 struct Namespace {
     file: File,
@@ -206,7 +208,7 @@ impl Namespace {
         Ok(Self { file, inode })
     }
 
-    /// Returns another handle of the same namespace.
+    /// Returns a second handle of the same namespace.
     fn again(&self) -> io::Result<Self> {
         Ok(Self { file: self.file.try_clone()?, inode: self.inode })
     }

@@ -19,23 +19,26 @@ use super::{
 };
 use crate::trace::{Recorder, Subject};
 
-/// Maximum depth of nested chains; ours are four deep.
+/// Maximum depth of nested chains that a trace follows; the agent's own chains are at most four deep.
 const DEPTH_MAX: u32 = 16;
-/// Maximum number of branches at a time, one for each endpoint.
+/// Maximum number of branches followed at a time; each random choice adds one per endpoint. Beyond it, the
+/// branch ends as unknown.
 const WAYS_MAX: usize = 20_000;
-/// Maximum number of evaluated rules; beyond, foreign chains form a loop.
+/// Maximum number of rules evaluated in one trace. Beyond it, the branch ends as unknown, because chains of
+/// other programs may form a loop.
 const LOOKS_MAX: usize = 2_000_000;
 
-/// Kernel state for a trace.
+/// Chains read for a trace, and the expected state to compare with.
 #[derive(Clone, Copy)]
 pub(super) struct KernelState<'a> {
-    /// Chains, read anew.
+    /// Chains of all tables, read from the kernel for this trace.
     pub(super) chains: &'a BTreeMap<ChainId, Vec<PrintedRule>>,
-    /// The mirror, if there is one; differences from it are reported as unexpected.
+    /// Mirror of the kernel; `None` if the state is unknown. Differences from it are recorded as unexpected
+    /// steps.
     pub(super) known: Option<&'a IptablesMirror>,
 }
 
-/// Traces a packet through the chains.
+/// Traces a packet through the chains, and records the matching rules and the ends of the packet.
 pub(super) fn trace(layout: &NamingLayout, held: KernelState<'_>, subject: &Subject<'_>) -> Recorder {
     let KernelState { chains, known } = held;
     let mut walk = RuleWalk {
@@ -51,13 +54,13 @@ pub(super) fn trace(layout: &NamingLayout, held: KernelState<'_>, subject: &Subj
     walk.recorder
 }
 
-/// A branch of the trace.
+/// Branch of a trace: one possible path of the packet after random choices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Way {
-    /// Share of connections on this branch.
+    /// Fraction of the connections that take this branch, 0–1.
     share: f64,
     mark: u32,
-    /// Target of the DNAT, if any.
+    /// Target address and port if the branch has been translated by DNAT.
     to: Option<(IpAddr, Option<Port>)>,
     is_masqueraded: bool,
 }
@@ -68,16 +71,16 @@ struct RuleWalk<'a> {
     known: Option<&'a IptablesMirror>,
     subject: &'a Subject<'a>,
     recorder: Recorder,
-    /// Branches that have passed the table.
+    /// Branches that have reached the end of the current table.
     passed: Vec<Way>,
     looks: usize,
 }
 
-/// Result of a rule's match criteria for one branch.
+/// Result of evaluating the match criteria of a rule for one branch.
 enum MatchResult {
     No,
     Yes,
-    /// Random match, with the probability.
+    /// Match of a fraction of the connections, with the probability 0–1.
     Perhaps(f64),
 }
 
@@ -113,7 +116,7 @@ impl RuleWalk<'_> {
         }
     }
 
-    /// Returns the chain of the filter table that the packet traverses.
+    /// Returns the built-in chain of the filter table that the packet traverses: INPUT, FORWARD or OUTPUT.
     fn filter_chain(&self, way: &Way) -> &'static str {
         let destination = way.to.map_or(self.subject.packet.destination, |(address, _)| address);
         if self.subject.is_from_node() {
@@ -220,7 +223,7 @@ impl RuleWalk<'_> {
         back
     }
 
-    /// Evaluates one rule for one branch.
+    /// Evaluates one rule for one branch, and records a step if the rule matches.
     fn look(
         &mut self,
         (id, line, spelled): (&ChainId, &PrintedRule, &ParsedRule),

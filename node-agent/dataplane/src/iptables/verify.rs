@@ -1,4 +1,5 @@
-//! Reading back of a run: changed chains one by one while they are few, else the whole family.
+//! Read-back after a run of `iptables-restore`: changed chains one by one if they are few, otherwise the
+//! whole address family.
 
 use std::{io, sync::Arc};
 
@@ -18,7 +19,7 @@ use crate::{KernelError, Outcome, RejectedServices};
 const CHAINS_READ_ONE_BY_ONE_MAX: usize = 8;
 
 impl IptablesBackend {
-    /// Compares the written rules with the kernel's. A difference is a failure of the Service.
+    /// Compares the written chains with the kernel. A Service with a difference fails.
     pub(super) fn verify(
         &mut self,
         run: &Run,
@@ -50,7 +51,7 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Reads the written chains back into the mirror. The nft flavour can read single chains; the legacy
+    /// Reads the written chains back into the mirror. The nft flavor can read single chains; the legacy
     /// tables can only be read as a whole.
     fn refresh(&mut self, run: &Run) -> io::Result<()> {
         let Run { family, ref changed, .. } = *run;

@@ -1,4 +1,4 @@
-//! Application of the desired state to the claims. Pure.
+//! Application of the desired state to the claims on frontends. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,12 +16,12 @@ use super::{
 };
 use crate::{DesiredState, Outcome, Scope};
 
-/// Result of applying the desired state.
+/// Services in scope that this backend can program, and those that it cannot.
 #[derive(Debug, Default)]
 pub(super) struct ApplyResult {
-    /// Services that this backend supports.
+    /// Services in scope that the backend supports.
     pub(super) possible: BTreeSet<Arc<ServiceKey>>,
-    /// Services that it does not support, with the failure.
+    /// Services in scope that use an unsupported feature, with the failure to report.
     pub(super) impossible: BTreeMap<ServiceKey, Outcome>,
 }
 
@@ -94,9 +94,9 @@ impl Wants {
     }
 }
 
-/// Lowers the program for this backend. Virtual addresses stay those of the original program: addresses that
-/// are closed only because they are bound here are left to the planner, which has the list of bound
-/// addresses.
+/// Returns the program with every feature that IPVS lacks replaced by supported ones. Virtual addresses stay
+/// those of the original program: addresses that are closed only because they are bound here are left to the
+/// planner, which has the list of bound addresses.
 fn wanted(program: &Program) -> Result<Program, String> {
     let lowered = lower::lower(program)?;
     Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })

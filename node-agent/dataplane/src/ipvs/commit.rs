@@ -1,4 +1,4 @@
-//! Commit of a plan, and read-back of the result.
+//! Execution of a plan: sends its commands to the kernel and updates the mirror.
 
 use std::{io, net::IpAddr, sync::Arc};
 
@@ -51,7 +51,8 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Runs a script for both tables of a family.
+    /// Runs `iptables-restore` for each table of an address family, with the input that `script` builds from
+    /// the current listing of the table.
     pub(super) fn write_rules(
         &mut self,
         family: IpFamily,
@@ -239,7 +240,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Removes addresses that are no longer needed.
+    /// Removes addresses from the dummy link that no Service needs any more.
     pub(super) fn release_addresses(
         &mut self,
         addresses: impl Iterator<Item = IpAddr>,
@@ -263,7 +264,8 @@ impl IpvsBackend {
     }
 }
 
-/// Records a failure. Returns true if it is the first one of the Service.
+/// Records a Service that the kernel rejected. Returns true if the Service had no failure in this pass
+/// before.
 pub(super) fn refuse(
     refused: &mut RejectedServices,
     owner: &Arc<ServiceKey>,

@@ -1,5 +1,5 @@
-//! Clients of connections that end with their destination. They are looked up before the removal, while the
-//! kernel still has the entries.
+//! Clients of connections that end because the backend removes their destination. They are read before the
+//! removal, while the kernel still has the entries.
 //!
 //! Once a destination is removed, IPVS ends its connections itself, at once or with the next packet, and
 //! deletes their conntrack entries. A lookup afterwards may find nothing, and clients that only receive would
@@ -19,15 +19,15 @@ use super::{
 };
 use crate::KernelError;
 
-/// Maximum number of virtual servers that are checked for connections one by one; beyond, all are assumed to
-/// have some.
+/// Maximum number of virtual servers that are queried for connections one by one. If more are changed, all
+/// are assumed to have connections.
 const ASKED_SINGLY_MAX: usize = 64;
 
-/// Destinations of virtual servers.
+/// Destinations about to be removed, each with its virtual server.
 pub(super) type Ends = BTreeSet<(Socket, Destination)>;
 
 impl IpvsBackend {
-    /// Returns the destinations with TCP connections that these commands remove.
+    /// Returns the destinations that these commands remove and that still have TCP connections.
     pub(super) fn ends(&mut self, commands: &[(Owner, IpvsCommand)]) -> Result<Ends, KernelError> {
         let mut ends = Ends::new();
         for (_, command) in commands {
@@ -64,8 +64,8 @@ impl IpvsBackend {
         Ok(ends)
     }
 
-    /// Records the clients of connections to these destinations. Best effort: clients that cannot be read are
-    /// left out.
+    /// Records the clients of the connections to these destinations for
+    /// [`crate::Dataplane::take_cut`]. Best effort: clients that cannot be read are left out.
     pub(super) fn note_clients(&mut self, ends: &Ends) {
         let Some(filter) = filter(ends) else { return };
         let is_meant = |flow: &conntrack::Flow| {
@@ -83,7 +83,8 @@ impl IpvsBackend {
     }
 }
 
-/// Returns the criteria common to all connections; `None` if there are no destinations.
+/// Returns the criteria that all connections to these destinations fulfill, to limit the conntrack dump;
+/// `None` if there are no destinations.
 fn filter(ends: &Ends) -> Option<Filter> {
     let (first, _) = ends.first()?;
     let all = |is_so: &dyn Fn(&Socket) -> bool| ends.iter().all(|(socket, _)| is_so(socket));

@@ -30,57 +30,57 @@ use super::{
 };
 use crate::claims;
 
-/// Claims of the Services and the kernel objects derived from them.
+/// Claims of the Services, and the kernel objects that follow from them.
 #[derive(Debug, Clone, Default)]
 pub struct Wants {
-    /// Lowered programs, and the owners of frontends.
+    /// Packet programs in the form that IPVS supports, and the owner of each frontend.
     pub claims: claims::Claims,
     /// Addresses of the node on which node ports are served.
     pub node_addresses: BTreeSet<IpAddr>,
-    /// Networks used by the rules.
+    /// Workload networks and masqueraded sources, which the set elements contain.
     pub networks: Networks,
-    /// Frontends with a port range.
+    /// Frontends with more than one port; they need a virtual server per port.
     ranges: ReferenceCounts<Frontend>,
-    /// Frontends on every address of the node.
+    /// Frontends served on every node port address.
     anywhere: ReferenceCounts<Frontend>,
-    /// Hairpin endpoints, by the socket at which they would reach themselves.
+    /// Local endpoints that may connect to themselves (hairpin), by the address and port of the endpoint.
     loops: ReferenceCounts<Socket>,
-    /// Addresses that must be local.
+    /// Virtual addresses that the dummy link must have.
     addresses: ReferenceCounts<IpAddr>,
-    /// Health check node ports of the agent.
+    /// Ports at which the agent serves health checks of Services.
     health_checks: ReferenceCounts<Port>,
 }
 
-/// Service that caused a change.
+/// Service that caused a change; `None` for objects that belong to no single Service.
 pub type Owner = Option<Arc<ServiceKey>>;
 
-/// Dirty objects.
+/// Objects to plan again, each with the Service that caused the change.
 #[derive(Debug, Default)]
 pub struct DirtyObjects {
-    /// Virtual servers, with the removal policy for connections of removed targets.
+    /// Virtual servers, with the removal policy for connections of targets that are no longer wanted.
     pub sockets: BTreeMap<Socket, (Owner, Removal)>,
-    /// Node ports.
+    /// Node ports whose set elements may have changed.
     pub node_ports: BTreeMap<(IpFamily, Protocol, Port), Owner>,
-    /// Hairpin endpoints.
+    /// Hairpin elements that may have changed, by address and port of the endpoint.
     pub loops: BTreeMap<Socket, Owner>,
-    /// Addresses.
+    /// Virtual addresses that may have to be added to or removed from the dummy link.
     pub addresses: BTreeMap<IpAddr, Owner>,
-    /// Health check ports.
+    /// Health check ports whose set elements may have changed.
     pub health_checks: BTreeSet<Port>,
 }
 
-/// Desired objects of one socket.
+/// Objects that the kernel must hold for one address, protocol and port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SocketObjects {
-    /// The owning Service.
+    /// Service that owns the matching frontend; `None` if there is no frontend.
     pub owner: Owner,
-    /// The virtual server.
+    /// Virtual server with its destinations; `None` if connections are not forwarded.
     pub server: Option<Server>,
-    /// The set elements.
+    /// Elements of the sets that contain this address and port.
     pub elements: BTreeSet<IpsetElement>,
 }
 
-/// Reference counts of values.
+/// Number of references to each value. A value exists while its number is above zero.
 #[derive(Debug, Clone)]
 struct ReferenceCounts<T>(BTreeMap<T, u32>);
 
@@ -105,7 +105,7 @@ impl<T: Ord> ReferenceCounts<T> {
     }
 }
 
-/// Iterates over the ports of a range.
+/// Iterates over all ports of a range, first and last included.
 pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
     (range.first().get()..=range.last().get()).filter_map(Port::new)
 }
@@ -186,7 +186,8 @@ impl Wants {
         }
     }
 
-    /// Returns the virtual servers of a frontend.
+    /// Returns the keys of the virtual servers that a frontend needs: one per port, and for node ports one
+    /// per node address.
     pub fn sockets(&self, frontend: &Frontend) -> Vec<Socket> {
         let addresses: Vec<_> = match frontend.destination {
             Place::Address(address) => vec![address],
@@ -242,7 +243,7 @@ impl Wants {
         route.leaving.iter().map(|(target, until)| (destination(target), *until)).collect()
     }
 
-    /// Returns the desired objects of a socket.
+    /// Returns the objects that the kernel must hold for one address, protocol and port.
     #[must_use]
     pub fn entry(&self, socket: &Socket) -> SocketObjects {
         let Some((frontend, owner, route)) = self.resolve(socket) else { return SocketObjects::default() };
@@ -271,7 +272,8 @@ impl Wants {
         SocketObjects { owner: Some(Arc::clone(owner)), server, elements }
     }
 
-    /// Returns the set of a TCP or UDP node port.
+    /// Returns the kind of set that must contain a TCP or UDP node port; `None` if no connection to it is
+    /// masqueraded.
     #[must_use]
     pub fn node_port_kind(&self, family: IpFamily, protocol: Protocol, port: Port) -> Option<SetKind> {
         let (_, _, route) = self.resolve_at(Place::AnyLocal(family), protocol, port)?;
@@ -284,13 +286,13 @@ impl Wants {
         }
     }
 
-    /// Returns true if an endpoint may reach itself at this socket.
+    /// Returns true if a local endpoint at this address and port may connect to itself through a Service.
     #[must_use]
     pub fn wants_loop(&self, socket: &Socket) -> bool {
         self.loops.0.contains_key(socket)
     }
 
-    /// Returns true if an address must be local.
+    /// Returns true if any Service has this virtual address, so that it must be on the dummy link.
     #[must_use]
     pub fn wants_address(&self, address: IpAddr) -> bool {
         self.addresses.0.contains_key(&address)
@@ -302,7 +304,7 @@ impl Wants {
         self.health_checks.0.contains_key(&port)
     }
 
-    /// Returns the set elements for the networks.
+    /// Returns the set elements that represent the workload networks and the masqueraded sources.
     #[must_use]
     pub fn networks(&self) -> BTreeSet<IpsetElement> {
         let elements = |kind, nets: &BTreeSet<IpNet>| {
@@ -318,7 +320,7 @@ impl Wants {
     }
 }
 
-/// Parts of a program that are reference-counted.
+/// Value in a program that several Services can have in common and that is therefore reference-counted.
 enum SharedPart {
     Range(Frontend),
     Anywhere(Frontend),

@@ -1,5 +1,5 @@
-//! Draining destinations: they receive no new connection, and are removed with their last one or at their
-//! deadline.
+//! Draining destinations: they receive no new connection, and are removed after their last connection ends or
+//! at their deadline.
 
 use std::{
     collections::BTreeMap,
@@ -66,7 +66,7 @@ impl IpvsBackend {
         self.release_addresses(over.iter().map(|socket| socket.address), pass)
     }
 
-    /// Cancels the drain of destinations that are wanted again.
+    /// Ends the drain of destinations that the plan wants again, so that they receive new connections.
     pub(super) fn recall(&mut self, plan: &Plan) {
         for (_, command) in &plan.commands {
             if let IpvsCommand::EditDestination(socket, destination, KernelDestination { weight: 1.., .. }) =
@@ -77,7 +77,7 @@ impl IpvsBackend {
         }
     }
 
-    /// Stops new connections: removes the rules and sets every weight to 0.
+    /// Stops new connections to all our virtual servers: removes the rules and sets every weight to 0.
     pub(super) fn quiesce(&mut self) -> Result<(), KernelError> {
         use crate::Dataplane as _;
         if self.mirror.is_none() {
@@ -102,7 +102,7 @@ impl IpvsBackend {
         self.change_servers(&commands, &mut RejectedServices::new(), &mut Pass::default())
     }
 
-    /// Returns true if any of our virtual servers has a connection.
+    /// Returns true if any destination of our virtual servers still has a connection.
     pub(super) fn has_connections(&mut self) -> Result<bool, KernelError> {
         let sockets: Vec<_> = self.mirror.iter().flat_map(|mirror| mirror.servers.keys().copied()).collect();
         for socket in sockets {
@@ -114,7 +114,7 @@ impl IpvsBackend {
         Ok(false)
     }
 
-    /// Returns the traffic of each target, by Service.
+    /// Returns the connections, packets and bytes per target, from the counters of the destinations.
     pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
         let sockets: Vec<_> = self.mirror.iter().flat_map(|mirror| mirror.servers.keys().copied()).collect();
         let mut found: BTreeMap<_, Traffic> = BTreeMap::new();
@@ -147,7 +147,7 @@ impl IpvsBackend {
     }
 }
 
-/// Returns the deadline of a removed target's connections.
+/// Returns the time until which connections of a removed target may continue; `None` for no limit.
 pub(super) fn deadline(removal: Removal, now: Instant) -> Option<Instant> {
     match removal {
         Removal::Keep => None,
@@ -156,11 +156,12 @@ pub(super) fn deadline(removal: Removal, now: Instant) -> Option<Instant> {
     }
 }
 
-/// Deadlines for the connections of unwanted destinations.
+/// Deadlines for the connections of destinations that are no longer wanted.
 pub(super) struct Deadlines {
-    /// Deadline by the removal policy, for all destinations.
+    /// Deadline by the Service's removal policy, for every destination without one of its own; `None` for no
+    /// limit.
     pub(super) of_all: Option<Instant>,
-    /// Deadlines set by the user, for single destinations.
+    /// Wall-clock deadline set by the user for single destinations; `None` for no limit.
     pub(super) of_each: BTreeMap<Destination, Option<Timestamp>>,
 }
 

@@ -1,4 +1,4 @@
-//! ipset commands and responses as netlink messages. Pure, like `render` and `parse`.
+//! Encoder of ipset commands and parser of the responses, as netlink messages. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,10 +23,10 @@ use super::{
 /// Maximum number of elements of a set: enough for 10,000 Services with ten frontends each, and a bound on
 /// kernel memory.
 pub const ELEMENTS_MAX: u32 = 1 << 20;
-/// Initial size of a hash.
+/// Initial number of buckets of hash sets; the kernel enlarges them on demand.
 pub(super) const HASH_SIZE: u32 = 1024;
 
-/// Creates a set.
+/// Creates an empty set of the type and size that its kind requires.
 #[must_use]
 pub fn create(set: Set, naming: Naming) -> Message {
     let shape = set.kind.shape();
@@ -54,7 +54,7 @@ pub fn create(set: Set, naming: Naming) -> Message {
     message(u::IPSET_CMD_CREATE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, set.family, attributes)
 }
 
-/// Removes a set.
+/// Removes a set with its elements. The kernel rejects the removal while a rule refers to the set.
 #[must_use]
 pub fn destroy(set: Set, naming: Naming) -> Message {
     message(u::IPSET_CMD_DESTROY, NLM_F_ACK, set.family, named(&set.name(naming)))
@@ -72,13 +72,13 @@ pub fn remove(element: &IpsetElement, naming: Naming) -> Message {
     change(u::IPSET_CMD_DEL, element, naming)
 }
 
-/// Requests a set with its elements.
+/// Requests the header and all elements of a set.
 #[must_use]
 pub fn dump(set: Set, naming: Naming) -> Message {
     message(u::IPSET_CMD_LIST, NLM_F_DUMP, set.family, named(&set.name(naming)))
 }
 
-/// Requests all sets without their elements.
+/// Requests the headers of all sets of the network namespace, without elements.
 #[must_use]
 pub fn dump_headers() -> Message {
     let attributes = Attributes::default()
@@ -148,16 +148,16 @@ const fn family_number(family: IpFamily) -> u8 {
     }
 }
 
-/// Header of a set as reported by the kernel.
+/// Description of a set in a kernel response, without its elements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Name of the set.
+    /// Name of the set, at most 31 bytes.
     pub name: String,
-    /// Type of the set.
+    /// Kernel type of the set, such as `hash:ip,port`.
     pub type_name: String,
-    /// Number of rules that refer to the set.
+    /// Number of iptables rules that refer to the set.
     pub references: u32,
-    /// Number of elements.
+    /// Number of elements in the set.
     pub elements: u32,
 }
 
@@ -188,7 +188,8 @@ pub fn header(answer: &ReceivedMessage<'_>) -> Result<Header, MalformedMessage> 
     Ok(header)
 }
 
-/// Parses the elements in a part of a listing. An element that we would not have written yields `None`.
+/// Parses the elements in one message of a listing. An element that this program would not have written
+/// yields `None`.
 ///
 /// # Errors
 /// Returns an error if the response is malformed.

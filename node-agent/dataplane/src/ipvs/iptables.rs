@@ -1,5 +1,5 @@
-//! Execution of the iptables tools: at start, after a disturbance of the rules, and at the end. Never for a
-//! Service.
+//! Execution of the iptables tools: at start, after another program changed the rules, and at cleanup. No
+//! tool is run for a single Service.
 
 use std::{
     io::{self, Write},
@@ -8,19 +8,19 @@ use std::{
 
 use model::primitives::net::IpFamily;
 
-/// Tool name infix of each flavour: the machine's default first, then legacy.
+/// Infix of the tool names: empty for the machine's default flavor, which is tried first, then `-legacy`.
 const FLAVOURS: [&str; 2] = ["", "-legacy"];
 /// Time to wait for the xtables lock, in seconds.
 const LOCK_SECONDS: &str = "10";
 
-/// Tools that work with this kernel.
+/// iptables tools of the flavor that works on this machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Iptables {
     flavour: &'static str,
 }
 
 impl Iptables {
-    /// Finds the tools: the first flavour that can list the tables.
+    /// Selects the first flavor whose tools can list the tables.
     pub(super) fn find() -> io::Result<Self> {
         let mut refusal = io::Error::from(io::ErrorKind::NotFound);
         for flavour in FLAVOURS {
@@ -33,7 +33,7 @@ impl Iptables {
         Err(refusal)
     }
 
-    /// Lists a table.
+    /// Returns the `iptables-save` listing of one table.
     pub(super) fn list(self, family: IpFamily, table: &str) -> io::Result<String> {
         let tool = self.tool(family, "save");
         let output =

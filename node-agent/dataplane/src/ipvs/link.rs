@@ -1,4 +1,4 @@
-//! Links and addresses as rtnetlink messages. Pure, like `render` and `parse`.
+//! Encoder of rtnetlink requests for links and addresses, and parser of the responses. Pure.
 //!
 //! Only three requests and two responses are needed, and all calls block, so the messages are encoded here
 //! instead of using an asynchronous crate.
@@ -17,7 +17,7 @@ const LINK_HEADER_BYTES: usize = 16;
 /// Size of `struct ifaddrmsg` in bytes.
 const ADDRESS_HEADER_BYTES: usize = 8;
 
-/// Creates a dummy link that is up. The kernel assigns a link-local address, which does not count as ours.
+/// Creates a dummy link that is up. The kernel assigns a link-local address to it, which the mirror ignores.
 #[must_use]
 pub fn add(name: &str) -> Message {
     let kind = Attributes::default().text(u::IFLA_INFO_KIND, "dummy");
@@ -26,26 +26,26 @@ pub fn add(name: &str) -> Message {
     message(u::RTM_NEWLINK, flags, link_header(0, u::IFF_UP), attributes)
 }
 
-/// Sets a link up.
+/// Sets the link with this index up.
 #[must_use]
 pub fn set_up(index: u32) -> Message {
     message(u::RTM_NEWLINK, NLM_F_ACK, link_header(index, u::IFF_UP), Attributes::default())
 }
 
-/// Removes a link.
+/// Removes a link with all its addresses.
 #[must_use]
 pub fn remove(index: u32) -> Message {
     message(u::RTM_DELLINK, NLM_F_ACK, link_header(index, 0), Attributes::default())
 }
 
-/// Requests a link.
+/// Requests the link with this name.
 #[must_use]
 pub fn get(name: &str) -> Message {
     let attributes = Attributes::default().text(u::IFLA_IFNAME, name);
     message(u::RTM_GETLINK, NLM_F_ACK, link_header(0, 0), attributes)
 }
 
-/// Adds an address with full prefix length to a link.
+/// Adds an address to a link, with a prefix length of 32 or 128.
 #[must_use]
 pub fn add_address(index: u32, address: IpAddr) -> Message {
     let flags = NLM_F_ACK | NLM_F_CREATE;
@@ -68,14 +68,14 @@ fn message(kind: u16, flags: u16, header: Vec<u8>, attributes: Attributes) -> Me
     Message { kind, flags: flags | NLM_F_REQUEST, header, attributes }
 }
 
-/// Encodes family, padding, type, index, flags and change mask.
+/// Encodes `struct ifinfomsg`: family, padding, type, index, flags and change mask.
 fn link_header(index: u32, flags: u32) -> Vec<u8> {
     let words = [0, index, flags, flags];
     words.into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
-/// Encodes family, prefix length, flags, scope and index. Duplicate address detection is off, because no
-/// other machine can respond on this link.
+/// Encodes `struct ifaddrmsg`: family, prefix length, flags, scope and index. Duplicate address detection is
+/// off, because no other machine can respond on a dummy link.
 fn address_header(index: u32, address: IpAddr) -> Vec<u8> {
     let (family, length, flags) = match address {
         IpAddr::V4(_) => (u::AF_INET, 32, 0),
@@ -95,7 +95,7 @@ fn address_attributes(address: IpAddr) -> Attributes {
     }
 }
 
-/// Parses the index of a link, and true if it is up.
+/// Parses a link response: returns the index of the link, and true if the link is up.
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
@@ -108,7 +108,8 @@ pub fn index(answer: &ReceivedMessage<'_>) -> Result<(u32, bool), MalformedMessa
     Ok((word(4), word(8) & u::IFF_UP != 0))
 }
 
-/// Parses an address and the index of its link.
+/// Parses an address response: returns the index of the link and the address, or `None` if the message
+/// contains no IP address.
 ///
 /// # Errors
 /// Returns an error if the response is malformed.

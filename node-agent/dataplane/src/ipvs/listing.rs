@@ -20,10 +20,10 @@ use super::{
     uapi,
 };
 
-/// Place of virtual servers in a listing.
+/// Name under which the lines of virtual servers appear in a preview.
 const SERVERS: &str = "ipvs";
 
-/// A place, and a line at that place.
+/// Line of a listing, after the name of the object group that contains it (such as `ipvs` or a set).
 type PlacedLine = (String, String);
 
 /// Returns the difference of the tools' listings between two states, without rules and sysctls.
@@ -50,7 +50,7 @@ pub fn differences(before: &IpvsMirror, after: &IpvsMirror, naming: Naming) -> V
     changes(&gone, &come)
 }
 
-/// Returns the removed and added lines, sorted by place.
+/// Returns the removed and the added lines as changes, sorted by object group.
 #[must_use]
 pub fn changes(gone: &BTreeSet<PlacedLine>, come: &BTreeSet<PlacedLine>) -> Vec<LineChange> {
     let change =
@@ -62,7 +62,7 @@ pub fn changes(gone: &BTreeSet<PlacedLine>, come: &BTreeSet<PlacedLine>) -> Vec<
     changes
 }
 
-/// Formats a virtual server and its destinations as arguments of `ipvsadm`.
+/// Formats a virtual server and its destinations as lines of `ipvsadm-save -n`.
 fn of_server(socket: &Socket, server: &Server) -> Vec<PlacedLine> {
     let Server { service, destinations } = server;
     let name = format!("{} {}", option(socket.protocol), SocketAddr::new(socket.address, socket.port.get()));
@@ -102,7 +102,7 @@ const fn forwarding(forwarding: Forwarding) -> &'static str {
     }
 }
 
-/// Returns the scheduler's flags by name.
+/// Returns the names that `ipvsadm` uses for the flags of a scheduler, such as `sh-port`.
 fn scheduler_flags(scheduler: &str, flags: u32) -> Vec<String> {
     let words = match scheduler {
         "sh" => ["sh-fallback".to_owned(), "sh-port".to_owned()],
@@ -113,7 +113,7 @@ fn scheduler_flags(scheduler: &str, flags: u32) -> Vec<String> {
     words.into_iter().zip(bits).filter(|(_, bit)| flags & bit != 0).map(|(word, _)| word).collect()
 }
 
-/// Formats an element of a set as an argument of `ipset restore`.
+/// Formats an element as a line of `ipset save`.
 fn of_element(element: &IpsetElement, naming: Naming) -> PlacedLine {
     let name = element.set.name(naming);
     let line = format!("add {name} {}", value(&element.value));
@@ -134,7 +134,7 @@ fn value(value: &Value) -> String {
     }
 }
 
-/// A network of one address is listed as an address.
+/// Formats a network; one with a single address is formatted without prefix length, as `ipset` does.
 fn network(net: &ipnet::IpNet) -> String {
     if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
 }
@@ -173,7 +173,8 @@ fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Nam
     missing.map(line).collect()
 }
 
-/// Formats our link and its addresses, without constant fields.
+/// Formats the dummy link and its addresses as lines of `ip -o address`, without fields that are always the
+/// same.
 fn of_link(link: Option<&DummyLink>, naming: Naming) -> Vec<PlacedLine> {
     let Some(DummyLink { index: _, is_up, addresses }) = link else { return Vec::new() };
     let name = sets::link(naming);

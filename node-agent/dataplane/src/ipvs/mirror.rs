@@ -17,38 +17,40 @@ use super::{
     sets::{IpsetElement, Set, SetKind, Value},
 };
 
-/// Our kernel objects, and relevant foreign objects.
+/// Kernel objects of the backend, and objects of other programs that affect planning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IpvsMirror {
-    /// Our existing sets, each with the number of elements that we would not have written.
+    /// Existing sets of the backend, each with the number of elements that this program would not have
+    /// written.
     pub sets: BTreeMap<Set, u32>,
-    /// Elements of these sets.
+    /// Elements of the backend's sets.
     pub elements: BTreeSet<IpsetElement>,
-    /// Our virtual servers.
+    /// Virtual servers of the backend, with their destinations.
     pub servers: BTreeMap<Socket, Server>,
-    /// Foreign virtual servers.
+    /// Virtual servers of other programs, which are never changed.
     pub foreign: BTreeSet<Socket>,
-    /// Our dummy link.
+    /// Dummy link with the virtual addresses; `None` if it does not exist.
     pub link: Option<DummyLink>,
-    /// Addresses on other links.
+    /// Addresses on all other links of the node.
     pub other_addresses: BTreeSet<IpAddr>,
-    /// True for each family whose rules are as desired.
+    /// Address families read so far, each with true if the iptables rules are as desired.
     pub rules: BTreeMap<IpFamily, bool>,
 }
 
-/// Our dummy link.
+/// Dummy link that holds the virtual addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DummyLink {
-    /// Interface index.
+    /// Index by which rtnetlink messages identify the link.
     pub index: u32,
     /// True if the link is up.
     pub is_up: bool,
-    /// Addresses of the link.
+    /// Addresses of the link, without link-local ones.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl IpvsMirror {
-    /// Returns the elements for one socket, except the one that marks the virtual server as ours.
+    /// Returns the set elements for one address and port, except the element that marks the virtual server as
+    /// ours.
     #[must_use]
     pub fn elements_of(&self, socket: &Socket) -> BTreeSet<IpsetElement> {
         let plain = SetKind::OF_FRONTEND.into_iter().map(|kind| IpsetElement::of_socket(kind, *socket));
@@ -65,7 +67,8 @@ impl IpvsMirror {
         plain.chain(ranges.copied()).collect()
     }
 
-    /// Returns true if a virtual server is ours.
+    /// Returns true if the virtual server at this address and port belongs to the backend: it is in the set
+    /// of our servers, or its address is on the dummy link.
     #[must_use]
     pub fn owns(&self, socket: &Socket) -> bool {
         let is_listed = self.elements.contains(&IpsetElement::of_socket(SetKind::Servers, *socket));
@@ -73,7 +76,7 @@ impl IpvsMirror {
         is_listed || is_at_ours
     }
 
-    /// Returns true if we have a virtual server at the address.
+    /// Returns true if a virtual server of the backend has this address.
     #[must_use]
     pub fn serves(&self, address: IpAddr) -> bool {
         let Some(port) = Port::new(1) else { return false };
@@ -115,7 +118,8 @@ impl IpvsMirror {
         }
     }
 
-    /// Returns the number of kernel objects.
+    /// Returns the number of kernel objects of the backend: sets, elements, virtual servers, destinations,
+    /// the dummy link and its addresses.
     #[must_use]
     pub fn objects(&self) -> u64 {
         let servers: usize = self.servers.values().map(|server| 1 + server.destinations.len()).sum();

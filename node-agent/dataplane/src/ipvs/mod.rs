@@ -6,7 +6,7 @@
 //!                                ▲                       │
 //!                                └──────── mirror ◀──────┘  ◀── observe
 //! ```
-//! A fresh process recognises its own objects as follows: the link, the chains and the sets by name; a
+//! A fresh process recognizes its own objects as follows: the link, the chains and the sets by name; a
 //! virtual server if the set `…IPVS-SERVERS` contains it or its address is on our link. The set entry is
 //! added before the virtual server is created and removed after it is deleted, so foreign virtual servers are
 //! never touched. If a foreign one uses a wanted socket, the Service fails.
@@ -73,26 +73,27 @@ use super::{
     RejectedServices, Scope, Traffic, trace::Subject,
 };
 
-/// ipvs backend of one network namespace.
+/// Backend of ipvs mode in one network namespace.
 pub struct IpvsBackend {
     generic: Netlink,
     netfilter: Netlink,
     route: Netlink,
     iptables: Iptables,
-    /// Number of the generic netlink family.
+    /// Number that the kernel assigned to the generic netlink family `IPVS`.
     family: u16,
     options: BackendOptions,
     /// Mirror of the kernel; `None` if the kernel state is unknown.
     mirror: Option<IpvsMirror>,
     wants: Wants,
-    /// Draining destinations and the deadline of their connections.
+    /// Draining destinations, each with the deadline of its connections; `None` for no deadline.
     draining: BTreeMap<(Socket, Destination), Option<Instant>>,
-    /// Set elements that record the former values of sysctls.
+    /// Elements of the set that records the values that changed sysctls had before.
     former_sysctls: BTreeSet<sets::IpsetElement>,
     /// Start of the next window of virtual servers to check.
     watch: watch::Position,
     is_retiring: bool,
-    /// Clients of connections that ended with their destination.
+    /// Clients of connections that the kernel terminated because their destination was removed, until
+    /// `take_cut` returns them.
     cut: Vec<Nudge>,
     counters: KernelCounters,
 }
@@ -151,7 +152,8 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Applies the dirty objects. A Service that the kernel rejects is withdrawn as a whole.
+    /// Plans and commits the changes to the dirty objects. If the kernel rejects any object of a Service, the
+    /// whole Service is withdrawn.
     fn carry_out(
         &mut self,
         touched: &mut DirtyObjects,
@@ -192,7 +194,7 @@ impl IpvsBackend {
         Ok(refused)
     }
 
-    /// Sets the outcome of every Service affected by this pass.
+    /// Records the outcome of every Service that this pass affected.
     fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: RejectedServices, pass: &mut Pass) {
         for service in affected {
             let outcome = match refused.remove(service) {
@@ -328,8 +330,8 @@ impl Dataplane for IpvsBackend {
 }
 
 impl IpvsBackend {
-    /// Follows changes of the node's addresses: node ports are served on new ones, and an address on another
-    /// link is not ours.
+    /// Applies changes of the node's addresses: node ports are served on new ones, and virtual addresses that
+    /// appear on another link, or vanish from it, are planned again.
     fn follow_addresses(&mut self, pass: &mut Pass) -> Result<(), KernelError> {
         let Some(mut mirror) = self.mirror.take() else { return Ok(()) };
         let before = mirror.other_addresses.clone();

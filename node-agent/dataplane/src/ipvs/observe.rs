@@ -1,4 +1,4 @@
-//! Reads our kernel objects.
+//! Reads the backend's kernel objects into a mirror: sets, virtual servers, link, addresses and rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use super::{
     uapi,
 };
 
-/// Destinations of a virtual server, with their load.
+/// Destinations of a virtual server, each with its parameters and its current load.
 pub(super) type Loads = BTreeMap<Destination, (KernelDestination, Load)>;
 
 impl IpvsBackend {
@@ -44,7 +44,7 @@ impl IpvsBackend {
         Ok(mirror)
     }
 
-    /// Reads our link and the addresses of all links.
+    /// Reads the dummy link and the addresses of all links into the mirror.
     pub(super) fn read_addresses(&mut self, mirror: &mut IpvsMirror) -> io::Result<()> {
         let mut found = None;
         let request = link::get(sets::link(self.options.naming));
@@ -134,7 +134,8 @@ impl IpvsBackend {
         })
     }
 
-    /// Reads virtual servers by socket; `None` for those that do not exist.
+    /// Reads the scheduling parameters of virtual servers, in the order of `sockets`; `None` for servers that
+    /// do not exist.
     pub(super) fn read_some(&mut self, sockets: &[Socket]) -> io::Result<Vec<Option<SchedulingParameters>>> {
         let requests: Vec<_> = sockets.iter().map(|socket| render::get_server(self.family, socket)).collect();
         let mut found = vec![None; sockets.len()];
@@ -154,7 +155,7 @@ impl IpvsBackend {
         Ok(true)
     }
 
-    /// Reads the global IPVS settings: timeouts, version and table size, synchronisation daemons.
+    /// Reads the global IPVS settings: timeouts, version and table size, synchronization daemons.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
@@ -177,7 +178,7 @@ impl IpvsBackend {
         Ok((timeouts, info, daemons))
     }
 
-    /// Reads the headers of all sets.
+    /// Reads the headers of all sets of the network namespace, by name.
     pub(super) fn read_headers(&mut self) -> io::Result<BTreeMap<String, ipset::Header>> {
         self.netfilter.dump(&ipset::dump_headers(), BTreeMap::new, |found, answer| {
             let header = ipset::header(answer)?;

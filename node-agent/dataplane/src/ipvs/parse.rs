@@ -1,4 +1,5 @@
-//! Parser for IPVS messages. Decoding is total; unknown attributes are skipped or cause an error.
+//! Parser of the kernel's IPVS messages. Total: any input yields a value or an error; unknown attributes are
+//! skipped or cause an error.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,10 +19,10 @@ const FLAGS_SETTABLE: u32 = u::IP_VS_SVC_F_PERSISTENT
     | u::IP_VS_SVC_F_SCHED2
     | 0x20;
 
-/// IPVS version and size of the connection table.
+/// Version of IPVS in the kernel, and size of its connection table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
-    /// `0x010201` for 1.2.1.
+    /// IPVS version, one byte per number: `0x010201` for 1.2.1.
     pub version: u32,
     /// Number of buckets in the hash table of connections.
     pub connection_table_size: u32,
@@ -134,7 +135,7 @@ pub fn info(answer: &ReceivedMessage<'_>) -> Result<Info, MalformedMessage> {
     })
 }
 
-/// Parses a synchronisation daemon.
+/// Parses the state of a connection synchronization daemon; `None` if the message contains no daemon.
 ///
 /// # Errors
 /// Returns an error if the response is malformed.

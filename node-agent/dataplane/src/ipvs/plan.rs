@@ -1,4 +1,4 @@
-//! Planner: difference between mirror and desired state.
+//! Planner: builds the difference between the mirror and the desired state. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,25 +23,26 @@ use super::{
     sets::{IpsetElement, Set, SetKind, Value},
 };
 
-/// Planned changes, in order of execution.
+/// Planned changes of kernel objects. The fields are in order of execution.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Set elements to add. They are added before anything is served, so that no packet bypasses a missing
     /// filter.
     pub additions: Vec<(Owner, IpsetElement)>,
-    /// Addresses to add to our link.
+    /// Virtual addresses to add to the dummy link.
     pub addresses_added: Vec<(Owner, IpAddr)>,
-    /// Changes of virtual servers.
+    /// Commands that create, change or remove virtual servers and destinations.
     pub commands: Vec<(Owner, IpvsCommand)>,
-    /// Set elements to remove.
+    /// Set elements to remove, after the virtual servers that needed them.
     pub removals: Vec<(Owner, IpsetElement)>,
-    /// Virtual servers with draining destinations.
+    /// Virtual servers with destinations to drain, each with the removal policy for their connections.
     pub draining: Vec<(Socket, Removal)>,
-    /// Services whose socket belongs to a foreign virtual server.
+    /// Services that cannot have a virtual server because another program has one at the same address and
+    /// port.
     pub foreign: Vec<(Arc<ServiceKey>, Socket)>,
 }
 
-/// Plans the dirty objects and the networks.
+/// Plans the changes for the dirty objects and for the elements that represent networks.
 #[must_use]
 pub fn plan(mirror: &IpvsMirror, wants: &Wants, touched: &DirtyObjects) -> Plan {
     let mut plan = Plan::default();
@@ -90,7 +91,7 @@ pub fn plan(mirror: &IpvsMirror, wants: &Wants, touched: &DirtyObjects) -> Plan 
     plan
 }
 
-/// Treatment of removed destinations.
+/// Treatment of the destinations that a virtual server no longer needs.
 struct Fate {
     removal: Removal,
     leaving: BTreeMap<Destination, Option<Timestamp>>,
@@ -133,7 +134,8 @@ fn touch_port(set: Set, kind: SetKind, number: u16, touched: &mut DirtyObjects) 
     touched.node_ports.entry((set.family, protocol, port)).or_default();
 }
 
-/// Returns those of the given addresses that are on our link and no longer needed.
+/// Returns the given addresses that are on the dummy link although no Service has them and no virtual server
+/// of the backend uses them.
 #[must_use]
 pub fn idle_addresses(
     mirror: &IpvsMirror,
@@ -160,7 +162,7 @@ impl Plan {
         self.commands.push((owner.clone(), command));
     }
 
-    /// Returns true if there is nothing to do.
+    /// Returns true if the plan contains no change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.additions.is_empty()
@@ -189,7 +191,7 @@ fn plan_socket(
     plan.presence(mirror, owner, IpsetElement::of_socket(SetKind::Servers, *socket), stays);
 }
 
-/// Plans a virtual server. Returns true if the server stays.
+/// Plans the changes of one virtual server. Returns true if the server exists afterwards.
 fn plan_server(
     held: Option<&Server>,
     wanted: Option<&Server>,

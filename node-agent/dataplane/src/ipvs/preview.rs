@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{DesiredState, KernelError, Scope};
 
-/// Future kernel state with its draining destinations.
+/// Kernel state as it would be after the pass, with its draining destinations.
 struct Future {
     mirror: IpvsMirror,
     wants: Wants,
@@ -67,7 +67,8 @@ impl IpvsBackend {
         Ok(changes)
     }
 
-    /// Previews the objects that do not depend on Services.
+    /// Applies the objects that do not depend on Services (sets, link, sysctls, rules) to the copy of the
+    /// mirror. Returns the changed lines of sysctls and rules, which the mirror does not contain.
     fn preview_structure(
         &self,
         everything: bool,
@@ -149,7 +150,7 @@ impl IpvsBackend {
     }
 }
 
-/// Updates the mirror as if the kernel accepted the whole plan.
+/// Updates the copy of the mirror as if the kernel accepted the whole plan.
 fn carry_out(plan: &Plan, mirror: &mut IpvsMirror) {
     mirror.elements.extend(plan.additions.iter().map(|(_, element)| *element));
     let DummyLink { addresses, .. } = mirror.link.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! IPVS commands as generic netlink messages.
+//! Encoder of IPVS commands and requests as generic netlink messages. Pure.
 
 use std::{fmt, net::IpAddr};
 
@@ -16,7 +16,7 @@ use super::{
 /// Command that changes IPVS state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IpvsCommand {
-    /// Creates a virtual server.
+    /// Creates a virtual server without destinations.
     AddServer(Socket, SchedulingParameters),
     /// Changes scheduler, flags or timeout of a virtual server.
     EditServer(Socket, SchedulingParameters),
@@ -26,7 +26,7 @@ pub enum IpvsCommand {
     AddDestination(Socket, Destination, KernelDestination),
     /// Changes the weight of a destination.
     EditDestination(Socket, Destination, KernelDestination),
-    /// Removes a destination.
+    /// Removes a destination from a virtual server.
     RemoveDestination(Socket, Destination),
     /// Zeroes the counters of a virtual server.
     Zero(Socket),
@@ -34,31 +34,31 @@ pub enum IpvsCommand {
     Flush,
     /// Sets the idle timeouts of connections; 0 leaves a timeout unchanged.
     SetTimeouts(Timeouts),
-    /// Starts a synchronisation daemon. Never sent by the backend.
+    /// Starts a synchronization daemon. Never sent by the backend.
     AddDaemon(Daemon),
-    /// Stops a synchronisation daemon. Never sent by the backend.
+    /// Stops a synchronization daemon. Never sent by the backend.
     RemoveDaemon(Daemon),
 }
 
 /// Idle timeouts of connections in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Established TCP connections.
+    /// Timeout of established TCP connections, in seconds.
     pub tcp_secs: u32,
-    /// TCP connections after a FIN.
+    /// Timeout of TCP connections after a FIN, in seconds.
     pub tcp_fin_secs: u32,
-    /// UDP connections.
+    /// Timeout of UDP connections, in seconds.
     pub udp_secs: u32,
 }
 
-/// Connection synchronisation daemon of the kernel.
+/// Connection synchronization daemon of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
-    /// `IP_VS_STATE_…`: 1 is master, 2 is backup.
+    /// Role of the daemon (`IP_VS_STATE_…`): 1 is master, 2 is backup.
     pub state: u32,
-    /// Interface of the multicast group.
+    /// Name of the interface on which the daemon sends or receives multicast packets.
     pub interface: String,
-    /// Identifier of the group.
+    /// Identifier of the group of daemons that synchronize with each other (`syncid`), 0–255.
     pub sync_id: u32,
 }
 
@@ -130,7 +130,7 @@ impl IpvsCommand {
     }
 }
 
-/// Requests the number of a generic netlink family.
+/// Requests the number of the generic netlink family `name`.
 #[must_use]
 pub fn get_family(name: &str) -> Message {
     Message {
@@ -141,13 +141,13 @@ pub fn get_family(name: &str) -> Message {
     }
 }
 
-/// Requests all virtual servers.
+/// Requests all virtual servers of the network namespace.
 #[must_use]
 pub fn dump_servers(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_SERVICE, NLM_F_DUMP, Attributes::default())
 }
 
-/// Requests one virtual server.
+/// Requests one virtual server, by address, protocol and port.
 #[must_use]
 pub fn get_server(family: u16, socket: &Socket) -> Message {
     message(family, u::IPVS_CMD_GET_SERVICE, NLM_F_ACK, of_server(socket))
@@ -159,7 +159,7 @@ pub fn dump_destinations(family: u16, socket: &Socket) -> Message {
     message(family, u::IPVS_CMD_GET_DEST, NLM_F_DUMP, of_server(socket))
 }
 
-/// Requests the timeouts.
+/// Requests the idle timeouts of connections.
 #[must_use]
 pub fn get_timeouts(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_CONFIG, NLM_F_ACK, Attributes::default())
@@ -171,7 +171,7 @@ pub fn get_info(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_INFO, NLM_F_ACK, Attributes::default())
 }
 
-/// Requests the synchronisation daemons.
+/// Requests the running synchronization daemons.
 #[must_use]
 pub fn dump_daemons(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_DAEMON, NLM_F_DUMP, Attributes::default())
@@ -254,7 +254,7 @@ fn family_number(address: IpAddr) -> u16 {
     })
 }
 
-/// `union nf_inet_addr`: always 16 bytes.
+/// Encodes an address as `union nf_inet_addr`, always 16 bytes; an IPv4 address is followed by zeros.
 fn address_bytes(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => {

@@ -17,7 +17,7 @@ use model::{
 
 use super::sets::{Set, SetKind, prefix};
 
-/// Node-specific options of the rules.
+/// Settings of a node that influence the rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Naming scheme of chains and sets.
@@ -26,20 +26,20 @@ pub struct Options {
     pub masquerade_mark: u32,
 }
 
-/// A table with our chains and our rules in built-in chains, in the format of `iptables-save`.
+/// Contents of one iptables table that belong to this backend, in the format of `iptables-save`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedTable {
-    /// Name of the table.
+    /// Name of the iptables table: `nat` or `filter`.
     pub name: &'static str,
-    /// Our chains.
+    /// Names of the chains that belong to this backend.
     pub chains: Vec<String>,
-    /// Rules in built-in chains, in order; each comes first in its chain.
+    /// Rules in built-in chains, in order. Each must be at the head of its chain.
     pub jumps: Vec<String>,
     /// Rules in our chains, in order.
     pub rules: Vec<String>,
 }
 
-/// Returns the tables of one family.
+/// Returns the wanted contents of the tables `nat` and `filter` for one address family.
 #[must_use]
 pub fn tables(family: IpFamily, options: Options) -> [SavedTable; 2] {
     [nat(family, options), filter(family, options)]
@@ -183,7 +183,8 @@ fn table(
     }
 }
 
-/// Returns our part of an `iptables-save` listing: rules in our chains, and jumps to them.
+/// Returns the lines of an `iptables-save` listing that belong to this backend: rules in its chains, and
+/// jumps to them.
 #[must_use]
 pub fn ours(listing: &str, table: &SavedTable) -> Vec<String> {
     let is_of_chain = |line: &str| {
@@ -201,7 +202,8 @@ pub fn has_chains(listing: &str, table: &SavedTable) -> bool {
     table.chains.iter().any(|chain| listing.lines().any(|line| line.starts_with(&format!(":{chain} "))))
 }
 
-/// Returns true if a listing contains the table as desired.
+/// Returns true if a listing contains exactly the wanted rules of each chain in order, and exactly the wanted
+/// jumps.
 #[must_use]
 pub fn is_right(listing: &str, table: &SavedTable) -> bool {
     let found: Vec<_> = ours(listing, table);

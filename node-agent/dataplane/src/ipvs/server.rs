@@ -1,4 +1,4 @@
-//! Virtual servers and destinations as held by the kernel.
+//! Data model of virtual servers and destinations, as the kernel stores them.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
@@ -10,16 +10,16 @@ use model::{
 /// Address, protocol and port: the key of a virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Socket {
-    /// The address.
+    /// Address to which clients connect.
     pub address: IpAddr,
-    /// The transport protocol.
+    /// Transport protocol of the virtual server.
     pub protocol: Protocol,
-    /// Port.
+    /// Port to which clients connect.
     pub port: Port,
 }
 
 impl Socket {
-    /// Returns the address family.
+    /// Returns the address family of the virtual server.
     #[must_use]
     pub const fn family(&self) -> IpFamily {
         IpFamily::of(self.address)
@@ -33,12 +33,12 @@ impl fmt::Display for Socket {
     }
 }
 
-/// Scheduling parameters of a virtual server.
+/// Parameters by which a virtual server selects a destination for a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchedulingParameters {
-    /// Name of the scheduler.
+    /// Name of the IPVS scheduler, such as `rr`.
     pub scheduler: String,
-    /// `IP_VS_SVC_F_…` flags, without those internal to the kernel.
+    /// Flags of the virtual server (`IP_VS_SVC_F_…`), without those internal to the kernel.
     pub flags: u32,
     /// Persistence timeout in seconds; meaningless without the persistent flag.
     pub timeout_secs: u32,
@@ -49,62 +49,63 @@ pub struct SchedulingParameters {
 pub enum Forwarding {
     /// Masquerading: the destination address is translated.
     Masquerade,
-    /// The destination is the node itself.
+    /// Delivery to the node itself, without translation.
     Local,
-    /// IP tunnel; not used by our virtual servers.
+    /// Forwarding through an IP tunnel. Not used by the backend.
     Tunnel,
-    /// Direct routing: only the link-layer destination changes; not used by our virtual servers.
+    /// Direct routing: only the link-layer destination changes. Not used by the backend.
     Direct,
-    /// Bypasses IPVS; not used by our virtual servers.
+    /// Delivery that bypasses IPVS. Not used by the backend.
     Bypass,
 }
 
 /// Key of a destination within a virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// The address.
+    /// Address of the endpoint.
     pub address: IpAddr,
-    /// Port.
+    /// Port of the endpoint.
     pub port: Port,
 }
 
-/// Attributes of a destination in the kernel.
+/// Forwarding method and weight of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelDestination {
-    /// Forwarding method.
+    /// Method by which packets reach the destination.
     pub forwarding: Forwarding,
     /// Weight for new connections; 0 means none.
     pub weight: u32,
 }
 
-/// A virtual server with its destinations.
+/// Virtual server with its scheduling parameters and destinations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Scheduling parameters.
+    /// Scheduler, flags and persistence timeout.
     pub service: SchedulingParameters,
-    /// Destinations with their attributes.
+    /// Destinations, each with its forwarding method and weight.
     pub destinations: BTreeMap<Destination, KernelDestination>,
 }
 
 /// Connection and traffic counters of a destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Established connections.
+    /// Number of established connections.
     pub active: u32,
-    /// Connections in another state.
+    /// Connections in any state other than established, such as closing ones.
     pub inactive: u32,
-    /// Persistence entries.
+    /// Persistence entries, each of which assigns a client to this destination.
     pub persistent: u32,
-    /// Connections since the destination was created.
+    /// Number of connections since the destination was created.
     pub connections: u64,
-    /// Packets in both directions.
+    /// Packets in both directions since the destination was created.
     pub packets: u64,
-    /// Bytes in both directions.
+    /// Bytes in both directions since the destination was created.
     pub bytes: u64,
 }
 
 impl Load {
-    /// Returns true if no connection would be lost with the destination.
+    /// Returns true if the destination has no connection and no persistence entry, so that its removal
+    /// affects no client.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.active == 0 && self.inactive == 0

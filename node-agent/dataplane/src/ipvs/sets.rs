@@ -19,9 +19,9 @@ const NAME_BYTES_MAX: usize = 31;
 /// Purpose of a set. Each kind exists once for IPv4 and once for IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetKind {
-    /// All our virtual servers; a fresh process recognises them by this set.
+    /// Virtual servers of the backend. A starting process recognizes them by this set.
     Servers,
-    /// Addresses that serve nothing but their frontends.
+    /// Virtual addresses on which every port without a frontend is rejected.
     Addresses,
     /// Frontends that masquerade depending on the source.
     ClusterIp,
@@ -31,13 +31,14 @@ pub enum SetKind {
     ExternalIp,
     /// Exact frontends that masquerade only connections from the node itself.
     ExternalIpLocal,
-    /// Load balancer frontends.
+    /// Load balancer frontends with masquerading, always or only for connections from the node; the latter
+    /// are also in [`Self::LoadBalancerLocal`].
     LoadBalancer,
     /// Load balancer frontends that masquerade only connections from the node itself.
     LoadBalancerLocal,
     /// Frontends with allowed source ranges.
     Firewall,
-    /// Allowed source ranges.
+    /// Source ranges that may connect to a frontend of [`Self::Firewall`].
     SourceCidr,
     /// TCP node ports that always masquerade.
     NodePortTcp,
@@ -59,7 +60,7 @@ pub enum SetKind {
     Drop,
     /// Frontends that drop all sources except workloads and the node.
     DropOutside,
-    /// Networks of workloads.
+    /// Networks of workloads, from the node's state.
     Workloads,
     /// Masqueraded sources, for frontends that masquerade depending on the source.
     MasqueradeSources,
@@ -67,20 +68,20 @@ pub enum SetKind {
     Sysctls,
 }
 
-/// Kernel type of a set.
+/// Kernel type of a set, which determines the fields of its elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// `hash:ip`.
+    /// `hash:ip`: single addresses.
     Address,
-    /// `hash:net`.
+    /// `hash:net`: networks.
     Net,
-    /// `hash:ip,port`.
+    /// `hash:ip,port`: an address, protocol and port.
     Socket,
-    /// `hash:ip,port,ip`.
+    /// `hash:ip,port,ip`: a destination address, protocol and port, and a source address.
     SocketAddress,
-    /// `hash:ip,port,net`.
+    /// `hash:ip,port,net`: a destination address, protocol and port, and a source network.
     SocketNet,
-    /// `bitmap:port`.
+    /// `bitmap:port`: ports, or other 16-bit numbers.
     Port,
 }
 
@@ -112,7 +113,7 @@ impl Shape {
 }
 
 impl SetKind {
-    /// All kinds.
+    /// All kinds of sets. Each has one set per address family.
     pub const ALL: [Self; 23] = [
         Self::Servers,
         Self::Addresses,
@@ -139,7 +140,7 @@ impl SetKind {
         Self::Sysctls,
     ];
 
-    /// Kinds whose elements belong to one exact frontend.
+    /// Kinds of sets whose elements belong to one exact frontend.
     pub const OF_FRONTEND: [Self; 11] = [
         Self::ClusterIp,
         Self::ExternalIp,
@@ -158,7 +159,7 @@ impl SetKind {
     pub const OF_NODE_PORT: [Self; 4] =
         [Self::NodePortTcp, Self::NodePortLocalTcp, Self::NodePortUdp, Self::NodePortLocalUdp];
 
-    /// Returns the type of the set.
+    /// Returns the kernel type that sets of this kind have.
     #[must_use]
     pub const fn shape(self) -> Shape {
         match self {
@@ -187,7 +188,7 @@ impl SetKind {
         }
     }
 
-    /// Returns the name without prefix; for sets that kube-proxy also has, its name.
+    /// Returns the name of the set without prefix. Sets that kube-proxy also has are named as in kube-proxy.
     #[must_use]
     pub const fn suffix(self) -> &'static str {
         match self {
@@ -218,17 +219,17 @@ impl SetKind {
     }
 }
 
-/// A set of one kind and family.
+/// ipset of one kind and one address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set {
-    /// Purpose of the set.
+    /// Purpose of the set, which determines its type and name.
     pub kind: SetKind,
     /// Address family of the matched packets.
     pub family: IpFamily,
 }
 
 impl Set {
-    /// Iterates over all sets.
+    /// Iterates over the sets of all kinds in both address families.
     pub fn all() -> impl Iterator<Item = Self> {
         IpFamily::ALL.into_iter().flat_map(|family| SetKind::ALL.map(|kind| Self { kind, family }))
     }
@@ -246,7 +247,7 @@ impl Set {
     }
 }
 
-/// Returns the prefix of the names of sets and chains.
+/// Returns the prefix of the names of all sets and chains in the naming scheme.
 #[must_use]
 pub const fn prefix(naming: Naming) -> &'static str {
     match naming {
@@ -256,7 +257,7 @@ pub const fn prefix(naming: Naming) -> &'static str {
     }
 }
 
-/// Returns the name of the link that holds the addresses.
+/// Returns the name of the dummy link that holds the virtual addresses.
 #[must_use]
 pub const fn link(naming: Naming) -> &'static str {
     match naming {
@@ -268,26 +269,26 @@ pub const fn link(naming: Naming) -> &'static str {
 /// Value of a set element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
-    /// An address.
+    /// Address in a set of type [`Shape::Address`].
     Address(IpAddr),
-    /// A network; never with prefix length 0, which hash types do not support.
+    /// Network in a set of type [`Shape::Net`]; never with prefix length 0, which hash types do not support.
     Net(IpNet),
-    /// An address, protocol and port.
+    /// Address, protocol and port in a set of type [`Shape::Socket`].
     Socket(Socket),
-    /// A destination and a source address.
+    /// Destination and source address in a set of type [`Shape::SocketAddress`].
     SocketAddress(Socket, IpAddr),
-    /// A destination and a source network; never with prefix length 0.
+    /// Destination and source network in a set of type [`Shape::SocketNet`]; never with prefix length 0.
     SocketNet(Socket, IpNet),
-    /// A 16-bit number, usually a port.
+    /// Number in a set of type [`Shape::Port`]: a port, or a recorded sysctl value.
     Port(u16),
 }
 
-/// An element of a set.
+/// Element of one of the backend's sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IpsetElement {
-    /// The set.
+    /// Set that contains the element.
     pub set: Set,
-    /// The value.
+    /// Value of the element, of the type that the set requires.
     pub value: Value,
 }
 
@@ -304,7 +305,7 @@ impl IpsetElement {
         Self { set: Set { kind, family }, value: Value::Port(port.get()) }
     }
 
-    /// Creates an element for an address that serves nothing but its frontends.
+    /// Creates the element that marks a virtual address as closed: every port without a frontend is rejected.
     #[must_use]
     pub const fn of_address(address: IpAddr) -> Self {
         let set = Set { kind: SetKind::Addresses, family: IpFamily::of(address) };

@@ -1,7 +1,7 @@
-//! Sysctls required by virtual servers: set at start, restored by `cleanup`.
+//! Sysctls that IPVS requires. The backend sets them when it starts and restores them in `cleanup`.
 //!
-//! The former value is first stored in a kernel set, as `number << 8 | value`. Every later process finds it
-//! there, and it has the same lifetime as the sysctls themselves: that of the network namespace.
+//! The former value is first stored in a kernel set, as `number << 8 | value`. Later processes read it from
+//! the set, which has the same lifetime as the sysctls: that of the network namespace.
 
 use std::{fs, io, path::Path};
 
@@ -9,10 +9,11 @@ use model::primitives::net::IpFamily;
 
 use super::sets::{IpsetElement, Set, SetKind, Value};
 
-/// First kernel version in which port reuse no longer causes the delays that make this sysctl harmful.
+/// First kernel version in which `net.ipv4.vs.conn_reuse_mode` no longer delays connections that reuse a
+/// client port, so that the sysctl may keep its value.
 const REUSE_FIXED_IN: (u32, u32) = (5, 9);
 
-/// A sysctl and its wanted value.
+/// Sysctl and the value that the backend needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sysctl {
     /// Identifier in the set of former values; must never be reassigned.
@@ -36,7 +37,8 @@ const STRICT_ARP: [Sysctl; 2] = [
     Sysctl { number: 7, path: "net/ipv4/conf/all/arp_announce", value: 2 },
 ];
 
-/// Returns the sysctls that this node needs.
+/// Returns the sysctls that this node needs. `strict_arp` adds those that restrict ARP replies to an
+/// interface's own addresses.
 pub(super) fn wanted(strict_arp: bool) -> Vec<Sysctl> {
     let mut wanted = ALWAYS.to_vec();
     if release() < REUSE_FIXED_IN {
@@ -53,12 +55,12 @@ fn all() -> impl Iterator<Item = Sysctl> {
 }
 
 impl Sysctl {
-    /// Returns true if the sysctl has the wanted value.
+    /// Returns true if the sysctl has the wanted value now.
     pub(super) fn is_set(self) -> bool {
         self.read().is_ok_and(|value| value == self.value)
     }
 
-    /// Sets the wanted value.
+    /// Sets the sysctl to the wanted value.
     pub(super) fn set(self) -> io::Result<()> {
         self.write(self.value)
     }
@@ -75,7 +77,7 @@ impl Sysctl {
         self.read().map(|value| Some(self.element(value)))
     }
 
-    /// Returns the effect of [`Sysctl::set`]: the removed and the added line of `sysctl` output.
+    /// Returns the change that [`Sysctl::set`] would make: the removed and the added line of `sysctl` output.
     pub(super) fn changed(self) -> io::Result<(String, String)> {
         Ok((self.line(self.read()?), self.line(self.value)))
     }
@@ -114,7 +116,7 @@ pub(super) fn restore(element: &IpsetElement) -> io::Result<()> {
     if sysctl.is_set() { sysctl.write(value) } else { Ok(()) }
 }
 
-/// Returns the effect of [`restore`]: the removed and the added line of `sysctl` output.
+/// Returns the change that [`restore`] would make: the removed and the added line of `sysctl` output.
 pub(super) fn restored(element: &IpsetElement) -> Option<(String, String)> {
     let Value::Port(number) = element.value else { return None };
     let [setting, value] = number.to_be_bytes();
@@ -122,7 +124,7 @@ pub(super) fn restored(element: &IpsetElement) -> Option<(String, String)> {
     (sysctl.value != value).then(|| (sysctl.line(sysctl.value), sysctl.line(value)))
 }
 
-/// Returns true if an element records a sysctl that is no longer needed.
+/// Returns true if an element records the value of a sysctl that this node no longer needs to change.
 pub(super) fn is_superfluous(element: &IpsetElement, wanted: &[Sysctl]) -> bool {
     let Value::Port(number) = element.value else { return false };
     let [setting, _] = number.to_be_bytes();

@@ -21,16 +21,18 @@ use super::{
 };
 use crate::trace::{Recorder, Subject};
 
-/// Kernel state for a trace.
+/// Kernel state read for a trace, and the expected state to compare with.
 #[derive(Clone, Copy)]
 pub(super) struct TraceState<'a> {
-    /// Kernel state, read anew.
+    /// Kernel state, read for this trace.
     pub(super) mirror: &'a IpvsMirror,
-    /// The backend's mirror, if there is one; differences from it are reported as unexpected.
+    /// Mirror of the kernel; `None` if the state is unknown. Differences from it are recorded as unexpected
+    /// steps.
     pub(super) known: Option<&'a IpvsMirror>,
 }
 
-/// Traces a packet.
+/// Traces a packet through rules, sets and virtual servers. Records the matching elements and the ends of the
+/// packet.
 pub(super) fn trace(held: TraceState<'_>, naming: Naming, subject: &Subject<'_>) -> Recorder {
     let TraceState { mirror, known } = held;
     let Packet { source: _, destination: address, protocol, port } = *subject.packet;
@@ -72,7 +74,8 @@ impl ServerWalk<'_> {
         self.filter();
     }
 
-    /// Evaluates the rules before IPVS, in order.
+    /// Evaluates the filter rules that precede IPVS: source ranges, rejects and drops, in rule order. A
+    /// packet that passes continues at its virtual server.
     fn filter(&mut self) {
         if self.asks(SetKind::Firewall, "only some sources may connect") {
             if let Some(element) = self.allowance() {
@@ -168,7 +171,7 @@ impl ServerWalk<'_> {
         }
     }
 
-    /// Returns true if the rules mark the packet for masquerading, evaluated in order.
+    /// Returns true if the rules, evaluated in order, mark the packet for masquerading.
     fn masquerade(&mut self) -> bool {
         let source = self.subject.packet.source;
         if source.is_loopback() {
@@ -217,7 +220,7 @@ impl ServerWalk<'_> {
         self.mirror.servers.get(&self.socket)
     }
 
-    /// Returns the element of a set that represents the destination.
+    /// Returns the element by which a set of this kind would contain the packet's destination.
     fn element(&self, kind: SetKind) -> IpsetElement {
         let Socket { port, .. } = self.socket;
         match kind {
@@ -251,7 +254,8 @@ impl ServerWalk<'_> {
         self.mirror.elements.contains(&self.element(kind))
     }
 
-    /// Returns true if a set contains the destination, and records a step in that case.
+    /// Returns true if a set of this kind contains the packet's destination, and records a step with `result`
+    /// in that case.
     fn asks(&mut self, kind: SetKind, result: &str) -> bool {
         let (is_in, element) = (self.is_in(kind), self.element(kind));
         match self.known.map(|known| known.elements.contains(&element)) {
@@ -263,7 +267,8 @@ impl ServerWalk<'_> {
         is_in
     }
 
-    /// Returns the element that allows the source.
+    /// Returns the element of the source range set that allows the packet's source; `None` if no range
+    /// contains it.
     fn allowance(&self) -> Option<IpsetElement> {
         let source = self.subject.packet.source;
         let elements = self.mirror.elements_of(&self.socket);
@@ -295,7 +300,7 @@ fn takes_connections(server: &Server) -> bool {
     server.destinations.values().any(|held| held.weight > 0)
 }
 
-/// Formats a value as `ipset` lists it.
+/// Formats the value of an element as `ipset list` prints it.
 fn text(value: &Value) -> String {
     let socket = |socket: &Socket| {
         let protocol = socket.protocol.as_str().to_lowercase();

@@ -116,7 +116,7 @@ pub const IPSET_ATTR_IPADDR_IPV4: u16 = 1;
 pub const IPSET_ATTR_IPADDR_IPV6: u16 = 2;
 /// `IPSET_FLAG_LIST_HEADER`: list sets without their elements.
 pub const IPSET_FLAG_LIST_HEADER: u32 = 4;
-/// `IPSET_ERR_HASH_FULL`.
+/// Error number of ipset when a hash set has reached its maximum number of elements (`IPSET_ERR_HASH_FULL`).
 pub const IPSET_ERR_HASH_FULL: i32 = 4352;
 
 pub const RTM_NEWLINK: u16 = 16;

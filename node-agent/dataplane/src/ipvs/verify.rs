@@ -1,4 +1,4 @@
-//! Reading back of what a plan has changed: virtual servers and their destinations.
+//! Read-back of the virtual servers and destinations that a plan has changed.
 
 use std::{collections::BTreeMap, io};
 
@@ -18,7 +18,8 @@ use crate::{KernelError, RejectedServices};
 const READ_BACK_SINGLY_MAX: usize = 64;
 
 impl IpvsBackend {
-    /// Compares the changed objects with the kernel.
+    /// Compares the changed virtual servers and destinations with the kernel. A Service with a difference
+    /// fails.
     pub(super) fn verify(&mut self, plan: &Plan, refused: &mut RejectedServices) -> Result<(), KernelError> {
         let mut changed: BTreeMap<Socket, &Owner> = BTreeMap::new();
         for (owner, command) in &plan.commands {

@@ -1,8 +1,8 @@
 //! Detection of changes by other programs. IPVS and ipset have no change notifications, so this module polls.
 //!
 //! Each poll costs two dumps (addresses, and the headers of all sets) and a window of the virtual servers. A
-//! set header contains the number of elements and of referring rules, so flushed sets and flushed rules are
-//! detected there. A full listing of the rules, which takes a process, is done once in many polls.
+//! set header contains the number of elements and of referring rules, so it reveals flushed sets and flushed
+//! rules. A full listing of the rules, which starts a process, is made once in many polls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,15 +19,15 @@ use super::{
     sysctls,
 };
 
-/// Number of virtual servers per poll: all of them on most nodes. The loss of all servers is detected in any
-/// window.
+/// Number of virtual servers read per poll, which covers all of them on most nodes. The next poll continues
+/// after them. A loss of all servers is detected by any poll.
 const SERVERS_PER_LOOK: usize = 1024;
 /// Number of virtual servers whose destinations are compared per poll.
 const DESTINATIONS_PER_LOOK: usize = 64;
 /// Number of polls between two listings of the rules.
 const LOOKS_PER_LISTING: u32 = 30;
 
-/// Start of the next poll.
+/// Progress of the polls: their number, and the virtual servers at which the next windows start.
 #[derive(Debug, Default)]
 pub(super) struct Position {
     looks: u32,
@@ -83,7 +83,7 @@ impl IpvsBackend {
         Ok(!counts.iter().all(|(set, elements)| is_right(set, elements)))
     }
 
-    /// Returns the number of our rules that refer to each set.
+    /// Returns the number of our iptables rules that refer to each set, by set name.
     fn references(&self) -> BTreeMap<String, u32> {
         let mut references = BTreeMap::new();
         for family in IpFamily::ALL {

@@ -25,15 +25,16 @@ use crate::{KernelError, Outcome, Pass};
 /// Maximum number of elements in one transaction. The kernel inserts fastest in batches of this size, and
 /// holds a lock for each batch.
 const ELEMENTS_PER_TRANSACTION: usize = 5000;
-/// The same limit when the table is rebuilt: one transaction, as far as the socket buffer permits.
+/// Maximum number of elements in one transaction when the table is rebuilt. A rebuild is one transaction, as
+/// far as the socket buffer permits.
 const ELEMENTS_PER_REBUILD: usize = 300_000;
 
-/// Changes of one Service, or of objects that belong to none.
+/// Changes of one Service, or (`None`) of objects that belong to no Service.
 type Group<'a> = (Option<&'a Arc<ServiceKey>>, &'a [Change]);
 
 impl NftablesBackend {
-    /// Commits a plan. Returns the Services that the kernel rejected. After an error the kernel state is
-    /// unknown.
+    /// Commits a plan in transactions of bounded size. Returns the Services that the kernel rejected. After
+    /// an error the kernel state is unknown.
     pub(super) fn commit_plan(
         &mut self,
         plan: &Plan,
@@ -96,7 +97,8 @@ impl NftablesBackend {
         }
     }
 
-    /// Runs one transaction. A rejection is returned with a description of the rejected message.
+    /// Sends changes as one transaction. If the kernel rejects it, returns a description of the rejected
+    /// message.
     fn transact(
         &mut self,
         structure: &[Structural],
@@ -147,7 +149,8 @@ impl NftablesBackend {
     }
 }
 
-/// Drops `Chain` elements that are already known, or added by an earlier change.
+/// Drops the elements that assign a number to a chain if the kernel already has them, or an earlier change
+/// adds them.
 fn without_known_chains(
     changes: &[Change],
     is_known: impl Fn(&(Numbers, FrontendChain)) -> bool,
@@ -163,7 +166,8 @@ fn without_known_chains(
     changes.iter().filter(is_new).copied().collect()
 }
 
-/// Returns the number of groups in the next transaction: as many as fit, at least one.
+/// Returns the number of Services whose changes go into the next transaction: as many as fit into `limit`
+/// elements, at least one.
 fn batch_length(groups: &[Group<'_>], limit: usize) -> usize {
     let mut elements = 0;
     let fits = |(_, changes): &&Group<'_>| {
@@ -204,7 +208,8 @@ fn absorb(
     }
 }
 
-/// Maximum length of a rejected message in a report, in characters; the whole text of a report has 1,024.
+/// Maximum length in characters of a rejected message in a failure, so that it fits the 1,024 bytes of a
+/// message in a report.
 const REFUSED_TEXT_MAX: usize = 300;
 
 fn shorten(mut text: String) -> String {

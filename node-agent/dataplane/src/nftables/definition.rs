@@ -1,4 +1,4 @@
-//! Definitions of our sets and maps.
+//! Definitions of the backend's sets and maps: flags, key and value types.
 
 use kernel::{netlink::wire::Attributes, nftables::uapi};
 use model::primitives::net::IpFamily;
@@ -8,20 +8,20 @@ use super::{
     schema::{AFFINITY_CLIENTS_MAX, LookupType, SetId, SetRole},
 };
 
-/// Definition of a set: flags, key and value, as reported by the kernel.
+/// Definition of a set or map: flags, key and value, in the form that the kernel reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetShape {
-    /// `NFT_SET_…` flags.
+    /// Flags of the set (`NFT_SET_…`).
     pub flags: u32,
-    /// Types of the key fields, six bits each.
+    /// Data types of the key fields as `nft` numbers them, six bits per field.
     pub key_type: u32,
-    /// Key length in bytes.
+    /// Length of the key in bytes, including the padding of its fields.
     pub key_length: u32,
-    /// Types of the value fields, [`uapi::NFT_DATA_VERDICT`], or 0 for a set.
+    /// Data types of the value fields; [`uapi::NFT_DATA_VERDICT`] if the value is a chain, 0 for a set.
     pub data_type: u32,
-    /// Value length in bytes; 0 for verdicts.
+    /// Length of the value in bytes; 0 if the value is a chain or there is none.
     pub data_length: u32,
-    /// True if its elements count packets.
+    /// True if every element has a packet counter.
     pub is_counted: bool,
 }
 
@@ -32,11 +32,11 @@ const TYPE_PROTOCOL: Field = Field { number: 12, length: 1 };
 const TYPE_PORT: Field = Field { number: 13, length: 2 };
 const TYPE_MARK: Field = Field { number: 19, length: 4 };
 
-/// A field of a key or value.
+/// Field of a key or value: data type and length.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     number: u32,
-    /// Length in bytes, without the padding to four.
+    /// Length in bytes, without the padding to a multiple of four.
     length: u32,
 }
 
@@ -47,7 +47,7 @@ const fn address(family: IpFamily) -> Field {
     }
 }
 
-/// Returns the key fields of a frontend.
+/// Returns the fields by which a lookup identifies a frontend.
 fn frontend(place: LookupType, family: IpFamily) -> Vec<Field> {
     match place {
         LookupType::Address => vec![address(family), TYPE_PROTOCOL, TYPE_PORT],
@@ -78,7 +78,7 @@ fn key(set: SetId) -> Vec<Field> {
     }
 }
 
-/// Returns the required definition of a set.
+/// Returns the definition that a set of this backend must have.
 #[must_use]
 pub fn set_shape(set: SetId) -> SetShape {
     let key = key(set);
@@ -115,7 +115,7 @@ fn length(fields: &[Field]) -> u32 {
     fields.iter().map(|field| field.length.next_multiple_of(4)).sum()
 }
 
-/// Returns the attributes that create a set.
+/// Returns the netlink attributes of the message that creates a set.
 pub(super) fn set_definition(table: &str, set: SetId) -> Attributes {
     let shape = set_shape(set);
     let id = (1u32..).zip(SetId::all()).find(|(_, other)| *other == set).map_or(0, |(id, _)| id);

@@ -73,7 +73,8 @@ fn check_targets(frontend: &Frontend, targets: &Targets) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the pick method of a route, or a description of the unsupported option.
+/// Returns the method by which connections of a route pick a slot, or a description of the option that this
+/// backend does not support.
 fn choice(route: &Route) -> Result<Choice, String> {
     let Some(Scheduler(name)) = &route.scheduler else {
         return match route.scheduler_flags.first() {
@@ -92,7 +93,8 @@ fn choice(route: &Route) -> Result<Choice, String> {
     }
 }
 
-/// Returns the desired elements. As many slots as possible keep their target.
+/// Returns the elements that a frontend needs. As many slots as possible keep the target that they have in
+/// `held`.
 #[must_use]
 pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &FrontendElements) -> FrontendElements {
     let place = place(frontend);
@@ -141,8 +143,8 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &FrontendElements
     wanted
 }
 
-/// Returns the verdicts in the order of [`VerdictClass::ALL`], each with its pool of targets. Verdicts with the
-/// same targets share a pool.
+/// Returns the verdicts in the order of [`VerdictClass::ALL`], each with its pool of targets. Verdicts with
+/// the same targets share a pool.
 fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;
     let same = |a: &Verdict, b: &Verdict| match (a, b) {
@@ -161,13 +163,15 @@ fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
     [(from_workloads, Pool::Workloads), (from_node, of_node), (from_elsewhere, of_others)]
 }
 
-/// Returns the targets with the client's port filled in, if the frontend has a single port.
+/// Returns the targets of a frontend. If the frontend has a single port, targets without a port get that
+/// port.
 fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::primitives::quantity::Weight> {
     let port = |target: &Target| target.port.or(frontend.ports.single());
     targets.iter().map(|(target, weight)| (Target { port: port(target), ..*target }, *weight)).collect()
 }
 
-/// Returns the target ids of the slots: existing ids are kept, new ones are derived from the target.
+/// Returns the target id of each slot. Targets that already have an id keep it; other ids are derived from
+/// the target.
 fn identify(
     pool: Pool,
     slots: &[Target],
@@ -209,7 +213,8 @@ fn pick(frontend: &Frontend, route: &Route, masquerade: Masquerade, pool: Pool, 
     }
 }
 
-/// Session affinity and source address are handled by the listener.
+/// Returns the pick chain that redirects connections to the listener of a relay. Session affinity and source
+/// hashing are left to the listener.
 const fn relay(place: LookupType, pool: Pool) -> Pick {
     Pick {
         place,

@@ -27,50 +27,51 @@ use super::{
     schema::{Chain, LookupType, NetworkSet, Pick, Pool, SetId, SetRole, TARGETS_MAX, VerdictClass},
 };
 
-/// An element of one of our sets or maps.
+/// Element of one of the backend's sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetElement {
-    /// Chain of a dispatch number.
+    /// Assignment of a chain to the dispatch number that stands for it.
     Chain(Numbers, FrontendChain),
     /// Chain that handles the connections of a frontend.
     Dispatch(Frontend, FrontendChain),
-    /// Chain that handles those of one class of sources.
+    /// Chain that handles the connections of one class of sources to a frontend.
     DispatchFrom(Frontend, VerdictClass, FrontendChain),
-    /// Target of a frontend's slot.
+    /// Target of one slot of a frontend.
     Slot(Frontend, Slot, Target),
-    /// Target id of a slot, with session affinity.
+    /// Target id of one slot of a frontend with session affinity.
     AffinitySlot(Frontend, Slot, TargetId),
-    /// Target of a pool with session affinity, by id.
+    /// Target of a frontend with session affinity, by pool and target id.
     AffinityTarget(Frontend, Pool, TargetId, Target),
-    /// Allowed sources.
+    /// Range of source addresses that may connect to a frontend.
     Allowed(Frontend, Span),
-    /// A port range.
+    /// Port range of a frontend, found by any of its ports.
     Range(Frontend),
-    /// A virtual address, which exists only in rules.
+    /// Virtual address, which belongs to no interface.
     VirtualAddress(IpAddr),
-    /// Hairpin endpoint: may connect to itself.
+    /// Local endpoint that may connect to itself through a Service (hairpin).
     Hairpin(IpAddr),
-    /// Begin or end of a network.
+    /// First address of a network, or the first address after it.
     Network(NetworkSet, Edge),
 }
 
-/// Chain that handles the connections of a frontend.
+/// Chain in which the handling of a frontend's connections starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrontendChain {
-    /// Chain that picks a slot.
+    /// Chain that picks a slot and forwards to its target.
     Forward(Pick),
-    /// Chain that rejects.
+    /// Chain that rejects connections with a TCP reset or ICMP port unreachable.
     Refuse,
-    /// Chain that drops.
+    /// Chain that drops connections without a reply.
     Discard,
-    /// Chain that dispatches by source. Never used for a single class of sources.
+    /// Chain that continues in another chain by class of sources. Never used for a single class, which would
+    /// be a loop.
     BySource(LookupType),
-    /// Chain that checks the allowed sources. Never used for a single class of sources.
+    /// Chain that drops sources outside of the allowed ranges. Never used for a single class of sources.
     Checked(LookupType),
 }
 
 impl FrontendChain {
-    /// Returns the chain.
+    /// Returns the chain of the table that this value refers to.
     #[must_use]
     pub const fn chain(self) -> Chain {
         match self {
@@ -94,25 +95,25 @@ impl FrontendChain {
     }
 }
 
-/// Namespace of dispatch numbers.
+/// Scope within which a dispatch number identifies a chain: each scope has a map from numbers to chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Numbers {
-    /// Family of the frontends.
+    /// Address family of the frontends in this scope.
     pub family: IpFamily,
-    /// Lookup type of the frontends.
+    /// Lookup type of the frontends in this scope.
     pub place: LookupType,
-    /// True after the dispatch by source.
+    /// True for chains that handle a single class of sources.
     pub is_by_source: bool,
 }
 
 impl Numbers {
-    /// Returns the namespace of a frontend.
+    /// Returns the scope of the dispatch numbers of a frontend.
     #[must_use]
     pub fn of(frontend: &Frontend, is_by_source: bool) -> Self {
         Self { family: frontend.destination.family(), place: place(frontend), is_by_source }
     }
 
-    /// Returns the map from numbers to chains.
+    /// Returns the map that resolves the numbers of this scope to chains.
     #[must_use]
     pub const fn set(self) -> SetId {
         let role =
@@ -121,17 +122,17 @@ impl Numbers {
     }
 }
 
-/// A slot of a frontend.
+/// Position in a list of targets of a frontend. A new connection picks one position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// List of targets.
+    /// List of targets that contains the slot.
     pub pool: Pool,
-    /// Index in the list, below [`TARGETS_MAX`].
+    /// Index of the slot in the list, below [`TARGETS_MAX`].
     pub index: u32,
 }
 
 impl Slot {
-    /// Returns the slot number used in the kernel.
+    /// Returns the number by which the kernel identifies the slot: the offset of the pool plus the index.
     pub(super) const fn number(self) -> u32 {
         self.pool.offset() + self.index
     }
@@ -143,53 +144,54 @@ impl Slot {
     }
 }
 
-/// Identifier that the kernel stores for a target. Unique among the targets of a frontend.
+/// Identifier of a target that the kernel stores per source for session affinity. Unique among the targets of
+/// a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId(pub u32);
 
 impl TargetId {
-    /// Computes the preferred id of a target: FNV-1a of its bytes.
+    /// Returns the preferred id of a target: the FNV-1a hash of its bytes.
     #[must_use]
     pub fn of(target: &Target) -> Self {
         let fold = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
         Self(target_value(target).iter().fold(0x811c_9dc5, fold))
     }
 
-    /// Returns the next candidate id after a collision.
+    /// Returns the id to try if another target of the frontend already has this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
-/// Range of addresses, both ends included.
+/// Range of addresses of one family, first and last included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
-    /// The first address.
+    /// First address of the range.
     pub first: IpAddr,
-    /// The last address, of the same family.
+    /// Last address of the range.
     pub last: IpAddr,
 }
 
-/// Boundary of an address interval.
+/// Boundary of an address interval in an interval set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Edge {
     /// First address of the interval, or first address after it.
     pub address: IpAddr,
-    /// True if the interval ends here.
+    /// True if `address` is the first one after the interval.
     pub is_end: bool,
 }
 
-/// Encoded key, and its high end if fields are intervals.
+/// Key of an element as bytes. If the key contains an interval, its ends are two separate byte strings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Key, or its low end.
+    /// Bytes of the key, or of the low end of the interval.
     pub low: Vec<u8>,
-    /// High end.
+    /// Bytes of the high end of the interval; `None` if the key contains none.
     pub high: Option<Vec<u8>>,
 }
 
-/// Returns the lookup type of a frontend.
+/// Returns the lookup type by which rules find a frontend.
 #[must_use]
 pub fn place(frontend: &Frontend) -> LookupType {
     match frontend.destination {
@@ -200,7 +202,7 @@ pub fn place(frontend: &Frontend) -> LookupType {
 }
 
 impl SetElement {
-    /// Returns the set or map of the element.
+    /// Returns the set or map that contains the element.
     #[must_use]
     pub fn set(&self) -> SetId {
         let of = |frontend: &Frontend, role: fn(LookupType) -> SetRole| {
@@ -227,7 +229,7 @@ impl SetElement {
         }
     }
 
-    /// Returns the encoded key.
+    /// Returns the key of the element as bytes.
     #[must_use]
     pub fn key(&self) -> Key {
         let exact = |low| Key { low, high: None };
@@ -254,7 +256,7 @@ impl SetElement {
         }
     }
 
-    /// Returns the encoded value, if it has one that is not a chain.
+    /// Returns the value of the element as bytes; `None` for elements of a set, and if the value is a chain.
     #[must_use]
     pub fn value(&self) -> Option<Vec<u8>> {
         match self {
@@ -270,7 +272,7 @@ impl SetElement {
         }
     }
 
-    /// Returns the chain in the value, if it has one.
+    /// Returns the chain that the value of the element refers to; `None` if the value is not a chain.
     #[must_use]
     pub const fn chain(&self) -> Option<FrontendChain> {
         match self {
@@ -288,7 +290,8 @@ impl SetElement {
         }
     }
 
-    /// Parses an element of the set from kernel encoding; `None` for one that we would not have written.
+    /// Parses an element that was read from the kernel. Returns `None` for an element that this program would
+    /// not have written.
     #[must_use]
     pub fn parse(set: SetId, raw: &RawElement<'_>) -> Option<Self> {
         let family = set.family;
@@ -346,7 +349,7 @@ impl SetElement {
         element.is_shown_as(raw).then_some(element)
     }
 
-    /// Returns true if the kernel encoding is exactly this element.
+    /// Returns true if an element read from the kernel is exactly the one that this program would write.
     fn is_shown_as(&self, raw: &RawElement<'_>) -> bool {
         let Key { low, high } = self.key();
         // Some kernels report a high end even for keys without one.
@@ -371,7 +374,7 @@ fn parse_number(place: LookupType, raw: &RawElement<'_>) -> Option<FrontendChain
     number::numbered(place, u32::from_ne_bytes(Fields(value).take()?))
 }
 
-/// Encodes a dispatch number in host byte order, like a mark.
+/// Encodes a dispatch number in host byte order, as nf_tables compares packet marks.
 fn number_value(dispatch: FrontendChain) -> Vec<u8> {
     number::number(dispatch).to_ne_bytes().to_vec()
 }
@@ -413,19 +416,20 @@ const fn port_bytes(number: u16) -> [u8; 4] {
     [high, low, 0, 0]
 }
 
-/// Encodes a port range in one word, which takes the place of the port in keys.
+/// Encodes a port range in four bytes, which take the place of the port in a key.
 const fn ports_bytes(ports: PortRange) -> [u8; 4] {
     let ([a, b], [c, d]) = (ports.first().get().to_be_bytes(), ports.last().get().to_be_bytes());
     [a, b, c, d]
 }
 
-/// Parses the frontend at the beginning of a key, ignoring the rest; `None` if there is none.
+/// Parses the frontend at the beginning of a key, ignoring the following bytes; `None` if these are not a
+/// frontend.
 #[must_use]
 pub fn frontend_of(place: LookupType, family: IpFamily, key: &[u8]) -> Option<Frontend> {
     Fields(key).frontend(place, family)
 }
 
-/// Unread fields of a key or value.
+/// Remaining bytes of a key or value while it is decoded field by field.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

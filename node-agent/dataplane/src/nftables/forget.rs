@@ -30,14 +30,14 @@ use super::{
 /// Maximum number of keys deleted per turn, which takes about ten transactions; a full map is empty within
 /// half a minute.
 const FORGOTTEN_PER_TURN_MAX: usize = 4_000;
-/// Number of turns, of about a second, between two readings of the maps. Reading a full map takes a tenth of
-/// a second.
+/// Number of turns, one per second, between two readings of the maps. Reading a full map takes a tenth of a
+/// second.
 const PAUSE: u32 = 5;
-/// The same while entries exist for frontends that currently have no target. If such a frontend is removed,
-/// no target is removed with it that would trigger the cleanup.
+/// Number of turns between two readings of the maps while they contain entries of frontends without targets.
+/// If such a frontend is removed, no target is removed with it that would trigger the cleanup.
 const PAUSE_WAITING: u32 = 60;
 
-/// Schedule of the cleanup.
+/// Schedule of the cleanup: turns, about one per second, in which the maps are read.
 #[derive(Debug, Default)]
 pub(super) struct Forgetting {
     is_due: bool,
@@ -64,25 +64,25 @@ impl Forgetting {
     }
 }
 
-/// Result of reading the maps.
+/// Affinity entries found in the maps that need attention.
 #[derive(Debug, Default)]
 struct MapsReading {
-    /// Keys to delete.
+    /// Keys to delete in this turn, at most [`FORGOTTEN_PER_TURN_MAX`].
     keys: Vec<Key>,
-    /// True if there are more keys to delete.
+    /// True if more keys remain to be deleted in a later turn.
     is_more: bool,
-    /// True if there are entries of frontends without targets.
+    /// True if a frontend that currently has no target has entries. They are kept for the time being.
     is_waiting: bool,
 }
 
-/// Decision about the entries of a frontend.
+/// Decision about the affinity entries of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judgement {
-    /// The frontend has targets with affinity.
+    /// Decision to keep the entries: the frontend has targets with session affinity.
     Keep,
-    /// The frontend may have targets again.
+    /// Decision to keep the entries for now: the frontend has no target, but may get one again.
     Wait,
-    /// The frontend was removed, or no longer uses session affinity.
+    /// Decision to delete the entries: the frontend was removed, or no longer uses session affinity.
     Forget,
 }
 
@@ -108,7 +108,7 @@ impl MapsReading {
 }
 
 impl NftablesBackend {
-    /// Deletes entries without a frontend, if a cleanup is due.
+    /// Deletes entries of removed frontends, if a cleanup is due in this turn.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         if !self.forgetting.turn() {

@@ -25,10 +25,10 @@ use super::{
     schema::{Chain, Choice, LookupType, NetworkSet, Pick, SetId, SetRole, Treatment},
 };
 
-/// Parameters of our table that are visible in a listing.
+/// Settings of the table that its listing shows.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting<'a> {
-    /// The name of the table.
+    /// Name of the table.
     pub table: &'a str,
     /// Mark bit that requests masquerading.
     pub mark_bit: u32,
@@ -102,7 +102,8 @@ pub(super) fn place_of(set: SetId, table: &str) -> String {
     format!("{kind} inet {table} {set}")
 }
 
-/// Formats an element. Network boundaries are not handled here, because `nft` lists them as intervals.
+/// Formats an element as in a listing of its set. Network boundaries are not supported here, because `nft`
+/// lists them as intervals.
 pub(super) fn line(element: &SetElement) -> String {
     match element {
         SetElement::Chain(_, dispatch) => {
@@ -149,7 +150,7 @@ pub(super) fn key(frontend: &Frontend) -> String {
     format!("{address}{} . {port}", frontend.protocol.number())
 }
 
-/// Formats the word of a port range like a mark: a number in host byte order.
+/// Formats the key field of a port range as `nft` prints it: as a packet mark, a number in host byte order.
 fn range_word(frontend: &Frontend) -> String {
     let ([a, b], [c, d]) =
         (frontend.ports.first().get().to_be_bytes(), frontend.ports.last().get().to_be_bytes());
@@ -160,7 +161,7 @@ fn target_text(target: &Target) -> String {
     format!("{} . {}", target.address, target.port.map_or(0, model::primitives::quantity::Port::get))
 }
 
-/// Formats the networks between boundaries, one per line.
+/// Formats the networks that the boundaries delimit, one string per network.
 fn intervals(edges: &BTreeSet<Edge>, family: IpFamily) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     let mut edges = edges.iter().peekable();
@@ -199,7 +200,7 @@ fn interval(Span { first, last }: Span) -> String {
     }
 }
 
-/// Formats the rules of a pick chain.
+/// Formats the rules of a pick chain, for both address families.
 fn rules(pick: Pick, mark_bit: u32) -> Vec<String> {
     let mark = format!("meta mark set meta mark | {mark_bit:#010x}");
     let mut rules: Vec<String> = match pick.masquerade {
@@ -228,7 +229,7 @@ const fn protocol(family: IpFamily) -> &'static str {
     }
 }
 
-/// Formatter of one chain for one family.
+/// Formatter of the rules of one pick chain for one address family.
 struct Words {
     pick: Pick,
     family: IpFamily,
@@ -243,7 +244,7 @@ impl Words {
         format!("{} saddr", protocol(self.family))
     }
 
-    /// Returns the statements before the key of the frontend.
+    /// Returns the statements that precede the key of the frontend: for port ranges, the lookup of the range.
     fn prelude(&self) -> String {
         match self.pick.place {
             LookupType::Range => {
@@ -256,7 +257,7 @@ impl Words {
         }
     }
 
-    /// Returns the key of the frontend.
+    /// Returns the expression that loads the key of the frontend.
     fn key(&self) -> String {
         let ip = protocol(self.family);
         match self.pick.place {
@@ -266,7 +267,7 @@ impl Words {
         }
     }
 
-    /// Returns the expression that picks the slot.
+    /// Returns the expression that picks the slot number.
     fn slot(&self) -> String {
         let Pick { slots, pool, choice, .. } = self.pick;
         let offset = match pool.offset() {
@@ -306,7 +307,8 @@ impl Words {
         format!("{prelude}meta mark set {key} . {slot} map @{slots} meta mark set meta mark")
     }
 
-    /// Returns the last rule of the family: a new pick.
+    /// Returns the last rule of the chain for this family, which picks a slot for connections without an
+    /// affinity entry.
     fn choose(&self) -> String {
         let family = self.family_of_choice();
         match self.pick.action {
@@ -322,8 +324,8 @@ impl Words {
         }
     }
 
-    /// The port is in a register. `nft` prints that register as the mark, and only in the first rule that
-    /// uses it.
+    /// Returns the rule that redirects to the port of a listener. `nft` prints the register with the port as
+    /// the mark, and only in the first rule that uses it.
     fn redirect(&self) -> String {
         match (self.pick.place, self.family) {
             (LookupType::Address | LookupType::NodePort, family) => {
@@ -334,7 +336,8 @@ impl Words {
         }
     }
 
-    /// Returns the three affinity rules: reuse, delete, reassign.
+    /// Returns the three session affinity rules: use the stored target, delete a stale entry, pick and store
+    /// a new target.
     fn affinity(&self, seconds: u32) -> [String; 3] {
         let map = self.set(SetRole::Affinity(self.pick.place));
         let (prelude, key, source) = (self.prelude(), self.key(), self.source());

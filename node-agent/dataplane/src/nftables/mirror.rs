@@ -11,60 +11,60 @@ use super::{
 };
 use crate::addresses::AddressSet;
 
-/// Our table as held by the kernel.
+/// Mirror of the backend's table: chains, sets, and elements by frontend.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NftablesMirror {
-    /// Fixed part.
+    /// Part of the table that does not depend on Services.
     pub structure: Structure,
-    /// Chains that have a number, by map.
+    /// Chains to which a dispatch number is assigned, by scope of the number.
     pub chains: BTreeSet<(Numbers, FrontendChain)>,
-    /// Elements of the maps, by frontend.
+    /// Elements of the sets and maps that belong to each frontend.
     pub frontends: BTreeMap<Frontend, Box<FrontendElements>>,
-    /// Virtual addresses.
+    /// Addresses in the set of virtual addresses.
     pub virtual_addresses: AddressSet,
-    /// Hairpin endpoints, which may connect to themselves.
+    /// Local endpoints that may connect to themselves.
     pub hairpins: AddressSet,
-    /// Network boundaries.
+    /// Boundaries of the networks in the interval sets.
     pub networks: BTreeSet<(NetworkSet, Edge)>,
-    /// Keys of elements that we would not have written.
+    /// Keys of elements that this program would not have written; a full pass removes them.
     pub strays: BTreeSet<(SetId, Key)>,
 }
 
-/// Fixed part of our table.
+/// Part of the table that does not depend on Services: the table itself, its chains and its sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Structure {
     /// True if the table exists.
     pub table: bool,
-    /// True if the table holds foreign chains or sets, or ours with another definition. The table must then
-    /// be rebuilt.
+    /// True if the table holds chains or sets of other programs, or own ones with another definition. The
+    /// table must then be rebuilt.
     pub foreign: bool,
     /// Chains, each with true if its rules are as wanted.
     pub chains: BTreeMap<Chain, bool>,
-    /// The sets and maps.
+    /// Existing sets and maps of the table.
     pub sets: BTreeSet<SetId>,
 }
 
 /// Elements of one frontend in the sets and maps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrontendElements {
-    /// Chain that handles its connections.
+    /// Chain that handles the frontend's connections; `None` if the frontend is not in the dispatch map.
     pub dispatch: Option<FrontendChain>,
-    /// Chains per class of sources.
+    /// Chains for single classes of sources, if these have different verdicts.
     pub by_source: LiteMap<VerdictClass, FrontendChain>,
-    /// The targets by slot.
+    /// Targets by pool and slot index; `None` for a slot without an element.
     pub pools: LiteMap<Pool, Vec<Option<Target>>>,
-    /// Target ids by slot, with session affinity.
+    /// Target ids by pool and slot index, with session affinity.
     pub affinity_pools: LiteMap<Pool, Vec<Option<TargetId>>>,
     /// Targets of the affinity pools, by id. A target has the same id in all pools.
     pub affinity_targets: BTreeMap<(Pool, TargetId), Target>,
-    /// Allowed sources.
+    /// Source ranges that may connect, if the frontend restricts them.
     pub allowed: BTreeSet<Span>,
     /// True if the port range is in the range map; never for a single port.
     pub is_range: bool,
 }
 
 impl FrontendElements {
-    /// Returns the slots of a pool.
+    /// Returns the target of every slot of a pool, with or without session affinity.
     #[must_use]
     pub fn slots(&self, pool: Pool) -> Vec<Option<Target>> {
         let target =
@@ -146,7 +146,7 @@ impl FrontendElements {
     }
 }
 
-/// Iterates over the used slots.
+/// Iterates over the slots that have a value.
 fn slots_of<T: Copy>(pools: &LiteMap<Pool, Vec<Option<T>>>) -> impl Iterator<Item = (Slot, T)> {
     pools.iter().flat_map(|(&pool, slots)| {
         let slots = (0..).zip(slots).filter_map(|(index, cell)| Some((index, (*cell)?)));
@@ -154,7 +154,7 @@ fn slots_of<T: Copy>(pools: &LiteMap<Pool, Vec<Option<T>>>) -> impl Iterator<Ite
     })
 }
 
-/// Sets or clears a slot.
+/// Sets the value of a slot, or clears it.
 fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Option<T>) {
     let Ok(index) = usize::try_from(slot.index) else { return };
     if pools.is_empty() {
@@ -175,7 +175,7 @@ fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Opt
 }
 
 impl NftablesMirror {
-    /// Adds an element.
+    /// Records an element that was read or written.
     pub fn insert(&mut self, element: &SetElement) {
         match *element {
             SetElement::Chain(numbers, dispatch) => {
@@ -200,7 +200,7 @@ impl NftablesMirror {
         }
     }
 
-    /// Removes an element.
+    /// Records that an element was removed.
     pub fn remove(&mut self, element: &SetElement) {
         match *element {
             SetElement::Chain(numbers, dispatch) => {
@@ -232,7 +232,8 @@ impl NftablesMirror {
         }
     }
 
-    /// Returns the number of kernel objects, the table included, without entries added by packets.
+    /// Returns the number of kernel objects, the table included. Affinity entries, which packets add, are not
+    /// counted.
     #[must_use]
     pub fn objects(&self) -> u64 {
         let Self { structure, chains, frontends, virtual_addresses, hairpins, networks, strays } = self;

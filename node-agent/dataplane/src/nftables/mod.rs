@@ -8,7 +8,7 @@
 //! For connections from the node itself, a packet is translated after routing, so the node needs some route
 //! (a default route suffices) to reach virtual addresses.
 //!
-//! The backend uses netlink directly; no process is started. The table is recognised by name, no matter which
+//! The backend uses netlink directly; no process is started. The table is recognized by name, no matter which
 //! process created it. There is deliberately no chain, set or rule per Service, and no object outside the
 //! table.
 //!
@@ -73,12 +73,12 @@ use super::{
 /// Maximum number of attempts to read the whole table without a concurrent change.
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
 
-/// Options of the nftables backend.
+/// Options of the nftables backend, fixed when it is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct NftablesOptions {
     /// Packet mark that requests masquerading; exactly one bit.
     pub mark_bit: u32,
-    /// Name of the table, by which it is recognised.
+    /// Name of the table. A starting process finds the objects of an earlier one by this name.
     pub table: &'static str,
 }
 
@@ -94,10 +94,10 @@ pub struct NftablesBackend {
     options: NftablesOptions,
     /// Mirror of the kernel; `None` if the kernel state is unknown.
     mirror: Option<NftablesMirror>,
-    /// Ruleset generation that the mirror corresponds to.
+    /// Generation of the nf_tables ruleset at which the mirror was correct.
     generation: u32,
     claims: Claims,
-    /// Pick chains created in this pass.
+    /// Pick chains created in this pass, whose rules are read back.
     chains_made: BTreeSet<Pick>,
     tally: traffic::Tally,
     forgetting: forget::Forgetting,
@@ -131,7 +131,8 @@ impl NftablesBackend {
         })
     }
 
-    /// Reads the table between two equal generations.
+    /// Reads the whole table. Retries if the ruleset generation changed meanwhile, so that the result is
+    /// consistent.
     fn read(&mut self) -> io::Result<(NftablesMirror, u32)> {
         for _ in 0..OBSERVE_ATTEMPTS_MAX {
             let before = self.read_generation()?;
@@ -231,8 +232,8 @@ impl NftablesBackend {
         self.conclude(&affected, failed, pass)
     }
 
-    /// Applies the desired state of the Services in scope. Returns the dirty objects and the affected
-    /// Services.
+    /// Applies the desired state of the Services in scope to the claims. Returns the objects to plan again
+    /// and the affected Services.
     fn claim(
         &mut self,
         desired: &DesiredState,
@@ -286,7 +287,7 @@ impl NftablesBackend {
         plan::plan(mirror, &self.claims, touched, &desired.networks, everything)
     }
 
-    /// Sets the outcome of every Service affected by this pass.
+    /// Records the outcome of every Service that this pass affected.
     fn conclude(
         &self,
         affected: &BTreeSet<Arc<ServiceKey>>,

@@ -21,11 +21,11 @@ use super::{
 const MASQUERADES: [Masquerade; 3] = [Masquerade::OffCluster, Masquerade::Always, Masquerade::Never];
 const CHOICES: [Choice; 3] = [Choice::Random, Choice::SourceAddress, Choice::SourceAddressAndPort];
 const ACTIONS: [Treatment; 3] = [Treatment::Translate, Treatment::TranslateAddress, Treatment::Redirect];
-/// Number of combinations of masquerading, pool, choice and action.
+/// Number of combinations of masquerading, pool, pick method and treatment.
 const KINDS: u32 = 81;
-/// Bits for the number of slots, which is at most [`TARGETS_MAX`].
+/// Number of bits for the slot count, which is at most [`TARGETS_MAX`].
 const SLOT_BITS: u32 = 15;
-/// First number of chains with affinity.
+/// First dispatch number of pick chains with session affinity.
 const AFFINITY: u32 = 0x0100_0000;
 /// Number of possible slot counts of chains with affinity: 1–[`AFFINITY_SLOTS_MAX`], and [`TARGETS_MAX`].
 const AFFINITY_SLOTS: u32 = AFFINITY_SLOTS_MAX + 1;
@@ -42,7 +42,7 @@ const _: () = {
     );
 };
 
-/// Returns the number of a chain, unique within a lookup type.
+/// Returns the dispatch number of a chain, unique within a lookup type.
 ///
 /// A chain without a number ([`has_number`] returns false) yields the number of another chain; our table
 /// never contains such a chain.
@@ -56,7 +56,7 @@ pub(super) fn number(dispatch: FrontendChain) -> u32 {
     }
 }
 
-/// Returns the chain of a lookup type that has the number.
+/// Returns the chain of a lookup type to which a dispatch number belongs; `None` if there is none.
 pub(super) fn numbered(place: LookupType, number: u32) -> Option<FrontendChain> {
     let dispatch = match number {
         REFUSE => FrontendChain::Refuse,
@@ -68,7 +68,8 @@ pub(super) fn numbered(place: LookupType, number: u32) -> Option<FrontendChain> 
     Some(dispatch)
 }
 
-/// Returns true if the chain has a number. With affinity only small slot counts and the maximum have one.
+/// Returns true if the chain has a dispatch number. With session affinity only small slot counts and the
+/// maximum have one.
 pub(super) fn has_number(pick: Pick) -> bool {
     let slots = match pick.affinity_seconds {
         Some(seconds) => {
@@ -113,7 +114,8 @@ fn numbered_pick(place: LookupType, number: u32) -> Option<Pick> {
     })
 }
 
-/// Returns the index of the chain's combination, below [`KINDS`].
+/// Returns the index of a chain's combination of masquerading, pool, pick method and treatment, below
+/// [`KINDS`].
 fn kind(pick: &Pick) -> u32 {
     let masquerade = match pick.masquerade {
         Masquerade::OffCluster => 0,

@@ -1,4 +1,5 @@
-//! Parser of kernel dumps. Total: a malformed message is an error, foreign objects are recorded or skipped.
+//! Parser of kernel dumps. Total: a malformed message is an error; objects of other programs are recorded or
+//! skipped.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use super::{
     schema::{Chain, SetId},
 };
 
-/// State of the parser over several dumps.
+/// Mirror under construction, filled by the messages of several dumps.
 #[derive(Debug, Default)]
 pub struct Observation {
     options: NftablesOptions,
@@ -142,7 +143,7 @@ impl Observation {
         Ok(())
     }
 
-    /// Returns the sets found so far.
+    /// Returns the sets of the backend found so far, whose elements must be dumped next.
     #[must_use]
     pub fn sets(&self) -> Vec<SetId> {
         self.mirror.structure.sets.iter().copied().collect()

@@ -21,12 +21,13 @@ use super::{
 };
 use crate::claims::{Claims, TouchedObjects};
 
-/// Planned changes.
+/// Planned changes to the table, in order of execution.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Changes of the fixed part, committed first, together with the first groups.
     pub structure: Vec<Structural>,
-    /// Changes by Service (`None`: of no Service). Each group is committed in one transaction.
+    /// Changes by Service; `None` for objects that belong to no Service. The changes of one Service are
+    /// committed in one transaction.
     pub groups: BTreeMap<Option<Arc<ServiceKey>>, Vec<Change>>,
 }
 
@@ -45,31 +46,31 @@ impl Plan {
     }
 }
 
-/// A change of the fixed part.
+/// Change to the part of the table that does not depend on Services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Structural {
-    /// Removes the table with its contents.
+    /// Removes the table with its chains, sets and elements.
     DeleteTable,
-    /// Creates the table.
+    /// Creates the empty table.
     AddTable,
     /// Creates a set or map.
     AddSet(SetId),
     /// Creates a chain without rules.
     AddChain(Chain),
-    /// Flushes a chain.
+    /// Removes all rules of a chain.
     FlushChain(Chain),
-    /// Adds the rules of a chain.
+    /// Adds the rules that a chain must have.
     AddRules(Chain),
-    /// Removes an element that we would not have written, by key.
+    /// Removes an element that this program would not have written, by its key.
     RemoveStray(SetId, Key),
 }
 
-/// A change of an element.
+/// Addition or removal of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Adds the element.
+    /// Addition of an element.
     Add(SetElement),
-    /// Removes the element.
+    /// Removal of an element.
     Remove(SetElement),
 }
 
@@ -147,7 +148,8 @@ fn missing_chains(mirror: &NftablesMirror, frontend: &Frontend, wanted: &Fronten
     missing.map(|(numbers, dispatch)| Change::Add(SetElement::Chain(numbers, dispatch))).collect()
 }
 
-/// Removals come before additions, because both may have the same key.
+/// Returns the changes between two sets of elements. Removals precede additions, because an element of each
+/// may have the same key.
 fn difference(is: &BTreeSet<SetElement>, should: &BTreeSet<SetElement>) -> Vec<Change> {
     let removed = is.difference(should).map(|element| Change::Remove(*element));
     removed.chain(should.difference(is).map(|element| Change::Add(*element))).collect()
@@ -161,8 +163,8 @@ fn plan_presence(element: SetElement, is: bool, should: bool) -> Vec<Change> {
     }
 }
 
-/// Interval sets are replaced as a whole: the kernel checks overlaps for each single element, and there are
-/// few elements.
+/// Plans the network boundaries. An interval set with any difference is replaced as a whole, because the
+/// kernel checks overlaps for each single element.
 fn plan_networks(
     mirror: &BTreeSet<(NetworkSet, Edge)>,
     networks: &Networks,

@@ -1,4 +1,5 @@
-//! Preview of a pass: the same claims and plan, formatted as lines instead of messages.
+//! Preview: the lines of `nft list table` that a pass would remove and add. Uses the same claims and planner
+//! as the pass.
 
 use model::{kinds::resource::ServiceKey, wire::plan::LineChange};
 

@@ -26,24 +26,24 @@ use super::{
 /// takes about 130 bytes.
 pub const ELEMENTS_PER_MESSAGE: usize = 400;
 
-/// A message to the kernel, before encoding.
+/// Command for the kernel, encoded as one netlink message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NftCommand {
-    /// Removes the table with its contents.
+    /// Removes the table with its chains, sets and elements.
     DeleteTable,
-    /// Creates the table.
+    /// Creates the empty table.
     AddTable,
     /// Creates a set or map.
     AddSet(SetId),
     /// Creates a chain without rules.
     AddChain(Chain),
-    /// Flushes a chain.
+    /// Removes all rules of a chain.
     FlushChain(Chain),
     /// Removes a chain with its rules; no rule or element may refer to it.
     DeleteChain(Chain),
-    /// Appends a rule.
+    /// Appends a rule with these expressions to a chain.
     AddRule(Chain, Vec<Expr>),
-    /// Removes the elements with these keys.
+    /// Removes the elements that have these keys from a set.
     DeleteKeys(SetId, Vec<Key>),
     /// Removes elements.
     DeleteElements(SetId, Vec<SetElement>),
@@ -144,7 +144,7 @@ impl NftCommand {
     }
 }
 
-/// Requests these elements with their values.
+/// Requests single elements of a set, by key, with their values.
 #[must_use]
 pub fn get_elements(table: &str, set: SetId, elements: &[SetElement]) -> Message {
     message(

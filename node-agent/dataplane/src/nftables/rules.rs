@@ -1,4 +1,4 @@
-//! Rules of our chains.
+//! Rules of the backend's chains.
 //!
 //! Rules for frontends load the same words into the registers: the target (to be filled in), the key of the
 //! frontend, and after it the source or a slot. So one layout serves every lookup.
@@ -17,7 +17,8 @@ use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masque
 use super::schema::{Chain, Choice, LookupType, NetworkSet, Pick, SetId, SetRole, Treatment, VerdictClass};
 
 impl Chain {
-    /// Returns the rules of the chain.
+    /// Returns the rules of the chain, each as a list of expressions. `mark_bit` is the packet mark that
+    /// requests masquerading.
     #[must_use]
     pub fn rules(self, mark_bit: u32) -> Vec<Vec<Expr>> {
         match self {
@@ -47,7 +48,7 @@ impl RegisterLayout {
         Register::word(index)
     }
 
-    /// First register of the target: address and port.
+    /// First register of the target: address, then port.
     const TARGET: Register = Register::word(0);
 
     const fn target_port(self) -> Register {
@@ -66,7 +67,7 @@ impl RegisterLayout {
         Self::word(self.key_word())
     }
 
-    /// Returns the index of the first word after the key.
+    /// Returns the index of the first 32-bit word after the frontend's key.
     const fn behind_word(self) -> u32 {
         self.key_word()
             + match self.place {
@@ -79,7 +80,7 @@ impl RegisterLayout {
         Self::word(self.behind_word())
     }
 
-    /// Returns the name of a set of the family.
+    /// Returns the name of the set with this role for the layout's address family.
     fn set(self, role: SetRole) -> String {
         set_name(role, self.family)
     }
@@ -102,8 +103,8 @@ impl RegisterLayout {
         exprs
     }
 
-    /// Moves the result of a map lookup from the target's register, which is free until the target is known,
-    /// to the given registers.
+    /// Returns expressions that move the result of a map lookup from the target's register, which is free
+    /// until the target is loaded, to the given registers.
     ///
     /// The value passes through the packet mark, which is restored afterwards. The map could load the value
     /// into these registers directly, but then the `nft` command (1.0.6) aborts when it lists our rules.
@@ -119,7 +120,8 @@ impl RegisterLayout {
         Expr::LoadSource(self.family, self.behind())
     }
 
-    /// Goes to the chain whose number the map contains for the frontend.
+    /// Returns the rule that looks up the frontend's dispatch number and continues in the chain with that
+    /// number.
     fn dispatch(self, role: SetRole) -> Vec<Expr> {
         let mut exprs = vec![Expr::Map { map: self.set(role), from: self.key(), to: Self::TARGET }];
         exprs.extend(Self::answer_to(&[Self::TARGET]));
@@ -142,7 +144,7 @@ const fn chains_of(role: SetRole, place: LookupType) -> SetRole {
     }
 }
 
-/// Returns a match on the family.
+/// Returns expressions that match packets of one address family.
 fn family_is(family: IpFamily) -> [Expr; 2] {
     [Expr::LoadMeta(Meta::NfProto, Register(1)), Expr::equal(1, &[nfproto(family)])]
 }
@@ -191,10 +193,11 @@ fn services_rules() -> Vec<Vec<Expr>> {
     rules
 }
 
-/// `RTN_LOCAL`, as returned by the fib expression.
+/// Address type of local addresses in the kernel (`RTN_LOCAL`), as the `fib` expression returns it.
 const LOCAL: [u8; 4] = 2u32.to_ne_bytes();
 
-/// Node ports are not served on loopback addresses: replies could not be routed back (no `route_localnet`).
+/// Returns a match on destinations that are not loopback addresses. Node ports are not served on loopback,
+/// because replies could not be routed back without `route_localnet`.
 fn not_loopback(family: IpFamily) -> [Expr; 2] {
     match family {
         IpFamily::V4 => [Expr::LoadDestinationFirstByte(Register(1)), Expr::unequal(1, &[127])],
@@ -216,8 +219,8 @@ fn source_is(source: VerdictClass, family: IpFamily) -> Vec<Expr> {
     }
 }
 
-/// Returns the by-source rules. A source that matches one class is never treated as another, even between two
-/// changes.
+/// Returns the rules that continue by class of sources. A source that matches one class is never treated as
+/// another, even between two changes.
 fn by_source_rules(place: LookupType) -> Vec<Vec<Expr>> {
     let mut rules = Vec::new();
     for source in VerdictClass::ALL {
@@ -252,7 +255,8 @@ fn checked_rules(place: LookupType) -> Vec<Vec<Expr>> {
     rules
 }
 
-/// Returns the reject rules. Other packets to a virtual address, such as echo requests, are not affected.
+/// Returns the rules that reject TCP, UDP and SCTP packets. Other packets to a virtual address, such as echo
+/// requests, are not affected.
 fn refuse_rules() -> Vec<Vec<Expr>> {
     let is = |protocol: Protocol| {
         [Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[protocol.number()])]
@@ -309,7 +313,8 @@ fn mark_rules(masquerade: Masquerade, mark_bit: u32) -> Vec<Vec<Expr>> {
     }
 }
 
-/// Loads the target of the picked slot; the key of the frontend stays after it.
+/// Returns expressions that load the target of the picked slot. The key of the frontend stays in the
+/// registers after it.
 fn load_target(pick: Pick, layout: RegisterLayout) -> Vec<Expr> {
     let mut rule = load_slot(pick, layout);
     let lookup =
@@ -324,7 +329,7 @@ fn load_target(pick: Pick, layout: RegisterLayout) -> Vec<Expr> {
     rule
 }
 
-/// Loads the key of the frontend and, after it, the picked slot.
+/// Returns expressions that load the key of the frontend and, after it, the number of the picked slot.
 fn load_slot(pick: Pick, layout: RegisterLayout) -> Vec<Expr> {
     let mut rule = layout.load_key();
     let (modulus, offset, to) = (pick.slots, pick.pool.offset(), layout.behind());
@@ -411,5 +416,5 @@ fn postrouting_rules(mark_bit: u32) -> Vec<Vec<Expr>> {
     rules
 }
 
-/// `IPS_DST_NAT` in the conntrack status.
+/// Bit of the conntrack status that marks destination NAT (`IPS_DST_NAT`).
 const DESTINATION_NAT: u32 = 0x20;

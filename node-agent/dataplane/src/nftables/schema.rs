@@ -21,7 +21,7 @@ use model::{primitives::net::IpFamily, program::Masquerade};
 
 use super::number;
 
-/// Default name of our table, by which a fresh process recognises our objects.
+/// Default name of our table, by which a fresh process recognizes our objects.
 pub const TABLE: &str = "tidegate";
 /// Default packet mark bit that requests masquerading (kube-proxy's default, bit 14).
 pub const MARK_BIT_DEFAULT: u32 = 0x4000;
@@ -42,146 +42,147 @@ pub const AFFINITY_CLIENTS_MAX: u32 = 131_072;
 /// Lookup type of a frontend, which determines the fields of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LookupType {
-    /// By address, protocol and port.
+    /// Lookup by destination address, protocol and port.
     Address,
-    /// By address, protocol and the port range that contains the port.
+    /// Lookup by destination address, protocol and the port range that contains the port.
     Range,
-    /// By protocol and port, on any address of the node.
+    /// Lookup by protocol and port, on every node port address of the node.
     NodePort,
 }
 
-/// Class of sources with its own verdict.
+/// Class of sources, to which a route may give a verdict of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VerdictClass {
-    /// An address in the workload networks.
+    /// Source address in the workload networks.
     Workloads,
-    /// Another address of this node.
+    /// Address of this node outside of the workload networks.
     Node,
-    /// Any other source.
+    /// Source address of any other kind.
     Elsewhere,
 }
 
-/// A chain of ours.
+/// Chain of the backend's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Chain {
-    /// Rejects connections to a frontend without target, and to undefined ports of virtual addresses.
+    /// Chain that rejects connections to a frontend without targets, and to ports of virtual addresses
+    /// without a frontend.
     Refuse,
-    /// Drops connections of sources without a target, if other sources have targets.
+    /// Chain that drops connections, for sources without a target if other sources have targets.
     Discard,
-    /// Picks a slot.
+    /// Chain that picks a slot and forwards to its target.
     Pick(Pick),
-    /// Dispatches a frontend by class of sources.
+    /// Chain that continues in another chain by class of sources.
     BySource(LookupType),
-    /// Lets only allowed sources continue to [`Chain::BySource`].
+    /// Chain that drops sources outside of the allowed ranges and continues to [`Chain::BySource`].
     Checked(LookupType),
-    /// Looks up the frontend.
+    /// Chain that looks up the frontend of a new connection.
     Services,
-    /// Base chain for forwarded and inbound packets.
+    /// Base chain at the prerouting hook, for forwarded and inbound packets.
     Prerouting,
-    /// Base chain for locally generated packets.
+    /// Base chain at the output hook, for packets of the node itself.
     Output,
-    /// Base chain for source NAT.
+    /// Base chain at the postrouting hook, which masquerades.
     Postrouting,
 }
 
 /// A chain that picks one of the slots of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
-    /// Lookup type of the frontend.
+    /// Lookup type of the frontends that use the chain.
     pub place: LookupType,
-    /// Masqueraded sources.
+    /// Sources whose connections are masqueraded.
     pub masquerade: Masquerade,
-    /// Pool of the slots.
+    /// Pool of targets to which the slots belong.
     pub pool: Pool,
     /// Number of slots, 1–[`TARGETS_MAX`].
     pub slots: u32,
-    /// Pick method.
+    /// Method by which a connection picks a slot.
     pub choice: Choice,
-    /// Treatment of the connection.
+    /// Translation of the destination.
     pub action: Treatment,
     /// Affinity timeout in seconds, 1–[`AFFINITY_SECONDS_MAX`].
     pub affinity_seconds: Option<u32>,
 }
 
-/// List of targets of a frontend; different classes of sources may have different ones.
+/// List of targets of a frontend. Classes of sources with different targets have different lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pool {
-    /// Targets of workloads, and of all classes with the same targets.
+    /// Targets of workloads, and of all classes that have the same targets.
     #[default]
     Workloads,
-    /// Targets of the node, if different.
+    /// Targets of the node itself, if they differ from those of workloads.
     Node,
-    /// Targets of other sources, if different.
+    /// Targets of other sources, if they differ from those of workloads and of the node.
     Elsewhere,
 }
 
-/// Pick method of a slot.
+/// Method by which a new connection picks a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Choice {
-    /// At random.
+    /// Uniformly distributed random number per connection.
     Random,
-    /// By source address, identical on every node and at any time.
+    /// Hash of the source address, identical on every node and at any time.
     SourceAddress,
-    /// By source address and port.
+    /// Hash of source address and port.
     SourceAddressAndPort,
 }
 
-/// Treatment of a connection.
+/// Translation of a connection's destination to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Treatment {
-    /// DNAT to the target's address and port.
+    /// DNAT to the address and port of the target.
     Translate,
-    /// DNAT to the target's address; the port is kept.
+    /// DNAT to the address of the target; the destination port stays the same.
     TranslateAddress,
-    /// Redirect to the target's port on this node.
+    /// Redirect to the target's port on this node, at which a relay listens.
     Redirect,
 }
 
-/// One of our sets or maps: its role, and its address family.
+/// Identifier of a set or map of the backend: purpose and address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId {
-    /// Purpose of the set.
+    /// Purpose of the set or map.
     pub role: SetRole,
-    /// Address family.
+    /// Address family of its keys.
     pub family: IpFamily,
 }
 
 /// Purpose of a set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
-    /// Number → chain, for dispatch by frontend.
+    /// Map from dispatch number to chain, for all sources.
     Chains(LookupType),
-    /// The same for dispatch by frontend and source. None of these chains dispatches by source again, which
-    /// would be a loop.
+    /// Map from dispatch number to chain, for single classes of sources. No chain in this map continues by
+    /// class of sources again, which would be a loop.
     ChainsFrom(LookupType),
-    /// Frontend → number of the chain that handles its connections.
+    /// Map from frontend to the number of the chain that handles its connections.
     Dispatch(LookupType),
-    /// Frontend → number of the chain for one class of sources.
+    /// Map from frontend to the number of the chain for one class of sources.
     DispatchFrom(LookupType, VerdictClass),
-    /// Frontend and slot → target.
+    /// Map from frontend and slot to target.
     Endpoints(LookupType),
-    /// Frontend and source → target id. Filled by packets in the kernel.
+    /// Map from frontend and source to target id. Filled by packets in the kernel.
     Affinity(LookupType),
-    /// Frontend and slot → target id, with session affinity.
+    /// Map from frontend and slot to target id, with session affinity.
     AffinitySlots(LookupType),
-    /// Frontend and target id → target, with session affinity; for one pool.
+    /// Map from frontend and target id to target, with session affinity, for one pool.
     AffinityTargets(LookupType, Pool),
-    /// Frontends with their allowed sources.
+    /// Set of frontends with the source ranges that may connect.
     AllowedSources(LookupType),
-    /// Address, protocol and port → port range.
+    /// Map from address, protocol and port to the port range that contains the port.
     Ranges,
-    /// Virtual addresses, which exist only in rules.
+    /// Set of virtual addresses, which belong to no interface.
     VirtualAddresses,
-    /// Hairpin endpoints, which may connect to themselves.
+    /// Set of local endpoints that may connect to themselves.
     Hairpins,
-    /// Networks.
+    /// Set of networks, as intervals.
     Networks(NetworkSet),
 }
 
-/// Networks used by the rules.
+/// Networks that the rules match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkSet {
-    /// Networks of workloads.
+    /// Networks of workloads, from the node's state.
     Workloads,
     /// Masqueraded sources, for frontends that masquerade depending on the source.
     MasqueradeSources,
@@ -190,7 +191,7 @@ pub enum NetworkSet {
 }
 
 impl LookupType {
-    /// All lookup types, in lookup order.
+    /// All lookup types, in the order in which the rules try them.
     pub const ALL: [Self; 3] = [Self::Address, Self::Range, Self::NodePort];
 
     const fn prefix(self) -> &'static str {
@@ -203,7 +204,7 @@ impl LookupType {
 }
 
 impl VerdictClass {
-    /// All classes, in match order.
+    /// All classes of sources, in the order in which the rules match them.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
     const fn stem(self) -> &'static str {
@@ -216,10 +217,10 @@ impl VerdictClass {
 }
 
 impl Pool {
-    /// All pools, by number.
+    /// All pools, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
-    /// Returns the number of the pool.
+    /// Returns the number of the pool, 0–2, from which its slot offset is derived.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -237,7 +238,8 @@ impl Pool {
         }
     }
 
-    /// Returns the number of the first slot. The distance between pools exceeds [`TARGETS_MAX`].
+    /// Returns the number of the pool's first slot in the kernel. The distance between pools exceeds
+    /// [`TARGETS_MAX`].
     #[must_use]
     pub const fn offset(self) -> u32 {
         self.number() << 16
@@ -308,7 +310,7 @@ const fn dispatch_stem(place: LookupType) -> &'static str {
 }
 
 impl SetId {
-    /// Creates a set id.
+    /// Returns the identifier of the set with this role and address family.
     #[must_use]
     pub const fn new(role: SetRole, family: IpFamily) -> Self {
         Self { role, family }
@@ -319,7 +321,7 @@ impl SetId {
         SetRole::all().flat_map(|role| IpFamily::ALL.map(|family| Self { role, family }))
     }
 
-    /// Returns the set of this name.
+    /// Returns the set with this name, or `None` if the name does not belong to the backend.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|set| set.to_string() == name)
@@ -392,7 +394,7 @@ impl fmt::Display for Pick {
 }
 
 impl Pick {
-    /// Returns the chain of this name.
+    /// Returns the pick chain with this name, or `None` if the name is not one of a pick chain.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (stem, rest) = name.split_at(digit_behind_dash(name)?);
@@ -428,7 +430,7 @@ impl Pick {
     }
 }
 
-/// Returns the position of the first dash that is followed by a digit.
+/// Returns the byte index of the first dash that is followed by a digit.
 fn digit_behind_dash(name: &str) -> Option<usize> {
     name.as_bytes().windows(2).position(|pair| pair[0] == b'-' && pair[1].is_ascii_digit())
 }
@@ -450,7 +452,7 @@ impl Chain {
         Self::Postrouting,
     ];
 
-    /// Returns the chain of this name.
+    /// Returns the chain with this name, or `None` if the name does not belong to the backend.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let fixed = Self::FIXED.into_iter().find(|chain| chain.to_string() == name);

@@ -50,7 +50,7 @@ const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     a
 }
 
-/// Gives every target one slot and distributes the rest by largest remainder.
+/// Gives every target one slot and distributes the remaining slots by largest remainder.
 fn quantise(shares: &BTreeMap<Target, u32>, total: u64, most: u32) -> BTreeMap<Target, u32> {
     let targets = u64::try_from(shares.len()).unwrap_or(u64::MAX);
     let spare = u64::from(most).saturating_sub(targets);

@@ -5,7 +5,7 @@
 //! transaction that creates a chain takes the kernel longer to validate. But if weights change all the time,
 //! parameters occur that are never used again. So when the number of chains has grown to twice the number in
 //! use at the last sweep, plus a reserve, unused chains are removed. So many chains are created between two
-//! sweeps that the amortised cost of a sweep, which scans all frontends, does not exceed the cost of a chain.
+//! sweeps that the amortized cost of a sweep, which scans all frontends, does not exceed the cost of a chain.
 
 use std::{collections::BTreeSet, io};
 
@@ -19,19 +19,19 @@ use super::{
     schema::{Chain, Pick},
 };
 
-/// Number of unused chains that are tolerated in addition to as many as are in use.
+/// Number of unused pick chains that are tolerated in addition to as many as were in use at the last sweep.
 const SPARE: usize = 64;
-/// Maximum number of chains removed in one transaction.
+/// Maximum number of chains or dispatch numbers removed in one transaction.
 const SWEPT_AT_ONCE: usize = 256;
 
-/// Schedule of the sweeps.
+/// Schedule of the sweeps, based on the number of chains.
 #[derive(Debug, Default)]
 pub(super) struct Sweeping {
-    /// Number of chains in use at the last sweep.
+    /// Number of pick chains in use at the last sweep.
     needed: usize,
 }
 
-/// Unused numbers and chains.
+/// Pick chains and dispatch numbers that no frontend uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnusedChains {
     numbers: Vec<(Numbers, FrontendChain)>,
@@ -62,7 +62,7 @@ const fn pick(dispatch: FrontendChain) -> Option<Pick> {
     }
 }
 
-/// Returns the unused numbers and chains, and the number of chains in use.
+/// Returns the pick chains and numbers that no frontend uses, and the number of pick chains in use.
 fn unneeded(mirror: &NftablesMirror) -> (UnusedChains, usize) {
     let needed: BTreeSet<(Numbers, FrontendChain)> =
         mirror.frontends.iter().flat_map(|(frontend, held)| held.chains(frontend)).collect();
@@ -77,7 +77,7 @@ fn unneeded(mirror: &NftablesMirror) -> (UnusedChains, usize) {
 }
 
 impl NftablesBackend {
-    /// Removes unused chains if there may be many.
+    /// Removes unused pick chains if the number of chains exceeds the limit.
     pub(super) fn sweep(&mut self) -> io::Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         if mirror.structure.foreign || mirror.structure.chains.len() < 2 * self.sweeping.needed + SPARE {
@@ -110,7 +110,7 @@ impl NftablesBackend {
         Ok(())
     }
 
-    /// Runs one transaction. If the kernel rejects it, the mirror is wrong and is dropped.
+    /// Sends commands as one transaction. If the kernel rejects it, the mirror is wrong and is dropped.
     fn remove(&mut self, commands: &[NftCommand]) -> io::Result<()> {
         let outcome = self.send(commands)?.map_err(RejectedTransaction::to_error);
         if outcome.is_err() {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::trace::{Recorder, Subject};
 
-/// Traces a packet through the table of this name.
+/// Traces a packet through the table. Records the matching rules and elements, and the ends of the packet.
 pub(super) fn trace(mirror: &NftablesMirror, table: &str, subject: &Subject<'_>) -> Recorder {
     let mut walk = TableWalk { mirror, table, subject, recorder: Recorder::default() };
     walk.begin();
@@ -50,7 +50,8 @@ impl<'a> TableWalk<'a> {
         }
     }
 
-    /// Returns true if a chain exists with the wanted rules; otherwise the trace ends.
+    /// Returns true if a chain exists with the wanted rules. Otherwise records an unexpected step and ends
+    /// the trace.
     fn enter(&mut self, chain: Chain, rule: &str) -> bool {
         let at = self.chain(chain);
         match self.mirror.structure.chains.get(&chain) {
@@ -101,7 +102,7 @@ impl<'a> TableWalk<'a> {
         self.recorder.end(End::Untouched);
     }
 
-    /// Returns the frontend that matches the packet: one with elements, even if they are incomplete.
+    /// Returns the frontend that matches the packet, with its elements, even if some of them are missing.
     fn frontend(&self) -> Option<(Frontend, &'a FrontendElements)> {
         let (packet, mirror) = (self.subject.packet, self.mirror);
         let at = |destination| Frontend { destination, protocol: packet.protocol, ports: packet.port.into() };
@@ -275,7 +276,7 @@ impl<'a> TableWalk<'a> {
         }
     }
 
-    /// Adds the visible source address to the reached endpoints.
+    /// Records the endpoints reached so far again, each with the source address that the endpoint sees.
     fn postrouting(&mut self, is_marked: bool) {
         let at = self.chain(Chain::Postrouting);
         let source = self.subject.packet.source;

@@ -22,26 +22,26 @@ use super::{
 };
 use crate::Traffic;
 
-/// Sums of all readings.
+/// Connections per target, summed over all readings of the counters.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Last reading of each used element.
+    /// Counters of the last reading; elements with a counter of 0 are left out.
     seen: BTreeMap<SetElement, u64>,
-    /// Total of each used target.
+    /// Connections per target since the backend was opened; targets without connections are left out.
     totals: BTreeMap<(Frontend, Target), u64>,
 }
 
-/// A reading of all elements.
+/// Counters of all elements, read at one time.
 #[derive(Debug, Default)]
 struct Reading {
-    /// Used elements.
+    /// Packet counter of each element, if above 0.
     counts: BTreeMap<SetElement, u64>,
-    /// Existing targets with a total.
+    /// Targets that still have an element and have had connections. Totals of other targets are dropped.
     present: BTreeSet<(Frontend, Target)>,
 }
 
 impl Tally {
-    /// Adds an element to a reading.
+    /// Adds the counter of an element to a reading.
     fn note(&self, reading: &mut Reading, element: SetElement, count: u64) {
         let Some(target) = target(&element) else { return };
         if count > 0 {
@@ -52,7 +52,7 @@ impl Tally {
         }
     }
 
-    /// Merges a complete reading.
+    /// Adds the increase since the previous reading to the totals. The reading must be complete.
     fn update(&mut self, reading: Reading) {
         for (element, &count) in &reading.counts {
             let Some(target) = target(element) else { continue };
@@ -84,7 +84,8 @@ fn target(element: &SetElement) -> Option<(Frontend, Target)> {
 }
 
 impl NftablesBackend {
-    /// Reads all counters; unused targets have no row.
+    /// Reads the counters of all elements and returns the connections per target. Targets without connections
+    /// have no row.
     pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
         let table = self.options.table;
         let mut reading = Reading::default();

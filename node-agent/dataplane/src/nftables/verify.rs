@@ -30,7 +30,7 @@ const VERIFY_BY_KEY_MAX: usize = 5000;
 const LOOKS_MAX: u32 = 6;
 const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Service that caused a change.
+/// Service that caused a change; `None` for objects that belong to no Service.
 type ChangeOwner = Option<Arc<ServiceKey>>;
 
 impl NftablesBackend {
@@ -173,8 +173,8 @@ impl NftablesBackend {
         Ok(wrong)
     }
 
-    /// Returns the Services of which a removed element still exists. Another element may have the same key,
-    /// or contain it in an interval.
+    /// Returns the Services of which a removed element still exists. A response does not prove this, because
+    /// another element may have the same key, or contain it in an interval.
     fn still_there<'a>(
         &mut self,
         changes: &[(&'a ChangeOwner, &Change)],

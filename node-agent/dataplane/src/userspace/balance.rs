@@ -11,10 +11,11 @@ use model::{kinds::service::ProxyProtocol, primitives::quantity::Weight, program
 
 use super::{desired::Policy, listing::ListenerListing};
 
-/// Maximum number of source addresses with affinity per frontend; the least recently used is dropped first.
+/// Maximum number of source addresses with session affinity per listener. Beyond it, the least recently used
+/// source is dropped.
 pub const AFFINITY_SOURCES_MAX: usize = 65_536;
 
-/// Load balancer of one listener.
+/// Load balancer of one listener: policy, targets with weights, and session affinity.
 #[derive(Debug)]
 pub struct Balancer {
     policy: Policy,
@@ -25,7 +26,8 @@ pub struct Balancer {
 #[derive(Debug, Clone, Copy)]
 struct Share {
     weight: i64,
-    /// Deficit of the target relative to its fair share.
+    /// Connections that the target is owed relative to its fair share, in units of weight; the highest credit
+    /// is selected next.
     credit: i64,
 }
 
@@ -36,8 +38,8 @@ impl Balancer {
         Self { policy, shares: BTreeMap::new(), affinity: None }
     }
 
-    /// Updates policy, targets and affinity. Remaining targets keep their turn, and sources of remaining
-    /// targets keep their target.
+    /// Updates policy, targets and affinity. Remaining targets keep their credit in the round robin, and
+    /// their sources stay assigned to them.
     pub fn update(
         &mut self,
         policy: Policy,
@@ -59,7 +61,7 @@ impl Balancer {
         });
     }
 
-    /// Returns the current configuration, together with the given PROXY protocol version.
+    /// Returns the configuration for a listing, together with the given PROXY protocol version.
     pub(super) fn told(&self, proxy_protocol: Option<ProxyProtocol>) -> ListenerListing {
         let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
         ListenerListing {
@@ -70,7 +72,7 @@ impl Balancer {
         }
     }
 
-    /// Returns the selectable targets with their weights.
+    /// Returns the targets that can be selected, with their weights.
     #[must_use]
     pub fn targets(&self) -> BTreeMap<Target, Weight> {
         let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
@@ -107,9 +109,9 @@ impl Balancer {
     }
 }
 
-/// Smooth weighted round robin: every candidate gains its weight as credit, the one with the highest credit
-/// is selected and pays the sum of weights. In any run of as many selections as the sum of weights, each
-/// target is selected exactly according to its weight.
+/// Selects by smooth weighted round robin: every candidate gains its weight as credit; the one with the
+/// highest credit is selected and pays the sum of weights. In any run of as many selections as the sum of
+/// weights, each target is selected exactly according to its weight.
 fn next_in_turn(
     shares: &mut BTreeMap<Target, Share>,
     is_candidate: impl Fn(&Target) -> bool,
@@ -130,7 +132,7 @@ fn next_in_turn(
     Some(target)
 }
 
-/// Weighted rendezvous hashing: adding or removing a target only moves the sources of that target.
+/// Selects by weighted rendezvous hashing: adding or removing a target only moves the sources of that target.
 fn by_source(
     shares: &BTreeMap<Target, Share>,
     client: SocketAddr,
@@ -153,7 +155,7 @@ fn by_source(
         .map(|(_, target)| target)
 }
 
-/// Last target of each source.
+/// Session affinity: the target last assigned to each source address, until the timeout.
 #[derive(Debug, Default)]
 struct Affinity {
     timeout: Duration,

@@ -1,4 +1,5 @@
-//! The listeners of a pass: made before the rules that lead to them, dissolved after them.
+//! Changes of the listeners in a pass. Listeners are opened before the rules that redirect to them, and
+//! closed after these rules are removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -94,7 +95,8 @@ impl UserspaceBackend {
         }
     }
 
-    /// Records that flows of a frontend may go elsewhere than to its listener.
+    /// Records that the kernel may still direct UDP flows of a frontend to another port than that of its
+    /// listener, so that `forget_misled` deletes them.
     fn note_misled(&mut self, relay: &Relay) {
         match relay.frontend.protocol {
             Protocol::Udp => {
@@ -104,8 +106,8 @@ impl UserspaceBackend {
         }
     }
 
-    /// Deletes misdirected UDP flows. A failure is logged and retried in the next pass; the rules do not
-    /// depend on it.
+    /// Deletes recorded UDP flows that do not go to their listener. A failure is logged and retried in the
+    /// next pass; the rules do not depend on it.
     pub(super) fn forget_misled(&mut self) {
         if self.misled.is_empty() {
             return;
@@ -133,7 +135,7 @@ impl UserspaceBackend {
         }
     }
 
-    /// Stops accepting connections; established ones continue.
+    /// Stops accepting connections on all listeners; established ones continue.
     pub(super) fn close_listeners(&mut self) {
         let relays: Vec<_> = self.services.values().flat_map(BTreeMap::values).cloned().collect();
         for relay in relays {
@@ -144,7 +146,8 @@ impl UserspaceBackend {
     }
 }
 
-/// Returns the draining targets of a route, with the deadline of their connections.
+/// Returns the draining targets of a route, each with the deadline of its connections; `None` for no
+/// deadline.
 fn leaving(route: &Route, now: Instant) -> BTreeMap<Target, Option<Instant>> {
     let moment = |(target, until): (&Target, &Option<_>)| (*target, until.map(|it| moment_of(it, now)));
     route.leaving.iter().map(moment).collect()

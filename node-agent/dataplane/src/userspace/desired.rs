@@ -1,4 +1,5 @@
-//! Splits a packet program into the part executed by the relay and the capture rules. Pure.
+//! Division of a packet program between relay and kernel: listeners for the relay, and capture rules for the
+//! kernel. Pure.
 //!
 //! A frontend that forwards gets a listener; if classes of sources have different targets, one listener each.
 //! The capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
@@ -15,14 +16,14 @@ use model::{
     program::{DrainingTargets, Frontend, Program, Route, Targets, Verdict},
 };
 
-/// Class of sources, in match order.
+/// Class of sources to which a route may give a verdict of its own, in match order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceClass {
-    /// A source in the workload networks.
+    /// Source address in the workload networks.
     Workloads,
-    /// The node itself.
+    /// Address of this node.
     Node,
-    /// Any other source.
+    /// Source address of any other kind.
     Elsewhere,
 }
 
@@ -31,16 +32,17 @@ impl SourceClass {
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 }
 
-/// Key of a listener of a program.
+/// Key of a listener among those of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelayId {
-    /// Frontend of its connections.
+    /// Frontend whose connections the listener accepts.
     pub frontend: Frontend,
-    /// First class of sources with its targets; later classes with the same targets share it.
+    /// First class of sources that the listener serves. Later classes with the same targets share the
+    /// listener.
     pub class: SourceClass,
 }
 
-/// Scheduling policy of a relay.
+/// Policy by which a relay selects a target, with the IPVS name of the scheduler in parentheses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// Round robin, in proportion to the weights (`rr`, `wrr`, and the default).
@@ -49,7 +51,7 @@ pub enum Policy {
     LeastConnections,
     /// Hash of the source address (`sh`), and of its port if `with_port`.
     SourceHash {
-        /// True if the source port is part of the hash.
+        /// True if the source port is part of the hash, so that connections of one client are distributed.
         with_port: bool,
     },
 }
@@ -98,7 +100,7 @@ pub fn check(program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the listeners that a program needs, with their targets.
+/// Returns the listeners that a program needs, each with its targets.
 #[must_use]
 pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
     let mut relays = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Failed connections per target. Only the relay can count them, because in other modes the kernel forwards
-//! the target's response to the client.
+//! Counters of failed connections per target. Only a relay can count them, because in other modes the kernel
+//! forwards the target's response to the client.
 
 use std::{
     io,
@@ -11,14 +11,14 @@ use model::wire::traffic_counts::TargetFailures;
 
 use super::relay::count;
 
-/// Failure counters of one target of one Service.
+/// Counters of the connections of one target of one Service that failed.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     refused: AtomicU64,
     unreachable: AtomicU64,
     silent: AtomicU64,
     reset: AtomicU64,
-    /// Refused connections since the last accepted one.
+    /// Number of refused connections since the last accepted one.
     refused_in_a_row: AtomicU64,
 }
 
@@ -28,8 +28,8 @@ impl Failures {
         self.refused_in_a_row.store(0, Ordering::Relaxed);
     }
 
-    /// Records a failed connection, or a rejected datagram. Errors of this machine do not count as failures
-    /// of the target.
+    /// Records a failed connection attempt, or a rejected datagram. Errors caused by this machine do not
+    /// count.
     pub(super) fn note(&self, error: &io::Error) {
         match ConnectionError::of(error) {
             ConnectionError::Refused | ConnectionError::Reset | ConnectionError::Closed => {
@@ -42,17 +42,17 @@ impl Failures {
         }
     }
 
-    /// Records a timeout.
+    /// Records that the target did not respond within the timeout.
     pub(super) fn note_silent(&self) {
         count(&self.silent);
     }
 
-    /// Records a connection reset by the target.
+    /// Records that the target reset an established connection.
     pub(super) fn note_reset(&self) {
         count(&self.reset);
     }
 
-    /// Refused connections since the last accepted one.
+    /// Returns the number of refused connections since the last accepted one.
     pub(super) fn refused_in_a_row(&self) -> u64 {
         self.refused_in_a_row.load(Ordering::Relaxed)
     }

@@ -63,7 +63,7 @@ fn bind_tcp(family: IpFamily) -> io::Result<TcpListener> {
     socket.listen(tcp::BACKLOG)
 }
 
-/// Binds a socket that reports the local address of each datagram.
+/// Binds a UDP socket that reports the local address to which each datagram was sent.
 fn bind_udp(family: IpFamily) -> io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let open = |family| socket(family, SockType::Datagram, flags, None);

@@ -16,17 +16,17 @@ use model::{
 
 use super::desired::{Policy, RelayId, SourceClass};
 
-/// Configuration of a listener.
+/// Configuration of a listener as shown in a preview.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListenerListing {
     pub(super) policy: Policy,
-    /// Targets with a weight above zero.
+    /// Targets with a weight above 0.
     pub(super) targets: BTreeMap<Target, Weight>,
     pub(super) affinity_seconds: Option<u32>,
     pub(super) proxy_protocol: Option<ProxyProtocol>,
 }
 
-/// Formats the configuration of a listener.
+/// Formats the configuration of a listener: a `listen` line, and a `forward` line per target.
 pub(super) fn of(id: RelayId, told: &ListenerListing) -> Vec<String> {
     let ListenerListing { policy, targets, affinity_seconds, proxy_protocol } = told;
     let name = Name(id);

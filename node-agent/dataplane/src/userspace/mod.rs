@@ -62,28 +62,30 @@ use super::{
     nftables::{NftablesBackend, NftablesOptions},
 };
 
-/// Table of the capture rules, by which a fresh process recognises them.
+/// Name of the nftables table with the capture rules. A starting process finds the rules of an earlier one by
+/// this name.
 pub const TABLE: &str = "tidegate-userspace";
-/// Maximum number of threads for traffic; fewer on machines with fewer processors.
+/// Maximum number of threads that forward traffic; the number of processors if that is smaller.
 const THREADS_MAX: usize = 8;
 
-/// userspace backend of one network namespace.
+/// userspace backend of one network namespace: capture rules and relay in one process.
 pub struct UserspaceBackend {
-    /// Taken only when the backend is dropped.
+    /// Runtime of the relay's threads; `None` only while the backend is dropped.
     runtime: Option<Runtime>,
     capture: NftablesBackend,
     shared: Arc<RelayShared>,
-    /// Desired capture rules.
+    /// Desired state of the nftables backend that writes the capture rules.
     lowered: DesiredState,
     services: BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
     accounts: Accounts,
-    /// Listeners with draining targets, or closed ones that still have connections.
+    /// Listeners to check once a second: those with draining targets, and closed ones that still have
+    /// connections.
     lingering: Vec<Arc<Relay>>,
-    /// Frontends whose flows the kernel may still send elsewhere.
+    /// UDP frontends of which the kernel may still direct flows to another port than that of the listener.
     misled: Listeners,
     is_retired: bool,
     conntrack_deletions: u64,
-    /// Counters at the last check.
+    /// Counters when limits were last checked, to log only new events.
     counted: RelayCounters,
 }
 
@@ -139,8 +141,7 @@ impl UserspaceBackend {
         self.shared.tally.read()
     }
 
-    /// Leaves the rules to another relay that has taken them over: accepts no new connection, does not touch
-    /// the kernel.
+    /// Accepts no new connection, and leaves the rules unchanged because another relay has taken them over.
     pub fn resign(&mut self) {
         for relay in self.services.values().flat_map(BTreeMap::values) {
             relay.closing.cancel();
@@ -162,7 +163,7 @@ impl UserspaceBackend {
         Ok(objects)
     }
 
-    /// Returns true if there are no connections and no flows.
+    /// Returns true if the relay forwards no connection and no UDP flow.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let RelayShared { limits, connections, flows, .. } = &*self.shared;
@@ -177,7 +178,7 @@ impl UserspaceBackend {
         }
     }
 
-    /// Logs a warning if limits were reached.
+    /// Logs a warning if connections, flows or datagrams were dropped at a limit since the last call.
     fn warn_of_limits(&mut self) {
         let counters = self.relay_counters();
         let RelayCounters { connections_refused, flows_refused, .. } = counters;
@@ -216,7 +217,8 @@ impl Dataplane for UserspaceBackend {
         self.capture.is_disturbed()
     }
 
-    /// Creates listeners before the rules that redirect to them, and closes them after.
+    /// Applies a pass. Listeners are opened before the rules that redirect to them are written, and closed
+    /// after these are removed.
     fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         let services = self.in_scope(desired, scope);
         if *scope == Scope::Everything {
@@ -350,8 +352,8 @@ impl Drop for UserspaceBackend {
     }
 }
 
-/// Raises the limit of open files. Every connection takes two descriptors, and the usual soft limit is 1024.
-/// If the limit is reached, accepting pauses.
+/// Raises the limit of open files (`RLIMIT_NOFILE`) as far as permitted. Every connection takes two
+/// descriptors, and the usual soft limit is 1024. At the limit, the relay pauses accepting.
 fn raise_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }

@@ -24,10 +24,11 @@ use tokio::net::TcpStream;
 
 use super::tracking::{self, FlowDirection, TrackedFlow};
 
-/// UDP frontends, each with the ports of its listeners; empty for a removed frontend.
+/// UDP frontends, each with the ports of its listeners; the set is empty for a removed frontend.
 pub(super) type Listeners = BTreeMap<Frontend, BTreeSet<Port>>;
 
-/// Returns the original destination of a captured connection.
+/// Returns the destination of a captured TCP connection before the redirect (`SO_ORIGINAL_DST`); `None` if
+/// the kernel has none.
 pub(super) fn of_stream(stream: &TcpStream) -> Option<SocketAddr> {
     if stream.local_addr().ok()?.is_ipv4() {
         let address = getsockopt(stream, sockopt::OriginalDst).ok()?;

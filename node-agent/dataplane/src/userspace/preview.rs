@@ -1,5 +1,5 @@
-//! Preview of a pass: the capture rules by the backend that writes them, the listeners by their
-//! configuration.
+//! Preview: the changes that a pass would make to the capture rules, as `nft` lines, and to the listeners, as
+//! configuration lines.
 //!
 //! A listener that does not exist yet has no port, because the kernel will assign a free one. Its port is
 //! shown as `?` in the lines of the rules.
@@ -23,11 +23,11 @@ use super::{
 };
 use crate::{Dataplane as _, DesiredProgram, DesiredState, KernelError, Scope};
 
-/// Placeholder for an unknown port.
+/// Text shown in rules for the port of a listener that does not exist yet.
 const UNKNOWN_PORT: &str = "?";
 
-/// Ports that stand for those of future listeners, distinct from each other and from those of existing
-/// listeners.
+/// Port numbers that represent listeners which do not exist yet. They differ from each other and from the
+/// ports of existing listeners.
 struct StandIns {
     used: BTreeSet<u16>,
     given: BTreeSet<u16>,
@@ -75,7 +75,8 @@ impl UserspaceBackend {
         Ok(Some(changes))
     }
 
-    /// Returns the configuration lines of all listeners, each with its place in a preview.
+    /// Returns the configuration lines of all listeners, each with the name of the Service's group of
+    /// listeners in a preview.
     #[must_use]
     pub fn listing(&self) -> BTreeSet<(String, String)> {
         let lines = |service| self.lines_of(service).into_iter().map(move |line| (place(service), line));
@@ -87,7 +88,8 @@ impl UserspaceBackend {
         relays.flat_map(|(id, relay)| listing::of(*id, &relay.told())).collect()
     }
 
-    /// Returns the program of the rules, with a stand-in port for each new listener.
+    /// Returns the capture rules of a Service as a packet program, with a stand-in port for each listener
+    /// that does not exist yet.
     fn lowered_with(&self, stand_ins: &mut StandIns, service: &ServiceKey, program: &Program) -> Program {
         let known = self.services.get(service);
         let mut port = |id: &RelayId| match known.and_then(|relays| relays.get(id)) {
@@ -105,8 +107,8 @@ impl UserspaceBackend {
     }
 }
 
-/// Returns the place of the lines of a Service's listeners. If several Services claim the same frontend, each
-/// has a listener, and the rules redirect to one of them.
+/// Returns the name under which a preview shows the listeners of a Service. If several Services claim the
+/// same frontend, each has a listener, and the rules redirect to one of them.
 fn place(service: &ServiceKey) -> String {
     format!("relay {service}")
 }
@@ -135,7 +137,8 @@ fn wanted_lines(program: &Program) -> Vec<String> {
 }
 
 impl StandIns {
-    /// Returns a stand-in port for a future listener; `None` if all numbers are in use.
+    /// Returns an unused port number for a listener that does not exist yet; `None` if all numbers are in
+    /// use.
     fn give(&mut self) -> Option<Port> {
         let lowest = self.given.first().copied().unwrap_or(u16::MAX);
         let free = (1..=lowest).rev().find(|port| !self.used.contains(port) && !self.given.contains(port))?;
@@ -143,7 +146,7 @@ impl StandIns {
         Port::new(free)
     }
 
-    /// Replaces a stand-in port at the end of a line by the placeholder.
+    /// Replaces a stand-in port at the end of a line by [`UNKNOWN_PORT`].
     fn hide(&self, line: &mut String) {
         let Some((head, last)) = line.rsplit_once(" . ") else { return };
         if last.parse().is_ok_and(|port| self.given.contains(&port)) {

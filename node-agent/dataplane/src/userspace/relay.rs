@@ -1,5 +1,5 @@
 //! State of one listener: its targets, their connections, and deadlines. Shared by the backend, which changes
-//! it, and the tasks that forward traffic.
+//! the state, and the tasks that forward traffic.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,36 +29,37 @@ use tokio_util::sync::CancellationToken;
 use super::{balance::Balancer, desired::Policy, failures::Failures, listing::ListenerListing};
 use crate::Traffic;
 
-/// Capacity limits and timeouts of a relay.
+/// Capacity limits and timeouts of a relay, over all its listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of TCP connections; each takes two descriptors and kernel buffers.
     pub connections_max: usize,
     /// Maximum number of UDP flows; each takes a descriptor.
     pub flows_max: usize,
-    /// Idle timeout of a UDP flow, in both directions.
+    /// Time without a datagram in either direction after which a UDP flow ends.
     pub flow_idle: Duration,
 }
 
 impl Default for Limits {
-    /// 16,384 connections and 8,192 flows. The idle timeout of flows equals the kernel's default for
-    /// unreplied flows (`nf_conntrack_udp_timeout`), because a later response could not be translated back.
+    /// Returns limits of 16,384 connections and 8,192 flows. The idle timeout of flows equals the kernel's
+    /// default for unreplied flows (`nf_conntrack_udp_timeout`), because a later response could not be
+    /// translated back.
     fn default() -> Self {
         Self { connections_max: 16_384, flows_max: 8_192, flow_idle: Duration::from_secs(30) }
     }
 }
 
-/// State shared by all listeners of one backend.
+/// State that all listeners of one backend share.
 pub(super) struct RelayShared {
     pub(super) limits: Limits,
     pub(super) connections: Arc<Semaphore>,
     pub(super) flows: Arc<Semaphore>,
-    /// Queries connection tracking for the original destination of captured datagrams.
+    /// Socket for conntrack queries: the original destination of captured datagrams.
     pub(super) netlink: Mutex<Netlink>,
     pub(super) tally: RelayTally,
 }
 
-/// Counters of failures and rejections.
+/// Counters of failures and rejections, over all listeners.
 #[derive(Debug, Default)]
 pub(super) struct RelayTally {
     pub(super) connections_refused: AtomicU64,
@@ -69,20 +70,21 @@ pub(super) struct RelayTally {
     pub(super) datagrams_dropped: AtomicU64,
 }
 
-/// Snapshot of the counters since the backend was opened.
+/// Values of the counters of failures and rejections since the backend was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RelayCounters {
-    /// Connections rejected at the limit.
+    /// Number of TCP connections closed at once because the limit was reached.
     pub connections_refused: u64,
-    /// UDP flows dropped at the limit.
+    /// Number of UDP flows not started because the limit was reached.
     pub flows_refused: u64,
-    /// Connections and flows that reached a listener without being captured.
+    /// Number of connections and flows that reached a listener without being redirected by the capture rules;
+    /// they are dropped.
     pub strays: u64,
-    /// Attempts at another target after one did not respond.
+    /// Number of attempts at another target after the selected one did not respond.
     pub retries: u64,
-    /// Connections and flows without any responding target.
+    /// Number of connections and flows for which no target responded.
     pub unplaced: u64,
-    /// Datagrams dropped because a queue was full.
+    /// Number of datagrams dropped because the queue of their flow was full.
     pub datagrams_dropped: u64,
 }
 
@@ -100,16 +102,17 @@ impl RelayTally {
     }
 }
 
-/// Increments a counter.
+/// Increments a counter by one.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Traffic of one target of one Service, over all listeners.
+/// Traffic counters of one target of one Service, over all listeners.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) connections: AtomicU64,
-    /// Datagrams; the packets of a TCP connection cannot be counted.
+    /// Number of datagrams in both directions. The packets of a TCP connection are not visible to a relay and
+    /// not counted.
     pub(super) packets: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) active: AtomicU64,
@@ -137,12 +140,12 @@ impl Account {
     }
 }
 
-/// One target of one listener.
+/// Target as one listener uses it, with its established connections.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) target: Target,
     pub(super) account: Arc<Account>,
-    /// Terminates the established connections.
+    /// Token whose cancellation terminates the established connections of the target.
     pub(super) cut: CancellationToken,
     active: AtomicU64,
 }
@@ -153,7 +156,7 @@ impl Seat {
     }
 }
 
-/// A connection or flow assigned to a seat, from the selection to its end.
+/// Connection or flow that has been assigned to a target. Counts as active until dropped.
 pub(super) struct Assignment {
     pub(super) seat: Arc<Seat>,
     pub(super) address: SocketAddr,
@@ -177,13 +180,13 @@ impl Drop for Assignment {
     }
 }
 
-/// State of one listener.
+/// State of one listener, shared by the backend and the tasks that forward traffic.
 pub(super) struct Relay {
     pub(super) frontend: Frontend,
-    /// Port of the listener.
+    /// Port at which the listener receives redirected connections.
     pub(super) port: Port,
     pub(super) shared: Arc<RelayShared>,
-    /// Cancelled when no new connections are wanted.
+    /// Token that is canceled when the listener must accept no new connections.
     pub(super) closing: CancellationToken,
     state: Mutex<State>,
 }
@@ -191,24 +194,25 @@ pub(super) struct Relay {
 struct State {
     balancer: Balancer,
     seats: BTreeMap<Target, Arc<Seat>>,
-    /// Removed targets that may still have connections, with the deadline.
+    /// Removed targets that may still have connections, each with their deadline; `None` for no deadline.
     leaving: BTreeMap<Target, (Arc<Seat>, Option<Instant>)>,
-    /// Targets that drain on request of the user.
+    /// Targets that the user drains; they receive no new connections.
     draining: BTreeSet<Target>,
     proxy_protocol: Option<ProxyProtocol>,
     removal: Removal,
 }
 
-/// Wanted configuration of a listener.
+/// Configuration that a listener must follow.
 pub(super) struct ListenerOrders<'a> {
     pub(super) targets: &'a Targets,
-    /// Targets that receive no new connections, but may keep established ones.
+    /// Targets that receive no new connections but keep established ones.
     pub(super) tolerated: BTreeSet<Target>,
     pub(super) policy: Policy,
     pub(super) affinity_seconds: Option<u32>,
     pub(super) proxy_protocol: Option<ProxyProtocol>,
     pub(super) removal: Removal,
-    /// Targets whose connections may finish regardless of the removal policy, with the deadline.
+    /// Draining targets whose connections may finish regardless of the removal policy, each with the
+    /// deadline; `None` for no deadline.
     pub(super) leaving: BTreeMap<Target, Option<Instant>>,
 }
 
@@ -225,13 +229,13 @@ impl Relay {
         Self { frontend, port, shared, closing: CancellationToken::new(), state: Mutex::new(state) }
     }
 
-    /// Returns the current configuration.
+    /// Returns the configuration of the listener for a preview.
     pub(super) fn told(&self) -> ListenerListing {
         let State { balancer, proxy_protocol, .. } = &*self.lock();
         balancer.told(*proxy_protocol)
     }
 
-    /// Returns true if the capture rules redirect connections to this address to this listener.
+    /// Returns true if the capture rules redirect connections to the address `original` to this listener.
     pub(super) fn answers(&self, original: SocketAddr) -> bool {
         let is_destination = match self.frontend.destination {
             Destination::Address(address) => address == original.ip(),
@@ -299,7 +303,8 @@ impl Relay {
         !leaving.is_empty()
     }
 
-    /// Terminates connections past their deadline. Returns true if any are left to watch.
+    /// Terminates connections past their deadline. Returns true if other connections still have one, so that
+    /// the call must be repeated.
     pub(super) fn keep_up(&self, now: Instant) -> bool {
         let leaving = &mut self.lock().leaving;
         for (seat, deadline) in leaving.values() {
@@ -335,12 +340,13 @@ impl Relay {
         }
     }
 
-    /// Returns the targets available to new connections.
+    /// Returns the targets that can receive new connections, with their weights.
     pub(super) fn targets(&self) -> BTreeMap<Target, Weight> {
         self.lock().balancer.targets()
     }
 
-    /// Datagrams belong to no connection that could finish, so flows move at once.
+    /// Returns the removal policy that applies to the listener's protocol. UDP flows move to another target
+    /// at once, because datagrams belong to no connection that could finish.
     const fn effective(&self, removal: Removal) -> Removal {
         match self.frontend.protocol {
             Protocol::Tcp => removal,

@@ -33,15 +33,15 @@ use super::{
     wire,
 };
 
-/// Size of the accept queue in the kernel.
+/// Size of the accept queue of a listening socket, in connections (`listen(2)`).
 pub(super) const BACKLOG: u32 = 4096;
-/// Time for which a listener keeps accepting after its rules were removed, for connections that were captured
-/// before.
+/// Time for which a listener continues to accept after its rules were removed, for connections that were
+/// redirected before.
 pub(super) const CLOSING_GRACE: Duration = Duration::from_secs(1);
-/// Pause when the process has no descriptor left for a waiting connection.
+/// Pause before the next accept when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Connect timeouts of successive attempts. The first ones are short, so that one dead target costs little;
-/// the later ones are longer, so that slow targets are reached.
+/// later ones are longer, so that slow targets are reached.
 const PATIENCE: [Duration; 6] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -50,14 +50,15 @@ const PATIENCE: [Duration; 6] = [
     Duration::from_secs(2),
     Duration::from_secs(2),
 ];
-/// Maximum number of targets tried for one connection, including those that refuse at once.
+/// Maximum number of targets tried for one connection, including those that refuse it at once.
 const TRIES_MAX: usize = 32;
 /// Idle time after which keepalive probes are sent, so that connections of vanished peers are freed.
 const KEEPALIVE_IDLE_SECS: u32 = 300;
-/// Time for the kernel to deliver the last bytes of a target before the client receives the reset.
+/// Time between forwarding the last bytes of a target and resetting the client, so that the kernel can
+/// deliver them.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the listener is closed.
+/// Accepts connections and starts a task for each, until the listener is closed.
 pub(super) async fn accept(relay: Arc<Relay>, listener: TcpListener) {
     let mut closing = pin!(async {
         relay.closing.cancelled().await;
@@ -124,7 +125,7 @@ async fn serve(relay: &Relay, mut client: TcpStream, peer: SocketAddr) {
     }
 }
 
-/// Connects to one target after the other until one responds.
+/// Connects to one target after another until one responds; `None` if none does within the allowed attempts.
 async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Option<(TcpStream, Assignment)> {
     let (mut refused, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let mut patience = PATIENCE.into_iter();
@@ -160,19 +161,19 @@ async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Opt
     None
 }
 
-/// End of a connection.
+/// Cause for the end of a forwarded connection.
 enum End {
-    /// Both sides have closed.
+    /// Close by both sides.
     Finished,
-    /// The client has reset the connection.
+    /// Reset by the client.
     ClientGone,
-    /// The target has reset the connection.
+    /// Reset by the target.
     TargetGone,
-    /// The relay has terminated the connection.
+    /// Termination by the relay, because the target was removed.
     Cut,
 }
 
-/// Side of a direction that has failed.
+/// Side whose socket failed while bytes were forwarded in one direction.
 enum FailedSide {
     Source,
     Sink,
@@ -246,8 +247,8 @@ fn poll_move(
     Poll::Ready(Ok(Some(said[taken..].to_vec())))
 }
 
-/// Disables Nagle's algorithm and enables keepalive. Options of a listener are inherited by accepted
-/// connections.
+/// Disables Nagle's algorithm and enables keepalive. Accepted connections inherit the options of their
+/// listener.
 pub(super) fn prepare(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::TcpNoDelay, &true)?;
     // Set before keepalive is enabled, because a later change would restart the timer.
@@ -255,7 +256,7 @@ pub(super) fn prepare(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::KeepAlive, &true)?)
 }
 
-/// Makes the next close send a reset.
+/// Sets the socket option by which closing the connection sends a reset (`SO_LINGER` with timeout 0).
 fn reset(stream: &TcpStream) {
     let _closed = stream.set_zero_linger();
 }

@@ -10,7 +10,8 @@ use model::{
 use super::{desired::RelayId, relay::Relay};
 use crate::trace::Recorder;
 
-/// Replaces each end at a listener by the listener's treatment of the connection.
+/// Replaces each end of a trace at a listener by the targets that the listener may select, or by its
+/// rejection.
 pub(super) fn go_on(
     captured: PacketTrace,
     packet: &Packet,

@@ -1,4 +1,4 @@
-//! ctnetlink messages for the relay (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
+//! Encoder and parser of ctnetlink messages for the relay (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -17,20 +17,20 @@ use kernel::{
 };
 use model::{kinds::service::Protocol, primitives::net::IpFamily};
 
-/// One direction of a tracked flow.
+/// Addresses and ports of one direction of a tracked flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FlowDirection {
-    /// Sender.
+    /// Address and port of the sender.
     pub(super) source: SocketAddr,
-    /// Receiver.
+    /// Address and port of the receiver.
     pub(super) destination: SocketAddr,
 }
 
-/// A tracked flow.
+/// Flow in connection tracking, with its addresses before and after translation.
 pub(super) struct TrackedFlow<'a> {
-    /// Direction from the client.
+    /// Direction from client to server, before translation.
     pub(super) original: FlowDirection,
-    /// Direction of the replies.
+    /// Direction of the replies, which shows the translated destination.
     pub(super) reply: FlowDirection,
     shown: ConntrackEntry<'a>,
 }
@@ -61,7 +61,7 @@ pub(super) fn get_by_reply(local: SocketAddr, client: SocketAddr) -> Message {
     message(GET, uapi::NLM_F_ACK, family, Attributes::default().nested(CTA_TUPLE_REPLY, &tuple))
 }
 
-/// Requests all flows.
+/// Requests all flows of the conntrack table.
 pub(super) fn dump() -> Message {
     message(GET, uapi::NLM_F_DUMP, 0, Attributes::default())
 }

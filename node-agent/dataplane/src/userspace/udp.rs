@@ -31,17 +31,17 @@ use super::{
     wire,
 };
 
-/// Maximum number of queued datagrams of one client; more are dropped, as by a full socket buffer.
+/// Maximum number of queued datagrams of one flow. Further ones are dropped, as by a full socket buffer.
 const QUEUE_MAX: usize = 64;
-/// Time for the response to a request sent just before the target was removed.
+/// Time for which a flow waits for the response to a request sent just before the target was removed.
 const LAST_ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Maximum number of targets tried for a flow without any response.
+/// Maximum number of targets tried for a flow that no target accepts.
 const TRIES_MAX: usize = 8;
 
-/// A received datagram.
+/// Datagram received by a listener.
 struct Arrival {
     client: SocketAddr,
-    /// Local destination address of the datagram; responses must be sent from there.
+    /// Local address to which the client sent the datagram; responses must be sent from it.
     local: LocalAddress,
     datagram: Vec<u8>,
 }
@@ -49,13 +49,14 @@ struct Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LocalAddress {
     ip: IpAddr,
-    /// Interface index, required for link-local addresses.
+    /// Interface index (scope id), required for link-local addresses.
     interface: u32,
 }
 
 type Flows = BTreeMap<(SocketAddr, LocalAddress), mpsc::Sender<Vec<u8>>>;
 
-/// Dispatches received datagrams to their flows until the listener is closed.
+/// Receives datagrams and passes them to the flow of their client, until the listener is closed. Starts a
+/// flow for a new client.
 pub(super) async fn receive(relay: Arc<Relay>, socket: UdpSocket) {
     let socket = Arc::new(socket);
     let mut closing = pin!(async {
@@ -114,7 +115,7 @@ fn deliver(relay: &Arc<Relay>, socket: &Arc<UdpSocket>, flows: &mut Flows, arriv
     tokio::spawn(flow.run());
 }
 
-/// Traffic of one client to one frontend.
+/// UDP flow: the datagrams of one client to one frontend, and the responses.
 struct UdpFlow {
     relay: Arc<Relay>,
     /// Socket of the listener, from which responses are sent.
@@ -126,13 +127,14 @@ struct UdpFlow {
     permit: OwnedSemaphorePermit,
 }
 
-/// Reason for which a flow left its target.
+/// Cause for which a flow stopped using its target.
 enum Left {
-    /// The flow has ended.
+    /// End of the flow: idle timeout, closed listener, or failure of the target after a response.
     Over,
-    /// The target rejected the flow before any response; contains the last datagram.
+    /// Rejection by the target (ICMP error) before any response. Contains the last datagram, to be sent to
+    /// another target.
     Refused(Vec<u8>),
-    /// The target was removed, and no response is pending.
+    /// Removal of the target, without a pending response.
     Gone,
 }
 
@@ -160,7 +162,8 @@ impl UdpFlow {
         drop(self.permit);
     }
 
-    /// Forwards datagrams in both directions. `unanswered` is a datagram that another target rejected.
+    /// Forwards datagrams between client and target until the flow leaves the target. `unanswered` is a
+    /// datagram that another target rejected and that is sent first.
     async fn carry(&mut self, placed: &Assignment, unanswered: Option<Vec<u8>>) -> io::Result<Left> {
         let any: IpAddr = match IpFamily::of(placed.address.ip()) {
             IpFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -221,8 +224,8 @@ impl UdpFlow {
         }
     }
 
-    /// Sends a datagram to the target. The rejection of an earlier datagram may be reported here or at the
-    /// next receive.
+    /// Sends a datagram to the target. The error may concern an earlier datagram, because ICMP errors are
+    /// reported by a later call.
     async fn forward(&self, target: &UdpSocket, placed: &Assignment, datagram: &[u8]) -> io::Result<()> {
         let header = placed
             .proxy_protocol
@@ -249,7 +252,7 @@ impl UdpFlow {
     }
 }
 
-/// Receives a datagram from a target.
+/// Receives one datagram from a target.
 async fn receive_answer(target: &UdpSocket) -> io::Result<Vec<u8>> {
     let receive = |room: &mut [u8]| {
         let length = recv(target.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT)?;
@@ -258,7 +261,7 @@ async fn receive_answer(target: &UdpSocket) -> io::Result<Vec<u8>> {
     target.async_io(Interest::READABLE, || receive_buffer::lend(|room| receive(room))).await
 }
 
-/// Receives a datagram with its local address. Never blocks.
+/// Receives a datagram together with its local address. Never blocks.
 fn receive_from(socket: &UdpSocket) -> io::Result<Arrival> {
     receive_buffer::lend(|room| receive_into(socket, room))
 }
@@ -291,7 +294,7 @@ fn receive_into(socket: &UdpSocket, room: &mut [u8]) -> io::Result<Arrival> {
     Ok(Arrival { client, local, datagram: room[..length].to_vec() })
 }
 
-/// Sends a datagram from one of this node's addresses.
+/// Sends a datagram to a client, from the local address to which the client sent its own.
 fn send_to(socket: &UdpSocket, local: LocalAddress, client: SocketAddr, datagram: &[u8]) -> io::Result<()> {
     let slices = [IoSlice::new(datagram)];
     let to = SockaddrStorage::from(client);

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use model::kinds::service::{Protocol, ProxyProtocol};
 
-/// Signature of a version 2 header.
+/// First bytes of a version 2 header (PROXY protocol §2.2).
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// Version 2, command PROXY.
+/// Byte that encodes version 2 and the command PROXY.
 const VERSION_2_PROXY: u8 = 0x21;
 const FAMILY_INET: u8 = 0x10;
 const FAMILY_INET6: u8 = 0x20;

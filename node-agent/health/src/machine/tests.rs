@@ -1,4 +1,4 @@
-//! Tests of the thresholds.
+//! Tests of the thresholds `rise` and `fall`, and of the start delay.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! HTTP/1.1 probe. Redirects are not followed; they are the response.
+//! HTTP/1.1 probe. Redirects are not followed; the status code of the redirect counts.
 
 use std::pin::pin;
 
@@ -20,19 +20,19 @@ use crate::verdict::{Outcome, Verdict};
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Maximum size of the read buffer in bytes. Headers that exceed it are a wrong answer.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
-/// Default range of successful status codes.
+/// Status codes that count as success unless the check configures others.
 const GOOD: std::ops::RangeInclusive<u16> = 200..=399;
-/// User-Agent header.
+/// Value of the `User-Agent` header.
 pub(super) const AGENT: &str = concat!("tidegate-health-check/", env!("CARGO_PKG_VERSION"));
 
-/// Request and expected response.
+/// HTTP request of a check, and the response that it expects.
 pub(super) struct Request {
     check: HttpCheck,
     uri: Uri,
 }
 
 impl Request {
-    /// Creates a request.
+    /// Prepares the request of a check.
     ///
     /// # Errors
     /// Returns a message if the path is invalid.
@@ -44,7 +44,7 @@ impl Request {
         Ok(Self { check, uri })
     }
 
-    /// Sends the request over a connection, which is closed after the response.
+    /// Sends the request and returns the verdict on the response. The connection is closed afterwards.
     pub(super) async fn ask<S>(&self, stream: S, host: &str) -> Verdict
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -109,7 +109,7 @@ impl Request {
     }
 }
 
-/// Reads the beginning of a body.
+/// Reads the beginning of a response body, at most [`BODY_BYTES_MAX`] bytes.
 async fn read(mut body: Incoming) -> Result<Vec<u8>, hyper::Error> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -131,7 +131,7 @@ pub(super) fn name(status: StatusCode) -> String {
     }
 }
 
-/// Returns the verdict for an HTTP error or its underlying I/O error.
+/// Returns the verdict for an HTTP error, or for the I/O error that caused it.
 pub(super) fn words_of(error: &hyper::Error) -> Verdict {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     if let Some(cause) = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).next() {

@@ -1,4 +1,4 @@
-//! A single probe of an endpoint, from connecting to the verdict.
+//! Probe of an endpoint: one connection and request, from connecting to the verdict.
 
 mod grpc;
 mod http;
@@ -24,14 +24,14 @@ use super::{
     verdict::{Outcome, Verdict},
 };
 
-/// Prepared parameters shared by all endpoints of a Service.
+/// Probe parameters that all endpoints of a Service share, prepared once per configuration.
 pub(super) struct Recipe {
     check: Arc<HealthCheck>,
     speech: Speech,
     tls: Option<TlsConnector>,
 }
 
-/// Protocol with its parameters.
+/// Protocol of the probe, with the parameters of its request.
 #[derive(Clone)]
 enum Speech {
     Tcp,
@@ -40,7 +40,7 @@ enum Speech {
     Udp(Arc<model::kinds::health_check::UdpCheck>),
 }
 
-/// A probe of one endpoint.
+/// Probe of one endpoint, ready to run.
 pub(super) struct Probe {
     target: ProbeTarget,
     patience: Duration,
@@ -51,7 +51,7 @@ pub(super) struct Probe {
 }
 
 impl Recipe {
-    /// Prepares the parameters.
+    /// Prepares the probe parameters of a check.
     ///
     /// # Errors
     /// Returns a message if the check cannot be run at all, for example because its CA certificate is

@@ -1,4 +1,4 @@
-//! TLS connections of probes, and messages for certificate errors.
+//! TLS connections of probes, and verdicts for certificate errors.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::verdict::{Outcome, Verdict};
 
-/// Application protocol for ALPN (RFC 7301).
+/// Application protocol that the client offers by ALPN (RFC 7301).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
@@ -49,7 +49,7 @@ pub(super) fn connector(check: Option<&TlsCheck>, protocol: Protocol) -> Result<
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Returns the trusted CAs: those of the check, otherwise those of the machine.
+/// Returns the trusted CAs: those of the check if it has any, otherwise those of the machine.
 fn roots(ca: Option<&str>) -> Result<Arc<RootCertStore>, String> {
     let Some(ca) = ca else { return Ok(machine_roots()) };
     let mut store = RootCertStore::empty();
@@ -63,8 +63,8 @@ fn roots(ca: Option<&str>) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(store))
 }
 
-/// Returns the CAs of the machine. Read once because it takes milliseconds; a restart of the agent is needed
-/// to read them again.
+/// Returns the trusted CAs of the machine. They are read once because reading takes milliseconds; later
+/// changes require a restart of the agent.
 fn machine_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
@@ -113,7 +113,8 @@ fn words(error: &rustls::Error, name: &str) -> String {
     }
 }
 
-/// Accepts any certificate, but still verifies possession of its key.
+/// Certificate verifier for checks without verification: accepts any certificate, but the server must possess
+/// its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

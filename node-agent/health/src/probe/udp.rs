@@ -1,4 +1,4 @@
-//! UDP probe: a datagram that must be answered.
+//! UDP probe: sends a datagram and expects a response.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use tokio::net::UdpSocket;
 
 use crate::verdict::{Outcome, Verdict};
 
-/// Maximum response size, the maximum size of a datagram.
+/// Maximum size of a response in bytes, equal to the maximum size of a datagram.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Sends a datagram and waits for one response. The socket is connected, so it receives only from the

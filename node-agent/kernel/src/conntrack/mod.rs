@@ -14,63 +14,64 @@ use model::{
 use self::nudge::wire::Nudge;
 use crate::netlink::socket::{Netlink, Protocol as NetlinkProtocol};
 
-/// A tracked flow, reduced to the fields needed here.
+/// Tracked flow: its destination as the client addressed it, and the target to which the kernel forwards it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// The transport protocol.
+    /// Transport protocol of the flow.
     pub protocol: Protocol,
-    /// Destination address of the client's packets.
+    /// Destination address of the client's packets, before translation.
     pub destination: IpAddr,
-    /// Destination port of the client's packets.
+    /// Destination port of the client's packets, before translation.
     pub port: Port,
-    /// Address of the target that responds.
+    /// Address of the target, which is the source of the replies.
     pub target: IpAddr,
-    /// Port of the target.
+    /// Port of the target; equal to `port` unless the kernel translates it.
     pub target_port: Port,
 }
 
-/// Criteria common to all flows of interest, so that the kernel can skip other flows.
+/// Criteria that all flows of interest fulfill, so that the kernel can skip other flows. `None` matches any
+/// value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The address family.
+    /// Address family of the flow.
     pub family: Option<IpFamily>,
-    /// The transport protocol.
+    /// Transport protocol of the flow.
     pub protocol: Option<Protocol>,
-    /// Destination address of the client's packets.
+    /// Destination address of the client's packets, before translation.
     pub destination: Option<IpAddr>,
-    /// Destination port of the client's packets.
+    /// Destination port of the client's packets, before translation.
     pub port: Option<Port>,
 }
 
 /// Key of a flow, unique among the flows that exist at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId {
-    /// The kernel's id of the conntrack entry, which is a hash.
+    /// Id that the kernel computed for the conntrack entry, a hash.
     pub id: u32,
-    /// Port of the client; distinguishes two flows with the same hash.
+    /// Source port of the client; distinguishes flows with the same hash.
     pub client_port: u16,
-    /// Port of the target.
+    /// Port to which the destination is translated.
     pub target_port: u16,
 }
 
-/// Traffic in both directions.
+/// Packets and bytes of a flow, in both directions together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowTraffic {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes, including headers from the network layer up.
+    /// Number of bytes, including headers from the network layer up.
     pub bytes: u64,
 }
 
 impl FlowTraffic {
-    /// Adds other traffic.
+    /// Adds the packets and bytes of another flow or period.
     pub fn add(&mut self, other: &Self) {
         let Self { packets, bytes } = other;
         self.packets = self.packets.saturating_add(*packets);
         self.bytes = self.bytes.saturating_add(*bytes);
     }
 
-    /// Returns the increase since an earlier reading of the same flow.
+    /// Returns the increase since `before`, an earlier reading of the same flow.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         // A lower counter belongs to a new flow with the same id.
@@ -79,14 +80,14 @@ impl FlowTraffic {
     }
 }
 
-/// A flow in one reading.
+/// State of one flow when the conntrack table was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
-    /// Addresses and ports of the flow.
+    /// Protocol, addresses and ports of the flow.
     pub flow: Flow,
-    /// Key of the flow.
+    /// Key that identifies the flow in later readings.
     pub id: FlowId,
-    /// Traffic since the flow began, if counted.
+    /// Traffic since the flow began; `None` if the kernel does not count it (`nf_conntrack_acct`).
     pub carried: Option<FlowTraffic>,
     /// True if at least one direction is open; for connectionless protocols, if both sides have sent packets.
     pub is_open: bool,

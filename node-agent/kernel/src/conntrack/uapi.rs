@@ -29,16 +29,16 @@ pub const CTA_IP_V6_DST: u16 = 4;
 pub const CTA_PROTO_NUM: u16 = 1;
 pub const CTA_PROTO_SRC_PORT: u16 = 2;
 pub const CTA_PROTO_DST_PORT: u16 = 3;
-/// Packets were seen in both directions (`IPS_SEEN_REPLY`).
+/// Status bit of connections with packets in both directions (`IPS_SEEN_REPLY`).
 pub const STATUS_SEEN_REPLY: u32 = 1 << 1;
-/// The destination was translated (`IPS_DST_NAT`).
+/// Status bit of connections with destination NAT (`IPS_DST_NAT`).
 pub const STATUS_DESTINATION_TRANSLATED: u32 = 1 << 5;
 /// TCP states in which at least one direction is open: `TCP_CONNTRACK_ESTABLISHED`, `…_FIN_WAIT`,
 /// `…_CLOSE_WAIT`.
 pub const TCP_STATES_OPEN: std::ops::RangeInclusive<u8> = 3..=5;
-/// `SCTP_CONNTRACK_ESTABLISHED`.
+/// State of an established SCTP association (`SCTP_CONNTRACK_ESTABLISHED`).
 pub const SCTP_STATE_ESTABLISHED: u8 = 4;
-/// Flags for the fields of the original tuple that a filter compares.
+/// Flags for the fields of the original tuple that a dump filter compares (`CTA_FILTER`).
 pub const FILTER_DESTINATION: u32 = 1 << 1;
 pub const FILTER_PROTOCOL: u32 = 1 << 3;
 pub const FILTER_DESTINATION_PORT: u32 = 1 << 5;

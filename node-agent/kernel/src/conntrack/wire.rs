@@ -1,4 +1,4 @@
-//! Messages of ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
+//! Encoder and parser of ctnetlink messages (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -28,8 +28,8 @@ pub fn dump(filter: &Filter) -> Message {
     }
 }
 
-/// Builds the dump request for flows of one protocol, to one destination or all. The kernel may return more
-/// flows, so the caller must check each.
+/// Builds the dump request for flows of one protocol, to one destination or, with `None`, to all. The kernel
+/// may return more flows, so the caller must check each.
 #[must_use]
 pub fn dump_protocol(
     family: IpFamily,
@@ -75,7 +75,7 @@ pub fn dump_translated() -> Message {
 /// Parses a flow with destination NAT; `None` for every other entry.
 ///
 /// # Errors
-/// Returns an error if the bytes are not such a message.
+/// Returns an error if the bytes are not a conntrack entry.
 pub fn sighting(answer: &ReceivedMessage<'_>) -> Result<Option<Sighting>, MalformedMessage> {
     let Some(Entry { flow, shown }) = Entry::parse(answer)? else { return Ok(None) };
     let (mut status, mut id, state) = (0, 0, shown.state);
@@ -133,31 +133,31 @@ fn counters(attributes: AttributeIter<'_>) -> Result<FlowTraffic, MalformedMessa
     Ok(carried)
 }
 
-/// Builds a ctnetlink message for flows of a family.
+/// Builds a ctnetlink message with this message number, for flows of an address family.
 #[must_use]
 pub fn message(number: u16, flags: u16, family: u8, attributes: Attributes) -> Message {
     let kind = uapi::NFNL_SUBSYS_CTNETLINK << 8 | number;
     Message { kind, flags: uapi::NLM_F_REQUEST | flags, header: netfilter_header(family, 0), attributes }
 }
 
-/// A parsed conntrack entry.
+/// Entry of the conntrack table, for any protocol.
 pub struct ConntrackEntry<'a> {
-    /// Tuple of the client's packets.
+    /// Addresses and ports of the packets from the side that opened the connection.
     pub original: Tuple,
-    /// Tuple of the replies.
+    /// Addresses and ports expected in replies; they differ from `original` if NAT applies.
     pub reply: Tuple,
     family: u8,
-    /// Protocol state, if the protocol has any.
+    /// Protocol state of TCP and SCTP; `None` for other protocols.
     state: Option<u8>,
-    /// Attributes that identify the entry: original tuple, id, zone.
+    /// Attributes that identify the entry for a deletion: original tuple, id and zone.
     identity: [Option<&'a [u8]>; 3],
 }
 
 impl<'a> ConntrackEntry<'a> {
-    /// Parses an entry.
+    /// Parses a conntrack entry from a kernel message.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not such a message.
+    /// Returns an error if the bytes are not a conntrack entry.
     pub fn parse(answer: &ReceivedMessage<'a>) -> Result<Self, MalformedMessage> {
         let (mut original, mut reply, mut identity) = (Tuple::default(), Tuple::default(), [None; 3]);
         let mut state = None;
@@ -193,18 +193,18 @@ impl<'a> ConntrackEntry<'a> {
     }
 }
 
-/// A conntrack entry with a flow that is relevant here.
+/// Entry of the conntrack table whose flow has ports and a supported protocol.
 pub struct Entry<'a> {
-    /// The flow.
+    /// Protocol, addresses and ports of the flow.
     pub flow: Flow,
     shown: ConntrackEntry<'a>,
 }
 
 impl<'a> Entry<'a> {
-    /// Parses an entry. `None` if the flow has no ports or an unsupported protocol.
+    /// Parses a conntrack entry. Returns `None` if the flow has no ports or an unsupported protocol.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not such a message.
+    /// Returns an error if the bytes are not a conntrack entry.
     pub fn parse(answer: &ReceivedMessage<'a>) -> Result<Option<Self>, MalformedMessage> {
         let shown = ConntrackEntry::parse(answer)?;
         let Tuple { destination, protocol, destination_port, .. } = shown.original;
@@ -227,7 +227,8 @@ impl<'a> Entry<'a> {
         self.shown.deletion()
     }
 
-    /// Returns the challenge for the client of an open TCP connection.
+    /// Returns the challenge that makes the client of an open TCP connection send a packet; `None` for other
+    /// flows.
     #[must_use]
     pub fn nudge(&self) -> Option<Nudge> {
         let is_open = self.shown.state.is_some_and(|state| TCP_STATES_OPEN.contains(&state));
@@ -240,14 +241,14 @@ impl<'a> Entry<'a> {
 
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// One direction of a flow, as far as present in the message.
+/// Addresses and ports of one direction of a flow, as far as the message contains them.
 #[derive(Clone, Copy, Default)]
 pub struct Tuple {
-    /// Source address.
+    /// Source address; `None` if the message contains none.
     pub source: Option<IpAddr>,
-    /// Destination address.
+    /// Destination address; `None` if the message contains none.
     pub destination: Option<IpAddr>,
-    /// Protocol number (`IPPROTO_…`).
+    /// Number of the transport protocol (`IPPROTO_…`).
     pub protocol: u8,
     /// Source port; 0 if the protocol has no ports.
     pub source_port: u16,

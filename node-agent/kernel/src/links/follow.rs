@@ -1,4 +1,4 @@
-//! Interface monitor: subscribes, lists, then applies events.
+//! Monitor of the machine's interfaces: subscribes to events, lists the interfaces, then applies the events.
 
 use std::{
     io::{self, ErrorKind},
@@ -17,16 +17,16 @@ use crate::netlink::{
     wire::{Attributes, Message, Messages},
 };
 
-/// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR` and `RTNLGRP_IPV6_IFADDR`.
+/// Multicast groups to subscribe to: `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR` and `RTNLGRP_IPV6_IFADDR`.
 const GROUPS: [u32; 3] = [1, 5, 9];
-/// Maximum datagram size of the kernel.
+/// Size of the receive buffer in bytes, above the maximum size of a datagram from the kernel.
 const DATAGRAM_BYTES: usize = 128 << 10;
-/// Maximum number of queued datagrams to discard, far more than fit into the socket buffer.
+/// Maximum number of queued datagrams to discard before a new list, far more than fit into the socket buffer.
 const DATAGRAMS_WAITING_MAX: usize = 65_536;
-/// Delay before a failed list is retried.
+/// Delay before a failed listing of the interfaces is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Monitor of the interfaces of one network namespace.
+/// Monitor that keeps a snapshot of the interfaces of one network namespace up to date.
 pub struct Follower {
     events: TokioSocket,
     lists: Netlink,
@@ -54,7 +54,7 @@ impl Follower {
         Ok((Self { events, lists, links, shown }, receiver))
     }
 
-    /// Runs until all receivers are dropped.
+    /// Applies events until all receivers are dropped. Lists the interfaces again if events were lost.
     pub async fn run(mut self) {
         let shown = self.shown.clone();
         tokio::select! {
@@ -89,7 +89,8 @@ impl Follower {
         }
     }
 
-    /// Applies a datagram. Returns true if the interfaces have changed, or `None` if it cannot be parsed.
+    /// Applies the events in a datagram. Returns true if the interfaces have changed, or `None` if the
+    /// datagram is malformed.
     fn apply(&mut self, datagram: &[u8]) -> Option<bool> {
         let mut is_different = false;
         for message in Messages::new(datagram) {
@@ -124,7 +125,7 @@ impl Follower {
         }
     }
 
-    /// Discards queued events.
+    /// Discards queued events, which the next list makes obsolete.
     fn discard(&self) {
         let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
         for _ in 0..DATAGRAMS_WAITING_MAX {

@@ -1,18 +1,18 @@
-//! Link-layer addresses of interfaces.
+//! Ethernet addresses of interfaces.
 
 use std::fmt;
 
-/// An Ethernet address (IEEE 802, 48 bits).
+/// Ethernet address of an interface or neighbor (IEEE 802, 48 bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Broadcast address.
+    /// Ethernet broadcast address, `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// Zero address, the placeholder for an unknown address.
+    /// Zero address, the placeholder for an unknown address in ARP requests.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// Returns true if the address can identify one station.
+    /// Returns true if the address can identify one station: neither multicast nor zero.
     #[must_use]
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self != Self::ZERO

@@ -1,7 +1,7 @@
 //! Interfaces of the machine with their link-layer addresses, state and networks, from rtnetlink.
 //!
-//! Listed once, then updated by events; listed again only after lost events. Never polled. Receivers read the
-//! snapshot when notified.
+//! Interfaces are listed once, then updated by events, and listed again only after lost events. Receivers are
+//! notified of a change and read the latest snapshot.
 
 pub mod follow;
 mod local;
@@ -16,15 +16,15 @@ pub use self::{
 };
 use imbl::OrdMap;
 
-/// Maximum number of monitored interfaces; further ones are ignored and cannot announce.
+/// Maximum number of monitored interfaces. Further ones are ignored, so the agent announces nothing on them.
 pub const LINKS_MAX: usize = 8192;
-/// Maximum number of monitored addresses per interface.
+/// Maximum number of monitored addresses per interface; further ones are ignored.
 pub const LINK_ADDRESSES_MAX: usize = 1024;
 
-/// One interface.
+/// Network interface with its state and addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Current name.
+    /// Current name of the interface, such as `eth0`; it can change.
     pub name: String,
     /// Ethernet address; `None` on loopback, on other link types, and on interfaces without neighbor
     /// resolution (`IFF_NOARP`).
@@ -35,7 +35,7 @@ pub struct Link {
     pub addresses: BTreeMap<IpAddr, u8>,
 }
 
-/// All interfaces by index; cheap to clone.
+/// Snapshot of all interfaces; cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
     /// Interfaces by index. The kernel does not reuse indexes while it runs.
@@ -43,7 +43,8 @@ pub struct Links {
 }
 
 impl Links {
-    /// Applies a change; a change of an unknown interface is ignored. Returns true if anything has changed.
+    /// Applies a change; one that concerns an unknown interface is ignored. Returns true if the snapshot has
+    /// changed.
     pub fn apply(&mut self, change: parse::Change) -> bool {
         match change {
             parse::Change::Link { index, name, mac, is_up } => self.set(index, name, mac, is_up),

@@ -6,17 +6,17 @@ use std::net::IpAddr;
 use super::Mac;
 use crate::netlink::wire::{MalformedMessage, ReceivedMessage};
 
-/// New or changed interface.
+/// Message number of a new or changed interface.
 pub const RTM_NEWLINK: u16 = 16;
-/// Removed interface.
+/// Message number of a removed interface.
 pub const RTM_DELLINK: u16 = 17;
-/// Request for interfaces.
+/// Message number of a request for interfaces.
 pub const RTM_GETLINK: u16 = 18;
-/// New address.
+/// Message number of a new or changed address.
 pub const RTM_NEWADDR: u16 = 20;
-/// Removed address.
+/// Message number of a removed address.
 pub const RTM_DELADDR: u16 = 21;
-/// Request for addresses.
+/// Message number of a request for addresses.
 pub const RTM_GETADDR: u16 = 22;
 /// Size of `struct ifinfomsg`, in bytes.
 pub const LINK_HEADER_BYTES: usize = 16;
@@ -33,44 +33,44 @@ const IFF_UP: u32 = 0x1;
 const IFF_NOARP: u32 = 0x80;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
-/// A change.
+/// Change of an interface or address that an rtnetlink message reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// An interface was added or changed.
+    /// Added or changed interface, with all its attributes.
     Link {
-        /// Index.
+        /// Index of the interface.
         index: u32,
-        /// Name.
+        /// Name of the interface.
         name: String,
-        /// Ethernet address.
+        /// Ethernet address; `None` if the interface has none, or does not resolve neighbors.
         mac: Option<Mac>,
         /// True if the interface is administratively up and has carrier.
         is_up: bool,
     },
-    /// An interface was removed, with its addresses.
+    /// Removed interface. The kernel removes its addresses with it.
     LinkGone {
-        /// Index.
+        /// Index of the interface.
         index: u32,
     },
-    /// An address was added to an interface.
+    /// Address that was added to an interface.
     Address {
         /// Index of the interface.
         index: u32,
-        /// Address.
+        /// Added address.
         address: IpAddr,
-        /// Prefix length.
+        /// Prefix length of the address's network, in bits.
         prefix: u8,
     },
-    /// An address was removed from an interface.
+    /// Address that was removed from an interface.
     AddressGone {
         /// Index of the interface.
         index: u32,
-        /// Address.
+        /// Removed address.
         address: IpAddr,
     },
 }
 
-/// Parses one message; returns `None` for other subjects.
+/// Parses one message. Returns `None` for messages about anything other than interfaces and addresses.
 ///
 /// # Errors
 /// Returns [`MalformedMessage`] if the message is malformed.

@@ -1,5 +1,5 @@
-//! Netlink socket and message format, shared by all kernel subsystems. The meaning of messages is defined by
-//! the users.
+//! Netlink sockets and message format. The modules of each kernel subsystem define the meaning of their
+//! messages.
 
 pub mod socket;
 pub mod uapi;

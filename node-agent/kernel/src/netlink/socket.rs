@@ -21,7 +21,7 @@ use super::{
 };
 
 /// Size of the send and receive buffers in bytes. A newly built table is one batch of up to 300,000 elements,
-/// and a preempted reader must not lose responses.
+/// and no response may be lost while the reader is preempted.
 const SOCKET_BUFFER_BYTES: usize = 64 << 20;
 /// Maximum size of a datagram from the kernel; dumps come in pieces of at most 32 KiB.
 const DATAGRAM_BYTES: usize = 128 << 10;
@@ -30,18 +30,18 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of attempts at an operation that another writer or a full buffer can interrupt.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Netlink protocol of a socket.
+/// Kernel subsystem to which a netlink socket is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// Links, addresses and routes.
+    /// Subsystem of links, addresses and routes (`NETLINK_ROUTE`).
     Route,
-    /// nf_tables, conntrack and ipset.
+    /// Subsystem of nf_tables, conntrack and ipset (`NETLINK_NETFILTER`).
     Netfilter,
-    /// Generic netlink families, found by name, such as IPVS.
+    /// Generic netlink (`NETLINK_GENERIC`), whose families, such as IPVS, are found by name.
     Generic,
 }
 
-/// Socket to one netlink protocol, in one network namespace.
+/// Socket of one netlink protocol, in one network namespace.
 pub struct Netlink {
     socket: Socket,
     sequence: u32,
@@ -95,7 +95,8 @@ impl Netlink {
         ))
     }
 
-    /// Reads a dump once. Returns true if it is complete.
+    /// Reads a dump once. Returns false if another writer changed the dumped objects meanwhile, so that the
+    /// dump must be repeated.
     fn dump_once(
         &mut self,
         request: &Message,
@@ -163,13 +164,13 @@ impl Netlink {
         Ok(errnos)
     }
 
-    /// Returns a new sequence number, by which responses are matched to a message.
+    /// Returns a new sequence number. The kernel repeats it in its responses to the message.
     pub fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
     }
 
-    /// Sends one datagram with one or more messages.
+    /// Sends one datagram, which contains one or more encoded messages.
     ///
     /// # Errors
     /// Returns an error if the kernel does not accept it.
@@ -185,7 +186,7 @@ impl Netlink {
         Err(io::Error::from_raw_os_error(errno_enobufs()))
     }
 
-    /// Receives messages until `is_last` returns true.
+    /// Receives messages and passes them to `is_last` until it returns true.
     ///
     /// # Errors
     /// Returns an error after the timeout, or if a message is malformed.
@@ -210,7 +211,7 @@ impl Netlink {
     }
 }
 
-/// Maximum number of single requests in flight, so that their responses fit the receive buffer.
+/// Maximum number of requests sent before their responses are read, so that these fit the receive buffer.
 const REQUESTS_IN_FLIGHT_MAX: usize = 64;
 
 const fn errno_eintr() -> i32 {

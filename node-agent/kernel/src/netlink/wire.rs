@@ -1,42 +1,43 @@
 //! Netlink message format (RFC 3549 §2.2–2.3): headers and attributes.
 //!
-//! Decoding is total: for any input it terminates, stays in bounds and returns a value or [`MalformedMessage`].
+//! Decoding is total: for any input it terminates, stays in bounds and returns a value or
+//! [`MalformedMessage`].
 
-/// Attribute type bit: the payload is a list of attributes.
+/// Bit of an attribute type that marks the payload as a list of attributes (`NLA_F_NESTED`).
 const NLA_F_NESTED: u16 = 0x8000;
-/// Mask that removes the flags from an attribute type.
+/// Mask that removes the flag bits from an attribute type (`NLA_TYPE_MASK`).
 const NLA_TYPE_MASK: u16 = 0x3fff;
 /// Size of `nlmsghdr` in bytes.
 const NLMSG_HEADER_BYTES: usize = 16;
 
-/// Error for bytes that are not a valid netlink message.
+/// Error for bytes that are not a valid netlink message, with a description of the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed netlink message: {0}")]
 pub struct MalformedMessage(pub &'static str);
 
-/// A netlink message to send.
+/// Netlink message to send, before encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Subsystem and message number, or the number of a generic netlink family.
     pub kind: u16,
-    /// `NLM_F_…` flags.
+    /// Message flags (`NLM_F_…`).
     pub flags: u16,
     /// Header of the subsystem, a multiple of four bytes: [`netfilter_header`], [`generic_header`] or
     /// another.
     pub header: Vec<u8>,
-    /// The attributes.
+    /// Attributes that follow the header.
     pub attributes: Attributes,
 }
 
-/// Encodes `nfgenmsg`: the family, and the `res_id`, which is 0 except in the begin and end messages of a
-/// batch.
+/// Encodes `nfgenmsg`: the address family, and the `res_id`, which is 0 except in the begin and end messages
+/// of a batch.
 #[must_use]
 pub fn netfilter_header(family: u8, resource: u16) -> Vec<u8> {
     let [high, low] = resource.to_be_bytes();
     vec![family, 0, high, low]
 }
 
-/// Encodes `genlmsghdr`: the command, and the version of the family.
+/// Encodes `genlmsghdr`: the command number, and the version of the family's protocol.
 #[must_use]
 pub fn generic_header(command: u8, version: u8) -> Vec<u8> {
     vec![command, version, 0, 0]
@@ -62,14 +63,14 @@ impl Message {
         NLMSG_HEADER_BYTES + self.header.len() + self.attributes.0.len()
     }
 
-    /// Returns the encoded size of all messages in bytes.
+    /// Returns the total size of the messages after encoding, in bytes.
     #[must_use]
     pub fn total_bytes(messages: &[Self]) -> u64 {
         messages.iter().map(|message| u64::try_from(message.length()).unwrap_or(u64::MAX)).sum()
     }
 }
 
-/// A list of encoded attributes under construction.
+/// List of netlink attributes, encoded while it is built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Vec<u8>);
 
@@ -88,31 +89,31 @@ impl Attributes {
         self
     }
 
-    /// Adds an integer in network byte order.
+    /// Adds a 16-bit integer in network byte order.
     #[must_use]
     pub fn be16(self, kind: u16, value: u16) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Adds an integer in network byte order, as nf_tables and ctnetlink require.
+    /// Adds a 32-bit integer in network byte order, as nf_tables and ctnetlink require.
     #[must_use]
     pub fn be32(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Adds an integer in network byte order.
+    /// Adds a 64-bit integer in network byte order.
     #[must_use]
     pub fn be64(self, kind: u16, value: u64) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Adds an integer in host byte order.
+    /// Adds a 16-bit integer in host byte order.
     #[must_use]
     pub fn ne16(self, kind: u16, value: u16) -> Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// Adds an integer in host byte order, as generic netlink families require.
+    /// Adds a 32-bit integer in host byte order, as generic netlink families require.
     #[must_use]
     pub fn ne32(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_ne_bytes())
@@ -126,41 +127,41 @@ impl Attributes {
         self.bytes(kind, &bytes)
     }
 
-    /// Adds a list of attributes as one attribute.
+    /// Adds another list as the payload of one attribute.
     #[must_use]
     pub fn nested(self, kind: u16, inner: &Self) -> Self {
         self.bytes(kind | NLA_F_NESTED, &inner.0)
     }
 
-    /// Returns the encoded bytes.
+    /// Returns the encoded attributes, each padded to four bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns the number of bytes.
+    /// Returns the encoded size of the list in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns true if there are no attributes.
+    /// Returns true if the list contains no attribute.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// A received message.
+/// Netlink message that was received from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedMessage<'a> {
-    /// Subsystem and message number, or a control type below 16.
+    /// Subsystem and message number; values below 16 are control messages such as `NLMSG_ERROR`.
     pub kind: u16,
-    /// `NLM_F_…` flags.
+    /// Message flags (`NLM_F_…`).
     pub flags: u16,
-    /// Sequence number of the corresponding request.
+    /// Sequence number of the request to which this is a response; 0 in events.
     pub sequence: u32,
-    /// Bytes after the `nlmsghdr`.
+    /// Bytes of the message after its `nlmsghdr`.
     pub payload: &'a [u8],
 }
 
@@ -186,11 +187,11 @@ impl<'a> ReceivedMessage<'a> {
     }
 }
 
-/// Iterator over the messages of one datagram; ends after the first malformed one.
+/// Iterator over the messages of one datagram. Ends after the first malformed message.
 pub struct Messages<'a>(&'a [u8]);
 
 impl<'a> Messages<'a> {
-    /// Creates an iterator from the beginning of a datagram.
+    /// Creates an iterator over the messages of a whole datagram.
     #[must_use]
     pub const fn new(datagram: &'a [u8]) -> Self {
         Self(datagram)
@@ -226,12 +227,12 @@ fn split_message(bytes: &[u8]) -> Result<(ReceivedMessage<'_>, &[u8]), Malformed
     Ok((message, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// Iterator over a list of attributes; ends after the first malformed one.
+/// Iterator over a list of attributes. Ends after the first malformed attribute.
 #[derive(Clone)]
 pub struct AttributeIter<'a>(&'a [u8]);
 
 impl<'a> AttributeIter<'a> {
-    /// Creates an iterator from the beginning of a list.
+    /// Creates an iterator over a whole encoded list.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -259,12 +260,12 @@ fn split_attribute(bytes: &[u8]) -> Result<(Attribute<'_>, &[u8]), MalformedMess
     Ok((Attribute { kind, value }, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// A received attribute.
+/// Netlink attribute that was received from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// Attribute type, without flags.
+    /// Attribute type, without the flag bits.
     pub kind: u16,
-    /// Payload.
+    /// Bytes of the payload, without padding.
     pub value: &'a [u8],
 }
 
@@ -275,7 +276,7 @@ impl<'a> Attribute<'a> {
         AttributeIter::new(self.value)
     }
 
-    /// Returns the payload as an integer in network byte order.
+    /// Returns the payload as a 16-bit integer in network byte order.
     ///
     /// # Errors
     /// Returns an error if the payload is not two bytes long.
@@ -283,7 +284,7 @@ impl<'a> Attribute<'a> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// Returns the payload as an integer in network byte order.
+    /// Returns the payload as a 32-bit integer in network byte order.
     ///
     /// # Errors
     /// Returns an error if the payload is not four bytes long.
@@ -291,7 +292,7 @@ impl<'a> Attribute<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// Returns the payload as an integer in network byte order.
+    /// Returns the payload as a 64-bit integer in network byte order.
     ///
     /// # Errors
     /// Returns an error if the payload is not eight bytes long.
@@ -299,7 +300,7 @@ impl<'a> Attribute<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Returns the payload as an integer in host byte order.
+    /// Returns the payload as a 16-bit integer in host byte order.
     ///
     /// # Errors
     /// Returns an error if the payload is not two bytes long.
@@ -307,7 +308,7 @@ impl<'a> Attribute<'a> {
         self.array().map(u16::from_ne_bytes)
     }
 
-    /// Returns the payload as an integer in host byte order.
+    /// Returns the payload as a 32-bit integer in host byte order.
     ///
     /// # Errors
     /// Returns an error if the payload is not four bytes long.
@@ -315,7 +316,7 @@ impl<'a> Attribute<'a> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    /// Returns the payload as an integer in host byte order.
+    /// Returns the payload as a 64-bit integer in host byte order.
     ///
     /// # Errors
     /// Returns an error if the payload is not eight bytes long.

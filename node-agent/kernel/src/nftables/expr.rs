@@ -11,7 +11,7 @@ use model::primitives::net::IpFamily;
 use super::{nfproto, uapi};
 use crate::netlink::wire::{AttributeIter, Attributes, MalformedMessage};
 
-/// Register, numbered as reported by the kernel.
+/// Number of an nf_tables register, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register(pub u32);
 
@@ -24,27 +24,27 @@ impl Register {
     }
 }
 
-/// An expression of a rule.
+/// Expression of an nf_tables rule. Loads and matches refer to the packet that traverses the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
-    /// Loads packet metadata.
+    /// Loads metadata of the packet into a register.
     LoadMeta(Meta, Register),
     /// Sets the packet mark to the register.
     StoreMark(Register),
     /// Continues the rule only if the comparison holds.
     Compare {
-        /// True for equality, false for inequality.
+        /// True to compare for equality, false for inequality.
         equal: bool,
-        /// Register to compare.
+        /// Register with the bytes to compare.
         from: Register,
-        /// Value to compare with.
+        /// Bytes with which the register is compared.
         value: Vec<u8>,
     },
-    /// Loads the source address.
+    /// Loads the source address of the packet's network header.
     LoadSource(IpFamily, Register),
-    /// Loads the destination address.
+    /// Loads the destination address of the packet's network header.
     LoadDestination(IpFamily, Register),
-    /// Loads the first byte of an IPv4 destination address.
+    /// Loads the first byte of an IPv4 destination address, to match loopback addresses.
     LoadDestinationFirstByte(Register),
     /// Loads the destination port of TCP, UDP or SCTP.
     LoadDestinationPort(Register),
@@ -52,152 +52,154 @@ pub enum Expr {
     LoadSourcePort(Register),
     /// Loads the type of an ICMP or ICMPv6 message.
     LoadIcmpType(Register),
-    /// Loads the routing type of the source address.
+    /// Loads the routing type of the source address (`fib saddr type`), which is `RTN_LOCAL` for addresses of
+    /// the node.
     LoadSourceIsLocal(Register),
-    /// Loads the routing type of the destination address.
+    /// Loads the routing type of the destination address (`fib daddr type`), which is `RTN_LOCAL` for
+    /// addresses of the node.
     LoadDestinationIsLocal(Register),
-    /// Loads the status bits of the connection.
+    /// Loads the status bits of the connection (`IPS_…`).
     LoadConntrackStatus(Register),
     /// Loads a random number in host byte order.
     Random {
-        /// Number of possible values.
+        /// Number of possible values: results are in `offset..offset + modulus`.
         modulus: u32,
-        /// Lowest value.
+        /// Smallest possible value.
         offset: u32,
-        /// Destination register.
+        /// Register that receives the number.
         to: Register,
     },
     /// Loads a hash of the input words, in host byte order.
     Hash {
-        /// First input register.
+        /// First register of the hashed words.
         from: Register,
-        /// Number of input words.
+        /// Number of hashed 32-bit words.
         words: u32,
-        /// Number of possible values.
+        /// Number of possible values: results are in `offset..offset + modulus`.
         modulus: u32,
-        /// Lowest value.
+        /// Smallest possible value.
         offset: u32,
-        /// Destination register.
+        /// Register that receives the hash.
         to: Register,
     },
     /// Sets a register to `(register & mask) ^ xor`.
     Bitwise {
-        /// Source and destination register.
+        /// Register that is read and overwritten.
         register: Register,
-        /// In host byte order.
+        /// Bits of the register to keep, in host byte order.
         mask: u32,
-        /// In host byte order.
+        /// Bits to invert after masking, in host byte order.
         xor: u32,
     },
     /// Continues the rule only if the set contains the key in the registers from `from` on.
     InSet {
-        /// Name of the set.
+        /// Name of the set in which the key is looked up.
         set: String,
         /// First register of the key.
         from: Register,
     },
-    /// Executes the verdict in the map.
+    /// Executes the verdict that a map contains for the key; ends the rule if the key is missing.
     VerdictMap {
-        /// Name of the map.
+        /// Name of the map in which the key is looked up.
         map: String,
         /// First register of the key.
         from: Register,
     },
-    /// Loads the value in the map; ends the rule if the key is missing.
+    /// Loads the value that a map contains for the key; ends the rule if the key is missing.
     Map {
-        /// Name of the map.
+        /// Name of the map in which the key is looked up.
         map: String,
         /// First register of the key.
         from: Register,
-        /// Destination register.
+        /// First register that receives the value.
         to: Register,
     },
     /// Changes a map from the packet path; ends the rule if the map is full.
     Dynamic {
-        /// Operation.
+        /// Addition or removal of the key.
         operation: DynamicSet,
-        /// Name of the map.
+        /// Name of the map that is changed.
         map: String,
         /// First register of the key.
         key: Register,
-        /// First register of the value.
+        /// First register of the value to store.
         data: Register,
     },
-    /// DNAT: replaces the destination address, and the port if one is given.
+    /// Replaces the destination address (DNAT), and the port if a register is given.
     DestinationNat {
-        /// Family of the address.
+        /// Address family of the new destination.
         family: IpFamily,
-        /// First register of the address.
+        /// First register of the new address.
         address: Register,
-        /// Register of the port.
+        /// Register of the new port; `None` keeps the port.
         port: Option<Register>,
     },
-    /// Redirects to this node, at the port.
+    /// Redirects the connection to this node, at a port from a register.
     Redirect {
-        /// Register of the port.
+        /// Register of the new port.
         port: Register,
     },
-    /// Redirects to this node, at an address of the inbound interface.
+    /// Redirects the connection to this node, at an address of the inbound interface; the port is kept.
     RedirectHere,
     /// Masquerades: replaces the source address by that of the outbound interface, and the source port by a
     /// random free one, so that two connections rarely race for the same port.
     Masquerade,
-    /// Rejects with a TCP reset.
+    /// Rejects the packet with a TCP reset.
     RejectTcpReset,
-    /// Rejects with ICMP port unreachable.
+    /// Rejects the packet with ICMP port unreachable.
     RejectPortUnreachable,
-    /// Continues in another chain, or ends.
+    /// Executes a verdict: continues in another chain, or drops the packet.
     Verdict(VerdictExpr),
 }
 
-/// Operation of a packet on a map.
+/// Change of a map by a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DynamicSet {
-    /// Adds the key with the value, or refreshes the timeout of an existing key.
+    /// Addition of the key with the value. If the key exists, its timeout is refreshed.
     Update {
-        /// Timeout in seconds.
+        /// Timeout of the entry, in seconds.
         seconds: u32,
     },
-    /// Removes the key.
+    /// Removal of the key.
     Delete,
 }
 
-/// Kind of packet metadata.
+/// Metadata of a packet that can be loaded into a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
-    /// Packet mark.
+    /// Packet mark (`meta mark`).
     Mark,
-    /// Network protocol.
+    /// Network protocol: IPv4 or IPv6 (`meta nfproto`).
     NfProto,
-    /// Transport protocol.
+    /// Transport protocol number (`meta l4proto`).
     L4Proto,
 }
 
-/// Verdict of a rule.
+/// Verdict of a rule, after which the following expressions are not evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VerdictExpr {
-    /// Jumps to a chain and returns.
+    /// Continuation in a chain, which returns to the next rule.
     Jump(String),
-    /// Goes to a chain without return.
+    /// Continuation in a chain without return to this one.
     Goto(String),
-    /// Drops the packet.
+    /// Drop of the packet.
     Drop,
 }
 
 impl Expr {
-    /// Creates a comparison for equality.
+    /// Creates a comparison of a register with a value for equality.
     #[must_use]
     pub fn equal(register: u32, value: &[u8]) -> Self {
         Self::Compare { equal: true, from: Register(register), value: value.to_vec() }
     }
 
-    /// Creates a comparison for inequality.
+    /// Creates a comparison of a register with a value for inequality.
     #[must_use]
     pub fn unequal(register: u32, value: &[u8]) -> Self {
         Self::Compare { equal: false, from: Register(register), value: value.to_vec() }
     }
 
-    /// Creates a bitwise AND with a mask.
+    /// Creates an expression that keeps only the bits of a register that `mask` contains.
     #[must_use]
     pub const fn bits(register: u32, mask: u32) -> Self {
         Self::Bitwise { register: Register(register), mask, xor: 0 }
@@ -210,7 +212,7 @@ impl Expr {
         Attributes::default().text(uapi::NFTA_EXPR_NAME, shape.name).nested(uapi::NFTA_EXPR_DATA, &shape.data)
     }
 
-    /// Returns true if an expression in the kernel (name and attributes) is equivalent.
+    /// Returns true if an expression in the kernel, given by name and attributes, is equal to this one.
     ///
     /// # Errors
     /// Returns an error if the attribute list is malformed.
@@ -305,7 +307,7 @@ impl Expr {
 }
 
 impl VerdictExpr {
-    /// Encodes the verdict.
+    /// Encodes the verdict as an attribute list.
     #[must_use]
     pub fn encode(&self) -> Attributes {
         let (code, chain) = match self {
@@ -331,7 +333,7 @@ impl Meta {
     }
 }
 
-/// Encoded form of an expression.
+/// Name and attributes of an encoded expression.
 struct Shape {
     name: &'static str,
     /// Highest known attribute of this expression. Attributes beyond it, reported by newer kernels, are not
@@ -363,7 +365,8 @@ fn payload(header: Header, offset: u32, length: u32, to: Register) -> Shape {
     )
 }
 
-/// The value is arbitrary, but must be the same on all nodes and in all versions.
+/// Seed of the hash expressions. The value is arbitrary, but must be the same on all nodes and in all
+/// versions, because the slot of a client depends on it.
 pub const HASH_SEED: u32 = 0x7469_6465;
 
 fn dynamic(operation: DynamicSet, map: &str, key: Register, data: Register) -> Shape {

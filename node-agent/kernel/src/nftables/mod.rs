@@ -8,16 +8,16 @@ pub mod uapi;
 
 use model::primitives::net::IpFamily;
 
-/// Hook of a base chain.
+/// Hook at which a base chain is called, and its priority among the chains of the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hook {
-    /// `NF_INET_…`.
+    /// Number of the hook (`NF_INET_…`).
     pub number: u32,
-    /// Priority; lower runs first.
+    /// Priority within the hook; chains with lower values run first.
     pub priority: i32,
 }
 
-/// Returns the kernel's number of a family.
+/// Returns the number of an address family in netfilter (`NFPROTO_…`).
 #[must_use]
 pub const fn nfproto(family: IpFamily) -> u8 {
     match family {

@@ -4,31 +4,31 @@
 use super::{Hook, expr::Expr, uapi};
 use crate::netlink::wire::{Attribute, AttributeIter, MalformedMessage, ReceivedMessage};
 
-/// An element in kernel encoding.
+/// Set or map element as the kernel encodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawElement<'a> {
-    /// Key, or low end of the key interval.
+    /// Bytes of the key, or of the low end of its interval.
     pub key: &'a [u8],
-    /// High end of the key interval, if fields are intervals.
+    /// Bytes of the high end, if the key contains an interval.
     pub key_end: Option<&'a [u8]>,
-    /// Value.
+    /// Value to which a map assigns the key.
     pub value: RawValue<'a>,
-    /// True if an interval ends here.
+    /// True if the element marks the end of an interval.
     pub is_end: bool,
-    /// Packet counter, if enabled.
+    /// Packet counter of the element; 0 if the set does not count.
     pub packets: u64,
 }
 
-/// Value of an element in kernel encoding.
+/// Value of a set or map element as the kernel encodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RawValue<'a> {
-    /// No value: an element of a set.
+    /// Absence of a value, as in every element of a set.
     None,
-    /// Goto verdict to a chain.
+    /// Goto verdict to the chain of this name.
     Goto(&'a str),
-    /// Bytes.
+    /// Data value, as bytes.
     Bytes(&'a [u8]),
-    /// A value that we never write.
+    /// Value of a kind that this program never writes.
     Other,
 }
 
@@ -51,7 +51,8 @@ pub fn for_each_raw(
     Ok(())
 }
 
-/// Parses the generation from the response to [`super::render::get_generation`].
+/// Parses the ruleset generation from the response to [`super::render::get_generation`]; `None` for other
+/// messages.
 ///
 /// # Errors
 /// Returns an error if the message is malformed.

@@ -1,4 +1,4 @@
-//! Messages that concern a whole table or the whole ruleset, of the family `inet`. Pure.
+//! Encoder of messages about whole tables or the whole ruleset, in the family `inet`. Pure.
 
 use super::uapi;
 use crate::netlink::wire::{Attributes, Message, netfilter_header};
@@ -10,20 +10,20 @@ pub fn message(kind: u16, flags: u16, attributes: Attributes) -> Message {
     Message { kind, flags: uapi::NLM_F_REQUEST | flags, header, attributes }
 }
 
-/// Creates a table.
+/// Creates an empty table in the family `inet`.
 #[must_use]
 pub fn add_table(table: &str) -> Message {
     let attributes = Attributes::default().text(uapi::NFTA_TABLE_NAME, table);
     message(uapi::NFT_MSG_NEWTABLE, uapi::NLM_F_CREATE, attributes)
 }
 
-/// Removes a table with its contents.
+/// Removes a table with its chains, sets and elements.
 #[must_use]
 pub fn delete_table(table: &str) -> Message {
     message(uapi::NFT_MSG_DELTABLE, 0, Attributes::default().text(uapi::NFTA_TABLE_NAME, table))
 }
 
-/// Requests a table.
+/// Requests the table of this name.
 #[must_use]
 pub fn get_table(table: &str) -> Message {
     message(uapi::NFT_MSG_GETTABLE, uapi::NLM_F_ACK, Attributes::default().text(uapi::NFTA_TABLE_NAME, table))
@@ -51,7 +51,7 @@ pub fn dump_sets(table: &str) -> Message {
     message(uapi::NFT_MSG_GETSET, uapi::NLM_F_DUMP, Attributes::default().text(uapi::NFTA_SET_TABLE, table))
 }
 
-/// Requests the generation of the ruleset.
+/// Requests the generation of the ruleset, which every committed transaction of any program increases.
 #[must_use]
 pub fn get_generation() -> Message {
     let header = netfilter_header(0, 0);

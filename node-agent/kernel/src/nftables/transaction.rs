@@ -8,20 +8,20 @@ use crate::netlink::{
     wire::{Attributes, Message, netfilter_header},
 };
 
-/// Maximum number of attempts at a transaction that another writer can interrupt.
+/// Maximum number of attempts to commit a transaction if other writers interrupt it.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// A transaction that the kernel has rejected and rolled back.
+/// Rejection of a transaction, which the kernel has rolled back as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RejectedTransaction {
     /// Index of the first rejected message; `None` if the batch as a whole was rejected.
     pub message: Option<usize>,
-    /// Error number of the kernel.
+    /// Error number (`errno`) that the kernel returned.
     pub errno: i32,
 }
 
 impl RejectedTransaction {
-    /// Returns the error number as an I/O error.
+    /// Returns the rejection as an I/O error.
     #[must_use]
     pub fn to_error(self) -> io::Error {
         io::Error::from_raw_os_error(self.errno)
@@ -47,7 +47,7 @@ pub fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<
     }
 }
 
-/// Returns true for transient errors, caused by another writer.
+/// Returns true for errors that another writer causes and that a new attempt can avoid.
 fn is_passing(errno: i32) -> bool {
     use nix::errno::Errno;
     [Errno::EAGAIN, Errno::EINTR, Errno::EBUSY, Errno::ENOBUFS]

@@ -7,21 +7,22 @@ use nix::{errno::Errno, libc};
 
 /// Maximum key length in bytes (`TCP_MD5SIG_MAXKEYLEN`, `linux/tcp.h`).
 pub const MD5_KEY_BYTES_MAX: usize = 80;
-/// `TCP_MD5SIG_FLAG_PREFIX` (`linux/tcp.h`).
+/// Flag that makes the key apply to a network instead of an address (`TCP_MD5SIG_FLAG_PREFIX`,
+/// `linux/tcp.h`).
 const FLAG_PREFIX: u8 = 1;
-/// Size of `sockaddr_storage`, in bytes.
+/// Size of `sockaddr_storage` in the kernel, in bytes.
 const ADDRESS_BYTES: usize = 128;
 
-/// Signature key for the peers in a network.
+/// TCP MD5 signature key (RFC 2385) for connections with the peers in a network.
 #[derive(Debug, Clone, Copy)]
 pub struct TcpMd5<'a> {
-    /// The network, or a single address.
+    /// Network of the peers, or a single address.
     pub network: &'a IpNet,
-    /// The key, at most [`MD5_KEY_BYTES_MAX`] bytes; an empty one removes the key of the network.
+    /// Secret key of at most [`MD5_KEY_BYTES_MAX`] bytes; an empty one removes the key of the network.
     pub key: &'a [u8],
 }
 
-/// `struct tcp_md5sig` (`linux/tcp.h`).
+/// Argument of the socket option (`struct tcp_md5sig`, `linux/tcp.h`).
 #[repr(C, align(8))]
 struct Signature {
     address: [u8; ADDRESS_BYTES],
@@ -59,7 +60,8 @@ impl TcpMd5<'_> {
     }
 }
 
-/// Returns the `sockaddr_in` or `sockaddr_in6` of an address in a `sockaddr_storage`.
+/// Returns an address as `sockaddr_in` or `sockaddr_in6`, with port 0, padded to the size of
+/// `sockaddr_storage`.
 fn storage(address: IpAddr) -> [u8; ADDRESS_BYTES] {
     let mut storage = [0; ADDRESS_BYTES];
     let (family, at) = match address {

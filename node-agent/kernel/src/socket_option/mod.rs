@@ -17,9 +17,10 @@ use nix::{errno::Errno, libc};
 pub use self::md5::{MD5_KEY_BYTES_MAX, TcpMd5};
 pub use nix::libc::sock_filter;
 
-/// `PACKET_IGNORE_OUTGOING` (`linux/if_packet.h`).
+/// Option that excludes a machine's own frames from a packet socket (`PACKET_IGNORE_OUTGOING`,
+/// `linux/if_packet.h`).
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
-/// `ICMP6_FILTER` (`linux/icmpv6.h`).
+/// Option that filters ICMPv6 messages by type (`ICMP6_FILTER`, `linux/icmpv6.h`).
 const ICMP6_FILTER: libc::c_int = 1;
 
 /// Excludes the frames that this machine sends from a packet socket.
@@ -63,7 +64,7 @@ pub fn set_not_sent_max(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     set_int(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
-/// Sets the hop limit of multicast packets of an IPv6 socket.
+/// Sets the hop limit of multicast packets that an IPv6 socket sends (`IPV6_MULTICAST_HOPS`).
 ///
 /// # Errors
 /// Returns an I/O error if the socket is not an IPv6 socket.
@@ -71,7 +72,8 @@ pub fn set_multicast_hop_limit(socket: BorrowedFd<'_>, hop_limit: u8) -> io::Res
     set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hop_limit.into())
 }
 
-/// Stops the kernel from delivering the multicast packets of an IPv6 socket to this machine.
+/// Disables the delivery of an IPv6 socket's multicast packets to the sending machine
+/// (`IPV6_MULTICAST_LOOP`).
 ///
 /// # Errors
 /// Returns an I/O error if the socket is not an IPv6 socket.
@@ -79,7 +81,7 @@ pub fn disable_multicast_loop(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, 0)
 }
 
-/// Restricts a raw ICMPv6 socket to messages of these types.
+/// Restricts a raw ICMPv6 socket to received messages of these types.
 ///
 /// # Errors
 /// Returns an I/O error if the socket is not a raw ICMPv6 socket.
@@ -105,7 +107,7 @@ fn set_int(
     unsafe { set(socket, level, name, &value) }
 }
 
-/// Sets a socket option to the bytes of a value.
+/// Sets a socket option to the bytes of a value (`setsockopt(2)`).
 ///
 /// # Safety
 /// `T` must have no padding, and every pointer in `value` must be valid for reads during the call.

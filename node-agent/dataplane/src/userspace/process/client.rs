@@ -41,23 +41,26 @@ use crate::{
 
 const ASKING: &str = "asking the relay process";
 
-/// userspace backend in a separate process, for the network namespace of the thread that opens and uses it.
+/// Backend of userspace mode as the agent uses it: forwards every call to a relay process in the network
+/// namespace of the calling thread.
 pub struct RelayClient {
     relays: Relays,
     place: RelayDirectory,
     mark: u32,
-    /// Removes the rules of relays that are gone.
+    /// nftables backend that removes the capture rules of relay processes that are gone.
     capture: NftablesBackend,
     link: Option<RelayConnection>,
-    /// Process id of the last connected relay.
+    /// Process id of the relay to which this client was last connected.
     own: Option<u32>,
-    /// True if this client has started the process and it was never complete, so it can be discarded.
+    /// True if this client started the relay process and the process has never had the complete state, so
+    /// that it can be discarded.
     is_tentative: bool,
-    /// True if the rules have been removed, so that retiring only has to wait.
+    /// True if the rules have been removed, so that `retire` only waits for the last connections.
     is_withdrawn: bool,
-    /// Processes that this client's relay replaces once it is complete.
+    /// Process ids of older relays. They must resign once this client's relay has the complete state.
     predecessors: BTreeSet<u32>,
-    /// Services whose rules may still redirect to predecessors.
+    /// Services whose rules may still redirect to an older relay, because the new one has not programmed
+    /// them.
     behind: BTreeSet<ServiceKey>,
     counters: KernelCounters,
 }
@@ -91,7 +94,7 @@ impl RelayClient {
         self.own
     }
 
-    /// Connects to a matching relay process, or starts one.
+    /// Connects to a relay process of the same executable, protocol and packet mark, or starts one.
     fn connect(&mut self) -> io::Result<()> {
         self.place.make()?;
         let build = place::build(&self.relays.program)?;
@@ -196,7 +199,8 @@ impl RelayClient {
         Ok(())
     }
 
-    /// Sends the programs of a scope. Returns failures for those that exceed the message size.
+    /// Sends the programs of the Services in scope for the next pass. Returns a failure for each program that
+    /// exceeds the message size.
     fn stage(
         &mut self,
         desired: &DesiredState,
@@ -216,8 +220,8 @@ impl RelayClient {
         }
     }
 
-    /// Finishes a pass: records Services that are not programmed yet, and dismisses the predecessors once
-    /// there are none.
+    /// Finishes a pass: records Services that are not programmed yet. Once all are programmed, makes the
+    /// older relays resign.
     fn conclude(&mut self, outcomes: &BTreeMap<ServiceKey, Outcome>, scope: &Scope) {
         if let (Some(link), Scope::Everything) = (self.link.as_mut(), scope) {
             link.is_complete = true;
@@ -258,12 +262,14 @@ impl RelayClient {
         });
     }
 
-    /// Removes the rules of relays that are gone.
+    /// Removes the capture rules of relay processes that are gone. Returns the number of removed kernel
+    /// objects.
     fn clean_kernel(&mut self) -> Result<u64, KernelError> {
         self.capture.cleanup()
     }
 
-    /// Requests a process to withdraw. Returns the result, or `None` if the process is gone.
+    /// Makes a relay process remove its rules. Returns the number of removed objects and true if no
+    /// connection is left, or `None` if the process is gone.
     fn withdraw(&self, pid: u32) -> Result<Option<(u64, bool)>, KernelError> {
         let action = "withdrawing the relay process";
         match frames::send_away(&self.place, pid, Intent::Retire).map_err(|source| failed(action, source))? {
@@ -288,7 +294,8 @@ impl Dataplane for RelayClient {
         self.ask(&Request::Observe, |reply| matches!(reply, Reply::Done).then_some(()))
     }
 
-    /// An ended process counts as an error. The following full pass starts a new one.
+    /// Returns true if another program may have changed the rules of the relay. An ended process is an error,
+    /// so that a full pass follows and starts a new one.
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         self.ask(&Request::IsDisturbed, |reply| match reply {
             Reply::Disturbed(is_disturbed) => Some(is_disturbed),
@@ -314,7 +321,7 @@ impl Dataplane for RelayClient {
         pass
     }
 
-    /// The relay process does its own upkeep.
+    /// Does nothing, because the relay process runs its own periodic work.
     fn upkeep(&mut self) -> Result<(), KernelError> {
         self.let_predecessors_go();
         Ok(())
@@ -358,7 +365,7 @@ impl Dataplane for RelayClient {
         false
     }
 
-    /// The counters of a process are lost when it ends.
+    /// Returns the traffic counters of the relay process. They start at 0 in each process.
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         if self.link.is_none() {
             return Ok(Vec::new());
@@ -397,7 +404,8 @@ impl Dataplane for RelayClient {
         false
     }
 
-    /// Requires a process with the complete state; none is started for a preview.
+    /// Returns the lines that a pass would change. Requires a relay process with the complete state; none is
+    /// started for a preview.
     fn preview(
         &mut self,
         desired: &DesiredState,
@@ -435,7 +443,8 @@ impl Dataplane for RelayClient {
         packets.iter().map(&mut trace).collect()
     }
 
-    /// Established connections end by themselves, and their process with them.
+    /// Removes the rules of all relay processes and stops them from accepting. Established connections
+    /// continue, and each process ends with its last one.
     fn cleanup(&mut self) -> Result<u64, KernelError> {
         self.link = None;
         let active = self.active().map_err(|source| failed("looking for relay processes", source))?;

@@ -1,4 +1,4 @@
-//! Message frames over a socket, and the agent's side of the greeting. Contains no decisions.
+//! Transfer of message frames over a socket, and the agent's part of the greeting. Contains no decisions.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -13,12 +13,12 @@ use super::{
     wire::{self, Farewell, GREETING_BYTES_MAX, Greeting, Intent, LENGTH_BYTES, MAGIC, Welcome},
 };
 
-/// Timeout for the response to a greeting, which requires no work.
+/// Timeout for the response to a greeting, which a relay sends without further work.
 pub(super) const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
-/// Timeout for other responses: a first pass over very many Services on a slow machine.
+/// Timeout for all other responses. The longest is a first pass over very many Services on a slow machine.
 pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Sends a message.
+/// Sends a message as one frame.
 pub(super) fn write(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
     to.write_all(&wire::encode(message)?)?;
     to.flush()
@@ -68,7 +68,8 @@ pub(super) fn greet(
     Ok(Some((stream, welcome)))
 }
 
-/// Dismisses a relay process; `None` if it is already gone.
+/// Sends a greeting with an intent other than `Serve` to a relay process, and returns its farewell; `None` if
+/// the process is already gone.
 pub(super) fn send_away(place: &RelayDirectory, pid: u32, intent: Intent) -> io::Result<Option<Farewell>> {
     let Some((mut stream, _)) = greet(place, pid, intent)? else { return Ok(None) };
     match read(&mut stream, GREETING_BYTES_MAX) {
@@ -78,7 +79,7 @@ pub(super) fn send_away(place: &RelayDirectory, pid: u32, intent: Intent) -> io:
     }
 }
 
-/// Returns true if an error means that the peer has ended.
+/// Returns true if an error means that the relay process has closed the connection or ended.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
 }

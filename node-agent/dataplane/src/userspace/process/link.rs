@@ -14,19 +14,19 @@ use super::{
 };
 use crate::{DesiredProgram, KernelCounters, Outcome};
 
-/// An established connection.
+/// Connection to a relay process after a successful greeting.
 pub(super) struct RelayConnection {
     stream: BufReader<UnixStream>,
-    /// Counters of the process at the last reply.
+    /// Kernel counters of the relay process in its last reply, from which the next increase is computed.
     counters: KernelCounters,
-    /// Allocated bytes of the process at the last reply.
+    /// Heap memory in use by the relay process at its last reply, in bytes.
     pub(super) heap_bytes: Option<u64>,
     /// True if the process has received the complete state over this connection.
     pub(super) is_complete: bool,
 }
 
 impl RelayConnection {
-    /// Creates a link after the greeting.
+    /// Creates a connection from a socket on which the greeting has been exchanged.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         let stream = BufReader::new(stream);
         let mut link =
@@ -52,7 +52,7 @@ impl RelayConnection {
         Ok((reply, risen))
     }
 
-    /// Sends programs for the next pass. Returns failures for those that exceed the message size.
+    /// Sends programs for the next pass. Returns a failure for each program that exceeds the message size.
     pub(super) fn stage<'a>(
         &self,
         programs: impl Iterator<Item = (&'a ServiceKey, &'a DesiredProgram)>,

@@ -47,14 +47,14 @@ use crate::{KernelError, Opener, open};
 /// Path of this process's executable, which stays valid when the file is replaced.
 pub const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Location of the relay processes, and the parameters to start one.
+/// Directory of the relay processes, and the parameters to start one.
 #[derive(Debug, Clone)]
 pub struct Relays {
-    /// The state directory of the agent.
+    /// State directory of the agent, which contains the relay directory.
     pub state_dir: PathBuf,
     /// Executable to start: [`OWN_PROGRAM`], or another `tidegate-agent`.
     pub program: PathBuf,
-    /// Log flags for the command line.
+    /// Command line arguments by which a relay process gets the log settings of the agent.
     pub log_arguments: Vec<OsString>,
 }
 
@@ -71,12 +71,12 @@ impl Relays {
     }
 }
 
-/// Result of [`end_all`].
+/// Number of relay processes that [`end_all`] ended, and of the kernel objects removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndedRelays {
-    /// Number of ended processes.
+    /// Number of ended relay processes.
     pub processes: u64,
-    /// Number of kernel objects that they have removed.
+    /// Number of kernel objects that the relay processes removed when they ended.
     pub objects: u64,
 }
 

@@ -30,7 +30,7 @@ const LOCK_PREFIX: &str = "lock-";
 const DIRECTORY_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 
-/// Directory of the relay processes of one state directory.
+/// Path of the directory that contains the sockets and locks of the relay processes of one state directory.
 #[derive(Debug, Clone)]
 pub(super) struct RelayDirectory {
     path: PathBuf,
@@ -41,7 +41,7 @@ impl RelayDirectory {
         Self { path: state_dir.join(DIRECTORY) }
     }
 
-    /// Creates the directory, accessible to the owner only.
+    /// Creates the directory with access for the owner only.
     pub(super) fn make(&self) -> io::Result<()> {
         match DirBuilder::new().mode(DIRECTORY_MODE).create(&self.path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -61,7 +61,7 @@ impl RelayDirectory {
         Err(io::Error::new(ErrorKind::PermissionDenied, message))
     }
 
-    /// Opens the socket for connections of agents.
+    /// Creates the socket on which a relay process accepts connections of agents.
     pub(super) fn listen(&self, pid: u32) -> io::Result<UnixListener> {
         let directory = self.open()?;
         remove_if_there(&self.socket(pid))?;
@@ -85,7 +85,8 @@ impl RelayDirectory {
         Ok(Some(stream))
     }
 
-    /// Returns the process ids with a socket; empty if there is no directory.
+    /// Returns the ids of the processes that have a socket in the directory; empty if the directory does not
+    /// exist.
     pub(super) fn pids(&self) -> io::Result<BTreeSet<u32>> {
         match self.check() {
             Ok(()) => {}
@@ -101,8 +102,8 @@ impl RelayDirectory {
         Ok(pids)
     }
 
-    /// Acquires the lock of a network namespace; `None` if another relay holds it and `is_patient` is not
-    /// set.
+    /// Acquires the lock of a network namespace. If another relay holds the lock, waits for it if
+    /// `is_patient` is set and returns `None` otherwise.
     pub(super) fn lock(&self, namespace: u64, is_patient: bool) -> io::Result<Option<Flock<File>>> {
         let path = self.path.join(format!("{LOCK_PREFIX}{namespace}"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -114,7 +115,7 @@ impl RelayDirectory {
         }
     }
 
-    /// Removes the socket of a relay process, so that it is no longer found.
+    /// Removes the socket of a relay process, so that agents no longer find the process.
     pub(super) fn leave(&self, pid: u32) -> io::Result<()> {
         remove_if_there(&self.socket(pid))
     }
@@ -148,13 +149,13 @@ impl RelayDirectory {
     }
 }
 
-/// Returns a path that fits into a socket address (108 bytes), regardless of the length of the directory's
-/// path.
+/// Returns a path of a socket through `/proc/self/fd`, so that it fits into a socket address (108 bytes) for
+/// any length of the directory's path.
 fn short(directory: &File, pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{pid}{SOCKET_SUFFIX}", directory.as_raw_fd()))
 }
 
-/// Checks that the peer runs as the same user.
+/// Returns an error unless the peer process runs as the same user.
 pub(super) fn check_peer(stream: &UnixStream) -> io::Result<()> {
     let peer = getsockopt(stream, sockopt::PeerCredentials)?;
     if peer.uid() == geteuid().as_raw() {
@@ -169,7 +170,7 @@ pub(super) fn peer_pid(stream: &UnixStream) -> io::Result<i32> {
     Ok(getsockopt(stream, sockopt::PeerCredentials)?.pid())
 }
 
-/// Returns the network namespace of the calling thread, as the inode of its handle.
+/// Returns the network namespace of the calling thread, as the inode number of `/proc/thread-self/ns/net`.
 pub(super) fn namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }

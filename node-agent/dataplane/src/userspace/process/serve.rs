@@ -42,28 +42,29 @@ use crate::{
     userspace::{Limits, UserspaceBackend},
 };
 
-/// Interval of the upkeep.
+/// Interval of the periodic work of a relay process.
 const TICK: Duration = Duration::from_secs(1);
-/// Minimum time for which a leaving relay stays, for connections already on their way to it.
+/// Minimum time for which a leaving relay stays, for connections that were already redirected to it.
 const LEAVE_TIME_MIN: Duration = Duration::from_secs(2);
-/// Time limit for established connections of a leaving relay, as for any leaving backend.
+/// Maximum time for which a leaving relay waits for established connections, as for any backend that retires.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
-/// Maximum number of connected agents: the current one, and former ones that have not noticed their
-/// replacement.
+/// Maximum number of connected agents: the current one, and former ones whose connection has not been closed
+/// yet.
 const AGENTS_MAX: usize = 8;
 /// Maximum size of the programs that one agent may stage for one pass, in bytes.
 const STAGED_BYTES_MAX: usize = 1 << 30;
 
-/// Start parameters of a relay process.
+/// Parameters with which a relay process is started.
 #[derive(Debug, Clone)]
 pub struct RelayOrders {
-    /// The state directory of the agent.
+    /// State directory of the agent, in which the process creates its socket.
     pub state_dir: PathBuf,
-    /// Packet mark of the capture rules; exactly one bit.
+    /// Packet mark that the capture rules use; exactly one bit.
     pub mark: u32,
-    /// True if another relay is running and will be told to resign.
+    /// True if another relay is running that will have to resign, so that the lock may still be held.
     pub is_successor: bool,
-    /// Returns the allocated bytes of the process, if its allocator reports them.
+    /// Function that returns the heap memory in use by the process in bytes; `None` if the allocator does not
+    /// report it.
     pub heap_in_use_bytes: fn() -> Option<u64>,
 }
 
@@ -111,7 +112,7 @@ pub fn run(orders: &RelayOrders, ready: impl FnOnce()) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shared state of the threads. Lock order: backend first.
+/// State that the threads of a relay process share. Lock order: backend first.
 struct ProcessState {
     backend: Mutex<UserspaceBackend>,
     standing: Mutex<Standing>,
@@ -126,7 +127,8 @@ struct ProcessState {
 struct Standing {
     /// True if this relay accepts new connections and owns the rules.
     is_active: bool,
-    /// Held, never read.
+    /// Lock of the network namespace while this relay is active. The value is stored only because dropping it
+    /// releases the lock.
     lock: Option<Flock<File>>,
 }
 
@@ -315,7 +317,8 @@ fn converse(served: &ProcessState, stream: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers a request. A request that `is_about_rules` is rejected if this relay no longer owns the rules.
+/// Processes a request and returns its result. A request that changes or reads the rules (`is_about_rules`)
+/// is rejected if this relay no longer owns them.
 fn answer(
     served: &ProcessState,
     mut stream: &UnixStream,

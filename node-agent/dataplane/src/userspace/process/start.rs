@@ -18,11 +18,11 @@ use super::Relays;
 
 /// Line that a relay process prints on standard output once agents can connect.
 pub const READY: &str = "relay ready";
-/// Timeout for that line.
+/// Timeout for a started relay process to print [`READY`].
 const START_TIME_MAX: Duration = Duration::from_secs(30);
-/// Maximum size of an error message, in bytes.
+/// Maximum number of bytes of a relay's error output that are kept for the failure message.
 const FAILURE_BYTES_MAX: u64 = 4 << 10;
-/// Prefix of environment variables with agent settings.
+/// Prefix of environment variables with settings of the agent, which are not passed to a relay process.
 const VARIABLE_PREFIX: &str = "TIDEGATE_";
 
 /// Starts a relay process in the network namespace of the calling thread, and waits until agents can connect.

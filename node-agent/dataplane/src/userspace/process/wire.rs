@@ -29,9 +29,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
-/// Version of the protocol after the greeting.
+/// Version of the messages that follow a greeting. Increased by every change of their encoding.
 pub const PROTOCOL: u32 = 5;
-/// First bytes of greeting and welcome.
+/// First eight bytes of every greeting and welcome, by which a wrong peer is detected.
 pub const MAGIC: [u8; 8] = *b"tg-relay";
 /// Maximum size of a greeting, welcome or farewell, in bytes.
 pub const GREETING_BYTES_MAX: usize = 4 << 10;
@@ -43,150 +43,153 @@ pub const LENGTH_BYTES: usize = 4;
 /// First message of an agent. Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
-    /// [`MAGIC`].
+    /// Value of [`MAGIC`]; any other value is rejected.
     pub magic: [u8; 8],
-    /// [`PROTOCOL`] of the agent.
+    /// Value of [`PROTOCOL`] in the agent.
     pub protocol: u32,
-    /// Purpose of the connection.
+    /// Purpose for which the agent connects.
     pub intent: Intent,
 }
 
 /// Purpose of an agent's connection. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Intent {
-    /// Observe and configure the relay.
+    /// Intent to observe and configure the relay.
     Serve,
-    /// Another relay has taken over: accept no new connection, touch no rule, end with the last connection.
+    /// Intent to end this relay because another has taken over: accept no new connection, touch no rule, end
+    /// with the last connection.
     Resign,
-    /// Remove the rules, accept no new connection, end with the last connection.
+    /// Intent to end userspace mode: remove the rules, accept no new connection, end with the last
+    /// connection.
     Retire,
-    /// Remove the rules and end at once.
+    /// Intent to end at once: remove the rules and terminate all connections.
     End,
 }
 
 /// Response to a greeting. Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// [`MAGIC`].
+    /// Value of [`MAGIC`]; any other value is rejected.
     pub magic: [u8; 8],
-    /// [`PROTOCOL`] of the relay.
+    /// Value of [`PROTOCOL`] in the relay.
     pub protocol: u32,
-    /// Identifier of the relay's executable.
+    /// Identifier of the relay's executable, by which an agent detects a relay of another build.
     pub build: String,
     /// True if the relay accepts new connections.
     pub is_active: bool,
-    /// Network namespace of the relay, as the inode of its handle.
+    /// Network namespace of the relay, as the inode number of its handle.
     pub namespace: u64,
-    /// Packet mark of its capture rules.
+    /// Packet mark that the capture rules of the relay use.
     pub mark: u32,
 }
 
 /// Result of an intent other than [`Intent::Serve`]. Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Farewell {
-    /// Number of removed kernel objects.
+    /// Number of kernel objects that the relay removed.
     pub objects: u64,
-    /// True if no connection is left.
+    /// True if the relay has no connection left.
     pub is_drained: bool,
-    /// Cause of a failure; the state is then unchanged.
+    /// Failure of the kernel, with which the relay continues unchanged; `None` on success.
     pub failure: Option<Failure>,
 }
 
-/// Request of an agent.
+/// Request of an agent on a connection with [`Intent::Serve`].
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Requests only the counters.
+    /// Request for the counters, which every answer contains.
     Count,
-    /// Like [`crate::Dataplane::observe`].
+    /// Request to read the kernel, as by [`crate::Dataplane::observe`].
     Observe,
-    /// Like [`crate::Dataplane::is_disturbed`].
+    /// Request to check for changes by other programs, as by [`crate::Dataplane::is_disturbed`].
     IsDisturbed,
-    /// Stages a program for the next pass. Has no reply.
+    /// Program to stage for the next pass. Has no reply.
     Stage {
-        /// The Service.
+        /// Service to which the program belongs.
         service: ServiceKey,
-        /// Revision of the compiled Service.
+        /// Revision of the compiled Service from which the program was built.
         revision: Revision,
-        /// The program.
+        /// Packet program of the Service.
         program: Arc<Program>,
     },
-    /// Like [`crate::Dataplane::apply`], with the staged programs. Services in scope without a
-    /// program are not desired.
+    /// Request to run a pass, as by [`crate::Dataplane::apply`], with the staged programs. Services in scope
+    /// without a program are not desired.
     Apply {
-        /// The networks.
+        /// Networks that the rules of all Services share.
         networks: Networks,
-        /// The scope.
+        /// Services to which the pass is limited, or everything.
         scope: Scope,
     },
-    /// Like [`crate::Dataplane::traffic`].
+    /// Request for the traffic counters, as by [`crate::Dataplane::traffic`].
     Traffic,
-    /// Like [`crate::Dataplane::preview`], with the staged programs, as in [`Self::Apply`].
+    /// Request for the changes of a pass, as by [`crate::Dataplane::preview`], with the staged programs as in
+    /// [`Self::Apply`].
     Preview {
-        /// The networks.
+        /// Networks that the rules of all Services share.
         networks: Networks,
-        /// The scope.
+        /// Services to which the pass would be limited, or everything.
         scope: Scope,
     },
-    /// Like [`crate::Dataplane::trace`].
+    /// Request to trace a packet, as by [`crate::Dataplane::trace`].
     Trace(Packet),
-    /// Like [`crate::Dataplane::refusals`].
+    /// Request for refused connections, as by [`crate::Dataplane::refusals`].
     Refusals,
 }
 
-/// Response of a relay.
+/// Answer of a relay to one request.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// Kernel counters since the start of the relay.
+    /// Counters of kernel writes since the relay was started.
     pub counters: KernelCounters,
-    /// Allocated bytes, if the allocator reports them.
+    /// Heap memory in use by the relay in bytes; `None` if the allocator does not report it.
     pub heap_in_use_bytes: Option<u64>,
-    /// Result of the request.
+    /// Result of the request, or the reason for its failure.
     pub reply: Result<Reply, Refusal>,
 }
 
 /// Result of a successful request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// Success without data.
+    /// Result without data.
     Done,
-    /// True if another program may have changed the kernel.
+    /// Result of [`Request::IsDisturbed`]: true if another program may have changed the kernel.
     Disturbed(bool),
-    /// Result of a pass.
+    /// Result of [`Request::Apply`].
     Passed {
         /// Outcome of every desired Service in scope.
         outcomes: BTreeMap<ServiceKey, Outcome>,
-        /// Number of kernel objects changed.
+        /// Number of kernel objects that the pass created, changed or removed.
         writes: u64,
-        /// A failure of the whole pass.
+        /// Failure of the whole pass, after which the kernel state is unknown.
         failure: Option<Failure>,
     },
-    /// Traffic counters.
+    /// Traffic counters per target.
     Traffic(Vec<Traffic>),
-    /// Changes of a pass, if the backend supports previews.
+    /// Lines that a pass would remove and add; `None` if the rules cannot be previewed.
     Preview(Option<Vec<LineChange>>),
-    /// Trace of a packet, if the backend supports traces.
+    /// Trace of a packet; `None` if the backend does not support traces.
     Traced(Option<PacketTrace>),
-    /// Targets that have refused connections.
+    /// Targets that have refused connections since the last accepted one.
     Refusals(Vec<Refusals>),
 }
 
-/// Reason for which a request failed.
+/// Reason for which a request of an agent failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The kernel rejected a call.
+    /// Rejection of a kernel call.
     Failed(Failure),
-    /// This relay no longer owns the rules.
+    /// Loss of ownership: another relay has taken over the rules.
     Left,
 }
 
-/// Serializable form of a failed kernel call.
+/// Failed kernel call in a form that can be sent to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The failed action.
+    /// Action that failed, such as `committing 12 nf_tables messages`.
     pub action: String,
-    /// Error number of the kernel.
+    /// Error number (`errno`) that the kernel returned; `None` for other errors.
     pub errno: Option<i32>,
-    /// Error message.
+    /// Text of the error.
     pub message: String,
 }
 

@@ -19,16 +19,16 @@ use self::wire::ServingStatus;
 use super::http::{AGENT, name, words_of};
 use crate::verdict::{Outcome, Verdict};
 
-/// Method path.
+/// Path of the HTTP/2 request, which names the gRPC method.
 const PATH: &str = "/grpc.health.v1.Health/Check";
-/// Maximum size of a response in bytes; the expected one has seven.
+/// Maximum size of a response in bytes; a regular one has seven.
 const ANSWER_BYTES_MAX: usize = 4 << 10;
 /// HTTP/2 flow control window in bytes, the initial value of the protocol (RFC 9113 §6.9.2).
 const WINDOW_BYTES: u32 = 65_535;
 /// Maximum size of response headers in bytes.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// Sends the request over a connection, which is closed after the response.
+/// Sends the request and returns the verdict on the response. The connection is closed afterwards.
 pub(super) async fn ask<S>(stream: S, service: &str, scheme: &str, authority: &str) -> Verdict
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -108,7 +108,7 @@ async fn judge(response: hyper::Response<Incoming>) -> Verdict {
     }
 }
 
-/// Returns the verdict for a gRPC status other than OK.
+/// Returns the verdict for a gRPC status other than OK; `None` if the status is OK or absent.
 fn refusal(headers: &HeaderMap) -> Option<Verdict> {
     let status = headers.get("grpc-status")?;
     let words = match status.as_bytes() {

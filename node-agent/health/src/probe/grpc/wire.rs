@@ -3,41 +3,41 @@
 
 use std::fmt;
 
-/// Length of the message prefix: compression flag and message length.
+/// Length in bytes of the prefix of a gRPC message: compression flag and message length.
 const PREFIX_BYTES: usize = 5;
 /// Maximum length of a protobuf varint in bytes.
 const VARINT_BYTES_MAX: u32 = 10;
-/// Field 1: a string in the request, a varint in the response.
+/// Tag of field 1 in the request, a string: the name of the service.
 const SERVICE: u8 = 1 << 3 | 2;
 const STATUS_FIELD: u64 = 1;
 
-/// Serving status of a response.
+/// Status of a service in the response (`ServingStatus`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServingStatus {
-    /// UNKNOWN.
+    /// UNKNOWN: the server has not determined the status.
     Unknown,
-    /// SERVING.
+    /// SERVING: the service is healthy.
     Serving,
-    /// NOT_SERVING.
+    /// NOT_SERVING: the service is unhealthy.
     NotServing,
-    /// SERVICE_UNKNOWN: the server does not know the requested service.
+    /// SERVICE_UNKNOWN: the server has no service of the requested name.
     ServiceUnknown,
-    /// A value that the protocol does not define.
+    /// Number that the protocol does not define.
     Other(u64),
 }
 
-/// Decoding error.
+/// Reason for which a response cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The message is incomplete.
+    /// End of the bytes before the end of the message.
     Truncated,
-    /// There are bytes after the message.
+    /// Bytes after the end of the message.
     TooLong,
-    /// The message is compressed although compression was not negotiated.
+    /// Compressed message, although compression was not negotiated.
     Compressed,
-    /// A varint exceeds 64 bits.
+    /// Varint that exceeds 64 bits.
     Overflow,
-    /// A field number or wire type is invalid.
+    /// Invalid field number or wire type.
     BadField,
 }
 

@@ -28,14 +28,14 @@ use tracing::debug;
 
 use self::wire::Nudge;
 
-/// Maximum number of clients challenged at a time. Each responds with a packet to this node; more would be a
-/// packet storm.
+/// Maximum number of clients challenged in one call. Each responds with a packet to this node; more would be
+/// a packet storm.
 pub const NUDGES_MAX: usize = 50_000;
 /// Delay before a client is challenged again: longer than the rate limit of challenge ACKs (half a second in
-/// Linux, `tcp_invalid_ratelimit`), and short enough for the next turn a second later.
+/// Linux, `tcp_invalid_ratelimit`), and shorter than the second between two calls of [`Nudger::ask_again`].
 const AGAIN_AFTER: Duration = Duration::from_millis(750);
-/// Number of repetitions. The first response may be lost: IPVS ends the connection of a removed server at the
-/// next packet, and drops that packet.
+/// Number of repetitions of a challenge. The first response may be lost: IPVS ends the connection of a
+/// removed server at the next packet, and drops that packet.
 const AGAIN: u8 = 2;
 
 /// Sends challenges and repeats them. A client that has already received the reset responds to a repetition
@@ -45,7 +45,7 @@ pub struct Nudger {
     waiting: Vec<ChallengedClients>,
 }
 
-/// Clients challenged at the same time.
+/// Clients challenged in one call, whose challenges are repeated together.
 #[derive(Debug)]
 struct ChallengedClients {
     clients: Vec<Nudge>,
@@ -54,8 +54,8 @@ struct ChallengedClients {
 }
 
 impl Nudger {
-    /// Challenges clients. Those beyond [`NUDGES_MAX`] are skipped, and only as many are scheduled for
-    /// repetition.
+    /// Sends a challenge to each client. Clients beyond [`NUDGES_MAX`] are skipped, as are repetitions beyond
+    /// this number.
     pub fn ask(&mut self, mut clients: Vec<Nudge>, now: Instant) {
         if clients.is_empty() {
             return;
@@ -96,7 +96,7 @@ fn send(clients: &[Nudge]) {
     }
 }
 
-/// Opens a raw IP socket.
+/// Opens a raw IP socket for complete packets, including the IP header in IPv4.
 fn open(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(family, SockType::Raw, flags, SockProtocol::Raw)?)

@@ -5,17 +5,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const PROTOCOL_TCP: u8 = 6;
 const HOP_LIMIT: u8 = 64;
 const TCP_HEADER_BYTES: u8 = 20;
-/// Don't Fragment flag (RFC 791 §3.1).
+/// Don't Fragment flag in the IPv4 header (RFC 791 §3.1).
 const DONT_FRAGMENT: u8 = 0x40;
-/// SYN and ACK (RFC 9293 §3.1).
+/// TCP flags SYN and ACK (RFC 9293 §3.1).
 const FLAGS: u8 = 0x12;
 
 /// Client to challenge, and the server address that it is connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nudge {
-    /// Server address from the client's point of view.
+    /// Address and port to which the client is connected, such as a virtual address.
     pub server: SocketAddr,
-    /// The client.
+    /// Address and port of the client.
     pub client: SocketAddr,
 }
 
@@ -33,7 +33,7 @@ impl Nudge {
         }
     }
 
-    /// The kernel fills in total length, identification and header checksum.
+    /// Encodes the IPv4 packet. The kernel fills in total length, identification and header checksum.
     fn packet_v4(&self, server: Ipv4Addr, client: Ipv4Addr) -> Vec<u8> {
         let mut packet = vec![0x45, 0, 0, 0, 0, 0, DONT_FRAGMENT, 0, HOP_LIMIT, PROTOCOL_TCP, 0, 0];
         packet.extend(server.octets());
