@@ -50,7 +50,8 @@ pub enum When {
 pub struct Dues {
     frontends: BTreeMap<Frontend, Due>,
     ranges: BTreeSet<Frontend>,
-    /// Removed targets, each with the time at which its connections are terminated, in order of removal.
+    /// Removed, drained or recalled targets, each with the time at which its connections are terminated, in
+    /// order of events.
     pub drains: Vec<(Frontend, Target, When)>,
 }
 
@@ -64,7 +65,7 @@ struct Due {
     strays: Option<Removal>,
 }
 
-/// Addresses of the node, against which the destinations of flows are compared.
+/// Addresses of the node, against which the destinations and targets of flows are compared.
 #[derive(Debug, Default)]
 pub struct LocalAddresses {
     /// All addresses of the node except loopback addresses.

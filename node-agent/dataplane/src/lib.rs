@@ -132,11 +132,12 @@ pub enum Outcome {
 /// Counters of a backend's kernel writes since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelCounters {
-    /// Number of committed transactions; in iptables mode, of runs of `iptables-restore`.
+    /// Number of committed transactions: in iptables mode runs of `iptables-restore`, in ipvs mode batches of
+    /// commands.
     pub transactions: u64,
-    /// Netlink messages, or lines of tool input in iptables mode, of the committed transactions.
+    /// Number of netlink messages or lines of tool input in these transactions.
     pub messages: u64,
-    /// Size in bytes of the messages or tool input of the committed transactions.
+    /// Size in bytes of these messages or tool input.
     pub bytes: u64,
     /// Conntrack entries that the backend has deleted.
     pub conntrack_deletions: u64,

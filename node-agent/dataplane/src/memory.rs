@@ -42,7 +42,7 @@ struct Inner {
     generation: u64,
     refused: BTreeMap<ServiceKey, String>,
     calls_to_fail: u32,
-    /// Number of `retire` calls until the backend reports that nothing is left.
+    /// Number of `retire` calls that report connections left before one succeeds.
     retirement: u32,
     traffic: Vec<Traffic>,
 }
@@ -88,7 +88,7 @@ impl MemoryKernel {
         };
     }
 
-    /// Sets the number of `retire` calls until a backend reports that nothing is left.
+    /// Sets the number of `retire` calls that report connections left before one succeeds.
     pub fn retire_after(&self, count: u32) {
         self.lock().retirement = count;
     }

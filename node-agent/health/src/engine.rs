@@ -155,8 +155,8 @@ impl Engine {
         }
     }
 
-    /// Schedules the first check of an endpoint. If the endpoint cannot be probed, sets its health to unknown
-    /// with the reason.
+    /// Schedules the first check of an endpoint with the current configuration. If the endpoint cannot be
+    /// probed, sets its state to pending with the reason.
     fn begin(&mut self, service: &ServiceKey, key: CheckKey, moment: &mut Moment) {
         moment.random = moment.random.rotate_left(17).wrapping_mul(SPREAD) ^ SPREAD;
         let Some(group) = self.services.get_mut(service) else { return };

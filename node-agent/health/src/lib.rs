@@ -38,8 +38,8 @@ pub use self::{
     status::{CheckedEndpoints, Counts},
 };
 
-/// Sender to the health check thread, which ends when the last clone is dropped. The default is not connected
-/// to a thread and discards everything.
+/// Sender to the health check thread, which ends when the sender is dropped. The default is not connected to
+/// a thread and discards everything.
 #[derive(Debug, Default)]
 pub struct Checking(Option<Arc<Inbox>>);
 

@@ -55,7 +55,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates the pending state of a new endpoint. Failures do not count until `start_delay` has passed.
+    /// Creates the pending state of a new endpoint. Failures do not count until `start_delay` has passed or a
+    /// check has succeeded.
     #[must_use]
     pub fn new(start_delay: Duration, now: Instant, wall: Timestamp) -> Self {
         Self {

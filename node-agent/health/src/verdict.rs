@@ -50,8 +50,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Creates a verdict. Control characters are removed from the message and its length is limited, because
-    /// it may contain remote text.
+    /// Creates a verdict. Control characters in the message are replaced by spaces and its length is limited,
+    /// because it may contain remote text.
     #[must_use]
     pub fn new(outcome: Outcome, words: impl AsRef<str>) -> Self {
         Self { outcome, words: presentable(words.as_ref()) }
@@ -78,7 +78,8 @@ impl Verdict {
     }
 }
 
-/// Removes control characters and truncates a text to the maximum size of a message in a report.
+/// Replaces control characters by spaces, and truncates a text to the maximum size of a message in a report.
+/// An empty text becomes `failed`.
 #[must_use]
 pub fn presentable(text: &str) -> String {
     let mut shown = String::new();

@@ -15,7 +15,7 @@ use crate::{KernelError, Outcome, Pass, RejectedServices};
 /// Maximum number of rules in one run of `iptables-restore`. A run is atomic and holds the xtables lock until
 /// it ends.
 const RULES_PER_RUN: usize = 50_000;
-/// Number of rejected Services at which a pass stops bisecting and fails as a whole.
+/// Maximum number of rejected Services in a pass. One more makes the pass fail as a whole.
 const REFUSED_SERVICES_MAX: usize = 32;
 
 /// Changes that one run applies together: those of one Service, or of objects that belong to no Service.

@@ -117,9 +117,9 @@ pub struct NamingLayout {
 /// Sources whose connections to virtual addresses are masqueraded, as far as a single match can express them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OffCluster {
-    /// No source: connections to virtual addresses are not masqueraded.
+    /// Absence of masqueraded sources.
     Nobody,
-    /// All sources: every connection to a virtual address is masqueraded.
+    /// All sources of the address family.
     Everybody,
     /// All sources outside of this network.
     OutsideOf(IpNet),

@@ -25,7 +25,7 @@ pub struct SharedChain {
     pub lines: BTreeMap<String, Vec<String>>,
     /// Fixed rules that must follow the lines of all Services.
     pub tail: Vec<String>,
-    /// True if the line of a Service follows a rule of the tail; the chain must then be written again.
+    /// True if the line of a Service follows a rule of the tail; the tail must then be appended again.
     pub is_out_of_order: bool,
 }
 

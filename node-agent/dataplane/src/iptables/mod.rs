@@ -246,8 +246,8 @@ impl IptablesBackend {
         Ok(is_disturbed)
     }
 
-    /// Removes nf_tables tables without chains of any program. A table that cannot be removed stays and has
-    /// no effect on packets.
+    /// Removes nf_tables tables that contain only empty built-in chains with policy ACCEPT. A table that
+    /// cannot be removed stays and has no effect on packets.
     fn remove_empty_tables(&mut self, tools: &Tools) -> io::Result<()> {
         for family in &tools.families {
             for table in IptablesTable::ALL {

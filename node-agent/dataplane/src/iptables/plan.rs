@@ -21,7 +21,7 @@ pub struct DesiredRules {
 }
 
 impl DesiredRules {
-    /// Returns the number of wanted rules, which bounds the number of lines that a plan writes.
+    /// Returns the number of listed chains and rules, by which the size of a run is limited.
     #[must_use]
     pub fn len(&self) -> usize {
         let rules: usize = self.chains.values().map(|rules| 1 + rules.as_ref().map_or(0, Vec::len)).sum();

@@ -17,7 +17,8 @@ use super::{
     rule::{self, Match, SourceMatch},
 };
 
-/// Maximum length in bytes of a rule comment in the kernel; longer comments are truncated.
+/// Maximum length in bytes of a rule comment in the kernel. A Service whose names could exceed it is not
+/// supported.
 const COMMENT_LENGTH_MAX: usize = 255;
 /// Maximum length in bytes of the text that follows the Service's label in a comment.
 const COMMENT_SUFFIX_LENGTH_MAX: usize = 32;

@@ -21,11 +21,11 @@ use crate::trace::{Recorder, Subject};
 
 /// Maximum depth of nested chains that a trace follows; the agent's own chains are at most four deep.
 const DEPTH_MAX: u32 = 16;
-/// Maximum number of branches followed at a time; each random choice adds one per endpoint. Beyond it, the
-/// branch ends as unknown.
+/// Maximum number of branches followed at a time; each random choice adds one per endpoint. Beyond it, all
+/// branches in the chain end as unknown.
 const WAYS_MAX: usize = 20_000;
-/// Maximum number of rules evaluated in one trace. Beyond it, the branch ends as unknown, because chains of
-/// other programs may form a loop.
+/// Maximum number of rules evaluated in one trace. Beyond it, all branches in the chain end as unknown,
+/// because chains of other programs may form a loop.
 const LOOKS_MAX: usize = 2_000_000;
 
 /// Chains read for a trace, and the expected state to compare with.
@@ -71,7 +71,7 @@ struct RuleWalk<'a> {
     known: Option<&'a IptablesMirror>,
     subject: &'a Subject<'a>,
     recorder: Recorder,
-    /// Branches that have reached the end of the current table.
+    /// Branches that a rule has accepted or translated, so that they skip the rest of the current table.
     passed: Vec<Way>,
     looks: usize,
 }
@@ -223,7 +223,7 @@ impl RuleWalk<'_> {
         back
     }
 
-    /// Evaluates one rule for one branch, and records a step if the rule matches.
+    /// Evaluates one rule for one branch, and records a step if the rule matches, except for RETURN.
     fn look(
         &mut self,
         (id, line, spelled): (&ChainId, &PrintedRule, &ParsedRule),

@@ -45,7 +45,8 @@ pub struct Wants {
     anywhere: ReferenceCounts<Frontend>,
     /// Local endpoints that may connect to themselves (hairpin), by the address and port of the endpoint.
     loops: ReferenceCounts<Socket>,
-    /// Virtual addresses that the dummy link must have.
+    /// Addresses of frontends and virtual addresses, which the dummy link must have unless another link has
+    /// them.
     addresses: ReferenceCounts<IpAddr>,
     /// Ports at which the agent serves health checks of Services.
     health_checks: ReferenceCounts<Port>,
@@ -63,7 +64,7 @@ pub struct DirtyObjects {
     pub node_ports: BTreeMap<(IpFamily, Protocol, Port), Owner>,
     /// Hairpin elements that may have changed, by address and port of the endpoint.
     pub loops: BTreeMap<Socket, Owner>,
-    /// Virtual addresses that may have to be added to or removed from the dummy link.
+    /// Addresses that may have to be added to or removed from the dummy link.
     pub addresses: BTreeMap<IpAddr, Owner>,
     /// Health check ports whose set elements may have changed.
     pub health_checks: BTreeSet<Port>,
@@ -272,8 +273,8 @@ impl Wants {
         SocketObjects { owner: Some(Arc::clone(owner)), server, elements }
     }
 
-    /// Returns the kind of set that must contain a TCP or UDP node port; `None` if no connection to it is
-    /// masqueraded.
+    /// Returns the kind of set that must contain a TCP or UDP node port; `None` for SCTP, and if masquerading
+    /// is off or depends on the source network.
     #[must_use]
     pub fn node_port_kind(&self, family: IpFamily, protocol: Protocol, port: Port) -> Option<SetKind> {
         let (_, _, route) = self.resolve_at(Place::AnyLocal(family), protocol, port)?;
@@ -292,7 +293,7 @@ impl Wants {
         self.loops.0.contains_key(socket)
     }
 
-    /// Returns true if any Service has this virtual address, so that it must be on the dummy link.
+    /// Returns true if any Service needs this address to be local: on the dummy link or another one.
     #[must_use]
     pub fn wants_address(&self, address: IpAddr) -> bool {
         self.addresses.0.contains_key(&address)

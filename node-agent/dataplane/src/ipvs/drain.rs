@@ -77,7 +77,8 @@ impl IpvsBackend {
         }
     }
 
-    /// Stops new connections to all our virtual servers: removes the rules and sets every weight to 0.
+    /// Stops new connections to all our virtual servers: removes the rules, sets every weight of TCP servers
+    /// to 0, and removes the other servers.
     pub(super) fn quiesce(&mut self) -> Result<(), KernelError> {
         use crate::Dataplane as _;
         if self.mirror.is_none() {

@@ -173,7 +173,7 @@ fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Nam
     missing.map(line).collect()
 }
 
-/// Formats the dummy link and its addresses as lines of `ip -o address`, without fields that are always the
+/// Formats the dummy link and its addresses similarly to `ip address`, without fields that are always the
 /// same.
 fn of_link(link: Option<&DummyLink>, naming: Naming) -> Vec<PlacedLine> {
     let Some(DummyLink { index: _, is_up, addresses }) = link else { return Vec::new() };

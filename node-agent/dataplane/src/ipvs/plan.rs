@@ -134,8 +134,8 @@ fn touch_port(set: Set, kind: SetKind, number: u16, touched: &mut DirtyObjects) 
     touched.node_ports.entry((set.family, protocol, port)).or_default();
 }
 
-/// Returns the given addresses that are on the dummy link although no Service has them and no virtual server
-/// of the backend uses them.
+/// Returns the given addresses that are on the dummy link although no Service needs them and no virtual
+/// server of the backend uses them.
 #[must_use]
 pub fn idle_addresses(
     mirror: &IpvsMirror,

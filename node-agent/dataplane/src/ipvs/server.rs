@@ -104,8 +104,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Returns true if the destination has no connection and no persistence entry, so that its removal
-    /// affects no client.
+    /// Returns true if the destination has no connection in any state. Persistence entries do not count,
+    /// because no connection is lost with them.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.active == 0 && self.inactive == 0

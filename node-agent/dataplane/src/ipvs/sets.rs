@@ -21,7 +21,7 @@ const NAME_BYTES_MAX: usize = 31;
 pub enum SetKind {
     /// Virtual servers of the backend. A starting process recognizes them by this set.
     Servers,
-    /// Virtual addresses on which every port without a frontend is rejected.
+    /// Addresses of Services on which every port without a frontend is rejected.
     Addresses,
     /// Frontends that masquerade depending on the source.
     ClusterIp,
@@ -305,7 +305,7 @@ impl IpsetElement {
         Self { set: Set { kind, family }, value: Value::Port(port.get()) }
     }
 
-    /// Creates the element that marks a virtual address as closed: every port without a frontend is rejected.
+    /// Creates the element that marks an address as closed: every port without a frontend is rejected.
     #[must_use]
     pub const fn of_address(address: IpAddr) -> Self {
         let set = Set { kind: SetKind::Addresses, family: IpFamily::of(address) };

@@ -74,7 +74,7 @@ impl ServerWalk<'_> {
         self.filter();
     }
 
-    /// Evaluates the filter rules that precede IPVS: source ranges, rejects and drops, in rule order. A
+    /// Evaluates the filter rules that precede IPVS: source ranges, drops and rejects, in rule order. A
     /// packet that passes continues at its virtual server.
     fn filter(&mut self) {
         if self.asks(SetKind::Firewall, "only some sources may connect") {

@@ -66,7 +66,8 @@ pub enum FrontendChain {
     /// Chain that continues in another chain by class of sources. Never used for a single class, which would
     /// be a loop.
     BySource(LookupType),
-    /// Chain that drops sources outside of the allowed ranges. Never used for a single class of sources.
+    /// Chain that drops sources other than the allowed ranges and the node itself. Never used for a single
+    /// class of sources.
     Checked(LookupType),
 }
 

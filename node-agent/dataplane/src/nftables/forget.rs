@@ -108,7 +108,8 @@ impl MapsReading {
 }
 
 impl NftablesBackend {
-    /// Deletes entries of removed frontends, if a cleanup is due in this turn.
+    /// Deletes entries of frontends that were removed or no longer use session affinity, if a cleanup is due
+    /// in this turn.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         if !self.forgetting.turn() {

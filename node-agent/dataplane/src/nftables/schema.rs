@@ -73,7 +73,8 @@ pub enum Chain {
     Pick(Pick),
     /// Chain that continues in another chain by class of sources.
     BySource(LookupType),
-    /// Chain that drops sources outside of the allowed ranges and continues to [`Chain::BySource`].
+    /// Chain in which the allowed ranges and the node itself continue to [`Chain::BySource`]; other sources
+    /// are dropped.
     Checked(LookupType),
     /// Chain that looks up the frontend of a new connection.
     Services,

@@ -28,8 +28,8 @@ impl Failures {
         self.refused_in_a_row.store(0, Ordering::Relaxed);
     }
 
-    /// Records a failed connection attempt, or a rejected datagram. Errors caused by this machine do not
-    /// count.
+    /// Records a failed connection attempt, or a rejected datagram. Errors caused by this machine or of
+    /// unknown cause do not count.
     pub(super) fn note(&self, error: &io::Error) {
         match ConnectionError::of(error) {
             ConnectionError::Refused | ConnectionError::Reset | ConnectionError::Closed => {

@@ -4,11 +4,11 @@
 //!               ┌─ kernel: capture rules ─┐        ┌─ relay ────────────────────────────────┐
 //! client ──▶ frontend ──redirect──▶ listener ──▶ balance ──▶ connect, next target if it fails ──▶ target
 //! ```
-//! The capture rules are the nftables backend with a table of its own and a lowered program ([`desired`]). This
-//! is the only mode that tries another target if one does not respond, and the only one whose connections end
-//! with the process. Therefore the agent runs it in a separate process ([`process`]), which is transparent to
-//! this module. Targets see the node as the source of every connection; the PROXY protocol conveys the client
-//! address.
+//! The capture rules are the nftables backend with a table of its own and a lowered program ([`desired`]).
+//! This is the only mode that tries another target if one does not respond, and the only one whose
+//! connections end with the process. Therefore the agent runs it in a separate process ([`process`]), which
+//! is transparent to this module. Targets see the node as the source of every connection; the PROXY protocol
+//! conveys the client address.
 //!
 //! A listener serves only captured connections. All waits are bounded: connections, flows, queues, attempts
 //! and tables have limits, and backpressure from one side stops reading from the other.
@@ -78,8 +78,8 @@ pub struct UserspaceBackend {
     lowered: DesiredState,
     services: BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
     accounts: Accounts,
-    /// Listeners to check once a second: those with draining targets, and closed ones that still have
-    /// connections.
+    /// Listeners to check once a second: those with connections of removed or draining targets, closed
+    /// listeners included.
     lingering: Vec<Arc<Relay>>,
     /// UDP frontends of which the kernel may still direct flows to another port than that of the listener.
     misled: Listeners,
@@ -178,7 +178,7 @@ impl UserspaceBackend {
         }
     }
 
-    /// Logs a warning if connections, flows or datagrams were dropped at a limit since the last call.
+    /// Logs a warning if connections or flows were rejected at a limit since the last call.
     fn warn_of_limits(&mut self) {
         let counters = self.relay_counters();
         let RelayCounters { connections_refused, flows_refused, .. } = counters;

@@ -54,7 +54,8 @@ pub(super) struct RelayShared {
     pub(super) limits: Limits,
     pub(super) connections: Arc<Semaphore>,
     pub(super) flows: Arc<Semaphore>,
-    /// Socket for conntrack queries: the original destination of captured datagrams.
+    /// Socket for conntrack requests: reads the original destination of captured datagrams, and deletes flows
+    /// that do not go to their listener.
     pub(super) netlink: Mutex<Netlink>,
     pub(super) tally: RelayTally,
 }
@@ -78,7 +79,7 @@ pub struct RelayCounters {
     /// Number of UDP flows not started because the limit was reached.
     pub flows_refused: u64,
     /// Number of connections and flows that reached a listener without being redirected by the capture rules;
-    /// they are dropped.
+    /// connections are reset, datagrams dropped.
     pub strays: u64,
     /// Number of attempts at another target after the selected one did not respond.
     pub retries: u64,
@@ -303,8 +304,8 @@ impl Relay {
         !leaving.is_empty()
     }
 
-    /// Terminates connections past their deadline. Returns true if other connections still have one, so that
-    /// the call must be repeated.
+    /// Terminates connections past their deadline. Returns true if removed targets still have connections, so
+    /// that the call must be repeated.
     pub(super) fn keep_up(&self, now: Instant) -> bool {
         let leaving = &mut self.lock().leaving;
         for (seat, deadline) in leaving.values() {

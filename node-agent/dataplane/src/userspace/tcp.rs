@@ -169,7 +169,7 @@ enum End {
     ClientGone,
     /// Reset by the target.
     TargetGone,
-    /// Termination by the relay, because the target was removed.
+    /// Termination by the relay, after the target or the frontend was removed.
     Cut,
 }
 

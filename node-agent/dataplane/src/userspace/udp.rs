@@ -129,7 +129,8 @@ struct UdpFlow {
 
 /// Cause for which a flow stopped using its target.
 enum Left {
-    /// End of the flow: idle timeout, closed listener, or failure of the target after a response.
+    /// End of the flow: idle timeout, closed listener, failure of the target after a response, or removal of
+    /// the target with a pending response.
     Over,
     /// Rejection by the target (ICMP error) before any response. Contains the last datagram, to be sent to
     /// another target.

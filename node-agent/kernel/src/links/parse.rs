@@ -36,7 +36,7 @@ const IFF_LOWER_UP: u32 = 0x1_0000;
 /// Change of an interface or address that an rtnetlink message reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Added or changed interface, with all its attributes.
+    /// Added or changed interface, with its current name, Ethernet address and state.
     Link {
         /// Index of the interface.
         index: u32,

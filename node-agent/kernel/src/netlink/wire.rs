@@ -159,7 +159,7 @@ pub struct ReceivedMessage<'a> {
     pub kind: u16,
     /// Message flags (`NLM_F_…`).
     pub flags: u16,
-    /// Sequence number of the request to which this is a response; 0 in events.
+    /// Sequence number of the request to which this is a response.
     pub sequence: u32,
     /// Bytes of the message after its `nlmsghdr`.
     pub payload: &'a [u8],

@@ -41,8 +41,8 @@ use crate::{
 
 const ASKING: &str = "asking the relay process";
 
-/// Backend of userspace mode as the agent uses it: forwards every call to a relay process in the network
-/// namespace of the calling thread.
+/// Backend of userspace mode as the agent uses it: the relay is a separate process in the network namespace
+/// of the calling thread.
 pub struct RelayClient {
     relays: Relays,
     place: RelayDirectory,
@@ -321,7 +321,7 @@ impl Dataplane for RelayClient {
         pass
     }
 
-    /// Does nothing, because the relay process runs its own periodic work.
+    /// Makes older relays resign if that is still pending. The relay process runs its own periodic work.
     fn upkeep(&mut self) -> Result<(), KernelError> {
         self.let_predecessors_go();
         Ok(())

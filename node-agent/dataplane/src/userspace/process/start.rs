@@ -20,7 +20,8 @@ use super::Relays;
 pub const READY: &str = "relay ready";
 /// Timeout for a started relay process to print [`READY`].
 const START_TIME_MAX: Duration = Duration::from_secs(30);
-/// Maximum number of bytes of a relay's error output that are kept for the failure message.
+/// Maximum number of bytes read from a relay's standard output, which serve as failure message if they are
+/// not [`READY`].
 const FAILURE_BYTES_MAX: u64 = 4 << 10;
 /// Prefix of environment variables with settings of the agent, which are not passed to a relay process.
 const VARIABLE_PREFIX: &str = "TIDEGATE_";
