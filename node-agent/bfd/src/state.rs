@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Session state.
+/// Session state (RFC 5880 §4.1, field Sta).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// AdminDown: held down administratively. The peer must not treat it as a path failure (RFC 5882 §3.2).
@@ -53,13 +53,13 @@ impl fmt::Display for State {
 /// Diagnostic code: the reason of the last state change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Diagnostic {
-    /// 0: No Diagnostic.
+    /// 0: No Diagnostic, for example after a restart.
     None,
-    /// 1: Control Detection Time Expired.
+    /// 1: Control Detection Time Expired: no packet arrived within the detection time.
     ControlDetectionTimeExpired,
     /// 2: Echo Function Failed.
     EchoFunctionFailed,
-    /// 3: Neighbor Signaled Session Down.
+    /// 3: Neighbor Signaled Session Down: the peer sent state Down.
     NeighborSignaledSessionDown,
     /// 4: Forwarding Plane Reset.
     ForwardingPlaneReset,
@@ -67,7 +67,7 @@ pub enum Diagnostic {
     PathDown,
     /// 6: Concatenated Path Down.
     ConcatenatedPathDown,
-    /// 7: Administratively Down.
+    /// 7: Administratively Down: the operator or program has disabled the session.
     AdministrativelyDown,
     /// 8: Reverse Concatenated Path Down.
     ReverseConcatenatedPathDown,

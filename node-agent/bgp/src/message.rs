@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::{attributes::Attributes, capability::Capability, family::Family, notification::Notification};
 
-/// A BGP message.
+/// BGP message of any type, without the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// OPEN, the first message of a connection.
@@ -15,7 +15,7 @@ pub enum Message {
     Update(Box<Update>),
     /// NOTIFICATION, the last message of a connection.
     Notification(Notification),
-    /// KEEPALIVE.
+    /// KEEPALIVE, which restarts the neighbor's Hold Timer.
     Keepalive,
     /// ROUTE-REFRESH (RFC 2918), or a demarcation of its response (RFC 7313).
     Refresh(Refresh),
@@ -56,20 +56,20 @@ pub struct Update {
 /// ROUTE-REFRESH message (RFC 2918, RFC 7313).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refresh {
-    /// Requested family; `None` if unsupported.
+    /// Requested family; `None` if the AFI and SAFI are unsupported.
     pub family: Option<Family>,
-    /// Subtype.
+    /// Request, or begin or end of a refresh (RFC 7313).
     pub kind: RefreshKind,
 }
 
 /// Message Subtype of ROUTE-REFRESH (RFC 7313 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshKind {
-    /// Request: 0.
+    /// Request for the Adj-RIB-Out of the family: 0.
     Request,
-    /// Beginning of Route Refresh, `BoRR`: 1.
+    /// Beginning of Route Refresh, `BoRR`: 1. All routes of the family follow.
     Begin,
-    /// End of Route Refresh, `EoRR`: 2.
+    /// End of Route Refresh, `EoRR`: 2. Routes not sent since `BoRR` are stale.
     End,
     /// Unknown subtype, ignored.
     Unknown(u8),

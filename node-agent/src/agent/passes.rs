@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
 
 impl Agent {
-    /// Programs the changed Services only.
+    /// Programs the changed Services, unless a full pass is pending, which includes them.
     pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
         if self.dirty.is_empty() && !self.are_networks_dirty {
             self.verified = self.state.position();
@@ -90,8 +90,8 @@ impl Agent {
         }
     }
 
-    /// Records the result of a pass. Returns the number of kernel writes, or `None` if the pass failed as a
-    /// whole.
+    /// Records the result of a pass in outcomes, watermarks and counters. Returns the number of kernel
+    /// writes, or `None` if the pass failed as a whole.
     fn conclude(
         &mut self,
         pass: Pass,
@@ -133,7 +133,7 @@ impl Agent {
         Some(writes)
     }
 
-    /// Schedules a full pass, with backoff: after a failed pass the kernel state is unknown.
+    /// Schedules a full pass after a backoff, because the kernel state is unknown after a failed pass.
     fn fail(&mut self, error: &KernelError, now: Instant, random: u64) {
         self.tally.pass_failures.inc();
         let delay = self.recovery.next_delay(random);
@@ -150,7 +150,7 @@ impl Agent {
         self.last_failure = Some(text);
     }
 
-    /// Removes flows to targets that are gone.
+    /// Removes conntrack flows to targets that are no longer in the state.
     pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
         // Expired connections of the backend are terminated first, so that the notified client does not find
         // the connection still in place.

@@ -44,7 +44,7 @@ pub struct ServerState {
     pub report_errors: u64,
 }
 
-/// Observed state of all servers.
+/// Observed state of all control servers, updated by the feed and the reporter.
 #[derive(Debug)]
 pub struct Board(Mutex<Vec<ServerState>>);
 
@@ -84,8 +84,8 @@ impl Board {
         seen.streams_opened += 1;
     }
 
-    /// Records that the stream for this use has ended or could not be opened. A stream for the other use may
-    /// be open.
+    /// Records that the stream for this use has ended or could not be opened. A stream for the other use is
+    /// unaffected.
     pub fn ended(&self, server: ServerId, stream: StreamUse, error: Option<String>) {
         let mut all = self.lock();
         let seen = &mut all[server.0];

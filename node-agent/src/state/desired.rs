@@ -59,7 +59,7 @@ impl DesiredBuilder {
         &self.place.node
     }
 
-    /// Returns the desired kernel state.
+    /// Returns the desired kernel state of this node.
     #[must_use]
     pub const fn desired(&self) -> &DesiredState {
         &self.desired
