@@ -40,7 +40,7 @@ use crate::{
 
 /// Interval between reports without progress; they serve as heartbeat.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// Timeout of one report.
+/// Timeout of the request for one report, after which the report counts as failed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum and maximum delay before retrying a failed report.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
@@ -69,9 +69,9 @@ pub struct Reporter {
 pub struct Sources {
     /// Status of the control loop.
     pub status: watch::Receiver<Status>,
-    /// Interfaces of the machine.
+    /// Interfaces of the machine, from which the reported facts are derived.
     pub links: watch::Receiver<Links>,
-    /// Status of announced addresses.
+    /// Roles of this node for load balancer addresses.
     pub announced: watch::Receiver<Announcements>,
     /// Status of BGP sessions and routes.
     pub routes: View,

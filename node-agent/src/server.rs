@@ -65,7 +65,7 @@ pub struct ServedSources {
     pub boot_id: String,
     /// Status of the control loop.
     pub status: watch::Receiver<Status>,
-    /// Status of announced addresses.
+    /// Roles of this node for load balancer addresses.
     pub announced: watch::Receiver<Announcements>,
     /// Status of BGP sessions and routes.
     pub routes: View,
@@ -79,7 +79,7 @@ pub struct ServedSources {
     pub control: Arc<Control>,
 }
 
-/// Response body of `/v1/state`.
+/// Response body of `/v1/state`: position, Services, failures and warnings of the agent.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StateAnswer {
@@ -111,7 +111,7 @@ struct StateAnswer {
     certificate_expires: Option<Timestamp>,
 }
 
-/// Response body of `/healthz`.
+/// Response body of `/healthz`: true if the agent is healthy, otherwise its problems.
 #[derive(Debug, Serialize)]
 struct Health {
     healthy: bool,

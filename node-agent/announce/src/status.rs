@@ -19,13 +19,13 @@ pub struct Announcements {
 /// Numbers of addresses by role of this node, for metrics and reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Addresses this node announces.
+    /// Number of addresses this node announces.
     pub owner: u64,
-    /// Addresses for which this node is on standby.
+    /// Number of addresses for which this node is on standby.
     pub standby: u64,
-    /// Addresses for which this node is first in rank but does not announce.
+    /// Number of addresses for which this node is first in rank but does not announce.
     pub held: u64,
-    /// Addresses that another station was observed to announce within the last minute.
+    /// Number of addresses that another station was observed to announce within the last minute.
     pub conflicts: u64,
 }
 

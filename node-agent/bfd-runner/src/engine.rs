@@ -1,4 +1,4 @@
-//! All sessions of this node: packet demultiplexing, deadlines, and change notification.
+//! Engine with all sessions of this node: packet demultiplexing, deadlines, and change notification.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},

@@ -17,9 +17,9 @@ pub(super) const HOP_LIMIT: u8 = 255;
 /// Address pair of a session. There is one session per pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerKey {
-    /// Address of this node.
+    /// Local IP address, from which packets are sent.
     pub local: IpAddr,
-    /// Address of the peer.
+    /// IP address of the peer.
     pub peer: IpAddr,
 }
 
@@ -64,7 +64,7 @@ pub struct SessionConfig {
     pub role: Role,
     /// Single-hop or multihop path. A changed reach creates a new session.
     pub reach: Reach,
-    /// Key that authenticates packets in both directions.
+    /// Key that authenticates sent and received packets; `None` disables authentication.
     pub auth: Option<Key>,
 }
 
@@ -138,7 +138,7 @@ pub struct PeerState {
     pub diagnostic: Diagnostic,
     /// Fields of the last packet from the peer, or `None` before the first packet.
     pub remote: Option<RemoteState>,
-    /// Transmit interval before jitter.
+    /// Negotiated transmit interval, before jitter is subtracted.
     pub transmit_interval: Duration,
     /// Detection time, or `None` before the first packet from the peer.
     pub detection_time: Option<Duration>,

@@ -10,7 +10,7 @@ use crate::{
     wire::{self, Packet, ReceivedPacket, SHA1_DIGEST_AT, SHA1_DIGEST_BYTES, Section, Sha1Section},
 };
 
-/// A shared secret of 1 to 20 bytes. `Debug` does not print it.
+/// Shared secret of 1 to 20 bytes. `Debug` does not print the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SHA1_DIGEST_BYTES]);
 
@@ -49,7 +49,7 @@ pub enum Algorithm {
     MeticulousKeyedSha1,
 }
 
-/// Authentication key shared by both systems.
+/// Authentication key of a session, configured equally on both systems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// Value of the Auth Key ID field in packets, by which the peer selects the key.

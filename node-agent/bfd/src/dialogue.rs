@@ -18,7 +18,7 @@ pub enum Role {
     Passive,
 }
 
-/// Configuration of a session.
+/// Configuration of one BFD session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Desired Min TX Interval: the minimum interval for sending. The peer may request a longer one.
@@ -108,7 +108,7 @@ pub struct Remote {
     pub state: State,
     /// The peer's diagnostic: the reason of its last state change.
     pub diagnostic: Diagnostic,
-    /// The peer's Detect Mult.
+    /// Detect Mult in the peer's packets, from which the detection time of this system is computed.
     pub multiplier: NonZeroU8,
     /// The peer's Desired Min TX Interval, in microseconds.
     pub desired_min_tx_micros: u32,

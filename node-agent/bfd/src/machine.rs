@@ -41,7 +41,7 @@ const ADMIN_DOWN_PACKETS: usize = 3;
 /// Initial value of `bfd.RemoteMinRxInterval`, in microseconds (§6.8.1).
 const REMOTE_MIN_RX_INITIAL: u32 = 1;
 
-/// A BFD session with one peer.
+/// State machine of the BFD session with one peer.
 #[derive(Debug, Clone)]
 pub struct Session {
     config: Config,

@@ -79,14 +79,14 @@ pub struct Sha1Section {
 pub enum Section {
     /// Keyed SHA1 or Meticulous Keyed SHA1 with a valid length.
     Sha1(Sha1Section),
-    /// An unsupported authentication type; holds the Auth Type field.
+    /// Section of an unsupported authentication type, with the value of the Auth Type field.
     Unsupported(u8),
 }
 
 /// Parsed control packet with its authentication section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedPacket<'a> {
-    /// Mandatory section.
+    /// Mandatory section of the packet.
     pub packet: Packet,
     /// Authentication section, or `None` if the packet has none.
     pub section: Option<Section>,

@@ -23,11 +23,11 @@ pub struct Attributes {
     pub is_atomic_aggregate: bool,
     /// AGGREGATOR: AS number and BGP Identifier of the aggregating speaker.
     pub aggregator: Option<(u32, Ipv4Addr)>,
-    /// COMMUNITIES (RFC 1997).
+    /// COMMUNITIES (RFC 1997); not sent if empty.
     pub communities: BTreeSet<Community>,
-    /// EXTENDED COMMUNITIES (RFC 4360).
+    /// EXTENDED COMMUNITIES (RFC 4360); not sent if empty.
     pub extended_communities: BTreeSet<ExtendedCommunity>,
-    /// `LARGE_COMMUNITY` (RFC 8092).
+    /// `LARGE_COMMUNITY` (RFC 8092); not sent if empty.
     pub large_communities: BTreeSet<LargeCommunity>,
     /// Only to Customer: AS number of the speaker that added the attribute (RFC 9234 §5).
     pub only_to_customer: Option<u32>,

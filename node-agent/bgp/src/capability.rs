@@ -26,7 +26,7 @@ pub enum Capability {
     /// FQDN of the sender, for display (draft-walton-bgp-hostname-capability): code 73. Each part has at most
     /// 64 bytes.
     HostName {
-        /// Host name.
+        /// Host name of the sender.
         host: String,
         /// Domain name; empty if unknown.
         domain: String,
@@ -60,9 +60,9 @@ pub struct GracefulRestart {
 pub enum Role {
     /// Provider, transit for the peer: 0.
     Provider,
-    /// Route Server: 1.
+    /// Route Server, which relays routes between its clients: 1.
     RouteServer,
-    /// Route Server Client: 2.
+    /// Route Server Client, which peers with a route server: 2.
     RouteServerClient,
     /// Customer, uses the peer for transit: 3.
     Customer,

@@ -31,11 +31,11 @@ pub struct Route {
     pub local_pref: Option<u32>,
     /// Number of times our AS is prepended in addition to the regular one; to external peers.
     pub prepend: u8,
-    /// Communities (RFC 1997).
+    /// Communities to send with the route (RFC 1997).
     pub communities: BTreeSet<Community>,
-    /// Extended communities (RFC 4360).
+    /// Extended communities to send with the route (RFC 4360).
     pub extended_communities: BTreeSet<ExtendedCommunity>,
-    /// Large communities (RFC 8092).
+    /// Large communities to send with the route (RFC 8092).
     pub large_communities: BTreeSet<LargeCommunity>,
 }
 

@@ -11,7 +11,7 @@ use crate::{attributes::Attributes, capability::Capability, family::Family, noti
 pub enum Message {
     /// OPEN, the first message of a connection.
     Open(Open),
-    /// UPDATE.
+    /// UPDATE, which announces and withdraws routes.
     Update(Box<Update>),
     /// NOTIFICATION, the last message of a connection.
     Notification(Notification),
@@ -43,7 +43,7 @@ pub struct Update {
     /// Withdrawn prefixes. Includes announced prefixes with malformed attributes (RFC 7606
     /// "treat-as-withdraw").
     pub withdrawn: Vec<IpNet>,
-    /// Prefixes announced with `attributes`.
+    /// Prefixes announced with the path attributes in `attributes`.
     pub announced: Vec<IpNet>,
     /// Path attributes; present if prefixes are announced.
     pub attributes: Option<Attributes>,
@@ -71,6 +71,6 @@ pub enum RefreshKind {
     Begin,
     /// End of Route Refresh, `EoRR`: 2. Routes not sent since `BoRR` are stale.
     End,
-    /// Unknown subtype, ignored.
+    /// Subtype that no RFC defines; the message is ignored.
     Unknown(u8),
 }

@@ -65,8 +65,8 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Compares the current and a proposed state, or the kernel and the current state. All previews are
-    /// computed in one call, so that they belong to the same state.
+    /// Returns the differences between the previews of two states. Previews are computed in one call, so that
+    /// no change of the state comes between them.
     fn compare(&mut self, comparison: Comparison, position: Position) -> Result<Preview, Reply> {
         let Comparison { from, to } = comparison;
         let from = self.preview(from, position, Sessions::Left)?;

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
 
 impl Agent {
-    /// Programs the changed Services, unless a full pass is pending, which includes them.
+    /// Programs the Services changed since the last pass. Without changes only the verified position advances.
     pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
         if self.dirty.is_empty() && !self.are_networks_dirty {
             self.verified = self.state.position();

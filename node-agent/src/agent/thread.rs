@@ -23,7 +23,7 @@ pub struct Running {
     pub status: watch::Receiver<Status>,
     /// Channel that fires after the first turn, when the state of the journal has been programmed.
     pub first_turn: oneshot::Receiver<()>,
-    /// Counter of loop iterations.
+    /// Counter of completed loop iterations, for the watchdog.
     pub beats: LoopCounter,
 }
 

@@ -23,7 +23,7 @@ use tracing::debug;
 use super::rates::Meter;
 pub use crate::status::TrafficByService;
 
-/// Interval between samples.
+/// Interval between traffic samples while no target drains.
 const TRAFFIC_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between samples while a target drains, so that the end of its connections is noticed soon.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);

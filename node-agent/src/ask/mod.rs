@@ -64,7 +64,7 @@ impl Errand {
 pub struct Answerer {
     /// Connections to the control servers; the reply goes to the server that sent the query.
     pub control: Arc<Control>,
-    /// Name of this node.
+    /// Name of this node, part of the path to which replies are sent.
     pub node: Name,
     /// Current status of the agent.
     pub status: watch::Receiver<Status>,

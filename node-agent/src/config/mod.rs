@@ -34,16 +34,16 @@ use reqwest::Url;
 use self::options::{LogFormat, Options, ProxySettings};
 use crate::{enrol::EnrolOptions, state::defaults::ProxyDefaults};
 
-/// Default URL of control.
+/// Default of `--api`: a control server on this machine.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
 /// Maximum number of control servers. Each costs every agent a stream and all reports, and a store with more
 /// than seven members is only slower.
 pub const APIS_MAX: usize = 8;
-/// Default state directory.
+/// Default of `--state-dir`, the directory of journal and certificate.
 pub const STATE_DIR_DEFAULT: &str = "/var/lib/tidegate-agent";
 /// Default listen address of the agent.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7441";
-/// Default log filter.
+/// Default of `--log`, a filter of the crate `tracing-subscriber`.
 pub const LOG_DEFAULT: &str = "info";
 
 /// Settings of the agent after validation, with defaults applied.
@@ -76,9 +76,9 @@ pub struct Config {
     pub announcing: AnnounceConfig,
     /// True if control may request fixes of the machine.
     pub allow_fixes: bool,
-    /// Log filter.
+    /// Filter for log messages, as in `info` or `warn,node_agent=debug`.
     pub log: String,
-    /// Log format.
+    /// Format of log messages: text or JSON lines.
     pub log_format: LogFormat,
 }
 

@@ -29,7 +29,7 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("pacemakerd", "moves addresses between machines"),
     (KUBE_PROXY, "proxies the Services of Kubernetes"),
 ];
-/// Process name of kube-proxy.
+/// Process name by which a running kube-proxy is detected.
 pub(super) const KUBE_PROXY: &str = "kube-proxy";
 
 /// Ports used by programs that announce addresses, with their protocol.

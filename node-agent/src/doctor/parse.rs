@@ -30,7 +30,7 @@ const IFLA_INFO_KIND: u16 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) name: String,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     pub(super) mtu: u32,
     /// Kind of a virtual interface, such as `bridge` or `vxlan`; empty for hardware.
     pub(super) kind: String,

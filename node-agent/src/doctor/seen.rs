@@ -37,7 +37,7 @@ pub(super) struct MachineFacts {
 /// Running program that announces addresses or balances traffic like the agent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Holder {
-    /// Process name.
+    /// Process name of the program.
     pub(super) program: String,
     /// Process ID; `None` if only the program's port or interface was found.
     pub(super) process: Option<u32>,

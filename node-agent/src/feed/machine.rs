@@ -33,14 +33,14 @@ pub struct Batch {
     pub services: BTreeMap<ServiceKey, ServiceChange>,
     /// Final state of each load balancer address that was sent; `None` if removed.
     pub addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
-    /// Position after the batch.
+    /// Position of the state after the batch is applied.
     pub position: Position,
 }
 
 /// Final change of one Service in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceChange {
-    /// The Service was set.
+    /// The Service was added or replaced by this compiled form.
     Set(Arc<CompiledService>),
     /// The Service was removed at this revision.
     Removed(Revision),

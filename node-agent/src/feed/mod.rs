@@ -52,12 +52,12 @@ const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of bytes of an error response that are read for logging.
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// A query received with the feed.
+/// Query from control that arrived on a feed or query stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedQuery {
     /// Server that sent the query and receives the reply.
     pub by: ServerId,
-    /// Identifier of the query.
+    /// Identifier of the query, repeated in the reply.
     pub id: AskId,
     /// Query to carry out, such as a preview or a diagnosis.
     pub question: Question,
@@ -79,7 +79,7 @@ pub struct FeedOptions {
     pub node: Name,
     /// Data with which the node is registered if control does not know it.
     pub registration: Registration,
-    /// Maximum interval of heartbeats.
+    /// Maximum interval of heartbeats that is requested from control.
     pub heartbeat_interval: Duration,
     /// Minimum backoff before a reconnect.
     pub reconnect_floor: Duration,
@@ -98,7 +98,7 @@ pub struct Outlets {
     pub is_known: watch::Sender<bool>,
     /// Positions exchanged with the state guard.
     pub link: FeedEnd,
-    /// Counters of the feed.
+    /// Counters of the agent that the feed increases.
     pub tally: Tally,
 }
 

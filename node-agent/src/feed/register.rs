@@ -48,7 +48,7 @@ pub enum RegisterError {
     /// Control rejected the Node.
     #[error("control rejected the Node with {status}: {body}")]
     Refused {
-        /// HTTP status.
+        /// HTTP status of the response.
         status: StatusCode,
         /// Beginning of the response body, for the log.
         body: String,

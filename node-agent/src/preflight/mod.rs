@@ -42,9 +42,9 @@ pub struct Report {
 pub struct Finding {
     /// Name of the required item, such as a module, a program or a setting.
     pub need: String,
-    /// Kind of the item.
+    /// Kind of the item: capability, module, program, setting or interface.
     pub kind: needs::Kind,
-    /// State of the item.
+    /// State of the item, as found by lookup and test.
     pub state: RequirementState,
     /// True if the mode does not work without the item.
     pub required: bool,
@@ -57,7 +57,7 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-/// State of a requirement.
+/// State of a required item on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequirementState {

@@ -7,10 +7,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// State of a module.
+/// State of a module on the running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ModuleState {
-    /// The kernel's module lists do not contain the module.
+    /// The module is not available for the running kernel.
     Missing,
     /// The module exists as a file and is not loaded.
     Loadable,
@@ -20,7 +20,7 @@ pub enum ModuleState {
     Loaded,
 }
 
-/// Module lists of the running kernel: loaded, built-in and loadable ones.
+/// Names of the loaded and built-in modules of the running kernel.
 #[derive(Debug, Default)]
 pub struct Modules {
     loaded: BTreeSet<String>,

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Need {
     /// Name of the item, as shown to operators.
     pub name: &'static str,
-    /// Kind of the item.
+    /// Kind of the item: capability, module, program, setting or interface.
     pub kind: Kind,
     /// Names of the modules that provide it, newest first; any of them is sufficient.
     pub modules: &'static [&'static str],
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// Test for a requirement.
+/// Test that shows if a required item is usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
     /// The process has `CAP_NET_ADMIN`.

@@ -16,7 +16,7 @@ pub struct ReportedState<K: Ord, V> {
 /// Differences to carry in a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News<K, V> {
-    /// Added and changed entries.
+    /// Entries to report because they were added or changed.
     pub changed: BTreeMap<K, V>,
     /// Entries this node no longer has.
     pub gone: BTreeSet<K>,

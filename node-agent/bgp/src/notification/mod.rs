@@ -21,13 +21,13 @@ pub struct Notification {
 
 /// Error codes (RFC 4271 §4.5, RFC 7313).
 pub mod code {
-    /// Message Header Error.
+    /// Message Header Error: invalid marker, length or type; subcodes in [`header`](super::header).
     pub const HEADER: u8 = 1;
-    /// OPEN Message Error.
+    /// OPEN Message Error: invalid or unacceptable OPEN; subcodes in [`open`](super::open).
     pub const OPEN: u8 = 2;
-    /// UPDATE Message Error.
+    /// UPDATE Message Error: UPDATE with an error that ends the session; subcodes in [`update`](super::update).
     pub const UPDATE: u8 = 3;
-    /// Hold Timer Expired.
+    /// Hold Timer Expired: no KEEPALIVE or UPDATE arrived within the Hold Time; no subcodes.
     pub const HOLD_TIMER: u8 = 4;
     /// Finite State Machine Error: unexpected message in a state; subcodes of RFC 6608.
     pub const FSM: u8 = 5;

@@ -51,7 +51,7 @@ pub enum Input {
     Connected {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// Side that initiated it.
+        /// Side that initiated the connection.
         direction: Direction,
     },
     /// The attempt started by [`Output::Connect`] has failed.

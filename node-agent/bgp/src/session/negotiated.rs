@@ -1,4 +1,4 @@
-//! Session properties negotiated by both OPEN messages.
+//! Session properties negotiated by the OPEN messages of both speakers.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 

@@ -61,7 +61,8 @@ impl Session {
         }
     }
 
-    /// Event 19: handles OPEN.
+    /// Handles the OPEN of the neighbor (event 19): validates it, detects collisions, and responds with
+    /// KEEPALIVE.
     fn opened(&mut self, id: ConnectionId, open: Open, step: &mut Step) {
         let verdict = check(&self.config, &open);
         let stays = verdict.is_ok() && self.wins_collision(id, &open, step);

@@ -58,7 +58,7 @@ pub struct AttributeFault {
     pub attribute: u8,
     /// Action taken for the attribute and its routes.
     pub action: Action,
-    /// Kind of malformation.
+    /// Kind of malformation, such as a wrong length.
     pub why: Malformation,
 }
 
