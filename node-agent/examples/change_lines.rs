@@ -1,7 +1,6 @@
 //! Measurement of one endpoint change: kernel writes and duration by mode and number of Services, as a
 //! Markdown table.
 //!
-//!
 //! `cargo run --release -p node-agent --example change_lines` as root. All modes run in network namespaces.
 //! For ipvs: `lab/guest.sh target/release/examples/change_lines --mode ipvs`.
 

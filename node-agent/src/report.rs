@@ -60,7 +60,7 @@ pub struct Reporter {
     pub boot_id: String,
     /// Counters of the agent that become part of reports.
     pub tally: Tally,
-    /// Announcing thread, notified if control accepts reports or no longer does.
+    /// Announcing thread, notified after each report if any control server accepts reports.
     pub announcing: Announcing,
 }
 

@@ -10,7 +10,7 @@ use prometheus_client::{
 /// Counters since the start of the agent. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// Number of Services and removals of Services received by the feed.
+    /// Number of Services, addresses and removals of both received by the feed.
     pub objects_received: Counter,
     /// Bytes received by the feed, after decompression.
     pub feed_bytes: Counter,
@@ -18,7 +18,7 @@ pub struct Tally {
     pub feed_connects: Counter,
     /// Number of feed streams that ended with an error.
     pub feed_errors: Counter,
-    /// Number of feed streams closed because they would have led to an older state.
+    /// Number of feed streams closed because they would have led to an older state, and of rejected batches.
     pub feed_refusals: Counter,
     /// Number of times a state was held back by the state guard.
     pub states_held: Counter,

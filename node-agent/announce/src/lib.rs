@@ -92,7 +92,6 @@ pub fn channel() -> (Announcing, mpsc::Receiver<Message>) {
 
 /// Starts the announcing thread, which runs until [`Message::Leave`] or until all senders are dropped.
 ///
-///
 /// # Errors
 ///
 /// Returns an I/O error if the thread cannot be created.

@@ -16,7 +16,7 @@ pub struct Announcements {
     pub warning: Option<String>,
 }
 
-/// Numbers of addresses by role of this node, for metrics and reports.
+/// Numbers of addresses by role of this node, for metrics and the status server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Number of addresses this node announces.

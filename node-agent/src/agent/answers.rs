@@ -130,9 +130,9 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Describes the size of a change to another backend: numbers of Services and frontends to program, and
-    /// of kernel objects of the current backend to remove. Objects of a backend that has not observed the
-    /// kernel yet are not counted.
+    /// Describes the size of a change to another backend: numbers of Services and frontends to program and,
+    /// unless it takes over the kernel objects, of lines of the current backend to remove. Lines that cannot
+    /// be listed are not counted.
     fn made_anew(&mut self, takeover: &Takeover, desired: &DesiredState) -> String {
         let Takeover { words, is_in_place } = takeover;
         let frontends: usize = desired.programs.values().map(|wanted| wanted.program.frontends.len()).sum();

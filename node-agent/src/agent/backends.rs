@@ -34,7 +34,7 @@ const CHANGE_FLOOR: Duration = Duration::from_secs(1);
 const CHANGE_CAP: Duration = Duration::from_secs(60);
 /// Interval between `retire` calls to a leaving backend.
 const LEAVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum time for which a superseded relay is kept, for connections that are still being captured for it.
+/// Minimum time for which a superseded relay is kept, for connections already on their way to it.
 const RELAY_TIME_MIN: Duration = Duration::from_secs(5);
 /// Time limit for established connections of a leaving backend. Its remaining objects are then removed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
@@ -142,7 +142,7 @@ impl Backends {
         self.running.options.clone()
     }
 
-    /// Returns the takeover that selecting `wanted` would cause, or `None` if it is already active.
+    /// Returns the takeover that selecting `wanted` would cause, or `None` if it is already selected.
     pub(super) fn would_change(&self, wanted: &Backend) -> Option<Takeover> {
         (*wanted != self.wanted).then(|| Takeover {
             words: format!("the node would change from {} to {}", shown(&self.wanted), shown(wanted)),

@@ -243,8 +243,9 @@ impl Agent {
         }
     }
 
-    /// Does due work that is independent of the pass (journal, guard, previews), and work that requires a
-    /// programmed kernel (flows, traffic, leftovers).
+    /// Does due work that is independent of passes (flows, leaving backends, health check ports), and, unless
+    /// a full pass is pending, work that requires a programmed kernel (leftovers, refused connections,
+    /// traffic).
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
         if self.backends.see_off(now) {

@@ -14,7 +14,8 @@ use tracing::{debug, warn};
 use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
 
 impl Agent {
-    /// Programs the Services changed since the last pass. Without changes only the verified position advances.
+    /// Programs the Services changed since the last pass. Without changes only the verified position
+    /// advances.
     pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
         if self.dirty.is_empty() && !self.are_networks_dirty {
             self.verified = self.state.position();
@@ -90,7 +91,7 @@ impl Agent {
         }
     }
 
-    /// Records the result of a pass in outcomes, watermarks and counters. Returns the number of kernel
+    /// Records the result of a pass in outcomes, verified position and counters. Returns the number of kernel
     /// writes, or `None` if the pass failed as a whole.
     fn conclude(
         &mut self,
@@ -150,7 +151,7 @@ impl Agent {
         self.last_failure = Some(text);
     }
 
-    /// Removes conntrack flows to targets that are no longer in the state.
+    /// Removes conntrack flows to targets that are gone.
     pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
         // Expired connections of the backend are terminated first, so that the notified client does not find
         // the connection still in place.

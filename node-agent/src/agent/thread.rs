@@ -21,7 +21,7 @@ pub struct Running {
     pub thread: JoinHandle<io::Result<()>>,
     /// Status of the agent, published after each turn.
     pub status: watch::Receiver<Status>,
-    /// Channel that fires after the first turn, when the state of the journal has been programmed.
+    /// Channel that fires after the first turn.
     pub first_turn: oneshot::Receiver<()>,
     /// Counter of completed loop iterations, for the watchdog.
     pub beats: LoopCounter,

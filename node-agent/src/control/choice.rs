@@ -24,7 +24,7 @@ pub struct Choice {
 pub enum Pace {
     /// Try the next server at once.
     AtOnce,
-    /// Try the next server after a backoff, because every server has failed.
+    /// Try the next server after a backoff, because every server has been tried.
     AfterWait,
 }
 

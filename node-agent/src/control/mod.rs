@@ -46,7 +46,6 @@ pub struct Control {
 impl Control {
     /// Creates the connections for the servers at these URLs, which share one client.
     ///
-    ///
     /// # Panics
     ///
     /// Panics if there is no server.

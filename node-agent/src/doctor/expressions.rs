@@ -251,7 +251,7 @@ fn verdict(parts: AttributeIter<'_>) -> Result<Effect, MalformedMessage> {
     })
 }
 
-/// Returns the constant of at most four bytes in a data attribute, or `None`.
+/// Returns the constant in a data attribute, or `None` if there is none of four bytes.
 fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, MalformedMessage> {
     for part in attribute.iter().flat_map(Attribute::nested) {
         let part = part?;

@@ -91,7 +91,6 @@ pub(super) fn routing_rules() -> io::Result<Vec<RoutingRule>> {
 
 /// Reads the interfaces with their MTU and kind.
 ///
-///
 /// # Errors
 ///
 /// Returns an I/O error if access is denied.

@@ -70,7 +70,7 @@ pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
     findings.iter().filter_map(|finding| finding.safe_fix).collect()
 }
 
-/// Returns the finding that the state guard holds a state, with the command that confirms it.
+/// Returns the finding that the state guard holds a state, with its remedy.
 #[must_use]
 pub fn held(held: &HeldState, node: &Name) -> Finding {
     limited(Finding {

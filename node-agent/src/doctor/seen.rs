@@ -39,7 +39,7 @@ pub(super) struct MachineFacts {
 pub(super) struct Holder {
     /// Process name of the program.
     pub(super) program: String,
-    /// Process ID; `None` if only the program's port or interface was found.
+    /// Process ID; `None` if only a listening port was found.
     pub(super) process: Option<u32>,
     /// Function of the program, for the finding.
     pub(super) does: String,

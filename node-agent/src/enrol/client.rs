@@ -20,7 +20,6 @@ pub(super) fn read_ca_file(path: &Path) -> anyhow::Result<Vec<CertificateDer<'st
 
 /// Returns a trust store with these CAs, or with the CAs of the machine if there are none.
 ///
-///
 /// # Errors
 ///
 /// Returns an error if a CA certificate is invalid.

@@ -15,7 +15,6 @@ const FILE_BYTES_MAX: u64 = 4096;
 
 /// Returns the join token from the environment or the token file; `None` without either.
 ///
-///
 /// # Errors
 ///
 /// Returns an error if the file cannot be read.

@@ -124,7 +124,6 @@ impl Assembler {
 
     /// Adds a frame. Returns a batch if the frame completes one.
     ///
-    ///
     /// # Errors
     ///
     /// Returns [`StreamFault`] if the stream violates the protocol or goes backwards. The stream must be

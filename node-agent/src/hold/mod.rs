@@ -42,8 +42,8 @@ const SHOUT_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Guard {
     limit_percent: u8,
     held_back: Option<HeldBack>,
-    /// Older position offered by control, and the time of the first such offer; `None` if control is not
-    /// behind.
+    /// Older position offered by control, and the time since which control offers it; `None` if control is
+    /// not behind.
     behind: Option<(Position, Timestamp)>,
     shout_at: Option<Instant>,
     link: LoopEnd,
@@ -100,7 +100,6 @@ impl Guard {
     }
 
     /// Returns the decision to apply or hold a batch. `in_force` is the state that the batch would change.
-    ///
     ///
     /// # Errors
     ///

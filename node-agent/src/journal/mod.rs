@@ -40,7 +40,8 @@ const FILE_MODE: u32 = 0o600;
 
 /// Growth in bytes up to which the file is never rewritten.
 const SLACK_BYTES: u64 = 1 << 20;
-/// Size, as a multiple of the size after the last rewrite, at which the file is rewritten.
+/// Multiple of the size after the last rewrite. The file is rewritten when it exceeds that by more than
+/// [`SLACK_BYTES`].
 const GROWTH_FACTOR: u64 = 2;
 /// Maximum number of bytes buffered during a rewrite; beyond it the agent waits for the rewrite.
 const TAIL_BYTES_MAX: usize = 64 << 20;
@@ -254,7 +255,6 @@ impl Journal {
 }
 
 /// Removes the saved state in a directory. Returns true if there was one.
-///
 ///
 /// # Errors
 ///

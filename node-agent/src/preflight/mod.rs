@@ -52,7 +52,7 @@ pub struct Finding {
     pub purpose: String,
     /// Details observed by the test or lookup.
     pub detail: String,
-    /// Remedy if the item is missing; `None` if it is present.
+    /// Remedy if the item is missing; `None` in all other states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -61,9 +61,9 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequirementState {
-    /// Present, as shown by a successful test.
+    /// Present: the test succeeded, or the module is loaded and could not be tested.
     Present,
-    /// Built into the kernel, according to its module list.
+    /// Built into the kernel.
     BuiltIn,
     /// Available as a module that is not loaded.
     Loadable,

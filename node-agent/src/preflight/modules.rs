@@ -75,7 +75,6 @@ impl Modules {
 
     /// Loads a module with `modprobe`.
     ///
-    ///
     /// # Errors
     ///
     /// Returns the error message of `modprobe`.

@@ -44,8 +44,8 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         self.news_by(all, |_| 1)
     }
 
-    /// Returns the differences to the reported entries, limited by the sum of `size` over the values. No
-    /// single value may exceed the limit.
+    /// Returns the differences to the reported entries, limited by the sum of `size` over the values and 1
+    /// for each removed entry. No single value may exceed the limit.
     #[must_use]
     pub fn news_by(&self, all: &OrdMap<K, V>, size: impl Fn(&V) -> usize) -> News<K, V> {
         let mut room = self.per_report_max;

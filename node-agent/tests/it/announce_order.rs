@@ -169,7 +169,7 @@ impl Stage {
         self.bring(services, addresses.collect());
     }
 
-    /// Waits until the announcing thread has carried out all commands and owns `owned` addresses.
+    /// Waits until the announcing thread owns `owned` addresses.
     fn settle(&self, owned: u64) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.running.shown.borrow().counts().owner != owned {

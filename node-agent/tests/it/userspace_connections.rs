@@ -348,7 +348,7 @@ fn on_a(client: &Namespace, ip: &str) -> TcpStream {
     }
 }
 
-/// Starts a TCP server that sends its name and then echoes.
+/// Starts a TCP server that sends its name after the first received byte, and then echoes.
 fn named(namespace: &Namespace, name: &'static str) -> TcpServer {
     TcpServer::start(namespace, 9000, move |mut stream| {
         stream.read_exact(&mut [0; 1])?;

@@ -62,8 +62,8 @@ pub struct AddressStatus {
 pub struct InterfaceStatus {
     /// Counters of received, sent and dropped frames.
     pub counters: PortCounters,
-    /// Error of opening or configuring the packet socket, because of which no request is received; `None` if
-    /// it is open.
+    /// Error of the packet socket, its filter or a multicast group, because of which requests may not be
+    /// received; `None` without one.
     pub error: Option<String>,
 }
 

@@ -183,7 +183,7 @@ impl Interfaces {
         }
     }
 
-    /// Returns the last error of the interface's socket, because of which no request is received, or `None`.
+    /// Returns the error that prevents listening on an interface, or `None`.
     pub(super) fn error(&self, index: u32) -> Option<&str> {
         let both = IpFamily::ALL.into_iter().filter_map(|family| self.listeners.get(&(index, family)));
         both.filter_map(|listener| listener.error.as_deref()).next()

@@ -63,7 +63,7 @@ pub enum Duty {
     Watch,
 }
 
-/// Observation of another station that announces an address of this machine.
+/// Observation of another station that announces an announced or watched address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct L2Conflict {
     /// Address in conflict.
@@ -197,8 +197,8 @@ impl Machine {
         announcement.into_iter().chain(probe).min()
     }
 
-    /// Sends announcements and probes that are due at `now`. Each call sends a limited number; the remainder
-    /// is due at once.
+    /// Sends announcements and probes that are due at `now`. Each call sends a limited number of
+    /// announcements; the remainder is due at once.
     pub fn timeout(&mut self, now: Instant) {
         self.run_probes(now);
         for _ in 0..ANNOUNCED_PER_TURN_MAX {

@@ -57,7 +57,7 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Replaces the filter atomically, so that no frame is lost or accepted without a filter.
+    /// Replaces the filter atomically.
     pub(super) fn set_filter(&self, program: &[Instruction]) -> io::Result<()> {
         let instructions: Vec<_> = program
             .iter()

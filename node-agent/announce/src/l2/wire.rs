@@ -47,7 +47,7 @@ pub struct Frame {
     pub packet: Packet,
 }
 
-/// Reason for which received bytes are no usable frame; a label of the metric of dropped frames.
+/// Reason for which received bytes are no usable frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unreadable {
     /// The frame is shorter than its headers require.

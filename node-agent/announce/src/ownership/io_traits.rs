@@ -72,7 +72,7 @@ pub trait Wire: Send {
     /// Prepares the exit: with [`OnExit::Keep`] echo replies continue while the agent restarts. Called before
     /// all addresses are withdrawn.
     fn leave(&mut self, _on_exit: OnExit) {}
-    /// Returns the frame counters of each address that was ever set.
+    /// Returns the frame counters of every address.
     fn sent(&self) -> BTreeMap<IpAddr, SentFrames>;
 }
 

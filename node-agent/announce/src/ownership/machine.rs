@@ -67,8 +67,7 @@ struct Defence {
 pub struct Ownership {
     me: Name,
     order: CandidateOrder,
-    /// True if this node is first in a new order and may announce without a probe, because no other node
-    /// owned the address before.
+    /// True if this node may announce as the first of the order without probing.
     is_fresh: bool,
     peers: BTreeMap<Name, Liveness>,
     gate: Gate,
@@ -246,9 +245,10 @@ impl Ownership {
         outputs.push(Output::Reannounce);
     }
 
-    /// Returns true if this node stays owner against another announcer after `defences` defenses. An owner
-    /// always stays against a stranger. A candidate of higher rank wins; against one of lower rank this node
-    /// stays, or, after [`DEFENCES_MAX`] defenses, the node whose name comes first.
+    /// Returns true if this node stays owner against another announcer after `defences` defenses. A node
+    /// that is handing over, or that is no candidate against a candidate, yields. An owner stays against a
+    /// stranger. A candidate of higher rank wins; against one of lower rank this node stays, or, after
+    /// [`DEFENCES_MAX`] defenses, the node whose name comes first.
     fn wins_against(&self, party: &Party, defences: u32) -> bool {
         if self.leave_at.is_some() {
             // We are handing this address over, so another announcer is expected.

@@ -184,7 +184,6 @@ impl Kernel {
 
 /// Removes the echo reply table in the network namespace of the calling thread. Returns true if it existed.
 ///
-///
 /// # Errors
 ///
 /// Returns an I/O error if the kernel has no nf_tables support or rejects the change.

@@ -100,7 +100,6 @@ impl Observation {
 
     /// Adds one set of the table. A set with an unknown name or another key type makes the table foreign.
     ///
-    ///
     /// # Errors
     ///
     /// Returns [`MalformedMessage`] if the message is malformed.

@@ -25,7 +25,7 @@ pub mod code {
     pub const HEADER: u8 = 1;
     /// OPEN Message Error: invalid or unacceptable OPEN; subcodes in [`open`](super::open).
     pub const OPEN: u8 = 2;
-    /// UPDATE Message Error: UPDATE with an error that ends the session; subcodes in [`update`](super::update).
+    /// UPDATE Message Error: an UPDATE whose error ends the session; subcodes in [`update`](super::update).
     pub const UPDATE: u8 = 3;
     /// Hold Timer Expired: no KEEPALIVE or UPDATE arrived within the Hold Time; no subcodes.
     pub const HOLD_TIMER: u8 = 4;

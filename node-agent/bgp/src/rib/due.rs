@@ -66,7 +66,7 @@ pub(super) enum TransmissionPhase {
     Initial,
     /// Refresh requested by the neighbor; `BoRR` has not been sent yet.
     Asked,
-    /// Refresh after `BoRR`; ended by `EoRR`.
+    /// Refresh in progress; ended by `EoRR` if Enhanced Route Refresh was negotiated.
     Answering,
     /// Table sent completely; only changes are sent from now on.
     Settled,

@@ -109,8 +109,8 @@ impl Connection {
         longest.map(|longest| self.heard + longest)
     }
 
-    /// Returns the expiry time of the Keepalive Timer (RFC 4271 §8.1.3, event 11), or `None` if no KEEPALIVE
-    /// is due.
+    /// Returns the expiry time of the Keepalive Timer (RFC 4271 §8.1.3, event 11), or `None` before the
+    /// negotiation and if it disabled KEEPALIVE messages.
     pub(super) fn speaks_at(&self) -> Option<Instant> {
         let speaks = self.negotiated().is_some_and(|negotiated| negotiated.keepalive_time != 0);
         speaks.then(|| self.spoken + self.pause)

@@ -97,7 +97,6 @@ pub enum Input {
 
 /// Reason to end a session, which determines the NOTIFICATION.
 ///
-///
 /// With RFC 8538 a neighbor would retain our routes after an ordinary Cease, so the first three reasons use a
 /// Hard Reset.
 #[derive(Debug, Clone, PartialEq, Eq)]

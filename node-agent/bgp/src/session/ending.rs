@@ -92,7 +92,7 @@ impl Stop {
         Some(if keeps_routes { notification.into_hard_reset() } else { notification })
     }
 
-    /// Returns the reason to report, with the text of the NOTIFICATION.
+    /// Returns the reason to report, with the Shutdown Communication if there is one.
     pub(super) fn words(&self) -> String {
         let (what, text) = match self {
             Self::Shutdown(text) => ("stopped", text.as_str()),

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 use crate::session::PrefixCount;
 
-/// Maximum number of prefixes tracked individually; beyond it their number is estimated.
+/// Maximum number of prefixes tracked individually; beyond it a bitmap of hashes is used for the limit.
 const KNOWN_MAX: usize = 10_000;
 /// Number of bits in the bitmap of hashes; a power of two.
 const BITS: usize = 1 << 18;

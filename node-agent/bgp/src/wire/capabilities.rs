@@ -71,7 +71,7 @@ fn read(code: u8, mut value: Reader<'_>) -> Option<Capability> {
 }
 
 /// Decodes Extended Next Hop Encoding. Entries other than IPv6 next hops of supported families are ignored;
-/// `None` if no entry is left.
+/// `None` if the value is malformed, or not empty and without such entries.
 fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     let was_empty = value.is_empty();
     let mut families = Vec::new();

@@ -55,7 +55,7 @@ fn check_decoded(decoded: &DecodedMessage, bytes: usize) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Checks that a decoded UPDATE is equal after encoding and decoding again.
+/// Checks that the announcements of a decoded UPDATE are equal after encoding and decoding again.
 fn check_said_again(update: &Update, context: &Context) -> Result<(), TestCaseError> {
     let Some(attributes) = &update.attributes else { return Ok(()) };
     for family in Family::ALL {

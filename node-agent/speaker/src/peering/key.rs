@@ -13,7 +13,6 @@ use nix::errno::Errno;
 /// Sets the key for the addresses of a network on a socket, or removes it with `None`. Removing a missing key
 /// is no error.
 ///
-///
 /// # Errors
 ///
 /// Returns an I/O error if the kernel rejects the key, for example without support for MD5 signatures.

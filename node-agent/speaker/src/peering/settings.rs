@@ -157,7 +157,8 @@ impl Settings {
     }
 
     /// Returns the BFD configuration for the path to the neighbor, or `None` without BFD. `is_on_link`: true
-    /// if the addresses of the connection are in the same network, which selects single-hop BFD.
+    /// if the addresses of the connection are in the same network, which selects single-hop BFD for internal
+    /// peers; for external peers the hop limits decide.
     pub(super) fn watch(&self, is_on_link: bool) -> Option<SessionConfig> {
         let profile = self.bfd.as_ref()?;
         let BfdProfileSpec {

@@ -39,7 +39,7 @@ pub(super) struct Way {
     pub(super) source: Option<IpAddr>,
     /// Interface that packets must use (`SO_BINDTODEVICE`), for unnumbered and link-local neighbors.
     pub(super) device: Option<InterfaceName>,
-    /// Hop limit (TTL) of sent packets; 255 with GTSM.
+    /// Hop limit (TTL) of sent packets.
     pub(super) hop_limit: u8,
     /// Minimum hop limit of received packets (GTSM, RFC 5082); `None` accepts any.
     pub(super) hop_limit_min: Option<u8>,

@@ -47,7 +47,7 @@ pub struct NeighborStatus {
 /// Advertised route of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvertisedRoute {
-    /// Time at which these attributes were sent.
+    /// Time at which the kernel accepted these attributes; sending equal ones again does not change it.
     pub since: Timestamp,
     /// Path attributes sent with the route.
     pub attributes: Arc<Attributes>,

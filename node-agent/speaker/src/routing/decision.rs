@@ -73,13 +73,13 @@ impl Group {
         };
     }
 
-    /// Removes an address from all Advertisements.
+    /// Removes an address from the group.
     pub fn remove(&mut self, address: IpAddr) {
         self.open.remove(&address);
         self.closed.remove(&address);
     }
 
-    /// Returns true if the prefix has no address left, so that it can be forgotten.
+    /// Returns true if the group has no address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()

@@ -181,7 +181,7 @@ pub fn password(text: &str) -> Option<Secret> {
     Some(Secret::new(text.to_owned()))
 }
 
-/// Scriptable neighbor with an established session.
+/// Scriptable neighbor that has sent OPEN and KEEPALIVE.
 pub struct Puppet {
     pub stream: TcpStream,
     pub context: Context,

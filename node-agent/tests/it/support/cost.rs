@@ -204,7 +204,7 @@ fn socket(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// Returns the median of an odd or even number of values.
+/// Returns the median; of an even number of values, the upper of the two middle ones.
 pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<_> = figures.collect();
     figures.sort_by(f64::total_cmp);

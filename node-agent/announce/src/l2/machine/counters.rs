@@ -44,7 +44,7 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// Returns the value of the metric label `reason`.
+    /// Returns the name of the reason.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
