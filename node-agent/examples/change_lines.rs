@@ -1,8 +1,8 @@
-//! What one endpoint change writes to the kernel, and how long that takes, by mode and number of Services, as a Markdown
-//! table.
+//! Measurement of one endpoint change: kernel writes and duration by mode and number of Services, as a
+//! Markdown table.
 //!
-//! `cargo run --release -p node-agent --example change_lines` as root. Everything happens in network namespaces. For
-//! ipvs: `lab/guest.sh target/release/examples/change_lines --mode ipvs`.
+//! `cargo run --release -p node-agent --example change_lines` as root. All modes run in network namespaces.
+//! For ipvs: `lab/guest.sh target/release/examples/change_lines --mode ipvs`.
 
 #![allow(
     clippy::unwrap_used,

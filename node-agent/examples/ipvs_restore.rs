@@ -1,5 +1,6 @@
-//! Measures our programming of many virtual servers against `ipvsadm --restore` of the same, in alternating rounds:
-//! `lab/guest.sh target/debug/examples/ipvs_restore [services] [rounds]`. Runs in the network namespace it is started in.
+//! Measurement of programming many virtual servers in ipvs mode against `ipvsadm --restore` of the same
+//! servers, in alternating runs: `lab/guest.sh target/debug/examples/ipvs_restore [services] [runs]`. Runs in
+//! the network namespace of the caller.
 
 #![allow(
     clippy::unwrap_used,

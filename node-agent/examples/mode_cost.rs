@@ -1,7 +1,8 @@
-//! What each proxy mode costs a packet on this machine, in one run, beside the way without any, as a Markdown table.
+//! Measurement of the cost of each proxy mode for packets on this machine, next to a direct path without
+//! Tidegate, as a Markdown table.
 //!
-//! `cargo run --release -p node-agent --example mode_cost` as root. Everything happens in network namespaces. For ipvs:
-//! `lab/guest.sh target/release/examples/mode_cost --mode ipvs`.
+//! `cargo run --release -p node-agent --example mode_cost` as root. All paths run in network namespaces. For
+//! ipvs: `lab/guest.sh target/release/examples/mode_cost --mode ipvs`.
 
 #![allow(
     clippy::unwrap_used,

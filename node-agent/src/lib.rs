@@ -42,7 +42,7 @@ pub use model::wire::networks;
 pub use speaker::peering as bgp;
 pub use state::{defaults, desired};
 
-/// Announcement of addresses, on links and by BGP.
+/// Announcement of load balancer addresses, on links and by BGP.
 pub mod announce {
     pub use ::announce::{
         ownership::{io_traits, machine, owners, words},
@@ -53,7 +53,7 @@ pub mod announce {
     pub use crate::agent::announcement_preview as preview;
 }
 
-/// Removal of stale flows.
+/// Removal of conntrack flows to removed targets, and counting of connections.
 pub mod conntrack {
     pub use ::conntrack::*;
     pub use kernel::conntrack::Flow;

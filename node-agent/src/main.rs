@@ -1,4 +1,4 @@
-//! The `tidegate-agent` command.
+//! Command `tidegate-agent`: the agent itself and its subcommands.
 
 use std::{
     ffi::OsString,
@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use tracing_subscriber::EnvFilter;
 
-/// Worker threads of the async runtime. The loop has its own thread.
+/// Number of worker threads of the async runtime for network I/O. The control loop has its own thread.
 const NETWORK_THREADS: usize = 2;
 
 #[global_allocator]
@@ -92,7 +92,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Validates the settings and initialises logging.
+/// Validates the settings and initializes logging.
 fn configure(options: Options) -> anyhow::Result<Config> {
     let has_log_setting = options.log.is_some();
     let host_name = nix::unistd::gethostname().context("the host name cannot be read")?;
@@ -139,7 +139,7 @@ fn preflight(mode: ProxyMode, load: bool, output: OutputFormat) -> anyhow::Resul
     Ok(())
 }
 
-/// Options of the `doctor` command.
+/// Options of the `doctor` command, other than the proxy settings.
 struct Examination {
     all: bool,
     fix: bool,

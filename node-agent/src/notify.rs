@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// Connection to the service manager, if there is one.
+/// Socket of the service manager and watchdog interval; sends nothing without `NOTIFY_SOCKET`.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -39,7 +39,7 @@ impl Notifier {
         Self { socket, watchdog: watchdog.map(Duration::from_micros) }
     }
 
-    /// Sends a message such as `READY=1`. A message that cannot be sent is lost.
+    /// Sends a message such as `READY=1` to the service manager. A message that cannot be sent is lost.
     pub fn say(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)

@@ -40,7 +40,7 @@ use crate::{
 
 /// Interval between reports without progress; they serve as heartbeat.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// Timeout of one report.
+/// Timeout of the request for one report, after which the report counts as failed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum and maximum delay before retrying a failed report.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
@@ -54,30 +54,30 @@ const TRAFFIC_AGE_MAX: Duration = Duration::from_secs(300);
 pub struct Reporter {
     /// Clients of all control servers; each receives reports.
     pub control: Arc<Control>,
-    /// The node.
+    /// Name of this node, under which control stores the reports.
     pub node: Name,
-    /// Unique identifier of this run of the agent.
+    /// Identifier that is different for each start of the agent.
     pub boot_id: String,
-    /// Counters of the agent.
+    /// Counters of the agent that become part of reports.
     pub tally: Tally,
-    /// Notified of each delivered or failed report.
+    /// Announcing thread, notified after each report if any control server accepts reports.
     pub announcing: Announcing,
 }
 
-/// Sources of the data in a report.
+/// Watch channels from which the content of a report is taken.
 #[derive(Debug, Clone)]
 pub struct Sources {
-    /// Status of the loop.
+    /// Status of the control loop.
     pub status: watch::Receiver<Status>,
-    /// Interfaces of the machine.
+    /// Interfaces of the machine, from which the reported facts are derived.
     pub links: watch::Receiver<Links>,
-    /// Status of announced addresses.
+    /// Roles of this node for load balancer addresses.
     pub announced: watch::Receiver<Announcements>,
     /// Status of BGP sessions and routes.
     pub routes: View,
     /// Results of endpoint health checks.
     pub checked: watch::Receiver<CheckedEndpoints>,
-    /// True once control has been reached and has a Node object for this node.
+    /// True once control has a Node object for this node; earlier reports would be rejected.
     pub is_known: watch::Receiver<bool>,
 }
 
@@ -96,7 +96,8 @@ pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) 
     let _stopped = stop.run_until_cancelled(join_all(all)).await;
 }
 
-/// Sends reports to one server and tracks the data that this server has received.
+/// Sends reports to one control server until its task is canceled, and tracks the data this server has
+/// received.
 async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
     let Sources { mut status, mut links, mut announced, mut routes, mut checked, mut is_known } = sources;
     if is_known.wait_for(|is_known| *is_known).await.is_err() {
@@ -211,7 +212,7 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
     }
 }
 
-/// Inputs whose changes trigger a report.
+/// Receivers whose changes trigger a report before the next heartbeat.
 struct Changing<'a> {
     status: &'a mut watch::Receiver<Status>,
     links: &'a mut watch::Receiver<Links>,
@@ -243,7 +244,7 @@ impl Changing<'_> {
     }
 }
 
-/// Returns the health check results of a report; removed Services have an empty list.
+/// Returns the health check results for a report; a Service without health checks anymore has an empty list.
 fn health(
     news: &delta::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
 ) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
@@ -252,7 +253,8 @@ fn health(
     changed.chain(news.gone.iter().map(|service| (service.clone(), Vec::new()))).collect()
 }
 
-/// Merges two event lists and returns the most recent events, oldest first.
+/// Merges two lists of events and returns the most recent ones, oldest first, at most as many as a report may
+/// carry.
 #[must_use]
 pub fn merge_events(some: &[Event], others: &[Event]) -> Vec<Event> {
     let mut all = [some, others].concat();
@@ -271,7 +273,7 @@ impl Reporter {
     }
 }
 
-/// Traffic data that a control server has received.
+/// Traffic rows that one control server has received, so that a report carries only differences.
 #[derive(Debug, Default)]
 pub struct ReportedTraffic {
     traffic: TrafficByService,
@@ -306,7 +308,7 @@ impl ReportedTraffic {
         news
     }
 
-    /// Records delivered rows.
+    /// Records rows as received by the server, after their report was accepted.
     pub fn delivered(&mut self, news: TrafficByService) {
         for (service, rows) in news {
             if rows.is_empty() {
@@ -320,7 +322,7 @@ impl ReportedTraffic {
 
 static NOTHING: Vec<TargetTraffic> = Vec::new();
 
-/// Builds a report from the current status.
+/// Builds a report from the current status, without announcements, routes and health check results.
 #[must_use]
 pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: TrafficByService) -> Report {
     let verified = status.verified.unwrap_or_default();
@@ -358,7 +360,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
     }
 }
 
-/// Returns the counters of a report.
+/// Returns the counters that are part of each report.
 #[must_use]
 pub fn counters(tally: &Tally, status: &Status) -> Counters {
     Counters {

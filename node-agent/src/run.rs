@@ -43,12 +43,12 @@ use crate::{
 const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
 const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Data of a started agent.
+/// Properties of a started agent, passed to the caller of [`run`].
 #[derive(Debug)]
 pub struct Ready {
     /// Address of the status server.
     pub listen: SocketAddr,
-    /// The active proxy mode.
+    /// Active proxy mode, as set in the Node object or by default.
     pub mode: ProxyMode,
 }
 
@@ -216,7 +216,7 @@ pub async fn run(
     }
 }
 
-/// Starts listeners for questions from the servers other than the one that serves the state.
+/// Starts tasks that receive queries from the control servers other than the one that sends the state.
 fn hear_questions(
     control: &Arc<Control>,
     options: &FeedOptions,

@@ -56,30 +56,30 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 /// collector.
 const METRIC_SERVICES_MAX: usize = 1000;
 
-/// Sources of the served data.
+/// Watch channels and shared objects from which responses are built.
 #[derive(Debug, Clone)]
 pub struct ServedSources {
-    /// The node.
+    /// Name of this node.
     pub node: Name,
-    /// Unique identifier of this run of the agent.
+    /// Identifier that is different for each start of the agent.
     pub boot_id: String,
-    /// Status of the loop.
+    /// Status of the control loop.
     pub status: watch::Receiver<Status>,
-    /// Status of announced addresses.
+    /// Roles of this node for load balancer addresses.
     pub announced: watch::Receiver<Announcements>,
     /// Status of BGP sessions and routes.
     pub routes: View,
     /// Results of endpoint health checks.
     pub checked: watch::Receiver<CheckedEndpoints>,
-    /// Counters of the agent.
+    /// Counters of the agent, exported as metrics.
     pub tally: Tally,
-    /// Enrolment status of this node.
+    /// Status of this node's certificate.
     pub enrolled: watch::Receiver<enrol::CertificateStatus>,
-    /// Connections to the control servers.
+    /// Connections to the control servers, with the state of each.
     pub control: Arc<Control>,
 }
 
-/// Response body of `/v1/state`.
+/// Response body of `/v1/state`: position, Services, failures and warnings of the agent.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StateAnswer {
@@ -111,13 +111,13 @@ struct StateAnswer {
     certificate_expires: Option<Timestamp>,
 }
 
-/// Response body of `/healthz`.
+/// Response body of `/healthz`: true if the agent is healthy, otherwise its problems.
 #[derive(Debug, Serialize)]
 struct Health {
     healthy: bool,
     problems: Vec<String>,
-    /// The state held back, if any. This does not make the agent unhealthy: the node serves its last good
-    /// state, and a restart would not help.
+    /// State held by the state guard, if any. A held state does not make the agent unhealthy, because the
+    /// node serves its last good state and a restart would not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<HeldState>,
 }
@@ -134,7 +134,7 @@ pub async fn run(
     axum::serve(listener, router(shown)).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-/// Builds the router.
+/// Builds the HTTP router with all paths of the status server.
 pub fn router(shown: ServedSources) -> Router {
     let registry = Arc::new(registry(&shown));
     Router::new()
@@ -263,7 +263,7 @@ async fn health_checks(State(shown): State<ServedSources>) -> Json<BTreeMap<Serv
     Json(services.map(|(service, reports)| (service, reports.values().cloned().collect())).collect())
 }
 
-/// Exports the expiry time of the node's certificate; no metric without a certificate.
+/// Metric collector of the expiry time of the node's certificate; no metric without a certificate.
 #[derive(Debug)]
 struct CertificateCollector(watch::Receiver<enrol::CertificateStatus>);
 
@@ -276,14 +276,14 @@ impl Collector for CertificateCollector {
     }
 }
 
-/// Exports the connection state of each control server.
+/// Metric collector of the stream and report state of each control server.
 #[derive(Debug)]
 struct ControlCollector(Arc<Control>);
 
 impl Collector for ControlCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let all = self.0.board.all();
-        /// Name, help text, and condition for the value 1.
+        /// Metric of a control server: name, help text, and the condition for the value 1.
         type Gauge = (&'static str, &'static str, fn(&ServerState) -> bool);
         let gauges: [Gauge; 3] = [
             ("control_serves_state", "1 while the state comes from this control server", |seen| {
@@ -314,8 +314,8 @@ impl Collector for ControlCollector {
     }
 }
 
-/// Exports the number of endpoints per health state. Sums only, because one series per endpoint would
-/// overload the metrics collector.
+/// Metric collector of the number of endpoints per health state. Sums only, because one series per endpoint
+/// would overload the metrics system.
 #[derive(Debug)]
 struct CheckCollector(watch::Receiver<CheckedEndpoints>);
 
@@ -332,7 +332,7 @@ impl Collector for CheckCollector {
     }
 }
 
-/// Exports the current BGP sessions.
+/// Metric collector of the current BGP sessions.
 #[derive(Debug)]
 struct BgpCollector(View);
 
@@ -354,8 +354,8 @@ impl Collector for BgpCollector {
     }
 }
 
-/// Exports the number of announced addresses per state. Sums only, because one series per address would
-/// overload the metrics collector.
+/// Metric collector of the number of announced addresses per role. Sums only, because one series per address
+/// would overload the metrics system.
 #[derive(Debug)]
 struct AnnouncementCollector(watch::Receiver<Announcements>);
 
@@ -388,7 +388,7 @@ impl Collector for AnnouncementCollector {
     }
 }
 
-/// Exports the loop status.
+/// Metric collector of the status of the control loop: positions, Services, failures and traffic.
 #[derive(Debug)]
 struct StatusCollector(watch::Receiver<Status>);
 
@@ -439,7 +439,7 @@ impl Collector for StatusCollector {
     }
 }
 
-/// Exports the sums per Service. Counters per target are served at `/v1/traffic`.
+/// Encodes traffic sums per Service. Counters per target are served at `/v1/traffic`.
 fn encode_traffic(traffic: &TrafficByService, encoder: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
     type Value = fn(&TargetTraffic) -> Option<u64>;
     let families: [(&str, &str, MetricType, Value); 5] = [

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{notify::Notifier, status::Status};
 
-/// Interval of idle wake-ups without a watchdog; nothing is done in them.
+/// Interval of wake-ups without a watchdog, long because they have no effect.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Counter of completed loop iterations, for the watchdog.
@@ -22,7 +22,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 pub struct LoopCounter(Arc<AtomicU64>);
 
 impl LoopCounter {
-    /// Counts one completed iteration.
+    /// Counts one completed iteration of the control loop.
     pub(crate) fn beat(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

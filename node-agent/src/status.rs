@@ -12,44 +12,46 @@ use model::{
     },
 };
 
-/// Traffic per Service and target. Unused targets have no row: most nodes send no traffic to most targets of
-/// a large cluster, and rows of zeros would waste memory here and in control.
+/// Traffic by Service, one row per used target. Unused targets have no row: most nodes send no traffic to
+/// most targets of a large cluster, and rows of zeros would use memory here and in control.
 pub type TrafficByService = BTreeMap<ServiceKey, Vec<TargetTraffic>>;
 
-/// Status of the agent.
+/// Status of the agent after a turn of the control loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// The active proxy mode.
+    /// Active proxy mode.
     pub mode: ProxyMode,
-    /// Options of the mode; irrelevant ones have their default value.
+    /// Options of the active mode; options without effect in the mode have their default value.
     pub options: BackendOptions,
-    /// Position up to which everything has been received; `None` before the first complete state.
+    /// Position up to which all changes have been received; `None` before the first complete state.
     pub received: Option<Position>,
-    /// Position up to which everything, except `failures`, has been programmed and read back.
+    /// Position up to which all changes have been programmed and read back, except for the Services in
+    /// `failures`.
     pub verified: Option<Position>,
-    /// The state that is held back or rejected, if any.
+    /// State that the state guard holds or rejects, if any.
     pub held: Option<HeldState>,
-    /// Number of Services.
+    /// Number of Services in the received state.
     pub services: usize,
-    /// The first failures, at most `model::report::FAILURES_MAX`.
+    /// Failure by Service, at most `model::report::FAILURES_MAX` of them.
     pub failures: Arc<BTreeMap<ServiceKey, Failure>>,
-    /// Total number of failures.
+    /// Number of all failures, including those not listed.
     pub failures_total: u64,
     /// Reasons for which the agent is unhealthy; empty if it is healthy.
     pub problems: Vec<String>,
     /// Irregularities that do not make the agent unhealthy.
     pub warnings: Vec<String>,
-    /// Counters of kernel writes.
+    /// Counters of kernel writes, sums over all backends of this process.
     pub kernel: KernelCounters,
-    /// Allocated bytes of the relay process in userspace mode, from its last report.
+    /// Allocated heap bytes of the relay process in userspace mode, from its last report; `None` in other
+    /// modes.
     pub relay_heap_bytes: Option<u64>,
     /// Size of the journal in bytes.
     pub journal_bytes: u64,
-    /// Recent events, oldest first.
+    /// Recent events of the agent, oldest first.
     pub events: Arc<Vec<Event>>,
     /// Latest sample of the traffic counters.
     pub traffic: Arc<TrafficByService>,
-    /// Verified position at the time of that sample.
+    /// Position that was verified when the sample in `traffic` was taken.
     pub traffic_at: Option<Position>,
 }
 

@@ -10,39 +10,39 @@ use prometheus_client::{
 /// Counters since the start of the agent. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// Services and removals received by the feed.
+    /// Number of Services, addresses and removals of both received by the feed.
     pub objects_received: Counter,
     /// Bytes received by the feed, after decompression.
     pub feed_bytes: Counter,
-    /// Streams opened.
+    /// Number of feed streams opened.
     pub feed_connects: Counter,
-    /// Streams that ended with an error.
+    /// Number of feed streams that ended with an error.
     pub feed_errors: Counter,
-    /// Streams closed because they would have led to an older state.
+    /// Number of feed streams closed because they would have led to an older state, and of rejected batches.
     pub feed_refusals: Counter,
     /// Number of times a state was held back by the state guard.
     pub states_held: Counter,
-    /// 1 while a stream is open.
+    /// Gauge: 1 while a feed stream is open, otherwise 0.
     pub feed_connected: Gauge<i64, AtomicI64>,
-    /// Passes with a non-empty scope.
+    /// Number of kernel passes with a non-empty scope.
     pub passes: Counter,
-    /// Passes that failed as a whole.
+    /// Number of kernel passes that failed as a whole.
     pub pass_failures: Counter,
-    /// Kernel objects changed by passes.
+    /// Number of kernel objects changed by passes.
     pub kernel_writes: Counter,
     /// Number of times the kernel state was found changed by another program and repaired.
     pub drift_repairs: Counter,
-    /// Completed changes to another backend.
+    /// Number of completed changes to another backend.
     pub mode_changes: Counter,
-    /// Failed changes to another backend.
+    /// Number of failed changes to another backend.
     pub mode_change_failures: Counter,
     /// Duration of passes in seconds.
     pub pass_seconds: Histogram,
-    /// Reports delivered.
+    /// Number of reports accepted by control.
     pub reports: Counter,
-    /// Reports that could not be delivered.
+    /// Number of reports that could not be delivered.
     pub report_errors: Counter,
-    /// Health checks of endpoints.
+    /// Counters of endpoint health checks.
     pub health: health::Metrics,
 }
 
@@ -72,7 +72,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Registers the counters as metrics.
+    /// Registers all counters as metrics of the status server.
     pub fn register(&self, registry: &mut Registry) {
         let Self {
             objects_received,

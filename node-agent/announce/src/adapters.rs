@@ -25,7 +25,8 @@ use crate::ownership::{
     owners::Pair,
 };
 
-/// Auth Key ID of the only key.
+/// Auth Key ID (RFC 5880 §4.4) that BFD between agents uses in every packet. There is only one key, so the ID
+/// never changes.
 const KEY_ID: u8 = 1;
 /// Length of a key in bytes (RFC 5880 §4.4).
 const KEY_BYTES: usize = 20;
@@ -126,7 +127,7 @@ fn reply(presence: &Presence) -> Option<Reply> {
     presence.is_announced.then_some(reply)
 }
 
-/// Monitors peer nodes by BFD.
+/// Implementation of `Watch` that monitors the other candidate nodes by BFD.
 pub struct Peers {
     bfd: Bfd,
     config: AnnounceConfig,

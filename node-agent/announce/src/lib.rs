@@ -48,7 +48,7 @@ use self::{
 
 /// Maximum time the agent waits for addresses to be withdrawn before it changes the kernel.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(1);
-/// Maximum time to wait for the end of the thread, in addition to the handover time.
+/// Maximum time [`Announcing::leave`] waits for the announcing thread to hand over its addresses and to end.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
 
 /// Sender to the announcing thread; clones share the channel. The default is unconnected, for agents that
@@ -56,39 +56,44 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, Default)]
 pub struct Announcing(Option<Sender<Message>>);
 
-/// A change of the agent's state that is not in the kernel yet.
+/// State change that the announcing thread has to follow before the agent's next pass writes it to the
+/// kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Following {
-    /// Added, changed and removed addresses.
+    /// Added, changed and removed load balancer addresses; `None` marks a removed address.
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-    /// True if the addresses were read from disk.
+    /// True if the addresses come from the journal, so another node may have taken them since they were
+    /// written.
     pub is_old: bool,
     /// Services that the kernel will not have after the next pass.
     pub closing: BTreeSet<ServiceKey>,
     /// Services that the next pass changes; their added addresses wait for that pass.
     pub changing: BTreeSet<ServiceKey>,
-    /// Shared secret of all nodes.
+    /// Secret shared by all nodes, from which the BFD key between them is derived; `None` disables
+    /// authentication.
     pub key: Option<Secret>,
 }
 
-/// The running thread and its status.
+/// Handles of the announcing thread, returned by [`spawn`].
 pub struct Running {
     /// Thread handle. The thread ends after [`Message::Leave`], or when all senders are dropped.
     pub thread: JoinHandle<()>,
-    /// Current status.
+    /// Announcement status, updated by the thread after each change.
     pub shown: watch::Receiver<Announcements>,
 }
 
-/// Creates the channel to the thread, before the components that send to it.
+/// Creates the message channel of the announcing thread. Called first, because the layer-2 announcer and BFD
+/// send to it.
 #[must_use]
 pub fn channel() -> (Announcing, mpsc::Receiver<Message>) {
     let (sender, receiver) = mpsc::channel();
     (Announcing(Some(sender)), receiver)
 }
 
-/// Starts the thread.
+/// Starts the announcing thread, which runs until [`Message::Leave`] or until all senders are dropped.
 ///
 /// # Errors
+///
 /// Returns an I/O error if the thread cannot be created.
 pub fn spawn(parts: Parts, messages: mpsc::Receiver<Message>) -> io::Result<Running> {
     let (publish, shown) = watch::channel(Announcements::default());
@@ -99,14 +104,15 @@ pub fn spawn(parts: Parts, messages: mpsc::Receiver<Message>) -> io::Result<Runn
 }
 
 impl Announcing {
-    /// Sends a message. Messages to an ended thread are discarded.
+    /// Sends a message to the announcing thread. A message to an ended or unconnected thread is discarded.
     pub fn tell(&self, message: Message) {
         if let Some(sender) = &self.0 {
             let _ended = sender.send(message);
         }
     }
 
-    /// Sends state changes. Returns when removed addresses are no longer answered for.
+    /// Sends state changes. Returns when this node no longer answers for the removed addresses, or after one
+    /// second.
     pub fn follow(&self, following: Following) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };
@@ -117,14 +123,15 @@ impl Announcing {
         }
     }
 
-    /// Sends the results of a pass for its Services.
+    /// Sends the gates of the Services that a kernel pass has programmed: open if the kernel serves the
+    /// Service.
     pub fn programmed(&self, gates: Vec<(ServiceKey, Gate)>) {
         if !gates.is_empty() {
             self.tell(Message::Gates(gates));
         }
     }
 
-    /// Stops announcing. Returns when no address is answered for any longer.
+    /// Stops announcing. Returns when this node no longer answers for any address, or after four seconds.
     pub fn leave(&self, on_exit: OnExit) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };

@@ -19,7 +19,7 @@ const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// `struct ndmsg`.
+/// Size in bytes of `struct ndmsg` (`linux/neighbour.h`), the header of a neighbor table message.
 const HEADER_BYTES: usize = 12;
 /// Age at which the cached table is read again, so that a burst of conflicts costs one read.
 const AGE_MAX: Duration = Duration::from_millis(200);

@@ -4,19 +4,19 @@ use std::{num::NonZeroU8, time::Duration};
 
 use crate::ownership::io_traits::OnExit;
 
-/// Settings for monitoring other nodes and for the shutdown behavior.
+/// Validated agent settings for the monitoring of other nodes by BFD, and for announced addresses on exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnnounceConfig {
-    /// Interval of packets to each other node.
+    /// Interval of the BFD packets to each other node.
     pub peer_interval: Duration,
-    /// Number of missing packets after which a node is considered down.
+    /// Number of consecutive missing BFD packets after which a node counts as down (Detect Mult of RFC 5880).
     pub peer_multiplier: NonZeroU8,
-    /// Handling of announced addresses when the agent stops.
+    /// Handling of announced addresses when the agent stops: handover to other nodes, or kept for a restart.
     pub on_exit: OnExit,
 }
 
 impl AnnounceConfig {
-    /// Returns the detection time: the time until a silent node is considered down.
+    /// Returns the detection time, after which a silent node counts as down: interval times multiplier.
     #[must_use]
     pub fn detection_time(&self) -> Duration {
         self.peer_interval * u32::from(self.peer_multiplier.get())

@@ -19,7 +19,7 @@ use crate::ownership::{
     words,
 };
 
-/// Status and its watch channel.
+/// Status under construction, with the watch channel on which it is published.
 pub(super) struct Show {
     node: Name,
     addresses: OrdMap<IpAddr, AddressReport>,
@@ -39,7 +39,7 @@ impl Show {
         &self.node
     }
 
-    /// Updates the status of one address.
+    /// Updates the status of one address; `None` for `entry` removes it.
     pub(super) fn set(&mut self, address: IpAddr, entry: Option<&Entry>, presence: Option<&Presence>) {
         let standing = entry.and_then(|entry| Some((entry, words::standing(&entry.ownership)?)));
         let Some((entry, (role, reason))) = standing else {
@@ -69,7 +69,8 @@ impl Show {
         }
     }
 
-    /// Updates the counters. Unchanged addresses cost no further work.
+    /// Copies the frame counters of the layer-2 announcer into the status, only for addresses with changed
+    /// counters.
     pub(super) fn count(&mut self, sent: &BTreeMap<IpAddr, SentFrames>, now: Instant) {
         for (address, sent) in sent {
             let Some(before) = self.addresses.get(address) else { continue };
@@ -84,7 +85,7 @@ impl Show {
         }
     }
 
-    /// Updates the liveness of a node.
+    /// Records the liveness of the monitored node with this address pair.
     pub(super) fn set_peer(&mut self, pair: Pair, node: &Name, liveness: Liveness) {
         let state = match liveness {
             Liveness::Up => PeerState::Up,
@@ -99,13 +100,13 @@ impl Show {
         self.is_stale = true;
     }
 
-    /// Sets the current problem.
+    /// Sets the warning shown in the status, or clears it with `None`.
     pub(super) fn set_warning(&mut self, warning: Option<String>) {
         self.is_stale |= self.warning != warning;
         self.warning = warning;
     }
 
-    /// Removes the nodes that are no longer monitored.
+    /// Removes all nodes from the status that are not in `watched`.
     pub(super) fn forget_peers(&mut self, watched: &BTreeMap<Pair, Name>) {
         let before = self.peers.len();
         self.peers.retain(|pair, _| watched.contains_key(pair));

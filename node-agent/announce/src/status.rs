@@ -5,32 +5,32 @@ use std::{net::IpAddr, sync::Arc};
 use imbl::OrdMap;
 use model::wire::report::{AddressReport, AnnouncementRole, PeerReport};
 
-/// Roles of this node for the addresses, and liveness of the other nodes.
+/// Roles of this node for the load balancer addresses, and liveness of the other nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Announcements {
-    /// Role for each address for which this node has one.
+    /// Role of this node by address. Addresses for which this node is no candidate are absent.
     pub addresses: OrdMap<IpAddr, AddressReport>,
-    /// Monitored nodes.
+    /// Liveness of each node that this one monitors by BFD.
     pub peers: Arc<Vec<PeerReport>>,
-    /// Problem that does not prevent announcement.
+    /// Current problem that does not prevent announcement, such as missing kernel support for echo replies.
     pub warning: Option<String>,
 }
 
-/// Numbers of addresses by role.
+/// Numbers of addresses by role of this node, for metrics and the status server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Addresses this node announces.
+    /// Number of addresses this node announces.
     pub owner: u64,
-    /// Addresses for which this node is on standby.
+    /// Number of addresses for which this node is on standby.
     pub standby: u64,
-    /// Addresses for which this node is first in rank but does not announce.
+    /// Number of addresses for which this node is first in rank but does not announce.
     pub held: u64,
-    /// Addresses that another station was observed to announce.
+    /// Number of addresses that another station was observed to announce within the last minute.
     pub conflicts: u64,
 }
 
 impl Announcements {
-    /// Counts all addresses.
+    /// Returns the number of addresses in each role.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

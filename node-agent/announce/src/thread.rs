@@ -34,50 +34,51 @@ const UNHEARD_GRACE: Duration = Duration::from_secs(3);
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time for other nodes to take over from a stopping agent.
 const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Maximum number of messages received before actions are carried out.
+/// Maximum number of queued messages handled before the resulting actions are carried out.
 const MESSAGES_PER_TURN_MAX: usize = 1024;
 
-/// Dependencies of the thread.
+/// Dependencies of the announcing thread, passed to [`super::spawn`].
 pub struct Parts {
     /// Name of this node.
     pub node: Name,
-    /// Announces addresses.
+    /// Layer-2 announcer and echo replies, through which addresses are announced and answered for.
     pub wire: Box<dyn Wire>,
-    /// Monitors other nodes.
+    /// BFD, by which the other candidate nodes are monitored.
     pub watch: Box<dyn Watch>,
-    /// Identifies stations.
+    /// Neighbor table of the kernel, which maps the MAC address of another announcer to a node.
     pub neighbours: Box<dyn Neighbours>,
-    /// Detection time of monitored nodes.
+    /// BFD detection time. Newly monitored nodes count as alive for this time plus `UNHEARD_GRACE`.
     pub detection_time: Duration,
 }
 
-/// Message to the thread.
+/// Message to the announcing thread.
 #[derive(Debug)]
 pub enum Message {
-    /// State changes. The sender is notified when withdrawn addresses are no longer answered for.
+    /// State changes from the agent. The channel fires when this node no longer answers for withdrawn
+    /// addresses.
     Follow(Following, SyncSender<()>),
-    /// Programming results of a pass.
+    /// Gates of the Services in a finished kernel pass: open if the kernel serves the Service.
     Gates(Vec<(ServiceKey, Gate)>),
-    /// An event on the wire.
+    /// Observation of the layer-2 announcer: a conflict, or the result of a probe.
     Wire(WireEvent),
-    /// Session states have changed.
+    /// Notification that the BFD state of some node has changed; the thread reads the states itself.
     Sessions,
     /// Changed reachability of control: true if control accepts reports.
     Control(bool),
-    /// Interfaces with carrier.
+    /// Names of the interfaces that have a carrier; replaces the previous set.
     Carriers(BTreeSet<String>),
-    /// Problem that does not prevent announcement.
+    /// Current problem that does not prevent announcement, shown in the status; `None` when it is resolved.
     Warning(Option<String>),
-    /// The agent stops.
+    /// Request to hand over or keep all addresses and to end the thread, because the agent stops.
     Leave {
-        /// Handling of the addresses.
+        /// Handling of the announced addresses: handover, or kept for a restart.
         on_exit: OnExit,
-        /// Notified when done.
+        /// Channel that fires when this node no longer answers for any address.
         done: SyncSender<()>,
     },
 }
 
-/// Runs until a leave message is carried out or all senders are dropped.
+/// Runs the announcing thread until it has carried out [`Message::Leave`] or all senders are dropped.
 pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Sender<Announcements>) {
     let Parts { node, wire, watch, neighbours, detection_time } = parts;
     let mut announcer = OwnershipThread {
@@ -120,7 +121,8 @@ struct OwnershipThread {
     wire: Box<dyn Wire>,
     watch: Box<dyn Watch>,
     neighbours: Box<dyn Neighbours>,
-    /// Time for which a node that has not been heard counts as alive.
+    /// Time for which a newly monitored node counts as alive without a packet: detection time plus
+    /// [`UNHEARD_GRACE`].
     patience: Duration,
     present: BTreeMap<IpAddr, Presence>,
     pairs: BTreeSet<Pair>,
@@ -129,7 +131,7 @@ struct OwnershipThread {
     leaving: Option<Leaving>,
 }
 
-/// State of a stopping agent.
+/// Handover in progress: the addresses are answered for until others announce them or the deadline passes.
 struct Leaving {
     until: Instant,
     done: SyncSender<()>,
@@ -207,7 +209,8 @@ impl OwnershipThread {
         self.show.publish();
     }
 
-    /// Carries out the decisions: withdrawals and announcements first, then the rest.
+    /// Carries out the pending actions of all addresses: withdrawals and announcements first, then probes and
+    /// repetitions.
     fn carry_out(&mut self) {
         let actions = self.owners.take_actions();
         let touched = self.owners.take_touched();
@@ -249,7 +252,8 @@ impl OwnershipThread {
         }
     }
 
-    /// Returns the presence to set for an address, if it has changed.
+    /// Returns the presence to set for an address, or `None` if the wire already has it. `Some(None)` removes
+    /// the address.
     fn change_of(&self, address: IpAddr) -> Option<Option<Presence>> {
         let before = self.present.get(&address);
         let wanted = self.owners.get(address).and_then(|entry| {
@@ -298,8 +302,8 @@ impl OwnershipThread {
         }
     }
 
-    /// Maps a MAC address to a monitored node or candidate by the neighbor table; a stranger if there is no
-    /// match.
+    /// Identifies a station by looking up its MAC address in the neighbor table: the monitored node or
+    /// candidate with that MAC address, otherwise [`Party::Stranger`].
     fn identify(&mut self, address: IpAddr, station: Station) -> ObservedStation {
         let Station { mac, interface } = station;
         let macs = self.neighbours.macs();
@@ -331,8 +335,8 @@ impl OwnershipThread {
         self.leaving = Some(Leaving { until: now + HANDOVER_TIME_MAX, done, waiting });
     }
 
-    /// Returns true if all addresses are handed over or the deadline has passed; then no address is answered
-    /// for any longer.
+    /// Returns true if other nodes announce all addresses, or the handover deadline has passed. All addresses
+    /// are then removed from the wire.
     fn has_left(&mut self) -> bool {
         let is_over = |leaving: &mut Leaving| leaving.waiting.is_empty() || Instant::now() >= leaving.until;
         let Some(leaving) = self.leaving.take_if(is_over) else { return false };

@@ -1,4 +1,4 @@
-//! All sessions of this node: packet demultiplexing, deadlines, and change notification.
+//! Engine with all sessions of this node: packet demultiplexing, deadlines, and change notification.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -26,19 +26,19 @@ const OPEN_RETRY: Duration = Duration::from_secs(1);
 /// therefore delays deadlines only by milliseconds.
 const PACKETS_PER_PASS_MAX: usize = 2048;
 
-/// Listening sockets with packets to read.
+/// Listening sockets with their addresses and ports.
 pub(super) type Ready = Vec<(Door, Arc<UdpSocket>)>;
 
 /// Instruction to the thread after a pass.
 pub(super) enum Pass {
     /// Sleep until a packet arrives or the deadline is reached.
     Continue {
-        /// All listening sockets.
+        /// Listening sockets to wait for.
         doors: Ready,
-        /// Time of the next due action.
+        /// Time of the next due action of any session, or `None` if there is none.
         deadline: Option<Instant>,
     },
-    /// Exit the thread.
+    /// Exit the thread, because the last handle was dropped.
     Stop,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Engine {
     doors: BTreeMap<Door, Arc<UdpSocket>>,
     /// Next deadline of every session that has sockets.
     deadlines: BTreeSet<(Instant, PeerKey)>,
-    /// Time to retry opening missing sockets.
+    /// Time at which opening missing sockets is retried; `None` if none is missing.
     open_at: Option<Instant>,
     /// Diagnostic of the AdminDown state of all sessions, or `None` if they are enabled.
     held: Option<Diagnostic>,
@@ -130,7 +130,7 @@ impl Engine {
         self.ring();
     }
 
-    /// Ends a session so that the peer does not treat it as a path failure.
+    /// Ends a session after AdminDown packets, so that the peer does not treat the end as a path failure.
     fn remove(&mut self, key: PeerKey, now: Instant) {
         self.tell(key, Input::AdminDown(super::RESTART), now);
         let Some(peer) = self.peers.remove(&key) else { return };
@@ -214,8 +214,8 @@ impl Engine {
         }
     }
 
-    /// Finds the session of a packet: by Your Discriminator if it is set (RFC 5880 §6.3), otherwise by
-    /// addresses (RFC 5881 §3). Packets of no session are dropped early.
+    /// Passes a packet to its session: the one of Your Discriminator if it is set (RFC 5880 §6.3), otherwise
+    /// the one of the addresses (RFC 5881 §3). Packets of no session are counted and dropped.
     fn take(&mut self, door: Door, arrival: &Arrival, bytes: &[u8], now: Instant) {
         let by_source = PeerKey { local: door.local, peer: arrival.source };
         let received = wire::parse(bytes);
@@ -247,7 +247,8 @@ impl Engine {
         }
     }
 
-    /// Opens missing sockets. Failures are retried later, except permanent ones.
+    /// Opens the missing sockets of all sessions. Temporary failures are retried after [`OPEN_RETRY`],
+    /// permanent ones are not.
     fn open_missing(&mut self, now: Instant) {
         self.open_at = None;
         for key in self.keys() {
@@ -283,7 +284,8 @@ impl Engine {
         }
     }
 
-    /// Applies an input to a session. All changes of a session go through this function.
+    /// Applies an input to a session and carries out the outputs. All changes of a session go through this
+    /// function.
     fn tell(&mut self, key: PeerKey, input: Input<'_>, now: Instant) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let before = (peer.session.state(), peer.shown());
@@ -308,7 +310,7 @@ impl Engine {
         }
     }
 
-    /// Updates the deadline of a session. A session without sockets has none.
+    /// Updates the index entry for a session's next deadline. A session without sockets has none.
     fn schedule(&mut self, key: PeerKey) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let next = peer.session.poll_timeout().filter(|_| peer.sender.is_some());
@@ -327,7 +329,7 @@ impl Engine {
     }
 }
 
-/// Opens the listening socket if it is not open, and a socket for sending.
+/// Opens the listening socket of a local address unless it is open, and returns a new socket for sending.
 fn open(doors: &mut BTreeMap<Door, Arc<UdpSocket>>, door: Door) -> io::Result<UdpSocket> {
     let sender = socket::sender(door.local, || entropy() as u16)?;
     if let Entry::Vacant(vacant) = doors.entry(door) {

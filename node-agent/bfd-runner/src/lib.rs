@@ -63,7 +63,7 @@ pub struct Bfd {
     owner: Owner,
 }
 
-/// The running thread, which ends with the last handle.
+/// Handle of the BFD thread, shared by all [`Bfd`] handles; the thread ends with the last one.
 #[derive(Debug)]
 struct Running {
     shared: Arc<RunnerShared>,
@@ -75,7 +75,7 @@ struct Running {
 #[derive(Debug)]
 struct RunnerShared {
     engine: Mutex<Engine>,
-    /// Socket that wakes the thread.
+    /// Datagram socket that wakes the thread from `ppoll`.
     waker: UnixDatagram,
 }
 
@@ -165,7 +165,7 @@ impl Bfd {
         self.shared().wake();
     }
 
-    /// Drops this handle.
+    /// Drops this handle, as described for [`Bfd`].
     pub fn stop(self) {
         drop(self);
     }

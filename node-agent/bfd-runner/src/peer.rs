@@ -1,4 +1,4 @@
-//! One session with its socket, counters and the state visible to its owner.
+//! BFD session with its sending socket, counters and reported state.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -16,7 +16,7 @@ use super::{
 pub(super) struct Peer {
     pub(super) config: SessionConfig,
     pub(super) session: Session,
-    /// Sending socket, opened by the thread because it is in the right network namespace.
+    /// Sending socket. Opened by the thread, because the thread is in the network namespace of the sessions.
     pub(super) sender: Option<UdpSocket>,
     pub(super) fault: Option<Fault>,
     pub(super) deadline: Option<Instant>,
@@ -52,7 +52,7 @@ impl Peer {
         Some(RemoteState { heard, state: remote.state, diagnostic: remote.diagnostic })
     }
 
-    /// Returns the part of the state whose changes fire the change notifier.
+    /// Returns the state, diagnostic and remote fields, whose changes fire the change notifier.
     pub(super) fn shown(&self) -> (State, Diagnostic, Option<RemoteState>) {
         (self.session.state(), self.session.diagnostic(), self.remote())
     }
@@ -72,7 +72,7 @@ impl Peer {
     }
 }
 
-/// Logs a session event.
+/// Logs a change of a session with its addresses.
 pub(super) fn report(key: PeerKey, event: Event) {
     let PeerKey { local, peer } = key;
     match event {

@@ -17,9 +17,9 @@ pub(super) const HOP_LIMIT: u8 = 255;
 /// Address pair of a session. There is one session per pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerKey {
-    /// Address of this node.
+    /// Local IP address, from which packets are sent.
     pub local: IpAddr,
-    /// Address of the peer.
+    /// IP address of the peer.
     pub peer: IpAddr,
 }
 
@@ -51,7 +51,7 @@ impl Reach {
     }
 }
 
-/// Configuration of a session.
+/// Configuration of the BFD session with one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionConfig {
     /// Minimum interval for sending. The peer may request a longer one.
@@ -60,11 +60,11 @@ pub struct SessionConfig {
     pub receive: Interval,
     /// Detect Mult: the number of missing packets after which the peer declares the session down.
     pub multiplier: NonZeroU8,
-    /// Active or passive role.
+    /// Active or passive role in session initialization (RFC 5880 §6.1).
     pub role: Role,
     /// Single-hop or multihop path. A changed reach creates a new session.
     pub reach: Reach,
-    /// Key that authenticates packets in both directions.
+    /// Key that authenticates sent and received packets; `None` disables authentication.
     pub auth: Option<Key>,
 }
 
@@ -92,11 +92,11 @@ impl SessionConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} BFD peers are configured, more than the maximum of {PEERS_MAX}")]
 pub struct TooManyPeers {
-    /// Number of requested peers.
+    /// Number of peers that all owners together requested.
     pub wanted: usize,
 }
 
-/// Reason for which a session has no sockets.
+/// Reason for which a session has no sockets and therefore sends nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// One address is IPv4 and the other is IPv6.
@@ -127,24 +127,24 @@ impl Fault {
     }
 }
 
-/// State of a session.
+/// State of the session with one peer, as seen by its owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerState {
-    /// Local session state.
+    /// Session state on this node (`bfd.SessionState`).
     pub state: State,
     /// Time of the last state change.
     pub since: Instant,
-    /// Reason of the last state change.
+    /// Reason of the last state change (`bfd.LocalDiag`).
     pub diagnostic: Diagnostic,
     /// Fields of the last packet from the peer, or `None` before the first packet.
     pub remote: Option<RemoteState>,
-    /// Transmit interval before jitter.
+    /// Negotiated transmit interval, before jitter is subtracted.
     pub transmit_interval: Duration,
     /// Detection time, or `None` before the first packet from the peer.
     pub detection_time: Option<Duration>,
-    /// Reason for which there are no sockets.
+    /// Reason for which the session has no sockets; `None` if they are open.
     pub fault: Option<Fault>,
-    /// Packet counters.
+    /// Packet counters since the session was created.
     pub counters: Counters,
 }
 
@@ -155,7 +155,7 @@ pub struct RemoteState {
     pub heard: bool,
     /// State of the peer's session.
     pub state: State,
-    /// The peer's diagnostic.
+    /// Diagnostic of the peer: the reason for its last state change.
     pub diagnostic: Diagnostic,
 }
 

@@ -19,7 +19,7 @@ use super::peers::HOP_LIMIT;
 
 /// Bits common to all allowed source ports, 49152 to 65535 (RFC 5881 §4).
 const SOURCE_PORT_BITS: u16 = 0xc000;
-/// Number of random source ports tried before giving up.
+/// Number of random source ports tried before opening the socket fails.
 const SOURCE_PORT_TRIES: u32 = 64;
 /// DSCP CS6 (network control), which routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
@@ -35,7 +35,7 @@ pub(super) struct Door {
     pub(super) port: u16,
 }
 
-/// A received packet.
+/// Address and metadata of a received packet.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) source: IpAddr,

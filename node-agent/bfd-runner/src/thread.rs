@@ -45,7 +45,8 @@ fn run(shared: &RunnerShared, wakes: &UnixDatagram) {
     }
 }
 
-/// Sleeps until the deadline at the latest. Returns the listening sockets with packets.
+/// Sleeps until a packet arrives, an owner wakes the thread, or the deadline is reached. Returns the
+/// listening sockets with packets.
 fn sleep(
     wakes: &UnixDatagram,
     doors: &[(Door, Arc<UdpSocket>)],

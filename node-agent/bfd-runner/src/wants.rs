@@ -6,11 +6,11 @@ use ::bfd::Role;
 
 use super::peers::{PEERS_MAX, PeerKey, SessionConfig, TooManyPeers};
 
-/// Identifies an owner of peers.
+/// Identifier of an owner of peers, one for each [`super::Bfd`] handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner(pub(super) u32);
 
-/// Peers wanted by each owner.
+/// Wanted peers with their configuration, by owner.
 #[derive(Debug, Default)]
 pub(super) struct Wants(BTreeMap<Owner, BTreeMap<PeerKey, SessionConfig>>);
 
@@ -34,7 +34,7 @@ impl Wants {
         Ok(all)
     }
 
-    /// Returns true if an owner wants a peer.
+    /// Returns true if this owner wants the peer.
     pub(super) fn has(&self, owner: Owner, key: &PeerKey) -> bool {
         self.0.get(&owner).is_some_and(|wanted| wanted.contains_key(key))
     }

@@ -10,7 +10,7 @@ use crate::{
     wire::{self, Packet, ReceivedPacket, SHA1_DIGEST_AT, SHA1_DIGEST_BYTES, Section, Sha1Section},
 };
 
-/// A shared secret of 1 to 20 bytes. `Debug` does not print it.
+/// Shared secret of 1 to 20 bytes. `Debug` does not print the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SHA1_DIGEST_BYTES]);
 
@@ -49,14 +49,14 @@ pub enum Algorithm {
     MeticulousKeyedSha1,
 }
 
-/// Authentication key shared by both systems.
+/// Authentication key of a session, configured equally on both systems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Auth Key ID field of packets.
+    /// Value of the Auth Key ID field in packets, by which the peer selects the key.
     pub id: u8,
-    /// Authentication type the key is used with.
+    /// Authentication type of packets: Keyed SHA1 or Meticulous Keyed SHA1.
     pub algorithm: Algorithm,
-    /// Shared secret.
+    /// Secret from which digests are computed; equal on both systems.
     pub secret: Secret,
 }
 
@@ -70,13 +70,13 @@ impl Key {
     }
 }
 
-/// Authentication state of one session.
+/// Sequence numbers and key of one session.
 #[derive(Debug, Clone)]
 pub(crate) struct Authenticator {
     key: Key,
-    /// `bfd.XmitAuthSeq`.
+    /// Sequence number of the last sent packet (`bfd.XmitAuthSeq`).
     sent: u32,
-    /// `bfd.RcvAuthSeq`; `None` while `bfd.AuthSeqKnown` is 0.
+    /// Last accepted sequence number (`bfd.RcvAuthSeq`); `None` while `bfd.AuthSeqKnown` is 0.
     received: Option<u32>,
 }
 

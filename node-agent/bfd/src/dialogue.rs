@@ -1,4 +1,4 @@
-//! Inputs, outputs and configuration of a session, and its view of the peer.
+//! Inputs, outputs and configuration of a session, and the fields last received from the peer.
 
 use std::num::{NonZeroU8, NonZeroU32};
 
@@ -9,7 +9,7 @@ use crate::{
     wire::ReceivedPacket,
 };
 
-/// Role in session initialization (§6.1).
+/// Role in session initialization (RFC 5880 §6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Sends packets regardless of whether it has received any from the peer.
@@ -18,7 +18,7 @@ pub enum Role {
     Passive,
 }
 
-/// Configuration of a session.
+/// Configuration of one BFD session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Desired Min TX Interval: the minimum interval for sending. The peer may request a longer one.
@@ -27,13 +27,13 @@ pub struct Config {
     pub required_min_rx: Interval,
     /// Detect Mult: the number of missing packets after which the peer declares this session down.
     pub multiplier: NonZeroU8,
-    /// Active or passive role.
+    /// Active or passive role in session initialization.
     pub role: Role,
-    /// Key for both directions. Without a key, authenticated packets are rejected.
+    /// Key for sent and received packets. Without a key, authenticated packets are rejected.
     pub key: Option<Key>,
 }
 
-/// An input of the session state machine.
+/// Input of the session state machine, passed in by the driver.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// A received packet that was demultiplexed to this session.
@@ -50,10 +50,10 @@ pub enum Input<'a> {
     Enable,
 }
 
-/// An action the caller has to carry out.
+/// Action of the session state machine that the driver has to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Send these bytes to the peer.
+    /// Send these bytes to the peer in one UDP datagram.
     Transmit(Vec<u8>),
     /// Report this event to the owner.
     Event(Event),
@@ -61,10 +61,10 @@ pub enum Output {
     Refused(Refusal),
 }
 
-/// A change of a session.
+/// Change of a session that its owner should observe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The session is up in both directions.
+    /// The session is up: packets arrive on both systems.
     Up,
     /// The session has left Up, with this diagnostic. If the peer is in AdminDown, `RemoteAdminDown` is
     /// reported instead.
@@ -108,7 +108,7 @@ pub struct Remote {
     pub state: State,
     /// The peer's diagnostic: the reason of its last state change.
     pub diagnostic: Diagnostic,
-    /// The peer's Detect Mult.
+    /// Detect Mult in the peer's packets, from which the detection time of this system is computed.
     pub multiplier: NonZeroU8,
     /// The peer's Desired Min TX Interval, in microseconds.
     pub desired_min_tx_micros: u32,

@@ -53,7 +53,7 @@ pub(crate) const fn jitter_permille(multiplier: NonZeroU8, random: u64) -> u32 {
     750 + (random % span) as u32
 }
 
-/// Returns `permille` thousandths of an interval.
+/// Returns `permille` thousandths of an interval, such as the jittered part to wait.
 pub(crate) const fn part(interval: Duration, permille: u32) -> Duration {
     // Intervals are at most 2³² µs, so this cannot overflow.
     Duration::from_micros(interval.as_micros() as u64 * permille as u64 / 1000)

@@ -41,7 +41,7 @@ const ADMIN_DOWN_PACKETS: usize = 3;
 /// Initial value of `bfd.RemoteMinRxInterval`, in microseconds (§6.8.1).
 const REMOTE_MIN_RX_INITIAL: u32 = 1;
 
-/// A BFD session with one peer.
+/// State machine of the BFD session with one peer.
 #[derive(Debug, Clone)]
 pub struct Session {
     config: Config,
@@ -52,7 +52,7 @@ pub struct Session {
     negotiation: Negotiation,
     authenticator: Option<Authenticator>,
     noise: Noise,
-    /// Time of the last packet from the peer.
+    /// Arrival time of the last valid packet from the peer; `None` before the first one.
     heard: Option<Instant>,
     /// Time of the last transmitted packet other than a Final, or the creation time of the session.
     sent: Instant,
@@ -114,7 +114,7 @@ impl Session {
         self.discriminator
     }
 
-    /// Returns the fields of the last packet from the peer.
+    /// Returns the fields of the last valid packet from the peer.
     #[must_use]
     pub const fn remote(&self) -> &Remote {
         &self.remote
@@ -347,13 +347,13 @@ impl Session {
         wanted(&self.config, self.state)
     }
 
-    /// Returns true if sending is allowed: a passive system sends nothing until it has received a packet
-    /// (§6.8.7).
+    /// Returns true if the role permits sending: a passive system sends nothing until it has received a
+    /// packet (§6.8.7).
     fn may_speak(&self) -> bool {
         self.config.role == Role::Active || self.remote.discriminator.is_some()
     }
 
-    /// Returns the time of the next periodic packet.
+    /// Returns the time of the next periodic packet, or `None` if no periodic packets are sent.
     fn transmits_at(&self) -> Option<Instant> {
         let remote = &self.remote;
         let demanded = remote.demand && self.state == State::Up && remote.state == State::Up;

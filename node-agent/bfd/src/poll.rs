@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::interval::Interval;
 
-/// Intervals a system advertises to its peer.
+/// Transmit and receive intervals that a system advertises to its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timers {
     pub(crate) desired_min_tx: Interval,
@@ -18,7 +18,7 @@ pub(crate) struct Timers {
 /// without Final has arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Negotiation {
-    /// Intervals in transmitted packets.
+    /// Intervals carried by transmitted packets.
     advertised: Timers,
     /// Intervals the peer has confirmed.
     confirmed: Timers,
@@ -28,9 +28,9 @@ pub(crate) struct Negotiation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Poll {
     Idle,
-    /// Packets carry the Poll bit until a packet with the Final bit arrives.
+    /// Poll Sequence in progress: packets carry the Poll bit until a packet with the Final bit arrives.
     Active,
-    /// A late Final of the last sequence may still be in transit.
+    /// Poll Sequence completed, but a late Final of it may still be in transit.
     Settling {
         until: Instant,
     },

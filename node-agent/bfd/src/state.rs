@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Session state.
+/// Session state (RFC 5880 §4.1, field Sta).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// AdminDown: held down administratively. The peer must not treat it as a path failure (RFC 5882 §3.2).
@@ -53,21 +53,21 @@ impl fmt::Display for State {
 /// Diagnostic code: the reason of the last state change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Diagnostic {
-    /// 0: No Diagnostic.
+    /// 0: No Diagnostic, for example after a restart.
     None,
-    /// 1: Control Detection Time Expired.
+    /// 1: Control Detection Time Expired: no packet arrived within the detection time.
     ControlDetectionTimeExpired,
-    /// 2: Echo Function Failed.
+    /// 2: Echo Function Failed. Never sent, because the Echo function is not supported.
     EchoFunctionFailed,
-    /// 3: Neighbor Signaled Session Down.
+    /// 3: Neighbor Signaled Session Down: the peer sent state Down.
     NeighborSignaledSessionDown,
-    /// 4: Forwarding Plane Reset.
+    /// 4: Forwarding Plane Reset: the sender's forwarding plane was reset locally.
     ForwardingPlaneReset,
     /// 5: Path Down, as reported from outside of BFD.
     PathDown,
-    /// 6: Concatenated Path Down.
+    /// 6: Concatenated Path Down: a path behind the sender has failed.
     ConcatenatedPathDown,
-    /// 7: Administratively Down.
+    /// 7: Administratively Down: the operator or program has disabled the session.
     AdministrativelyDown,
     /// 8: Reverse Concatenated Path Down.
     ReverseConcatenatedPathDown,
@@ -77,7 +77,7 @@ pub enum Diagnostic {
     Unassigned(UnassignedDiagnostic),
 }
 
-/// An unassigned diagnostic code, 10 to 31.
+/// Diagnostic code without an assigned meaning, 10 to 31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnassignedDiagnostic(u8);
 

@@ -61,12 +61,12 @@ pub struct Packet {
     pub required_min_echo_rx_micros: u32,
 }
 
-/// SHA1 Authentication Section.
+/// SHA1 Authentication Section (RFC 5880 §4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sha1Section {
     /// True for Meticulous Keyed SHA1: the sequence number increases with every packet.
     pub meticulous: bool,
-    /// Auth Key ID.
+    /// Auth Key ID: identifies the key that computed the digest.
     pub key_id: u8,
     /// Sequence number for replay protection.
     pub sequence: u32,
@@ -74,19 +74,19 @@ pub struct Sha1Section {
     pub digest: [u8; SHA1_DIGEST_BYTES],
 }
 
-/// A received authentication section.
+/// Authentication section of a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     /// Keyed SHA1 or Meticulous Keyed SHA1 with a valid length.
     Sha1(Sha1Section),
-    /// An unsupported authentication type; holds the Auth Type field.
+    /// Section of an unsupported authentication type, with the value of the Auth Type field.
     Unsupported(u8),
 }
 
-/// A received control packet.
+/// Parsed control packet with its authentication section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedPacket<'a> {
-    /// Mandatory section.
+    /// Mandatory section of the packet.
     pub packet: Packet,
     /// Authentication section, or `None` if the packet has none.
     pub section: Option<Section>,
@@ -198,7 +198,7 @@ fn section(bytes: &[u8]) -> Result<Section, PacketError> {
     }
 }
 
-/// Encodes a packet with its optional authentication section.
+/// Encodes a packet with its optional authentication section into a UDP payload.
 #[must_use]
 pub fn render(packet: &Packet, section: Option<&Sha1Section>) -> Vec<u8> {
     let Packet {

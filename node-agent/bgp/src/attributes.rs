@@ -6,34 +6,34 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// Path attributes of a route.
+/// Path attributes of an advertised or received route; routes with equal attributes can share an UPDATE.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attributes {
-    /// ORIGIN.
+    /// ORIGIN (RFC 4271 §5.1.1).
     pub origin: Origin,
-    /// `AS_PATH`.
+    /// `AS_PATH` (RFC 4271 §5.1.2).
     pub as_path: AsPath,
     /// `NEXT_HOP`, or the next hop of `MP_REACH_NLRI`.
     pub next_hop: NextHop,
-    /// `MULTI_EXIT_DISC`.
+    /// `MULTI_EXIT_DISC` (RFC 4271 §5.1.4); a lower value is preferred.
     pub med: Option<u32>,
-    /// `LOCAL_PREF`; only to internal peers.
+    /// `LOCAL_PREF` (RFC 4271 §5.1.5), sent only to internal peers; a higher value is preferred.
     pub local_pref: Option<u32>,
     /// `ATOMIC_AGGREGATE`: more specific routes were left out.
     pub is_atomic_aggregate: bool,
     /// AGGREGATOR: AS number and BGP Identifier of the aggregating speaker.
     pub aggregator: Option<(u32, Ipv4Addr)>,
-    /// COMMUNITIES (RFC 1997).
+    /// COMMUNITIES (RFC 1997); not sent if empty.
     pub communities: BTreeSet<Community>,
-    /// EXTENDED COMMUNITIES (RFC 4360).
+    /// EXTENDED COMMUNITIES (RFC 4360); not sent if empty.
     pub extended_communities: BTreeSet<ExtendedCommunity>,
-    /// `LARGE_COMMUNITY` (RFC 8092).
+    /// `LARGE_COMMUNITY` (RFC 8092); not sent if empty.
     pub large_communities: BTreeSet<LargeCommunity>,
-    /// Only to Customer (RFC 9234 §5).
+    /// Only to Customer: AS number of the speaker that added the attribute (RFC 9234 §5).
     pub only_to_customer: Option<u32>,
 }
 
-/// Value of ORIGIN.
+/// Value of the ORIGIN attribute (RFC 4271 §5.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// IGP: originated inside the AS.
@@ -47,7 +47,7 @@ pub enum Origin {
 /// Next hop of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NextHop {
-    /// An IPv4 address.
+    /// IPv4 next hop, for IPv4 prefixes only.
     V4(Ipv4Addr),
     /// An IPv6 address, with an optional link-local address (RFC 2545, RFC 8950).
     V6 {
@@ -58,11 +58,11 @@ pub enum NextHop {
     },
 }
 
-/// AS path of a route.
+/// AS path of a route: segments from the nearest AS to the origin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct AsPath(pub Vec<Segment>);
 
-/// Segment of an AS path.
+/// Segment of an AS path (RFC 4271 §4.3 b).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
     /// `AS_SEQUENCE`: 1 to 255 ordered AS numbers.
@@ -75,22 +75,22 @@ pub enum Segment {
     ConfederationSet(Vec<u32>),
 }
 
-/// A community: AS number in the upper half, value in the lower half.
+/// Community (RFC 1997): AS number in the upper 16 bits, value in the lower 16 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Community(pub u32);
 
-/// An extended community: type, optional subtype, and value.
+/// Extended community (RFC 4360): type, optional subtype, and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtendedCommunity(pub [u8; 8]);
 
-/// A large community: Global Administrator and two Local Data parts.
+/// Large community (RFC 8092): Global Administrator and two Local Data parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LargeCommunity(pub [u32; 3]);
 
 impl Community {
-    /// `NO_EXPORT` (RFC 1997).
+    /// `NO_EXPORT` (RFC 1997): the receiver does not advertise the route outside of its AS or confederation.
     pub const NO_EXPORT: Self = Self(0xffff_ff01);
-    /// `NO_ADVERTISE` (RFC 1997).
+    /// `NO_ADVERTISE` (RFC 1997): the receiver does not advertise the route to any peer.
     pub const NO_ADVERTISE: Self = Self(0xffff_ff02);
 }
 

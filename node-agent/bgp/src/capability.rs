@@ -4,37 +4,38 @@ use std::{collections::BTreeMap, fmt};
 
 use crate::family::Family;
 
-/// A capability.
+/// Capability in an OPEN message (RFC 5492 §4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Capability {
     /// Multiprotocol Extensions for a family (RFC 4760 §8): code 1.
     MultiProtocol(Family),
-    /// Route Refresh (RFC 2918): code 2.
+    /// Route Refresh: ROUTE-REFRESH requests are accepted (RFC 2918): code 2.
     RouteRefresh,
     /// Extended Next Hop Encoding: IPv6 next hops for routes of these families (RFC 8950): code 5.
     ExtendedNextHop(Vec<Family>),
     /// Extended Message: messages of up to 65,535 bytes (RFC 8654): code 6.
     ExtendedMessage,
-    /// BGP Role (RFC 9234): code 9.
+    /// Role of the sender towards the receiver (RFC 9234 §4.1): code 9.
     Role(Role),
     /// Graceful Restart (RFC 4724, RFC 8538): code 64.
     GracefulRestart(GracefulRestart),
     /// Support for 4-octet AS numbers with the speaker's own AS number (RFC 6793): code 65.
     FourOctetAs(u32),
-    /// Enhanced Route Refresh (RFC 7313): code 70.
+    /// Enhanced Route Refresh: a refresh is enclosed in `BoRR` and `EoRR` (RFC 7313): code 70.
     EnhancedRouteRefresh,
-    /// FQDN: code 73. Each part has at most 64 bytes.
+    /// FQDN of the sender, for display (draft-walton-bgp-hostname-capability): code 73. Each part has at most
+    /// 64 bytes.
     HostName {
-        /// Host name.
+        /// Host name of the sender.
         host: String,
-        /// Domain name; may be empty.
+        /// Domain name; empty if unknown.
         domain: String,
     },
     /// Another received capability: unknown code, unsupported family, or invalid length. Never sent.
     Unknown {
-        /// Capability code.
+        /// Capability code as received.
         code: u8,
-        /// Capability value.
+        /// Capability value as received, without code and length.
         value: Vec<u8>,
     },
 }
@@ -49,7 +50,8 @@ pub struct GracefulRestart {
     pub notification: bool,
     /// Restart Time in seconds, 0 to 4095.
     pub restart_time: u16,
-    /// Families with their Forwarding State bit (F).
+    /// Families for which routes are retained, with their Forwarding State bit (F): true if forwarding state
+    /// survived the restart.
     pub families: BTreeMap<Family, bool>,
 }
 
@@ -58,9 +60,9 @@ pub struct GracefulRestart {
 pub enum Role {
     /// Provider, transit for the peer: 0.
     Provider,
-    /// Route Server: 1.
+    /// Route Server, which relays routes between its clients: 1.
     RouteServer,
-    /// Route Server Client: 2.
+    /// Route Server Client, which peers with a route server: 2.
     RouteServerClient,
     /// Customer, uses the peer for transit: 3.
     Customer,

@@ -18,34 +18,35 @@ pub const LOCAL_PREF_DEFAULT: u32 = 100;
 /// Maximum number of cached attribute sets per neighbor. Routes differ only by Advertisements, of which there
 /// are few.
 const REMEMBERED_MAX: usize = 1024;
-/// Minimum number of unused attribute sets kept in the cache, in addition to as many as are in use.
+/// Number of cached attribute sets at which the first cleanup runs. Later cleanups run at twice the number in
+/// use plus this number.
 const SPARE: usize = 16;
 
 /// Attributes of a prefix that are the same for every neighbor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
-    /// `MULTI_EXIT_DISC`; to all peers.
+    /// `MULTI_EXIT_DISC`, sent to all peers; absent by default.
     pub med: Option<u32>,
-    /// `LOCAL_PREF`; to internal peers.
+    /// `LOCAL_PREF`, sent only to internal peers; `None` for [`LOCAL_PREF_DEFAULT`].
     pub local_pref: Option<u32>,
     /// Number of times our AS is prepended in addition to the regular one; to external peers.
     pub prepend: u8,
-    /// Communities (RFC 1997).
+    /// Communities to send with the route (RFC 1997).
     pub communities: BTreeSet<Community>,
-    /// Extended communities (RFC 4360).
+    /// Extended communities to send with the route (RFC 4360).
     pub extended_communities: BTreeSet<ExtendedCommunity>,
-    /// Large communities (RFC 8092).
+    /// Large communities to send with the route (RFC 8092).
     pub large_communities: BTreeSet<LargeCommunity>,
 }
 
-/// Properties of a neighbor that affect attributes.
+/// Properties of a session that determine the attributes of the routes sent to the neighbor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Towards {
-    /// Our AS number towards the neighbor.
+    /// Our AS number towards the neighbor, which is prepended for external peers.
     pub local_asn: u32,
-    /// True for an external peer.
+    /// True if the neighbor is in another AS (EBGP).
     pub is_external: bool,
-    /// Our configured role (RFC 9234).
+    /// Our configured role (RFC 9234), which may require the attribute Only to Customer.
     pub role: Option<Role>,
     /// Next hop for the neighbor.
     pub next_hop: NextHop,
@@ -72,7 +73,7 @@ pub fn attributes(route: &Route, towards: &Towards) -> Attributes {
     }
 }
 
-/// Returns the AS path with our AS, once and once for each prepend (RFC 4271 §5.1.2).
+/// Returns an AS path that contains our AS `1 + prepend` times (RFC 4271 §5.1.2).
 fn own_path(local_asn: u32, prepend: u8) -> AsPath {
     let count = usize::from(prepend.saturating_add(1));
     AsPath(vec![Segment::Sequence(vec![local_asn; count])])
@@ -86,7 +87,8 @@ const fn marks(role: Role) -> bool {
     }
 }
 
-/// Creates and caches the attributes for one neighbor, so that equal ones are shared.
+/// Attribute cache of one neighbor. Routes with equal attributes share one set, so that they are packed into
+/// the same message.
 #[derive(Debug, Clone, Default)]
 pub struct Exports {
     towards: BTreeMap<Family, Towards>,
@@ -96,7 +98,7 @@ pub struct Exports {
 }
 
 impl Exports {
-    /// Creates the state for a neighbor with these families.
+    /// Creates an empty cache for a neighbor with these negotiated families.
     #[must_use]
     pub const fn new(towards: BTreeMap<Family, Towards>) -> Self {
         Self { towards, made: BTreeMap::new(), used: 0 }

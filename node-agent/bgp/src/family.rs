@@ -4,7 +4,7 @@ use std::fmt;
 
 use ipnet::IpNet;
 
-/// An address family.
+/// Address family of routes: an AFI and SAFI pair (RFC 4760 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4 unicast: AFI 1, SAFI 1.
@@ -17,7 +17,7 @@ pub enum Family {
 const UNICAST: u8 = 1;
 
 impl Family {
-    /// Both families, in the order of announcement.
+    /// All supported families, in the order in which their tables are announced.
     pub const ALL: [Self; 2] = [Self::Ipv4Unicast, Self::Ipv6Unicast];
 
     /// Returns the family of a prefix.

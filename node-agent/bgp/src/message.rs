@@ -6,16 +6,16 @@ use ipnet::IpNet;
 
 use crate::{attributes::Attributes, capability::Capability, family::Family, notification::Notification};
 
-/// A BGP message.
+/// BGP message of any type, without the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// OPEN, the first message of a connection.
     Open(Open),
-    /// UPDATE.
+    /// UPDATE, which announces and withdraws routes.
     Update(Box<Update>),
     /// NOTIFICATION, the last message of a connection.
     Notification(Notification),
-    /// KEEPALIVE.
+    /// KEEPALIVE, which restarts the neighbor's Hold Timer.
     Keepalive,
     /// ROUTE-REFRESH (RFC 2918), or a demarcation of its response (RFC 7313).
     Refresh(Refresh),
@@ -43,7 +43,7 @@ pub struct Update {
     /// Withdrawn prefixes. Includes announced prefixes with malformed attributes (RFC 7606
     /// "treat-as-withdraw").
     pub withdrawn: Vec<IpNet>,
-    /// Prefixes announced with `attributes`.
+    /// Prefixes announced with the path attributes in `attributes`.
     pub announced: Vec<IpNet>,
     /// Path attributes; present if prefixes are announced.
     pub attributes: Option<Attributes>,
@@ -56,21 +56,21 @@ pub struct Update {
 /// ROUTE-REFRESH message (RFC 2918, RFC 7313).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refresh {
-    /// Requested family; `None` if unsupported.
+    /// Requested family; `None` if the AFI and SAFI are unsupported.
     pub family: Option<Family>,
-    /// Subtype.
+    /// Request, or begin or end of a refresh (RFC 7313).
     pub kind: RefreshKind,
 }
 
 /// Message Subtype of ROUTE-REFRESH (RFC 7313 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshKind {
-    /// Request: 0.
+    /// Request for the Adj-RIB-Out of the family: 0.
     Request,
-    /// Beginning of Route Refresh, `BoRR`: 1.
+    /// Beginning of Route Refresh, `BoRR`: 1. All routes of the family follow.
     Begin,
-    /// End of Route Refresh, `EoRR`: 2.
+    /// End of Route Refresh, `EoRR`: 2. Routes not sent since `BoRR` are stale.
     End,
-    /// Unknown subtype, ignored.
+    /// Subtype that no RFC defines; the message is ignored.
     Unknown(u8),
 }

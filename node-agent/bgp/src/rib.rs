@@ -31,7 +31,7 @@ use crate::{
 /// Size of a ROUTE-REFRESH message (RFC 2918 §3), in bytes.
 const REFRESH_BYTES: usize = wire::HEADER_BYTES + 4;
 
-/// Routes of one neighbor.
+/// Adj-RIB-Out of one neighbor: desired routes, and routes sent in the current session.
 #[derive(Debug, Default)]
 pub struct RibOut {
     entries: BTreeMap<IpNet, Entry>,
@@ -43,9 +43,9 @@ pub struct RibOut {
 /// Negotiated session properties that affect routes.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// Negotiated families.
+    /// Negotiated address families; routes of other families are not sent.
     pub families: BTreeSet<Family>,
-    /// Encoding context.
+    /// Negotiated properties that determine the encoding and maximum size of messages.
     pub context: Context,
     /// True if Enhanced Route Refresh was negotiated (RFC 7313).
     pub enhanced_refresh: bool,
@@ -122,7 +122,7 @@ impl RibOut {
         messages
     }
 
-    /// Returns true if [`Self::take`] would return a message.
+    /// Returns true if routes or markers are due, so that [`Self::take`] would return a message.
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.session.as_ref().is_some_and(|session| {
@@ -131,7 +131,8 @@ impl RibOut {
         })
     }
 
-    /// Returns the attributes sent for a prefix.
+    /// Returns the attributes last sent for a prefix in this session, or `None` if the neighbor does not have
+    /// it.
     #[must_use]
     pub fn told(&self, prefix: &IpNet) -> Option<&Arc<Attributes>> {
         self.entries.get(prefix).and_then(|entry| entry.told.as_ref())
@@ -144,13 +145,13 @@ impl RibOut {
         self.entries.get(prefix).is_some_and(|entry| entry.is_too_long)
     }
 
-    /// Returns the number of prefixes sent.
+    /// Returns the number of prefixes the neighbor has from this session.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.told
     }
 
-    /// Returns true if no prefix was sent.
+    /// Returns true if the neighbor has no prefix from this session.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.told == 0
@@ -166,7 +167,7 @@ impl RibOut {
         self.mark().or_else(|| self.withdraw()).or_else(|| self.announce())
     }
 
-    /// Schedules all routes of a family to be sent again.
+    /// Starts the transmission of all routes of a family, in response to a refresh request.
     fn answer(&mut self, family: Family) {
         let Some(session) = &mut self.session else { return };
         let is_framed = session.terms.enhanced_refresh;
@@ -180,7 +181,7 @@ impl RibOut {
         }
     }
 
-    /// Returns a due End-of-RIB, `BoRR` or `EoRR` message.
+    /// Returns the next due End-of-RIB, `BoRR` or `EoRR` message with its size in bytes.
     fn mark(&mut self) -> Option<(Message, usize)> {
         for family in Family::ALL {
             let Some(session) = &mut self.session else { return None };
@@ -261,7 +262,7 @@ impl RibOut {
         Some((Message::Update(Box::new(update)), bytes))
     }
 
-    /// Records that the due change of a prefix was sent.
+    /// Records the attributes `told` as sent for a prefix, or its withdrawal if `None`.
     fn note(&mut self, prefix: IpNet, told: Option<Arc<Attributes>>) {
         let entry = self.entries.entry(prefix).or_default();
         self.told += usize::from(told.is_some());
@@ -276,7 +277,8 @@ impl RibOut {
         }
     }
 
-    /// Removes due routes that do not fit into a message; a route already sent is withdrawn (RFC 8654 §4).
+    /// Marks due routes as too long if their attributes leave no room for a prefix. A route already sent is
+    /// withdrawn (RFC 8654 §4).
     fn set_aside(&mut self) {
         let Some(session) = &mut self.session else { return };
         while let Some(prefix) = session.too_long() {

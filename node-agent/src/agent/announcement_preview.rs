@@ -23,17 +23,17 @@ use speaker::routing::{
 
 use crate::state::State;
 
-/// A state with the gates of its Services.
+/// State before or after a change, with the gates of its Services.
 pub struct Side<'a> {
-    /// State.
+    /// State received from control, or proposed.
     pub state: &'a State,
-    /// Node that has the state.
+    /// Name of the node that has the state.
     pub node: &'a Name,
-    /// Returns whether the kernel has, or would have, a Service.
+    /// Function that returns an open gate if the kernel has, or would have, the Service.
     pub gate: &'a dyn Fn(&ServiceKey) -> Gate,
 }
 
-/// Returns the announcement lines that are removed and added.
+/// Returns the lines about roles and routes that a change removes and adds.
 #[must_use]
 pub fn changes(before: &Side<'_>, after: &Side<'_>) -> Vec<LineChange> {
     let mut lines = differing(&roles(before), &roles(after));
@@ -42,7 +42,7 @@ pub fn changes(before: &Side<'_>, after: &Side<'_>) -> Vec<LineChange> {
     lines
 }
 
-/// Pairs of place and line.
+/// Pairs of a place, such as an address or a peer, and a line about it.
 type Lines = BTreeSet<(String, String)>;
 
 fn differing(before: &Lines, after: &Lines) -> Vec<LineChange> {

@@ -1,4 +1,4 @@
-//! Answers to questions from control. They use the same functions as a real pass, without kernel writes.
+//! Replies to queries from control. They use the same functions as a real pass, without kernel writes.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -26,7 +26,7 @@ use crate::{
     state::{ChangedObjects, State, desired::DesiredBuilder},
 };
 
-/// Mode for counting the established connections affected by a change, which reads the conntrack table.
+/// Option to count the established connections affected by a change, for which the conntrack table is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sessions {
     Counted,
@@ -34,7 +34,7 @@ enum Sessions {
 }
 
 impl Agent {
-    /// Answers a question. May read the kernel, never writes it.
+    /// Returns the reply to a query. May read the kernel, never writes it.
     pub fn answer(&mut self, question: Question) -> Reply {
         let Some(position) = self.state.position() else {
             return failed("no state has been loaded");
@@ -65,7 +65,8 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Compares two states. Both previews are computed in one call, so that no change comes between.
+    /// Returns the differences between the previews of two states. Previews are computed in one call, so that
+    /// no change of the state comes between them.
     fn compare(&mut self, comparison: Comparison, position: Position) -> Result<Preview, Reply> {
         let Comparison { from, to } = comparison;
         let from = self.preview(from, position, Sessions::Left)?;
@@ -129,9 +130,9 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Describes the size of a change to another backend: Services and frontends it would program, and lines
-    /// of the current backend it would remove. Lines of a backend that has never observed the kernel cannot
-    /// be listed.
+    /// Describes the size of a change to another backend: numbers of Services and frontends to program and,
+    /// unless it takes over the kernel objects, of lines of the current backend to remove. Lines that cannot
+    /// be listed are not counted.
     fn made_anew(&mut self, takeover: &Takeover, desired: &DesiredState) -> String {
         let Takeover { words, is_in_place } = takeover;
         let frontends: usize = desired.programs.values().map(|wanted| wanted.program.frontends.len()).sum();
@@ -228,7 +229,7 @@ fn failures(derived: &DesiredBuilder, services: &BTreeSet<ServiceKey>) -> Vec<St
     words.take(PREVIEW_WORDS_MAX).collect()
 }
 
-/// Truncates an answer to its limits and counts the omitted lines.
+/// Truncates a preview to the limits of a reply and counts the omitted lines.
 fn bound(preview: &mut Preview) {
     let Preview { kernel, announcements, omitted, session_resets, connections_at_risk: _, failures } =
         preview;

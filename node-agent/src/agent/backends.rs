@@ -29,7 +29,7 @@ use tracing::{debug, info, warn};
 
 use crate::state::defaults::Backend;
 
-/// Minimum and maximum delay before retrying a failed change.
+/// Minimum and maximum delay before a failed change of the backend is retried.
 const CHANGE_FLOOR: Duration = Duration::from_secs(1);
 const CHANGE_CAP: Duration = Duration::from_secs(60);
 /// Interval between `retire` calls to a leaving backend.
@@ -39,7 +39,7 @@ const RELAY_TIME_MIN: Duration = Duration::from_secs(5);
 /// Time limit for established connections of a leaving backend. Its remaining objects are then removed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
-/// The active backend, the wanted one, and the leaving ones.
+/// Active backend, selected backend, and replaced backends that are being removed.
 pub(super) struct Backends {
     open: Opener,
     current: Box<dyn Dataplane>,
@@ -53,20 +53,19 @@ pub(super) struct Backends {
     past: KernelCounters,
 }
 
-/// A backend that has been replaced.
+/// Replaced backend whose kernel objects or relayed connections are being removed.
 struct Leaving {
     dataplane: Box<dyn Dataplane>,
     backend: Backend,
     since: Instant,
-    /// True if another backend has taken over the kernel objects; this one only keeps its relayed
-    /// connections.
+    /// True if another backend has taken over the kernel objects, so that only relayed connections are left.
     is_superseded: bool,
     last_error: Option<String>,
 }
 
-/// A pending change of backend.
+/// Change of backend that a different Node setting would cause.
 pub(super) struct Takeover {
-    /// Description of the old and new backend.
+    /// Description of the old and the new backend for messages.
     pub(super) words: String,
     /// True if the new backend takes over the kernel objects of the old one.
     pub(super) is_in_place: bool,
@@ -76,14 +75,14 @@ pub(super) struct Takeover {
 pub(super) enum Change {
     /// The new backend is active.
     Taken {
-        /// Description of the change.
+        /// Description of the change for events and logs.
         message: String,
-        /// First pass of the new backend, over everything.
+        /// Result of the new backend's first pass, which covers everything.
         pass: Pass,
     },
     /// The old backend stays active.
     Refused {
-        /// Cause of the failure.
+        /// Cause of the failure for events and logs.
         message: String,
         /// True if kernel objects of the old backend may have been overwritten.
         is_disturbed: bool,
@@ -91,7 +90,7 @@ pub(super) enum Change {
 }
 
 impl Backends {
-    /// Opens the wanted backend, or the fallback if that fails.
+    /// Opens the selected backend, or the default backend if that fails.
     pub(super) fn open(
         mut open: Opener,
         wanted: Backend,
@@ -128,7 +127,7 @@ impl Backends {
         })
     }
 
-    /// Returns the active backend.
+    /// Returns the active backend for a pass.
     pub(super) fn current(&mut self) -> &mut dyn Dataplane {
         &mut *self.current
     }
@@ -143,7 +142,7 @@ impl Backends {
         self.running.options.clone()
     }
 
-    /// Returns the takeover that a different wanted backend would cause, or `None` if it is the same.
+    /// Returns the takeover that selecting `wanted` would cause, or `None` if it is already selected.
     pub(super) fn would_change(&self, wanted: &Backend) -> Option<Takeover> {
         (*wanted != self.wanted).then(|| Takeover {
             words: format!("the node would change from {} to {}", shown(&self.wanted), shown(wanted)),
@@ -151,7 +150,7 @@ impl Backends {
         })
     }
 
-    /// Sets the wanted backend.
+    /// Sets the backend that the Node selects. A change is attempted at the next turn.
     pub(super) fn want(&mut self, wanted: Backend, now: Instant) {
         if wanted == self.wanted {
             return;
@@ -172,7 +171,7 @@ impl Backends {
         (!self.leaving.is_empty()).then_some(self.leave_at)
     }
 
-    /// Returns a warning if the backend that the Node selects could not take over.
+    /// Returns a warning if the last attempt to change to the selected backend failed.
     pub(super) fn warning(&self) -> Option<String> {
         let problem = self.problem.as_ref()?;
         let (wanted, running) = (shown(&self.wanted), shown(&self.running));
@@ -181,7 +180,7 @@ impl Backends {
         ))
     }
 
-    /// Returns the kernel counters of all backends together.
+    /// Returns the kernel counters, as a sum over the active and the replaced backends.
     pub(super) fn counters(&self) -> KernelCounters {
         let leaving = self.leaving.iter().map(|leaving| leaving.dataplane.counters());
         leaving.chain([self.current.counters()]).fold(self.past, add)
@@ -335,7 +334,7 @@ fn is_idle(dataplane: &mut dyn Dataplane) -> bool {
     traffic.is_ok_and(|rows| rows.iter().all(|row| row.active.unwrap_or_default() == 0))
 }
 
-/// Programs everything through a new backend.
+/// Programs the whole desired state through a new backend and verifies it.
 fn program(
     new: &mut dyn Dataplane,
     desired: &DesiredState,

@@ -33,7 +33,7 @@ impl Agent {
         self.routing = Some(routing);
     }
 
-    /// Attaches the health checker.
+    /// Attaches the health checker, which checks the endpoints of the received state.
     pub fn check_by(&mut self, checking: Checking) {
         self.checking = checking;
         let services = self.state.services().iter();

@@ -58,7 +58,8 @@ use crate::{
 
 /// Interval between drift checks: upper bound on the time for which drift goes undetected.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// A full pass may take at most 1/10 of the time, however often other programs change the kernel.
+/// Inverse of the maximum share of time for full passes after drift: 1/10, however often other programs
+/// change the kernel.
 const PROBE_SHARE: u32 = 10;
 /// Minimum and maximum delay after a failed pass.
 const RECOVERY_FLOOR: Duration = Duration::from_millis(100);
@@ -69,7 +70,7 @@ const RETRY_CAP: Duration = Duration::from_secs(60);
 /// Maximum time between turns, for the upkeep of the journal.
 const TURN_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// The control loop of a node.
+/// Control loop of a node, run by its own thread.
 pub struct Agent {
     backends: Backends,
     defaults: ProxyDefaults,
@@ -93,7 +94,7 @@ pub struct Agent {
     verified: Option<Position>,
     last_failure: Option<String>,
     are_leftovers_removed: bool,
-    /// True if flows of a replaced backend may be left.
+    /// True after a change of mode, when conntrack flows of the replaced backend may be left.
     has_mode_changed: bool,
     announcing: Announcing,
     /// BGP announcements; `None` in agents without BGP.
@@ -102,7 +103,7 @@ pub struct Agent {
     refusals: refusals::Watch,
 }
 
-/// A pending full pass: observe and apply everything.
+/// Pending full pass, which reads the kernel and applies everything, with its cause.
 #[derive(Debug, Clone, Copy)]
 struct FullLook {
     cause: Cause,
@@ -118,25 +119,25 @@ enum Cause {
 
 /// Construction parameters of an agent.
 pub struct Beginning {
-    /// The node.
+    /// Name of this node.
     pub node: Name,
-    /// Access to the kernel.
+    /// Backends and conntrack table of the machine, or in-memory ones in tests.
     pub kernel: Kernel,
-    /// Defaults for settings that the Node leaves out.
+    /// Proxy settings of the agent for those that the Node object leaves out.
     pub defaults: ProxyDefaults,
-    /// The journal.
+    /// Opened journal, to which received changes are appended.
     pub journal: Journal,
-    /// State restored from the journal.
+    /// State restored from the journal; empty at the first start.
     pub state: State,
-    /// Counters.
+    /// Counters of the agent, updated by the loop.
     pub tally: Tally,
 }
 
-/// Access to the kernel.
+/// Access to the kernel of the machine, or to an in-memory one in tests.
 pub struct Kernel {
-    /// Factory of backends.
+    /// Factory that opens the backend of a proxy mode.
     pub open: Opener,
-    /// The conntrack table.
+    /// Access to the kernel's conntrack table.
     pub flows: Box<dyn FlowTable>,
 }
 
@@ -242,8 +243,9 @@ impl Agent {
         }
     }
 
-    /// Does the work that is independent of the kernel, and the work that waits until the kernel is
-    /// programmed.
+    /// Does due work that is independent of passes (flows, leaving backends, health check ports), and, unless
+    /// a full pass is pending, work that requires a programmed kernel (leftovers, refused connections,
+    /// traffic).
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
         if self.backends.see_off(now) {

@@ -12,13 +12,14 @@ use tracing::{info, warn};
 
 use crate::state::desired::DesiredBuilder;
 
-/// Current failures.
+/// Current failures of Services, by origin.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     refused: BTreeMap<ServiceKey, Failure>,
-    /// Failures of the agent itself, such as a health check port in use. The agent retries them.
+    /// Failures of the agent itself, such as a health check port in use. They are retried independently of
+    /// passes.
     aside: BTreeMap<ServiceKey, Failure>,
-    /// Cached list of failures, reused while nothing changes.
+    /// List of failures as last returned; `None` after a change.
     shown: Option<FailureCache>,
 }
 
@@ -39,7 +40,7 @@ impl Outcomes {
         self.refused.get(service).or_else(|| self.aside.get(service))
     }
 
-    /// Merges the outcomes of a pass. Returns true if a Service failed that had not failed before.
+    /// Merges the results of a pass. Returns true if a Service failed that had not failed before.
     pub(super) fn take(
         &mut self,
         scope: &Scope,

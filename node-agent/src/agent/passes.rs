@@ -14,7 +14,8 @@ use tracing::{debug, warn};
 use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
 
 impl Agent {
-    /// Programs the changed Services only.
+    /// Programs the Services changed since the last pass. Without changes only the verified position
+    /// advances.
     pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
         if self.dirty.is_empty() && !self.are_networks_dirty {
             self.verified = self.state.position();
@@ -90,8 +91,8 @@ impl Agent {
         }
     }
 
-    /// Records the result of a pass. Returns the number of kernel writes, or `None` if the pass failed as a
-    /// whole.
+    /// Records the result of a pass in outcomes, verified position and counters. Returns the number of kernel
+    /// writes, or `None` if the pass failed as a whole.
     fn conclude(
         &mut self,
         pass: Pass,
@@ -133,7 +134,7 @@ impl Agent {
         Some(writes)
     }
 
-    /// Schedules a full pass, with backoff: after a failed pass the kernel state is unknown.
+    /// Schedules a full pass after a backoff, because the kernel state is unknown after a failed pass.
     fn fail(&mut self, error: &KernelError, now: Instant, random: u64) {
         self.tally.pass_failures.inc();
         let delay = self.recovery.next_delay(random);
@@ -150,7 +151,7 @@ impl Agent {
         self.last_failure = Some(text);
     }
 
-    /// Removes flows to targets that are gone.
+    /// Removes conntrack flows to targets that are gone.
     pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
         // Expired connections of the backend are terminated first, so that the notified client does not find
         // the connection still in place.

@@ -10,7 +10,7 @@ use model::wire::traffic_counts::{Counts, Rates};
 /// Minimum time between two readings of a rate. With less, a single connection would look like a high rate.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// Rate meter for many keys.
+/// Rate meter for many keys, fed with cumulative counters.
 #[derive(Debug)]
 pub(super) struct Meter<K> {
     last: Option<(Instant, BTreeMap<K, Counts>)>,
@@ -45,7 +45,7 @@ impl<K: Ord> Meter<K> {
         self.last = Some((now, counts));
     }
 
-    /// Returns the rates between the last two readings.
+    /// Returns the rates of a key between the last two readings, or `None` before the second one.
     pub(super) fn rates(&self, key: &K) -> Option<Rates> {
         self.rates.get(key).copied()
     }

@@ -11,10 +11,10 @@ use health::Checking;
 use model::{cluster::compiled::CompiledService, kinds::resource::ServiceKey};
 use tracing::debug;
 
-/// Interval between queries to the backend.
+/// Interval between requests to the backend for the refused connections.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Services with passive health checks, and the time of the next query.
+/// Services with passive health checks, and the time of the next request to the backend.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     services: BTreeSet<ServiceKey>,
@@ -22,7 +22,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Adds or removes a Service.
+    /// Adds a Service that enables passive health checks, or removes one that no longer does.
     pub(super) fn note(&mut self, key: &ServiceKey, service: Option<&CompiledService>) {
         if service.and_then(|service| service.health_check.as_ref()).is_some_and(|check| check.passive) {
             self.services.insert(key.clone());

@@ -1,4 +1,4 @@
-//! Status of the loop.
+//! Status of the control loop, assembled from its parts.
 
 use base::{clock::wall_clock, limit_message};
 use dataplane::KernelCounters;
@@ -7,7 +7,7 @@ use super::Agent;
 use crate::status::Status;
 
 impl Agent {
-    /// Returns the current status.
+    /// Returns the current status for reports and the status server.
     #[must_use]
     pub fn status(&mut self) -> Status {
         let (failures, failures_total) = self.outcomes.failures(&self.derived);

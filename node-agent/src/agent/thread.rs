@@ -17,13 +17,13 @@ pub const BATCHES_WAITING_MAX: usize = 64;
 
 /// Handles of the loop thread for the other parts of the agent.
 pub struct Running {
-    /// The thread. Ends when all batch senders are dropped.
+    /// Handle of the loop thread, which ends when all batch senders are dropped.
     pub thread: JoinHandle<io::Result<()>>,
-    /// Status of the agent.
+    /// Status of the agent, published after each turn.
     pub status: watch::Receiver<Status>,
-    /// Fires after the first turn.
+    /// Channel that fires after the first turn.
     pub first_turn: oneshot::Receiver<()>,
-    /// Counter of loop iterations.
+    /// Counter of completed loop iterations, for the watchdog.
     pub beats: LoopCounter,
 }
 
@@ -47,17 +47,17 @@ pub fn spawn(
     Ok(Running { thread, status, first_turn, beats })
 }
 
-/// Input queues of the loop.
+/// Queues from which the loop takes its inputs.
 struct Inlets {
     batches: mpsc::Receiver<Batch>,
     errands: mpsc::Receiver<Errand>,
 }
 
-/// Next input.
+/// Next input of the loop.
 enum Brought {
-    /// A change; `None` if all senders are gone.
+    /// Batch from the feed; `None` if all senders are dropped.
     Batch(Option<Batch>),
-    /// A question.
+    /// Query from control, to be carried out between two turns.
     Errand(Errand),
 }
 
@@ -72,7 +72,7 @@ impl Inlets {
     }
 }
 
-/// Outputs of the loop.
+/// Channels to which the loop publishes its results.
 struct Ends {
     publish: watch::Sender<Status>,
     first_turn: oneshot::Sender<()>,

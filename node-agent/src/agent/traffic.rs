@@ -23,27 +23,27 @@ use tracing::debug;
 use super::rates::Meter;
 pub use crate::status::TrafficByService;
 
-/// Interval between samples.
+/// Interval between traffic samples while no target drains.
 const TRAFFIC_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between samples while a target drains, so that the end of its connections is noticed soon.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Duration of the short interval after a drain began, even without open connections.
+/// Time after the beginning of a drain during which samples are frequent even without open connections.
 const DRAIN_WATCH: Duration = Duration::from_secs(15);
-/// A sample may take at most 1/100 of the time.
+/// Inverse of the maximum share of time for samples: 1/100.
 const TRAFFIC_SHARE: u32 = 100;
-/// The same limit during a drain: 1/20.
+/// Inverse of the maximum share of time for samples while a target drains: 1/20.
 const DRAIN_SHARE: u32 = 20;
 
-/// A target of a Service.
+/// Key of a row: Service, protocol and target.
 type Row = (ServiceKey, Protocol, Target);
 
 /// Inputs of a sample other than the backend.
 pub(super) struct SampleInputs<'a> {
-    /// Source of the flows.
+    /// Conntrack reader, which provides the flows.
     pub(super) cleaner: &'a mut Cleaner,
-    /// Networks, which define the addresses of node ports.
+    /// Cluster networks, which determine the addresses that serve node ports.
     pub(super) networks: &'a Networks,
-    /// Verified position of the node.
+    /// Position that the node has verified.
     pub(super) position: Option<Position>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct SampleInputs<'a> {
 #[derive(Debug)]
 pub(super) struct Readings {
     last: Arc<TrafficByService>,
-    /// Latest counters of the backend.
+    /// Counters of the backend, as read for the latest sample.
     rows: Vec<Traffic>,
     meter: Meter<Row>,
     position: Option<Position>,
@@ -59,7 +59,8 @@ pub(super) struct Readings {
     /// Time of the next sample during a drain.
     next_drain_at: Instant,
     has_read_flows: bool,
-    /// Version of the set of draining targets at the last check, and the end of the short interval.
+    /// Version of the set of draining targets at the last check, and the end of the frequent samples after it
+    /// changed.
     drains_known: u64,
     watch_until: Instant,
     /// True if a draining target has a connection.
@@ -245,7 +246,7 @@ fn by_service(rows: BTreeMap<Row, Traffic>, meter: &Meter<Row>) -> TrafficByServ
     traffic
 }
 
-/// Returns true if any counter is above zero.
+/// Returns true if any counter of the row is above zero, so the row is reported.
 fn is_used(row: &Traffic) -> bool {
     let any = |figure: Option<u64>| figure.is_some_and(|figure| figure > 0);
     row.connections > 0

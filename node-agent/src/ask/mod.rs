@@ -41,7 +41,7 @@ pub const ERRANDS_WAITING_MAX: usize = 1;
 /// Timeout for delivering a reply; control does not wait longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A query for the agent thread.
+/// Query for the agent thread, with the channel for its reply.
 #[derive(Debug)]
 pub struct Errand {
     question: Question,
@@ -59,20 +59,20 @@ impl Errand {
     }
 }
 
-/// Dependencies of the task.
+/// Dependencies of the task that replies to queries.
 #[derive(Debug, Clone)]
 pub struct Answerer {
-    /// Connections to control.
+    /// Connections to the control servers; the reply goes to the server that sent the query.
     pub control: Arc<Control>,
-    /// Name of the node.
+    /// Name of this node, part of the path to which replies are sent.
     pub node: Name,
     /// Current status of the agent.
     pub status: watch::Receiver<Status>,
-    /// True if control may request fixes.
+    /// True if the operator allows control to request fixes (`--allow-fixes`).
     pub allow_fixes: bool,
 }
 
-/// Replies to queries until stopped.
+/// Replies to queries, one at a time, until stopped.
 pub async fn run(
     answerer: Answerer,
     mut questions: mpsc::Receiver<ReceivedQuery>,
@@ -165,7 +165,7 @@ impl Answerer {
     }
 }
 
-/// Returns the reply for a failed query.
+/// Returns the reply that reports a failed query with this message.
 #[must_use]
 pub fn failed(message: &str) -> Reply {
     Reply::Failed { message: base::limit_message(message.to_owned()) }

@@ -1,4 +1,4 @@
-//! Validated settings for announcing.
+//! Validation of the settings for announcing load balancer addresses.
 
 use std::{num::NonZeroU8, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{ConfigError, options::AnnounceSettings};
 
 /// Default interval of packets to other nodes, in milliseconds.
 const PEER_INTERVAL_MS_DEFAULT: u32 = 250;
-/// Default number of missing packets.
+/// Default number of missing packets after which a node counts as down.
 const PEER_MULTIPLIER_DEFAULT: u8 = 3;
 
 /// Applies defaults and validates.

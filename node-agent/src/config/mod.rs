@@ -34,34 +34,34 @@ use reqwest::Url;
 use self::options::{LogFormat, Options, ProxySettings};
 use crate::{enrol::EnrolOptions, state::defaults::ProxyDefaults};
 
-/// Default URL of control.
+/// Default of `--api`: a control server on this machine.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
 /// Maximum number of control servers. Each costs every agent a stream and all reports, and a store with more
 /// than seven members is only slower.
 pub const APIS_MAX: usize = 8;
-/// Default state directory.
+/// Default of `--state-dir`, the directory of journal and certificate.
 pub const STATE_DIR_DEFAULT: &str = "/var/lib/tidegate-agent";
 /// Default listen address of the agent.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7441";
-/// Default log filter.
+/// Default of `--log`, a filter of the crate `tracing-subscriber`.
 pub const LOG_DEFAULT: &str = "info";
 
-/// A validated configuration.
+/// Settings of the agent after validation, with defaults applied.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Base URLs of the control servers, at least one.
     pub apis: Vec<Url>,
-    /// Identity of this node.
+    /// CA file and join token, by which this node obtains its certificate.
     pub enrolment: EnrolOptions,
-    /// Name of this node.
+    /// Name of this node, the host name by default.
     pub node: Name,
-    /// State directory.
+    /// Directory of the journal, the certificate and the lock.
     pub state_dir: PathBuf,
-    /// Listen address of the agent.
+    /// Listen address of the status server.
     pub listen: SocketAddr,
     /// Networks of this node's Workloads, used at registration.
     pub workload_cidrs: Vec<IpNet>,
-    /// Addresses of this node, used at registration; those found on it if empty.
+    /// Addresses of this node, used at registration; if empty, the addresses found on the machine are used.
     pub addresses: Vec<IpAddr>,
     /// Labels of this node, used at registration.
     pub labels: Labels,
@@ -76,13 +76,13 @@ pub struct Config {
     pub announcing: AnnounceConfig,
     /// True if control may request fixes of the machine.
     pub allow_fixes: bool,
-    /// Log filter.
+    /// Filter for log messages, as in `info` or `warn,node_agent=debug`.
     pub log: String,
-    /// Log format.
+    /// Format of log messages: text or JSON lines.
     pub log_format: LogFormat,
 }
 
-/// An invalid setting.
+/// Error: a setting has an invalid value, or a required setting is missing.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag} ({variable}, or `{key}` in the file): {problem}")]
 pub struct ConfigError {
@@ -277,7 +277,7 @@ pub fn check_listen(text: Option<&str>) -> Result<SocketAddr, ConfigError> {
     text.parse().map_err(|_| setting_error!("listen", "TIDEGATE_LISTEN", "{problem}; not `{text}`"))
 }
 
-/// A setting with a list of networks.
+/// Setting whose value is a list of networks, with its rules.
 struct NetworksSetting {
     flag: &'static str,
     variable: &'static str,

@@ -11,7 +11,7 @@ use super::ServerId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StreamUse {
-    /// No stream.
+    /// No stream to this server is open.
     None,
     /// The agent receives its state from this server.
     State,
@@ -23,7 +23,7 @@ pub enum StreamUse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerState {
-    /// Base URL.
+    /// Base URL of the server, as configured.
     pub url: String,
     /// Purpose of the open stream.
     pub stream: StreamUse,
@@ -38,13 +38,13 @@ pub struct ServerState {
     /// Reason for which the server did not accept the last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_error: Option<String>,
-    /// Number of accepted reports.
+    /// Number of reports that the server has accepted since the agent started.
     pub reports: u64,
     /// Number of reports that could not be delivered.
     pub report_errors: u64,
 }
 
-/// Observed state of all servers.
+/// Observed state of all control servers, updated by the feed and the reporter.
 #[derive(Debug)]
 pub struct Board(Mutex<Vec<ServerState>>);
 
@@ -84,8 +84,8 @@ impl Board {
         seen.streams_opened += 1;
     }
 
-    /// Records that the stream for this use has ended or could not be opened. A stream for the other use may
-    /// be open.
+    /// Records that the stream for this use has ended or could not be opened. A stream for the other use is
+    /// unaffected.
     pub fn ended(&self, server: ServerId, stream: StreamUse, error: Option<String>) {
         let mut all = self.lock();
         let seen = &mut all[server.0];

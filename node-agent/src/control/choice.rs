@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ServerId;
 
-/// Current server and order of the next ones.
+/// Order of the control servers for this node, with the current one.
 #[derive(Debug, Clone)]
 pub struct Choice {
     order: Vec<ServerId>,
@@ -19,12 +19,12 @@ pub struct Choice {
     in_vain: usize,
 }
 
-/// Time to try the next server.
+/// Time at which to try the next server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// At once.
+    /// Try the next server at once.
     AtOnce,
-    /// After a backoff, because every server has been tried.
+    /// Try the next server after a backoff, because every server has been tried.
     AfterWait,
 }
 
@@ -48,8 +48,8 @@ impl Choice {
         self.order[self.at]
     }
 
-    /// Moves to the next server after a stream has ended. `has_worked`: true if the stream worked for a
-    /// while.
+    /// Moves to the next server after a stream has ended, and returns the time to try it. `has_worked`: true
+    /// if the stream worked for a while.
     pub fn go_on(&mut self, has_worked: bool) -> Pace {
         if has_worked {
             self.in_vain = 0;
@@ -64,7 +64,8 @@ impl Choice {
     }
 }
 
-/// Returns the preference of a node for a server. Stable across versions of the agent.
+/// Returns the preference of a node for a server, by which the node orders the servers. Stable across
+/// versions of the agent.
 fn liking(node: &Name, url: &Url) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(node.as_str());

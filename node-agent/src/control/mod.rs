@@ -30,23 +30,24 @@ const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerId(usize);
 
-/// Connections to control.
+/// Control servers of this agent, with the HTTP client and observed state that the parts of the agent share.
 #[derive(Debug)]
 pub struct Control {
     /// Base URLs of the servers, at least one.
     pub urls: Vec<Url>,
     /// Client for all servers; replaced when the certificate of this node is renewed.
     pub client: ArcSwap<Client>,
-    /// Server that the state comes from; `None` while there is none.
+    /// Server that currently sends the state; `None` while no feed stream is open.
     pub serving: watch::Sender<Option<ServerId>>,
     /// Observed state of each server.
     pub board: Board,
 }
 
 impl Control {
-    /// Creates the connections to these servers.
+    /// Creates the connections for the servers at these URLs, which share one client.
     ///
     /// # Panics
+    ///
     /// Panics if there is no server.
     #[must_use]
     pub fn new(urls: Vec<Url>, client: Client) -> Self {

@@ -14,7 +14,7 @@ const DEPTH_MAX: u32 = 8;
 /// Maximum number of rules followed from one chain, because rules can lead to the same chain repeatedly.
 const STEPS_MAX: u32 = 10_000;
 
-/// Table with its tool and family.
+/// Location of a table: the tool that manages it, and its address family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TableLocation {
     pub(super) keeper: TableTool,
@@ -22,12 +22,12 @@ pub(super) struct TableLocation {
     pub(super) table: String,
 }
 
-/// Tool that manages a table.
+/// Tool that manages a netfilter table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TableTool {
-    /// `nft`.
+    /// Native nf_tables table, managed by `nft`.
     Nft,
-    /// `iptables` with its flavour.
+    /// Table of iptables, in the nft or the legacy flavor.
     Iptables(Flavour),
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Family {
     Ip,
     /// IPv6.
     Ip6,
-    /// Both.
+    /// IPv4 and IPv6 (`inet`).
     Inet,
 }
 
@@ -115,35 +115,35 @@ impl Hook {
     }
 }
 
-/// A chain.
+/// Chain of a table, reduced to the rules the doctor checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chain {
     pub(super) place: TableLocation,
     pub(super) name: String,
-    /// Hook of a base chain.
+    /// Hook of a base chain; `None` for a chain that is only jumped to.
     pub(super) hook: Option<Hook>,
-    /// True if the policy is drop.
+    /// True if the policy of the base chain is drop.
     pub(super) drops: bool,
-    /// Total number of rules.
+    /// Number of rules in the chain, including irrelevant ones.
     pub(super) rules_total: usize,
-    /// Relevant rules in order.
+    /// Rules that the doctor checks, in order.
     pub(super) rules: Vec<Rule>,
 }
 
-/// A rule.
+/// Rule of a chain, reduced to condition, effect and mark use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// Rule as listed, or its number.
+    /// Rule as listed by its tool, or the number of a rule that was read from the kernel.
     pub(super) shown: String,
     pub(super) condition: Condition,
     pub(super) effect: Effect,
     pub(super) marks: Vec<MarkUse>,
-    /// True if the rule clamps the TCP MSS.
+    /// True if the rule clamps the TCP MSS, so different MTUs do no harm.
     pub(super) clamps: bool,
 }
 
 impl Rule {
-    /// Returns true if the rule is relevant.
+    /// Returns true if the rule can affect the traffic that the doctor checks.
     pub(super) fn matters(&self) -> bool {
         let Self { shown: _, condition, effect, marks, clamps } = self;
         let is_followed = match (condition, effect) {
@@ -155,18 +155,18 @@ impl Rule {
     }
 }
 
-/// Packets matched by a rule.
+/// Packets matched by a rule, as far as the doctor interprets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
     /// All packets.
     Always,
-    /// Packets of connections with DNAT, of established connections, or of both kinds.
+    /// Packets of connections with DNAT, of established connections, or of either kind.
     States { translated: bool, established: bool },
-    /// An unknown subset of packets.
+    /// Packets selected by a condition that the doctor does not interpret.
     Other,
 }
 
-/// Action of a rule.
+/// Effect of a rule on matched packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     Accept,
@@ -186,7 +186,7 @@ pub(super) enum MarkUse {
     Tests { value: u32, mask: u32 },
 }
 
-/// Kind of traffic that has to pass a hook.
+/// Kind of Tidegate traffic that has to pass a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passing {
     /// Connections with DNAT.
@@ -197,7 +197,7 @@ pub(super) enum Passing {
     Any,
 }
 
-/// Fate of packets according to the known rules.
+/// Result of applying the known rules of a chain to a kind of traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fate {
     Passes,

@@ -1,41 +1,41 @@
 //! Checks beyond the requirements of a mode: stable names and explanations. Pure. `docs/how-to/host-diagnostics.md` describes
 //! the remedies.
 
-/// A check.
+/// Check for an obstacle to traffic that is not a requirement of a proxy mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// Fill level of the conntrack table.
+    /// Conntrack table that is nearly full.
     ConntrackSize,
-    /// Automatic assignment of conntrack helpers.
+    /// Conntrack helpers that the kernel assigns automatically (`nf_conntrack_helper`).
     ConntrackHelper,
-    /// Foreign rules that drop forwarded traffic.
+    /// Rules of other programs that drop forwarded traffic.
     ForwardDrop,
-    /// Foreign rules that drop incoming traffic.
+    /// Rules of other programs that drop incoming traffic.
     InputDrop,
     /// Docker rules that drop traffic from other machines to containers.
     DockerDirectAccess,
-    /// firewalld.
+    /// firewalld, which may drop traffic or flush rules.
     Firewalld,
-    /// Rules in both flavours of iptables.
+    /// Rules in the nft and the legacy flavor of iptables at the same time.
     IptablesFlavours,
-    /// kube-proxy, running or its leftovers.
+    /// kube-proxy that runs, or rules that it left behind.
     KubeProxy,
-    /// Foreign rules that use our mark bits.
+    /// Rules of other programs that use the agent's bits of the packet mark.
     MarkClash,
-    /// Networks with different MTUs.
+    /// Networks with different MTUs without clamping of the TCP MSS.
     Mtu,
-    /// Replies that a bridge forwards without passing the rules.
+    /// Replies that a bridge forwards without netfilter (`bridge-nf-call-iptables`).
     BridgeTraffic,
-    /// ARP replies for virtual addresses.
+    /// ARP replies for virtual addresses on the wrong interface (`arp_ignore`, `arp_announce`).
     ArpFlux,
     /// Other programs that announce addresses or speak BGP.
     OtherAnnouncer,
-    /// Data that could not be read.
+    /// Data that could not be read, so that other checks are incomplete.
     Unseen,
 }
 
 impl Check {
-    /// All checks.
+    /// All checks, in the order in which findings are listed.
     pub const ALL: [Self; 14] = [
         Self::ConntrackSize,
         Self::ConntrackHelper,
@@ -53,7 +53,7 @@ impl Check {
         Self::Unseen,
     ];
 
-    /// Returns the name of the check; names are never reused.
+    /// Returns the stable name of the check in findings; a name is never reused for another check.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Check {
         }
     }
 
-    /// Returns the explanation of the check.
+    /// Returns the explanation of the check: the effect of the obstacle on traffic.
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {

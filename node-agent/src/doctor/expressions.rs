@@ -40,21 +40,21 @@ const NFTA_TARGET_INFO: u16 = 3;
 const NFT_RETURN: i32 = -5;
 /// Registers of 16 bytes are numbered before those of 4 bytes and share their memory.
 const NFT_REG32_00: u32 = 8;
-/// `IPS_DST_NAT` of `linux/netfilter/nf_conntrack_common.h`.
+/// Bit of the conntrack status for DNAT: `IPS_DST_NAT` of `linux/netfilter/nf_conntrack_common.h`.
 const IPS_DST_NAT: u32 = 0x20;
-/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
+/// Bit of the conntrack state for established connections: `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 const STATE_ESTABLISHED: u32 = 2;
 
-/// Content of a register.
+/// Value in a register, as far as it is known while a rule is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RegisterValue {
-    /// Packet mark, after `and` and `xor`.
+    /// Packet mark after the operations `and` and `xor`.
     Mark { and: u32, xor: u32 },
-    /// These bits of the conntrack status.
+    /// Conntrack status, reduced to these bits by a mask.
     Status(u32),
-    /// These bits of the conntrack state.
+    /// Conntrack state, reduced to these bits by a mask.
     State(u32),
-    /// A constant.
+    /// Constant loaded into the register.
     Number(u32),
 }
 
@@ -64,7 +64,8 @@ struct ExpressionReader {
     rule: Rule,
 }
 
-/// Interprets the expressions of a rule; `shown` names the rule.
+/// Interprets the expressions of a rule and returns its condition, effect and mark use. `shown` names the
+/// rule in findings.
 pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Result<Rule, MalformedMessage> {
     let rule =
         Rule { shown, condition: Condition::Always, effect: Effect::Other, marks: Vec::new(), clamps: false };
@@ -203,7 +204,7 @@ impl ExpressionReader {
         self.rule.condition = Condition::Other;
     }
 
-    /// Interprets an iptables target extension.
+    /// Interprets a `target` expression, which contains an iptables target extension.
     fn target(&mut self, data: AttributeIter<'_>) -> Result<(), MalformedMessage> {
         let numbers = Numbers::read(data)?;
         let name = numbers.attribute(NFTA_TARGET_NAME).map_or(Ok(""), |name| name.text())?;
@@ -250,7 +251,7 @@ fn verdict(parts: AttributeIter<'_>) -> Result<Effect, MalformedMessage> {
     })
 }
 
-/// Returns the constant in a data attribute.
+/// Returns the constant in a data attribute, or `None` if there is none of four bytes.
 fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, MalformedMessage> {
     for part in attribute.iter().flat_map(Attribute::nested) {
         let part = part?;
@@ -261,7 +262,7 @@ fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, MalformedMes
     Ok(None)
 }
 
-/// Attributes of an expression.
+/// Netlink attributes of one expression, with access by number.
 struct Numbers<'a>(Vec<Attribute<'a>>);
 
 impl<'a> Numbers<'a> {
@@ -277,7 +278,8 @@ impl<'a> Numbers<'a> {
         self.attribute(kind)?.be32().ok()
     }
 
-    /// Returns a register, numbered as a 4-byte register.
+    /// Returns the register in an attribute; 16-byte registers are converted to the numbers of 4-byte
+    /// registers.
     fn register(&self, kind: u16) -> Option<u32> {
         let number = self.be32(kind)?;
         Some(if number < NFT_REG32_00 { NFT_REG32_00 + number.saturating_sub(1) * 4 } else { number })

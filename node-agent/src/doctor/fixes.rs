@@ -17,13 +17,13 @@ pub(super) const NEAR_FULL_PERCENT: u64 = 80;
 /// GiB. Repeated requests do not exceed it.
 const CONNTRACK_MAX_MAX: u64 = 4 << 20;
 
-/// Directory of kernel settings.
+/// Directory of the kernel settings (sysctls) that fixes write.
 pub const SYSCTLS: &str = "/proc/sys";
 
 /// Result of a fix: outcome and message, or an error message.
 type Outcome = Result<(FixOutcome, String), String>;
 
-/// Applies a fix for a mode. `sysctls` is [`SYSCTLS`] except in tests.
+/// Applies one fix on this machine. `sysctls` is [`SYSCTLS`] except in tests.
 #[must_use]
 pub fn make(fix: SafeFix, mode: ProxyMode, sysctls: &Path) -> FixResult {
     let outcome = match fix {

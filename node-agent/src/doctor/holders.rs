@@ -17,7 +17,7 @@ const SOCKETS_BYTES_MAX: u64 = 32 << 20;
 /// Process name of the agent.
 const OWN_PROGRAM: &str = "tidegate-agent";
 
-/// Known programs by process name, with their function.
+/// Process names of known programs that conflict with the agent, with their function.
 const PROGRAMS: [(&str, &str); 9] = [
     ("keepalived", "announces addresses by VRRP"),
     ("vrrpd", "announces addresses by VRRP"),
@@ -29,13 +29,14 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("pacemakerd", "moves addresses between machines"),
     (KUBE_PROXY, "proxies the Services of Kubernetes"),
 ];
-/// Process name of kube-proxy.
+/// Process name by which a running kube-proxy is detected.
 pub(super) const KUBE_PROXY: &str = "kube-proxy";
 
-/// Ports of programs that announce addresses.
+/// Ports used by programs that announce addresses, with their protocol.
 const PORTS: [(u16, &str); 2] = [(179, "BGP"), (7946, "the members of a MetalLB cluster")];
 
-/// Returns the other programs found.
+/// Returns the running programs that announce addresses or balance traffic, and unknown listeners on their
+/// ports.
 pub(super) fn find() -> Vec<Holder> {
     let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
     let mut found = Vec::new();
@@ -91,7 +92,7 @@ fn sockets_of(process: u32) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Returns the sockets on such ports, by inode.
+/// Returns the port of each listening socket on one of [`PORTS`], by inode.
 fn listening() -> BTreeMap<u64, u16> {
     let mut found = BTreeMap::new();
     for table in ["tcp", "tcp6", "udp", "udp6"] {
@@ -108,7 +109,7 @@ fn read_bounded(path: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// States of a listening TCP socket and an unconnected UDP socket (`net/tcp_states.h`).
+/// State column of a listening TCP socket and an unconnected UDP socket in `/proc/net` (`net/tcp_states.h`).
 const LISTENS: [&str; 2] = ["0A", "07"];
 
 /// Parses inode and port of the listening sockets in a table in the format of `/proc/net/tcp`. Total.

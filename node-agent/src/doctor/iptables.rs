@@ -9,7 +9,7 @@ use super::chains::{
     TableTool,
 };
 
-/// Parses the chains of a listing.
+/// Parses the chains and rules in the `iptables-save` output of one flavor and family.
 pub(super) fn chains(flavour: Flavour, family: Family, text: &str) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let (mut table, mut by_name) = (None, BTreeMap::new());
@@ -108,7 +108,7 @@ fn read(line: &str, rule: &str) -> Rule {
     Rule { shown, condition, effect, marks, clamps }
 }
 
-/// Parses a number with an optional mask, by default all bits.
+/// Parses a number with an optional mask, as in `0x4000/0x4000`; without a mask all bits count.
 fn masked(text: &str) -> Option<(u32, u32)> {
     let (value, mask) = text.split_once('/').map_or((text, None), |(value, mask)| (value, Some(mask)));
     Some((number(value)?, mask.map_or(Some(u32::MAX), number)?))

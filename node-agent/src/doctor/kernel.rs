@@ -1,4 +1,5 @@
-//! Kernel dumps of foreign chains, policy routing rules and interfaces, without decisions.
+//! Kernel dumps of foreign chains, policy routing rules and interfaces. Only reads; `judge` interprets the
+//! data.
 
 use std::{collections::BTreeMap, io};
 
@@ -88,9 +89,10 @@ pub(super) fn routing_rules() -> io::Result<Vec<RoutingRule>> {
     Ok(found)
 }
 
-/// Reads the interfaces.
+/// Reads the interfaces with their MTU and kind.
 ///
 /// # Errors
+///
 /// Returns an I/O error if access is denied.
 pub(super) fn links() -> io::Result<Vec<Link>> {
     let request = routing_request(RTM_GETLINK, 0, LINK_HEADER_BYTES);

@@ -1,4 +1,4 @@
-//! Collects the data to judge. Read-only.
+//! Collector of the machine data from which findings are derived. Only reads.
 
 use std::{
     fs,
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::facts;
 
-/// Maximum output of a tool: the rules kube-proxy leaves for ten thousand Services take some ten million
-/// bytes.
+/// Maximum output of a tool in bytes: the rules kube-proxy leaves for ten thousand Services take some ten
+/// million bytes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// Names of the iptables tables within nf_tables.
 const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
-/// Collects the data.
+/// Collects the data for all checks; data that cannot be read is listed in `unseen`.
 pub(super) fn look() -> MachineFacts {
     let mut seen = MachineFacts {
         conntrack_count: sysctl("net/netfilter/nf_conntrack_count"),
@@ -99,10 +99,10 @@ fn sysctl(path: &str) -> Option<u64> {
     fs::read_to_string(format!("/proc/sys/{path}")).ok()?.trim().parse().ok()
 }
 
-/// Directories of the programs, in addition to `PATH`.
+/// Directories searched for programs in addition to `PATH`.
 const MORE_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
 
-/// Returns the output of a successful program.
+/// Runs a program and returns its standard output, or an error if the program fails.
 fn output(program: &str) -> io::Result<String> {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(program);

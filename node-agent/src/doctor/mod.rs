@@ -41,12 +41,12 @@ const CHECK_LENGTH_MAX: usize = 64;
 /// Requirement of preflight that [`SafeFix::IpForward`] satisfies.
 const IP_FORWARD_NEED: &str = "net.ipv4.ip_forward=1";
 
-/// Configuration to check the machine for.
+/// Proxy configuration of the node, which determines the checks that apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// Proxy mode.
+    /// Proxy mode whose requirements are checked.
     pub mode: ProxyMode,
-    /// Mark bits and chain naming.
+    /// Mark bits and chain naming of the node.
     pub options: BackendOptions,
 }
 
@@ -58,19 +58,19 @@ pub fn examine(subject: &Subject) -> Vec<Finding> {
     needs.chain(surroundings).map(limited).take(FINDINGS_MAX).collect()
 }
 
-/// Applies fixes.
+/// Applies the named fixes and returns the result of each.
 #[must_use]
 pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixResult> {
     fixes.iter().map(|fix| fixes::make(*fix, mode, Path::new(fixes::SYSCTLS))).collect()
 }
 
-/// Returns the applicable fixes.
+/// Returns the fixes that would resolve a problem in the findings.
 #[must_use]
 pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
     findings.iter().filter_map(|finding| finding.safe_fix).collect()
 }
 
-/// Returns the finding for a state held by the state guard.
+/// Returns the finding that the state guard holds a state, with its remedy.
 #[must_use]
 pub fn held(held: &HeldState, node: &Name) -> Finding {
     limited(Finding {

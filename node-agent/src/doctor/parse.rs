@@ -11,7 +11,7 @@ use super::{
     expressions,
 };
 
-/// Request for policy routing rules (`linux/rtnetlink.h`).
+/// Netlink request type for policy routing rules (`linux/rtnetlink.h`).
 pub(super) const RTM_GETRULE: u16 = 34;
 /// Size of `struct fib_rule_hdr`, in bytes.
 pub(super) const RULE_HEADER_BYTES: usize = 12;
@@ -26,17 +26,17 @@ const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 
-/// An interface.
+/// Network interface of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) name: String,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     pub(super) mtu: u32,
-    /// Link kind; empty for hardware.
+    /// Kind of a virtual interface, such as `bridge` or `vxlan`; empty for hardware.
     pub(super) kind: String,
 }
 
-/// A policy routing rule that matches a mark.
+/// Policy routing rule that matches the packet mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RoutingRule {
     pub(super) family: Family,
@@ -63,7 +63,8 @@ pub(super) fn chain(message: &ReceivedMessage<'_>) -> Result<Option<Chain>, Malf
     Ok(Some(Chain { place, name: name.to_owned(), hook, drops, rules_total: 0, rules: Vec::new() }))
 }
 
-/// Parses a rule with the place and name of its chain. `number` returns its index in the chain.
+/// Parses a rule and returns it with the table location and the name of its chain. `number` returns the
+/// rule's index in the chain.
 pub(super) fn rule(
     message: &ReceivedMessage<'_>,
     number: impl FnOnce(&TableLocation, &str) -> usize,
@@ -111,7 +112,7 @@ pub(super) fn routing_rule(
     Ok(mark.filter(|mark| *mark != 0).map(|mark| RoutingRule { family, priority, mark, mask }))
 }
 
-/// An interface.
+/// Parses an interface; `None` for a message of another type.
 pub(super) fn link(message: &ReceivedMessage<'_>) -> Result<Option<Link>, MalformedMessage> {
     let (mut name, mut mtu, mut kind) = ("", None, "");
     for attribute in message.attributes_behind(LINK_HEADER_BYTES) {

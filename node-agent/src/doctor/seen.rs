@@ -1,4 +1,4 @@
-//! Data read from a machine, before judgment. Pure.
+//! Machine data from which `judge` derives findings. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,40 +7,40 @@ use super::{
     parse::{Link, RoutingRule},
 };
 
-/// Data read; `None` if the machine does not have it.
+/// Machine data; a field is `None` if the machine does not have the item.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MachineFacts {
-    /// Number of tracked connections.
+    /// Current number of connections in the conntrack table.
     pub(super) conntrack_count: Option<u64>,
-    /// Maximum number of tracked connections.
+    /// Maximum number of connections in the conntrack table (`nf_conntrack_max`).
     pub(super) conntrack_max: Option<u64>,
-    /// Automatic assignment of conntrack helpers.
+    /// Value of `nf_conntrack_helper`: 1 if the kernel assigns helpers automatically.
     pub(super) conntrack_helper: Option<u64>,
-    /// `arp_ignore` and `arp_announce` of all interfaces.
+    /// Values of `arp_ignore` and `arp_announce` for all interfaces.
     pub(super) arp: [Option<u64>; 2],
-    /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables`.
+    /// Values of `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables`.
     pub(super) bridge_calls: [Option<u64>; 2],
-    /// Interfaces.
+    /// Network interfaces of the machine.
     pub(super) links: Vec<Link>,
     /// Names of the interfaces with an IPv4 network, and with an IPv6 network.
     pub(super) with_network: [BTreeSet<String>; 2],
-    /// All chains of nf_tables and of both iptables flavours.
+    /// Chains of nf_tables and of the nft and legacy flavors of iptables.
     pub(super) chains: Vec<Chain>,
     /// Policy routing rules that match a mark.
     pub(super) routing_rules: Vec<RoutingRule>,
-    /// Other programs.
+    /// Running programs that conflict with the agent.
     pub(super) holders: Vec<Holder>,
-    /// Data that could not be read, with the reason.
+    /// Names of the data that could not be read, each with the reason.
     pub(super) unseen: Vec<String>,
 }
 
-/// A program with a conflicting function.
+/// Running program that announces addresses or balances traffic like the agent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Holder {
-    /// Process name.
+    /// Process name of the program.
     pub(super) program: String,
-    /// Process ID, if found.
+    /// Process ID; `None` if only a listening port was found.
     pub(super) process: Option<u32>,
-    /// Function of the program.
+    /// Function of the program, for the finding.
     pub(super) does: String,
 }

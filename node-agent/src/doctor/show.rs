@@ -1,4 +1,4 @@
-//! Output of `tidegate-agent doctor`. Pure.
+//! Formatter for the output of `tidegate-agent doctor`. Pure.
 
 use std::fmt::Write as _;
 

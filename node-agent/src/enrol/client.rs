@@ -1,4 +1,4 @@
-//! HTTP client for control: trusted CAs and client certificate.
+//! HTTP clients for control, with trusted CAs and client certificate.
 
 use std::path::Path;
 
@@ -18,9 +18,10 @@ pub(super) fn read_ca_file(path: &Path) -> anyhow::Result<Vec<CertificateDer<'st
     tls_trust::read(path).with_context(|| format!("--ca-file {}", path.display()))
 }
 
-/// Returns trust in these CAs, or in those of the machine if there are none.
+/// Returns a trust store with these CAs, or with the CAs of the machine if there are none.
 ///
 /// # Errors
+///
 /// Returns an error if a CA certificate is invalid.
 pub(super) fn roots(authorities: Vec<CertificateDer<'static>>) -> anyhow::Result<Trust> {
     if authorities.is_empty() {

@@ -14,17 +14,17 @@ use x509_parser::extensions::GeneralName;
 
 use tls_trust::certificates;
 
-/// Key, certificate and intermediate certificates.
+/// File in the state directory with the key, the certificate and the intermediate certificates.
 const FILE: &str = "identity.pem";
 const NEW_FILE: &str = "identity.pem.new";
-/// CA certificates of the control servers.
+/// File in the state directory with the CA certificates of the control servers.
 const CA_FILE: &str = "ca.pem";
 const CA_NEW_FILE: &str = "ca.pem.new";
-/// File mode: only the user of the agent may read the key.
+/// Permissions of the files: only the user of the agent may read the key.
 const MODE: u32 = 0o600;
-/// Maximum size of either file.
+/// Maximum size in bytes of the identity file and of the CA file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Clock skew that control allows for, by which certificates are backdated.
+/// Time in seconds by which control backdates certificates, to tolerate clock skew.
 const CLOCK_SKEW_SECS: i64 = 300;
 /// Prefix of the node name in the certificate's URI.
 const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
@@ -34,9 +34,9 @@ const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 pub(super) struct Identity {
     key: Secret,
     chain: String,
-    /// Start of validity, adjusted for the clock skew.
+    /// Start of validity plus the clock skew: the time of issue.
     pub(super) issued: Timestamp,
-    /// Expiry time.
+    /// End of validity of the certificate.
     pub(super) expires: Timestamp,
 }
 

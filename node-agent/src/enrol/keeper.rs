@@ -1,5 +1,5 @@
-//! Certificate lifecycle: joining, renewing, and joining again. The agent continues with its current state in
-//! all cases.
+//! Certificate lifecycle: joining by token, renewal, and joining again after expiry. The agent continues with
+//! its current state in all cases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,27 +22,27 @@ use super::{
 };
 use crate::control::Control;
 
-/// Backoff between attempts.
+/// Minimum and maximum delay after a failed request for a certificate.
 const RETRY_FLOOR: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(30);
-/// Interval of checking for a new join token, and maximum sleep, because clocks may be set and machines
-/// suspended.
+/// Interval between checks for a new join token. Also the maximum sleep, because clocks may be set and
+/// machines suspended.
 const LOOK: Duration = Duration::from_secs(5);
-/// Part of a certificate's lifetime after which it is renewed, plus a spread by node, so that nodes started
-/// together do not renew together.
+/// Share of a certificate's lifetime in percent after which it is renewed. A spread by node is added, so that
+/// nodes started together do not renew together.
 const RENEW_PERCENT: i64 = 66;
 const RENEW_SPREAD_PERCENT: i64 = 6;
 
-/// Handle to the certificate of a node.
+/// Handle of the task that maintains the node's certificate.
 #[derive(Debug)]
 pub struct CertificateHandle {
-    /// Current status.
+    /// Current status of the certificate.
     pub shown: watch::Receiver<CertificateStatus>,
     settled: watch::Receiver<bool>,
 }
 
 impl CertificateHandle {
-    /// Waits until it is known if there is a certificate. Before that, control would reject every request.
+    /// Waits until the task has determined if a certificate exists. Control would reject earlier requests.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut settled = self.settled.clone();
         async move {
@@ -59,9 +59,9 @@ struct CertificateRenewal {
     /// CA certificates named by the operator.
     authorities: Vec<CertificateDer<'static>>,
     identity: Option<Identity>,
-    /// True if control has revoked the certificate.
+    /// True if control has revoked the certificate, so this node must join again.
     is_taken_back: bool,
-    /// Rejected token, which is not tried again.
+    /// Join token that control has rejected, which is not tried again.
     refused: Option<Secret>,
     shown: watch::Sender<CertificateStatus>,
     settled: watch::Sender<bool>,
@@ -165,7 +165,7 @@ impl CertificateRenewal {
         }
     }
 
-    /// Logs a problem, once if it repeats, and publishes it.
+    /// Publishes a problem and logs it unless it repeats the previous one; `None` clears the problem.
     fn complain(&self, cause: Option<&anyhow::Error>) {
         let node = &self.place.node;
         let advice = format!(
@@ -261,7 +261,7 @@ impl CertificateRenewal {
         Err(last)
     }
 
-    /// Activates a new certificate and saves it.
+    /// Activates a new certificate in the HTTP client and saves it in the state directory.
     fn adopt(&mut self, (identity, authorities): (Identity, String)) -> anyhow::Result<()> {
         let client = self.client_for(Some(&identity), &authorities)?;
         if let Err(error) = identity.save(&self.place.state_dir, &authorities) {
@@ -292,7 +292,8 @@ impl CertificateRenewal {
     }
 }
 
-/// Returns the renewal time of a certificate.
+/// Returns the time at which a certificate is to be renewed: two thirds of its lifetime plus a spread by
+/// node.
 fn renewal(identity: &Identity, place: &IdentityLocation) -> Timestamp {
     let (issued, ends) = (identity.issued.unix_seconds(), identity.expires.unix_seconds());
     // Stable per node, but different between nodes.

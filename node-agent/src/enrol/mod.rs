@@ -23,34 +23,34 @@ use serde::Serialize;
 
 pub use keeper::{CertificateHandle, start};
 
-/// Options for certificates.
+/// Options by which this node obtains a certificate.
 #[derive(Debug, Clone, Default)]
 pub struct EnrolOptions {
-    /// CA certificates of the control servers, as a PEM file.
+    /// PEM file with the CA certificates of the control servers.
     pub ca_file: Option<PathBuf>,
-    /// File with the join token.
+    /// File that contains the join token.
     pub join_token_file: Option<PathBuf>,
-    /// Join token from the environment.
+    /// Join token from the environment variable `TIDEGATE_JOIN_TOKEN`.
     pub join_token: Option<Secret>,
 }
 
 /// Node name and location of the saved identity.
 #[derive(Debug, Clone)]
 pub struct IdentityLocation {
-    /// Name of the node.
+    /// Name of the node, which the certificate must contain.
     pub node: Name,
-    /// State directory.
+    /// State directory, where key and certificate are saved.
     pub state_dir: PathBuf,
 }
 
-/// Status of the certificate.
+/// Status of this node's certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// Expiry time; `None` without a certificate.
+    /// End of validity; `None` without a certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// Current problem and its remedy.
+    /// Current problem in words with its remedy; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 use super::identity::Identity;
 use crate::feed::read_error;
 
-/// Request timeout.
+/// Timeout of one certificate request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reason for which no certificate was obtained.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// No response.
+    /// Control could not be reached, or did not respond in time.
     #[error("control cannot be reached")]
     Unreachable(#[source] reqwest::Error),
-    /// Rejected permanently.
+    /// Control rejected the request; a repetition would fail, too.
     #[error("control rejected the request with {status}: {body}")]
     Refused { status: StatusCode, body: String },
     /// Rejected temporarily: control is busy or cannot reach its store.
     #[error("control cannot handle the request now ({status}): {body}")]
     Busy { status: StatusCode, body: String },
-    /// The certificate cannot be used, or no request is possible.
+    /// Control returned an unusable certificate, or no request could be created.
     #[error("cannot obtain a certificate")]
     Unusable(#[source] anyhow::Error),
 }
 
-/// Request body for joining or renewing.
+/// Request body for joining by token or for renewing.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Body<'a> {

@@ -8,14 +8,15 @@ use tls_trust::Pin;
 
 use super::EnrolOptions;
 
-/// Prefix of a token.
+/// Prefix of each join token.
 const PREFIX: &str = "tgj_";
-/// Maximum size of a token file.
+/// Maximum size of a token file, in bytes.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// Returns the token provided by the operator, if any.
+/// Returns the join token from the environment or the token file; `None` without either.
 ///
 /// # Errors
+///
 /// Returns an error if the file cannot be read.
 pub(super) fn given(options: &EnrolOptions) -> anyhow::Result<Option<Secret>> {
     let Some(path) = &options.join_token_file else { return Ok(options.join_token.clone()) };

@@ -20,10 +20,10 @@ use model::{
 /// cluster. More indicates a broken server.
 pub const BATCH_SERVICES_MAX: usize = 1_000_000;
 
-/// Changes that take effect together.
+/// Changes between two positions, to be applied together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Full state or delta.
+    /// Full state, which replaces everything, or delta.
     pub mode: StartMode,
     /// Cluster-wide state, if it was sent.
     pub network: Option<NetworkState>,
@@ -33,14 +33,14 @@ pub struct Batch {
     pub services: BTreeMap<ServiceKey, ServiceChange>,
     /// Final state of each load balancer address that was sent; `None` if removed.
     pub addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
-    /// Position after the batch.
+    /// Position of the state after the batch is applied.
     pub position: Position,
 }
 
-/// Change of one Service.
+/// Final change of one Service in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceChange {
-    /// The Service was set.
+    /// The Service was added or replaced by this compiled form.
     Set(Arc<CompiledService>),
     /// The Service was removed at this revision.
     Removed(Revision),
@@ -52,28 +52,28 @@ pub enum StreamFault {
     /// The server is behind: it lags another one, or its store was restored without a new epoch.
     #[error("position {offered} is older than {held}, the current position of this agent")]
     OlderThanHeld {
-        /// Position of this agent.
+        /// Position of the agent's state.
         held: Position,
-        /// Offered position.
+        /// Older position that the server offered.
         offered: Position,
     },
-    /// A delta to a state that this agent does not have.
+    /// The server sent a delta to a state that this agent does not have.
     #[error("changes up to {offered} do not follow from {}", .held.map_or_else(|| "nothing".to_owned(), |p| p.to_string()))]
     NoCommonGround {
-        /// Position of this agent.
+        /// Position of the agent's state; `None` without one.
         held: Option<Position>,
-        /// Offered position.
+        /// Position that the delta leads to.
         offered: Position,
     },
-    /// An unexpected frame.
+    /// The server sent a frame that the protocol does not allow at this point.
     #[error("unexpected frame `{0}`")]
     OutOfPlace(&'static str),
-    /// More than [`BATCH_SERVICES_MAX`] Services or addresses.
+    /// The batch exceeds [`BATCH_SERVICES_MAX`] Services or addresses.
     #[error("more than {BATCH_SERVICES_MAX} Services or addresses between two `synced` frames")]
     TooMany,
 }
 
-/// Collects frames into batches.
+/// Assembler of feed frames into batches, for one stream.
 #[derive(Debug)]
 pub struct Assembler {
     held: Option<Position>,
@@ -110,7 +110,7 @@ impl Assembler {
         Self { held, in_force, stage: Stage::AwaitStart, collected: CollectedFrames::default() }
     }
 
-    /// Returns the position of the last batch, or the initial one.
+    /// Returns the position of the last batch, or the position at the start of the stream.
     #[must_use]
     pub const fn held(&self) -> Option<Position> {
         self.held
@@ -122,9 +122,10 @@ impl Assembler {
         self.stage != Stage::AwaitStart
     }
 
-    /// Adds a frame. Returns a batch when it is complete.
+    /// Adds a frame. Returns a batch if the frame completes one.
     ///
     /// # Errors
+    ///
     /// Returns [`StreamFault`] if the stream violates the protocol or goes backwards. The stream must be
     /// closed then.
     pub fn push(&mut self, frame: Frame) -> Result<Option<Batch>, StreamFault> {

@@ -49,21 +49,21 @@ const HEARTBEATS_MISSED_MAX: u32 = 3;
 /// Maximum time to wait for response headers while another server could be tried. A server that is behind may
 /// wait half as long to catch up.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
-/// Maximum number of bytes read from an error body.
+/// Maximum number of bytes of an error response that are read for logging.
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// A query received with the feed.
+/// Query from control that arrived on a feed or query stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedQuery {
     /// Server that sent the query and receives the reply.
     pub by: ServerId,
-    /// Identifier of the query.
+    /// Identifier of the query, repeated in the reply.
     pub id: AskId,
-    /// Query.
+    /// Query to carry out, such as a preview or a diagnosis.
     pub question: Question,
 }
 
-/// The feed's end of the exchange with the state guard.
+/// Feed's end of the channels by which the feed and the state guard exchange positions.
 #[derive(Debug, Clone)]
 pub struct FeedEnd {
     /// Position of the state in force while another one is held: control may go back to it.
@@ -72,14 +72,14 @@ pub struct FeedEnd {
     pub behind: watch::Sender<Option<Position>>,
 }
 
-/// Options of the feed.
+/// Parameters of the feed task.
 #[derive(Debug, Clone)]
 pub struct FeedOptions {
-    /// Name of the node.
+    /// Name of this node, whose state is requested.
     pub node: Name,
-    /// Registration data, if control does not know the node.
+    /// Data with which the node is registered if control does not know it.
     pub registration: Registration,
-    /// Maximum interval of heartbeats.
+    /// Maximum interval of heartbeats that is requested from control.
     pub heartbeat_interval: Duration,
     /// Minimum backoff before a reconnect.
     pub reconnect_floor: Duration,
@@ -87,22 +87,22 @@ pub struct FeedOptions {
     pub reconnect_cap: Duration,
 }
 
-/// Outputs of the feed.
+/// Channels to which the feed delivers.
 #[derive(Debug, Clone)]
 pub struct Outlets {
-    /// Batches for the agent.
+    /// Complete batches for the agent. The feed waits while the queue is full.
     pub batches: mpsc::Sender<Batch>,
     /// Queries; dropped if the queue is full.
     pub questions: mpsc::Sender<ReceivedQuery>,
     /// True once control has accepted this node; before that it would reject every report.
     pub is_known: watch::Sender<bool>,
-    /// Exchange with the state guard.
+    /// Positions exchanged with the state guard.
     pub link: FeedEnd,
-    /// Counters.
+    /// Counters of the agent that the feed increases.
     pub tally: Tally,
 }
 
-/// Reason for which a stream ended.
+/// Reason for which a stream ended or could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum StreamEnd {
     #[error("control cannot be reached")]
@@ -139,7 +139,8 @@ impl From<StreamError> for StreamEnd {
     }
 }
 
-/// Runs the feed until stopped. `held` is the position of the agent's initial state.
+/// Receives the state until stopped, from one server at a time. `held` is the position of the agent's initial
+/// state.
 pub async fn follow(
     control: Arc<Control>,
     options: FeedOptions,
@@ -158,7 +159,7 @@ struct Follower {
     options: FeedOptions,
     held: Option<Position>,
     outlets: Outlets,
-    /// Last error of each server, since the last successful batch.
+    /// Last error of each server since the last received batch, to log repeated errors only once.
     last_errors: BTreeMap<ServerId, String>,
 }
 

@@ -28,19 +28,19 @@ use crate::{
     feed::ReceivedQuery,
 };
 
-/// Delay before retrying a server that does not support such streams, because it has to be upgraded first.
+/// Delay before retrying a server that does not support query streams, because it has to be upgraded first.
 const UNHEARD_WAIT: Duration = Duration::from_secs(60);
 
-/// Parameters of a query stream.
+/// Parameters of a query stream from one server.
 #[derive(Debug, Clone)]
 pub struct Listener {
-    /// Connections to control.
+    /// Connections to the control servers.
     pub control: Arc<Control>,
-    /// Server to listen to.
+    /// Server from which queries are received.
     pub server: ServerId,
-    /// Name of the node.
+    /// Name of this node, which the queries concern.
     pub node: Name,
-    /// Maximum interval of heartbeats.
+    /// Maximum interval of heartbeats that is requested from the server.
     pub heartbeat_interval: Duration,
     /// Minimum backoff before a reconnect.
     pub reconnect_floor: Duration,
@@ -51,7 +51,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens until dropped.
+    /// Receives queries until the future is dropped.
     pub async fn listen(self) {
         let mut backoff = Backoff::new(self.reconnect_floor, self.reconnect_cap);
         loop {
@@ -136,7 +136,7 @@ impl Listener {
     }
 }
 
-/// Returns true if the server does not support such streams.
+/// Returns true if the stream ended because the server does not support query streams.
 fn is_unheard(end: &StreamEnd) -> bool {
     match end {
         StreamEnd::NotOnlyQuestions => true,

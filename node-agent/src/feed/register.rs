@@ -23,34 +23,34 @@ use crate::{
     facts,
 };
 
-/// Request timeout.
+/// Timeout of one registration request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Registration data given by the operator.
+/// Properties of the Node object to create, as given by the operator.
 #[derive(Debug, Clone, Default)]
 pub struct Registration {
-    /// Addresses; those found on the machine if empty.
+    /// Addresses of the node; if empty, the addresses found on the machine are used.
     pub addresses: Vec<IpAddr>,
-    /// Networks of the Workloads.
+    /// Networks of the Workloads on this node.
     pub workload_cidrs: Vec<IpNet>,
-    /// Labels.
+    /// Labels of the Node object.
     pub labels: Labels,
-    /// Failure zone.
+    /// Failure zone of the node.
     pub zone: Option<Label>,
 }
 
 /// Reason for which a node could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// No response.
+    /// Control could not be reached, or did not respond in time.
     #[error("control cannot be reached")]
     Unreachable(#[from] reqwest::Error),
-    /// Rejected.
+    /// Control rejected the Node.
     #[error("control rejected the Node with {status}: {body}")]
     Refused {
-        /// HTTP status.
+        /// HTTP status of the response.
         status: StatusCode,
-        /// Beginning of the response body.
+        /// Beginning of the response body, for the log.
         body: String,
     },
 }

@@ -29,7 +29,7 @@ use self::serve::{Answers, Listening, Server};
 /// Interval of retrying failed ports and of updating the node's addresses.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Listening sockets of a node.
+/// Listening sockets of the health check node ports of a node.
 #[derive(Default)]
 pub struct HealthPorts {
     /// Requested port and number of local ready endpoints, by Service.
@@ -37,7 +37,7 @@ pub struct HealthPorts {
     open: BTreeMap<SocketAddr, Listening>,
     failures: BTreeMap<ServiceKey, String>,
     answers: Arc<Answers>,
-    /// Created with the first port, because most nodes have none.
+    /// HTTP server; started with the first port, because most nodes have none.
     server: Option<Server>,
     networks: Networks,
     retry_at: Option<Instant>,
@@ -45,7 +45,7 @@ pub struct HealthPorts {
 }
 
 impl HealthPorts {
-    /// Applies the requests of the Services in scope; the cost is proportional to these.
+    /// Updates the ports for the Services in scope; the cost is proportional to the scope.
     pub fn follow(&mut self, scope: &Scope, desired: &DesiredState) {
         match scope {
             Scope::Services(services) => services.iter().for_each(|service| self.take(service, desired)),
@@ -70,7 +70,8 @@ impl HealthPorts {
         self.is_changed |= before != asked;
     }
 
-    /// Opens and closes sockets, and updates the responses. Returns true if the failures have changed.
+    /// Opens and closes sockets as needed, and updates the responses. `is_healthy` is false if the node
+    /// cannot be programmed. Returns true if the failures have changed.
     pub fn turn(&mut self, is_healthy: bool, now: Instant) -> bool {
         self.answers.set_healthy(is_healthy);
         if !self.is_changed && self.retry_at.is_none_or(|at| now < at) {
@@ -92,13 +93,13 @@ impl HealthPorts {
         before != self.failures
     }
 
-    /// Returns the time of the next [`Self::turn`] without further changes.
+    /// Returns the time at which [`Self::turn`] must be called without further changes, or `None`.
     #[must_use]
     pub const fn next_turn(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Returns the Services whose port is not served, with the reason.
+    /// Returns the reason for each Service whose port is not served.
     #[must_use]
     pub const fn failures(&self) -> &BTreeMap<ServiceKey, String> {
         &self.failures

@@ -35,7 +35,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Header with the number of local ready endpoints, for load balancers that weigh nodes.
 const WEIGHT_HEADER: &str = "X-Load-Balancing-Endpoint-Weight";
 
-/// Current response of each port.
+/// Data for the responses of all ports, shared by the loop and the server.
 #[derive(Debug, Default)]
 pub(super) struct Answers(RwLock<Truth>);
 
@@ -54,7 +54,8 @@ impl Answers {
         self.0.write().unwrap_or_else(PoisonError::into_inner).ports = ports;
     }
 
-    /// Returns the response of a port: 503 unless this node has endpoints and can be programmed.
+    /// Returns the response of a port: 200 if this node has ready endpoints of the Service and can be
+    /// programmed, otherwise 503.
     fn answer(&self, port: Port) -> Response<Body> {
         let truth = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some((service, local_endpoints)) = truth.ports.get(&port) else {
@@ -87,13 +88,13 @@ fn status(code: StatusCode, body: Body) -> Response<Body> {
     response
 }
 
-/// Server thread.
+/// Handle of the HTTP server thread, which ends when dropped.
 pub(super) struct Server {
     runtime: Option<Runtime>,
     connections: Arc<Semaphore>,
 }
 
-/// A listening socket, served until dropped.
+/// Listening socket, served by the HTTP server until dropped.
 pub(super) struct Listening(AbortHandle);
 
 impl Drop for Listening {

@@ -11,7 +11,7 @@ use model::primitives::quantity::Epoch;
 
 const FILE: &str = "confirm";
 const NEW_FILE: &str = "confirm.new";
-/// Length of the longest number and a line feed.
+/// Maximum number of bytes in the file: the largest epoch and a line feed.
 const BYTES_MAX: u64 = 21;
 
 /// Writes the confirmation for the state of an epoch.

@@ -37,46 +37,48 @@ use crate::{
 /// Interval of log messages about the same held state.
 const SHOUT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// State guard of one agent.
+/// State guard of one agent, with the held state if there is one.
 #[derive(Debug)]
 pub struct Guard {
     limit_percent: u8,
     held_back: Option<HeldBack>,
-    /// Offered position and start time, while control is behind.
+    /// Older position offered by control, and the time since which control offers it; `None` if control is
+    /// not behind.
     behind: Option<(Position, Timestamp)>,
     shout_at: Option<Instant>,
     link: LoopEnd,
 }
 
-/// A state held pending confirmation.
+/// Full state that is not applied until the operator confirms it, with the description for the status.
 #[derive(Debug)]
 struct HeldBack {
     state: State,
     held: HeldState,
 }
 
-/// Decision about a batch.
+/// Decision of the state guard about a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The batch is applied; replaced by a full batch if it was a delta to a held state.
+    /// The returned batch is to be applied. If the batch was a delta to a held state, it has been replaced by
+    /// a full batch.
     Take(Batch),
-    /// The state is held.
+    /// The batch must not be applied; the state it leads to is held.
     Hold {
-        /// Losses of the held state.
+        /// Description of the held state, with the losses it would cause.
         held: HeldState,
-        /// True if no state of this epoch was held before.
+        /// True if no state of this epoch was held before, so an event is due.
         is_new: bool,
     },
 }
 
-/// The agent's end of the exchange between agent and feed.
+/// Agent's end of the channels by which the feed and the state guard exchange positions.
 #[derive(Debug)]
 pub struct LoopEnd {
     in_force: watch::Sender<Option<Position>>,
     behind: watch::Receiver<Option<Position>>,
 }
 
-/// Creates both ends of the exchange.
+/// Creates the channels by which the feed and the state guard exchange positions, and returns both ends.
 #[must_use]
 pub fn link() -> (LoopEnd, FeedEnd) {
     let (in_force, in_force_seen) = watch::channel(None);
@@ -97,9 +99,10 @@ impl Guard {
         Self { limit_percent, held_back: None, behind: None, shout_at: None, link }
     }
 
-    /// Decides about a batch. `in_force` is the state it would change.
+    /// Returns the decision to apply or hold a batch. `in_force` is the state that the batch would change.
     ///
     /// # Errors
+    ///
     /// Returns an error if the batch does not follow from the held state; nothing has changed then.
     pub fn consider(
         &mut self,
@@ -196,7 +199,7 @@ impl Guard {
         Some(HeldState { offered, in_force, reason: HeldReason::ControlBehind, since, vips, endpoints })
     }
 
-    /// Returns the held state if it is due to be logged again.
+    /// Returns the held state if its log message is due to be repeated.
     pub fn shout(&mut self, now: Instant) -> Option<HeldState> {
         let held = self.held_back.as_ref()?.held;
         let is_due = self.shout_at.is_none_or(|at| now >= at);

@@ -1,4 +1,4 @@
-//! Losses of replacing one state by another. Pure.
+//! Losses that would result from replacing one state by another. Pure.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -6,7 +6,7 @@ use model::{cluster::compiled::CompiledService, wire::hold::Loss};
 
 use crate::state::State;
 
-/// Losses of a state change.
+/// Numbers of addresses and endpoints that a change of the state would remove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Virtual addresses that would no longer be served or announced.
@@ -16,8 +16,8 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Compares two states. The cost is proportional to both, so it is used only for states of another epoch,
-    /// which are rare.
+    /// Returns the losses of replacing `before` by `after`. The cost is proportional to the size of both
+    /// states, so this is used only for states of another epoch, which are rare.
     #[must_use]
     pub fn between(before: &State, after: &State) -> Self {
         Self { vips: vips(before, after), endpoints: endpoints(before, after) }

@@ -13,10 +13,10 @@ use nix::{
 
 const LOCK_FILE: &str = "lock";
 
-/// Holds the lock of a state directory.
+/// Exclusive lock of a state directory, held until dropped.
 #[derive(Debug)]
 pub struct StateDirLock {
-    /// Never read; closing the file releases the lock.
+    /// Locked file. Closing it releases the lock.
     _file: Flock<File>,
 }
 
@@ -26,7 +26,7 @@ pub enum LockError {
     /// Another agent holds the lock.
     #[error("a running agent (process {pid}) holds the state directory")]
     Held {
-        /// Content of the lock file.
+        /// Process ID of the other agent, as written in the lock file.
         pid: String,
     },
     /// The lock file cannot be opened.

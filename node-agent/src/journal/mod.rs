@@ -35,12 +35,13 @@ use crate::{
 pub const JOURNAL_FILE: &str = "state.ndjson";
 const REWRITE_FILE: &str = "state.ndjson.new";
 const DAMAGED_FILE: &str = "state.ndjson.damaged";
-/// File mode.
+/// Permissions of the journal file: only its owner may read the keys in it.
 const FILE_MODE: u32 = 0o600;
 
-/// Growth that never triggers a rewrite, in bytes.
+/// Growth in bytes up to which the file is never rewritten.
 const SLACK_BYTES: u64 = 1 << 20;
-/// Maximum growth as a multiple of the size after the last rewrite.
+/// Multiple of the size after the last rewrite. The file is rewritten when it exceeds that by more than
+/// [`SLACK_BYTES`].
 const GROWTH_FACTOR: u64 = 2;
 /// Maximum number of bytes buffered during a rewrite; beyond it the agent waits for the rewrite.
 const TAIL_BYTES_MAX: usize = 64 << 20;
@@ -48,10 +49,10 @@ const TAIL_BYTES_MAX: usize = 64 << 20;
 const SYNC_AFTER_QUIET: Duration = Duration::from_secs(1);
 /// Maximum time an append stays unsynced while others follow.
 const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(30);
-/// Interval of attempts to repair a journal that could not be written.
+/// Interval between attempts to rewrite a journal after a failed write.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Journal of one agent.
+/// Journal of one agent, opened with the lock of its state directory.
 #[derive(Debug)]
 pub struct Journal {
     dir: PathBuf,
@@ -134,7 +135,8 @@ impl Journal {
         self.broken_since.is_some()
     }
 
-    /// Records the changes of a batch. `state` is the state after the batch, `previous` the position before.
+    /// Records the changes of a batch. `state` is the state after the batch, `previous` the position before
+    /// the batch.
     pub fn append(
         &mut self,
         previous: Option<Position>,
@@ -169,7 +171,7 @@ impl Journal {
         }
     }
 
-    /// Handles due work: adopts a finished rewrite, syncs, repairs.
+    /// Does due upkeep: adopts a finished rewrite, syncs appended records, and repairs a broken file.
     pub fn maintain(&mut self, state: &State, now: Instant) {
         let is_due = |rewrite: &Rewrite| rewrite.thread.is_finished() || rewrite.tail.len() > TAIL_BYTES_MAX;
         if let Some(rewrite) = self.rewrite.take_if(|rewrite| is_due(rewrite)) {
@@ -252,9 +254,10 @@ impl Journal {
     }
 }
 
-/// Removes the saved state of a directory. Returns true if there was one.
+/// Removes the saved state in a directory. Returns true if there was one.
 ///
 /// # Errors
+///
 /// Returns an I/O error if a file cannot be removed.
 pub fn remove(dir: &Path) -> io::Result<bool> {
     let mut found = false;

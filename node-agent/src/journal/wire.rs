@@ -120,13 +120,13 @@ pub enum Unreadable {
     /// The first line is not the header of this format.
     #[error("its first line is not the header of a journal of format {FORMAT}")]
     Header,
-    /// The state belongs to another node.
+    /// The state in the file belongs to this other node.
     #[error("it belongs to node `{0}`")]
     OtherNode(Name),
-    /// The batches are not consecutive.
+    /// The batches in the file are not consecutive.
     #[error("its batches do not follow each other")]
     OutOfOrder,
-    /// A line before the tail is damaged.
+    /// A line before the tail is damaged, so the damage is not an interrupted write.
     #[error("line {line} is damaged, and checked lines follow")]
     Damaged {
         /// Line number, starting at 1.
@@ -134,7 +134,7 @@ pub enum Unreadable {
     },
 }
 
-/// Reads a journal line by line.
+/// Reader of a journal, line by line.
 #[derive(Debug)]
 pub struct JournalReader {
     node: Name,

@@ -22,17 +22,17 @@ use self::{
     probes::{ProbeResult, Prober},
 };
 
-/// Result of the requirements check.
+/// Result of checking all requirements of a proxy mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Checked mode.
+    /// Proxy mode whose requirements were checked.
     pub mode: ProxyMode,
-    /// Kernel release.
+    /// Release of the running kernel.
     pub kernel: String,
     /// True if all required items are present or can be loaded.
     pub usable: bool,
-    /// Findings in order of importance.
+    /// Result of each requirement, most important first.
     pub findings: Vec<Finding>,
 }
 
@@ -40,39 +40,39 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Required item.
+    /// Name of the required item, such as a module, a program or a setting.
     pub need: String,
-    /// Kind of the item.
+    /// Kind of the item: capability, module, program, setting or interface.
     pub kind: needs::Kind,
-    /// State of the item.
+    /// State of the item, as found by lookup and test.
     pub state: RequirementState,
-    /// True if the mode does not work without it.
+    /// True if the mode does not work without the item.
     pub required: bool,
-    /// Purpose of the item.
+    /// Purpose of the item in the mode.
     pub purpose: String,
-    /// Observed details.
+    /// Details observed by the test or lookup.
     pub detail: String,
-    /// Remedy if it is missing.
+    /// Remedy if the item is missing; `None` in all other states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// State of a requirement.
+/// State of a required item on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequirementState {
-    /// Present.
+    /// Present: the test succeeded, or the module is loaded and could not be tested.
     Present,
     /// Built into the kernel.
     BuiltIn,
-    /// Available as a loadable module.
+    /// Available as a module that is not loaded.
     Loadable,
-    /// Missing.
+    /// Missing, or its test failed.
     Missing,
 }
 
 impl RequirementState {
-    /// Returns the word for the listing.
+    /// Returns the state as a word for the table.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Finding {
         self.required && self.state == RequirementState::Loadable
     }
 
-    /// Returns true if no action is needed.
+    /// Returns true if the item is present or built in, so no action is needed.
     #[must_use]
     pub fn is_there(&self) -> bool {
         match self.state {

@@ -1,4 +1,4 @@
-//! State of the running kernel's modules, and loading them.
+//! Module lists of the running kernel, and loading of modules.
 
 use std::{
     collections::BTreeSet,
@@ -7,20 +7,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// State of a module.
+/// State of a module on the running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ModuleState {
-    /// Unknown.
+    /// The module is not available for the running kernel.
     Missing,
-    /// Loadable.
+    /// The module exists as a file and is not loaded.
     Loadable,
-    /// Built into the kernel.
+    /// The module is built into the kernel.
     BuiltIn,
-    /// Loaded.
+    /// The module is loaded.
     Loaded,
 }
 
-/// Modules of the running kernel.
+/// Names of the loaded and built-in modules of the running kernel.
 #[derive(Debug, Default)]
 pub struct Modules {
     loaded: BTreeSet<String>,
@@ -73,9 +73,10 @@ impl Modules {
         if dry_run.is_ok() { ModuleState::Loadable } else { ModuleState::Missing }
     }
 
-    /// Loads a module.
+    /// Loads a module with `modprobe`.
     ///
     /// # Errors
+    ///
     /// Returns the error message of `modprobe`.
     pub fn load(&self, name: &str) -> Result<(), String> {
         modprobe(&[name]).map_err(|said| format!("modprobe {name}: {said}"))

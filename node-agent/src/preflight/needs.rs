@@ -1,45 +1,45 @@
-//! Requirements of each proxy mode. Pure.
+//! Tables of the requirements of each proxy mode. Pure.
 
 use model::kinds::node::ProxyMode;
 use serde::Serialize;
 
-/// A requirement of a mode.
+/// Requirement of a proxy mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// Name for operators.
+    /// Name of the item, as shown to operators.
     pub name: &'static str,
-    /// Kind of the item.
+    /// Kind of the item: capability, module, program, setting or interface.
     pub kind: Kind,
     /// Names of the modules that provide it, newest first; any of them is sufficient.
     pub modules: &'static [&'static str],
-    /// Test that shows if it is present.
+    /// Test that shows if the item is usable.
     pub test: Test,
     /// True if the mode does not work without it.
     pub required: bool,
-    /// Purpose.
+    /// Purpose of the item in the mode.
     pub purpose: &'static str,
-    /// Remedy if it is missing.
+    /// Remedy to show if the item is missing.
     pub remedy: &'static str,
 }
 
-/// Kind of a requirement.
+/// Kind of a required item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Capability of the process.
+    /// Capability of the agent's process, such as `CAP_NET_ADMIN`.
     Capability,
-    /// Part of the kernel, often a module.
+    /// Feature of the kernel, often provided by a module.
     Module,
-    /// Program.
+    /// Program that the agent starts.
     Tool,
-    /// Kernel setting.
+    /// Kernel setting (sysctl).
     Sysctl,
-    /// Interface.
+    /// Network interface of a certain kind.
     Interface,
 }
 
 impl Kind {
-    /// Returns the word for the listing.
+    /// Returns the kind as a word for the table.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// Test for a requirement.
+/// Test that shows if a required item is usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
     /// The process has `CAP_NET_ADMIN`.
@@ -73,9 +73,9 @@ pub enum Test {
     IpvsScheduler(&'static str),
     /// A link of this type can be created.
     Link(&'static str),
-    /// The setting can be written.
+    /// The setting with this path can be written.
     Writable(&'static str),
-    /// The setting is not 0.
+    /// The setting with this path is not 0.
     IsOn(&'static str),
     /// An iptables command works on this kernel.
     Iptables,

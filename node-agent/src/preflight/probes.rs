@@ -32,14 +32,14 @@ use nix::{
 
 use super::needs::Test;
 
-/// Result of a test.
+/// Result of testing a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeResult {
-    /// Successful, with details.
+    /// The test succeeded, with these details.
     Works(String),
-    /// Failed, with the reason.
+    /// The test failed for this reason.
     Fails(String),
-    /// Not tested, with the reason.
+    /// The test could not be run, for this reason.
     Untested(String),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Prober {
     iptables: Option<&'static str>,
 }
 
-/// Commands that write rules, the default of the machine first.
+/// Names of the iptables command, in the order in which they are tried.
 const IPTABLES_COMMANDS: [&str; 3] = ["iptables", "iptables-nft", "iptables-legacy"];
 const IP6TABLES_COMMANDS: [&str; 3] = ["ip6tables", "ip6tables-nft", "ip6tables-legacy"];
 
@@ -97,7 +97,7 @@ impl Prober {
     }
 }
 
-/// Runs a test in a new network namespace.
+/// Runs a test on a new thread in a new network namespace.
 fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> ProbeResult {
     let run = move || match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => match test() {
@@ -114,7 +114,7 @@ fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> Prob
     }
 }
 
-/// `CAP_NET_ADMIN` of `linux/capability.h`.
+/// Bit of `CAP_NET_ADMIN` in a capability set (`linux/capability.h`).
 const CAP_NET_ADMIN: u64 = 1 << 12;
 
 fn net_admin() -> ProbeResult {
@@ -148,7 +148,7 @@ const fn address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
 }
 
-/// Programs one Service like the mode would, and reads it back.
+/// Programs one Service in nftables mode or userspace capture, and reads it back.
 fn table(options: NftablesOptions, verdict: Verdict) -> Result<String, String> {
     let service = ServiceKey::try_from("preflight/probe".to_owned()).map_err(|error| error.to_string())?;
     let frontend = Frontend {
@@ -226,7 +226,7 @@ const IPVS_SVC_ATTR_FLAGS: u16 = 7;
 const IPVS_SVC_ATTR_TIMEOUT: u16 = 8;
 const IPVS_SVC_ATTR_NETMASK: u16 = 9;
 
-/// Returns the ID of the generic netlink family.
+/// Returns the ID of the generic netlink family of IPVS, or an error without IPVS support.
 fn ipvs_family() -> Result<u16, String> {
     let message = Message {
         kind: GENL_ID_CTRL,
@@ -303,7 +303,7 @@ fn ask(
     }
 }
 
-/// Returns the first command that can read the kernel's rules, and its flavour.
+/// Returns the first of the commands that can read the kernel's rules, and the test result with its flavor.
 fn working(commands: [&'static str; 3]) -> (Option<&'static str>, ProbeResult) {
     let mut why = String::new();
     for command in commands {

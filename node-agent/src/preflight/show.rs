@@ -1,4 +1,4 @@
-//! Output of preflight. Pure.
+//! Formatter for the output of `tidegate-agent preflight`. Pure.
 
 use std::fmt::Write as _;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-/// State last reported to control; empty after a start, so that the first report is complete.
+/// Entries last reported to one control server; empty after a start, so that the first report is complete.
 #[derive(Debug)]
 pub struct ReportedState<K: Ord, V> {
     told: OrdMap<K, V>,
@@ -13,10 +13,10 @@ pub struct ReportedState<K: Ord, V> {
     per_report_max: usize,
 }
 
-/// Content of a report.
+/// Differences to carry in a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News<K, V> {
-    /// Added and changed entries.
+    /// Entries to report because they were added or changed.
     pub changed: BTreeMap<K, V>,
     /// Entries this node no longer has.
     pub gone: BTreeSet<K>,
@@ -33,18 +33,19 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         Self { told: OrdMap::new(), has_begun: false, per_report_max }
     }
 
-    /// Resets the tracker, because control may have lost the reported state.
+    /// Forgets the reported entries, because control may have lost them; the next report is complete.
     pub fn forget(&mut self) {
         *self = Self::new(self.per_report_max);
     }
 
-    /// Returns the rows not yet delivered, at most as many as a report may carry.
+    /// Returns the differences to the reported entries, at most as many as a report may carry.
     #[must_use]
     pub fn news(&self, all: &OrdMap<K, V>) -> News<K, V> {
         self.news_by(all, |_| 1)
     }
 
-    /// Like [`Self::news`], with a size per value. No value may exceed the size of a report.
+    /// Returns the differences to the reported entries, limited by the sum of `size` over the values and 1
+    /// for each removed entry. No single value may exceed the limit.
     #[must_use]
     pub fn news_by(&self, all: &OrdMap<K, V>, size: impl Fn(&V) -> usize) -> News<K, V> {
         let mut room = self.per_report_max;
@@ -76,7 +77,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         news
     }
 
-    /// Records a delivered report.
+    /// Records the differences as received by control, after their report was accepted.
     pub fn delivered(&mut self, news: News<K, V>) {
         self.has_begun = true;
         for key in news.gone {

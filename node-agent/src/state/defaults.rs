@@ -10,7 +10,7 @@ use model::{
 /// Proxy mode and options from the agent's own configuration. Settings in the Node object take precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyDefaults {
-    /// The proxy mode.
+    /// Proxy mode used if the Node object has none.
     pub mode: ProxyMode,
     /// Bit of the packet mark that requests masquerading.
     pub masquerade_bit: Option<u8>,
@@ -59,12 +59,12 @@ impl ProxyDefaults {
     }
 }
 
-/// A proxy mode with the options that are relevant in it. Two different values need two different backends.
+/// Proxy mode with the options that have an effect in it. Two different values need two different backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// The proxy mode.
+    /// Proxy mode of the backend.
     pub mode: ProxyMode,
-    /// The options; irrelevant ones have their default value.
+    /// Options of the backend; options without effect in the mode have their default value.
     pub options: BackendOptions,
 }
 

@@ -34,7 +34,7 @@ pub struct DesiredBuilder {
 /// Effect of a state change on the kernel: the scope of the next pass.
 #[derive(Debug)]
 pub struct StateEffect {
-    /// Services to apply.
+    /// Services that the pass has to apply, including removed ones.
     pub services: BTreeSet<ServiceKey>,
     /// True if the networks used by the rules changed.
     pub networks: bool,
@@ -59,7 +59,7 @@ impl DesiredBuilder {
         &self.place.node
     }
 
-    /// Returns the desired kernel state.
+    /// Returns the desired kernel state of this node.
     #[must_use]
     pub const fn desired(&self) -> &DesiredState {
         &self.desired

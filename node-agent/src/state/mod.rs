@@ -159,7 +159,7 @@ impl State {
     }
 }
 
-/// Assigns a value and returns true if it differs from the previous one.
+/// Assigns `value` to `place` and returns true if it differs from the previous value.
 fn replace<T: PartialEq>(place: &mut T, value: T) -> bool {
     let differs = *place != value;
     *place = value;

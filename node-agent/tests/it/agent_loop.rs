@@ -31,7 +31,7 @@ use crate::support::{
     states::*,
 };
 
-/// An agent of a node whose kernel and state directory outlive it.
+/// Agent of a node, with the kernel and state directory that remain when the agent ends.
 struct Node {
     agent: Agent,
     kernel: MemoryKernel,
@@ -171,7 +171,8 @@ fn a_removed_service_leaves_the_kernel() {
     assert_eq!(node.programmed(), [""; 0]);
 }
 
-/// A third party removes one Service, changes another and adds a third.
+/// Drift by another program, which removes one Service, changes another and adds a third, is repaired within
+/// a second.
 #[test]
 fn drift_is_seen_within_a_second_repaired_and_counted() {
     let (_dir, mut node) = fresh("drift");

@@ -45,8 +45,8 @@ use crate::support::{
     states::{node_name, position, service, service_key},
 };
 
-/// Commands to the link layer: the address, true if announced, and true if the kernel held its Service at
-/// that time.
+/// Log of commands to the layer-2 announcer: the address, true if announced, and true if the kernel had its
+/// Service at that time.
 type Log = Arc<Mutex<Vec<(IpAddr, bool, bool)>>>;
 
 struct Recorder {
@@ -169,7 +169,7 @@ impl Stage {
         self.bring(services, addresses.collect());
     }
 
-    /// Waits until the thread has executed its commands.
+    /// Waits until the announcing thread owns `owned` addresses.
     fn settle(&self, owned: u64) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.running.shown.borrow().counts().owner != owned {

@@ -23,7 +23,7 @@ use crate::support::{
 const V4: &str = "192.0.2.77";
 const V6: &str = "2001:db8::77";
 
-/// A node that announces addresses and replies to pings like an agent.
+/// Node that announces addresses and replies to pings like an agent does.
 struct Announcing {
     announcer: Node,
     ping: Ping,

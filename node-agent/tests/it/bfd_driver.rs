@@ -25,7 +25,7 @@ use crate::support::{
 
 const BOTH: [(&str, &str); 2] = [V4, V6];
 
-/// Brings both sides up in both families.
+/// Starts a session between two nodes over IPv4 and over IPv6 and waits until the sessions are up.
 fn come_up(pair: &Pair, config: &SessionConfig) -> (Bfd, Bfd) {
     let (one, other) = (pair.start(), pair.theirs.run(|| Bfd::start().unwrap()));
     set(&one, &BOTH.map(|addresses| (ours(addresses), config.clone())));
@@ -129,7 +129,7 @@ fn send(from: &Namespace, addresses: (&str, &str), packet: &Packet, hop_limit: u
     });
 }
 
-/// Builds the packet of a peer that has lost its state.
+/// Builds the first packet of a peer that has lost its state.
 fn anew() -> Packet {
     Packet {
         diagnostic: Diagnostic::None,

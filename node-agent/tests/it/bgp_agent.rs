@@ -1,5 +1,5 @@
-//! A complete agent except its kernel, with a simulated router: messages to the router, and reports to
-//! control and on the agent's endpoint.
+//! Complete agent except for its kernel, with a simulated router: messages to the router, and BGP status in
+//! reports and on the agent's status server.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -58,7 +58,7 @@ const OURS: u32 = 64_512;
 const THEIRS: u32 = 64_513;
 const ROUTER: &str = "127.0.0.2";
 
-/// A running agent.
+/// Agent that runs with a simulated router and a stand-in of control.
 struct Running {
     listen: SocketAddr,
     stop: CancellationToken,

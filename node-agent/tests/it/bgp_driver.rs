@@ -26,7 +26,7 @@ use crate::support::{
     },
 };
 
-/// Configures sessions over IPv4 and IPv6, with the same change on both sides.
+/// Configures sessions over IPv4 and IPv6 between two nodes; `change` is applied to the neighbor of each.
 fn configure(one: &Node, other: &Node, change: impl Fn(BgpNeighbour) -> BgpNeighbour) {
     one.configure(OURS, [("v4", change(them(V4))), ("v6", change(them(V6)))]);
     other.configure(THEIRS, [("v4", change(us(V4))), ("v6", change(us(V6)))]);

@@ -1,4 +1,5 @@
-//! Our BGP against malicious neighbors and unknown hosts: other sessions are not affected.
+//! Malicious neighbors and unknown hosts that connect to the BGP speaker; other sessions must not be
+//! affected.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -33,12 +33,12 @@ use node_agent::{
     tally::Tally,
 };
 
-/// Messages to routers, each with true if the kernel held the Service of the prefix at that time.
+/// Message to routers, with true if the kernel had the Service of the prefix at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Announced(u16, bool),
     Withdrawn(u16, bool),
-    /// The loop waits for these withdrawals.
+    /// Number of withdrawals for which the loop waits.
     Awaited(usize),
     EndHeld(bool),
     Configured(usize),
@@ -161,7 +161,7 @@ impl Stage {
         Self::again(StateDir::new(&format!("bgp-order-{test}")), MemoryKernel::default())
     }
 
-    /// Starts an agent on a state directory and a kernel left by another one.
+    /// Starts an agent on the state directory and the kernel that an earlier agent has left.
     fn again(dir: StateDir, kernel: MemoryKernel) -> Self {
         let mut agent = agent(&dir, &Kernels::only(&kernel), &Tally::default(), Instant::now());
         let log = Log::default();

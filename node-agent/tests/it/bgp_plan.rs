@@ -416,7 +416,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// All inputs of a plan.
+/// Inputs of a plan, from which a new plan can be computed for comparison.
 #[derive(Default)]
 struct Inputs {
     bgp: Option<Arc<BgpState>>,
@@ -523,7 +523,7 @@ proptest! {
     }
 }
 
-/// Returns the state after a batch of one Service and these addresses.
+/// Returns the state after a batch with one Service and the given addresses.
 fn state_of(bgp: BgpState, addresses: Vec<Arc<AddressState>>) -> State {
     let mut state = State::default();
     let service = CompiledService { load_balancer_ips: vec![ip("192.0.2.80")], ..service(1, 1, 1) };

@@ -60,7 +60,7 @@ fn every_bad_setting_is_refused_with_its_flag_and_a_remedy() {
     }
 }
 
-/// A namespace of this test, deleted in the end.
+/// Network namespace of a test, deleted when dropped.
 struct Namespace(String);
 
 impl Namespace {

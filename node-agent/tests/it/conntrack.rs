@@ -36,7 +36,7 @@ use crate::support::{Namespace, enter, net::Topology, programs::*};
 
 const WAIT: Duration = Duration::from_secs(3);
 
-/// A node without its loop.
+/// Node whose loop does not run; the test calls backend and cleaner.
 struct Node {
     backend: Box<dyn Dataplane>,
     cleaner: Cleaner,
@@ -196,7 +196,7 @@ fn udp_flows_through_a_range_of_ports_follow_the_endpoints() {
     });
 }
 
-/// A TCP server that sends everything twice; its threads end with its connections.
+/// Starts a TCP server that sends all bytes back. Its threads end with its connections.
 fn start_echo(namespace: &Namespace) {
     let listener = namespace.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 7)).unwrap());
     thread::spawn(move || {
@@ -213,7 +213,7 @@ fn start_echo(namespace: &Namespace) {
     });
 }
 
-/// A client connection.
+/// TCP connection of a client to the echo server.
 struct Conversation(TcpStream);
 
 impl Conversation {

@@ -21,7 +21,7 @@ use node_agent::dataplane::{self, BackendOptions, DesiredState, Scope};
 
 use crate::support::{self, Namespace, docker::Docker, net::Topology, programs::*};
 
-/// Prefix of our chain names.
+/// Prefix of the agent's chain names.
 const OURS: &str = "TG-";
 
 /// Input: a container with port 80 published as 8080, a Service to two workloads and one to the container.
@@ -168,7 +168,7 @@ fn check_everything(topology: &Topology, docker: &Docker, when: &str) {
 /// omitted: the kernel creates them when their table is first read.
 #[derive(Debug, PartialEq, Eq)]
 struct Rules {
-    /// Rules except ours.
+    /// Rules that do not belong to the agent.
     of_docker: Vec<String>,
     /// Rules of the nat table's built-in chains in order, including ours.
     jumps: Vec<String>,

@@ -33,12 +33,12 @@ fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     findings
 }
 
-/// Returns the findings of a check that are not OK.
+/// Returns the findings of a check whose state is not OK, from a run of `doctor`.
 fn odd(node: &Namespace, mode: &str, check: &str) -> Vec<Value> {
     odd_of(&look(node, mode), check)
 }
 
-/// The same from existing findings.
+/// Returns the findings of a check whose state is not OK, from the findings of an earlier run.
 fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
     let of_check: Vec<_> = findings.iter().filter(|finding| finding["check"] == check).cloned().collect();
     assert!(!of_check.is_empty(), "{check} is looked at");
@@ -62,7 +62,7 @@ fn is_put_right(node: &Namespace, mode: &str, check: &str, count: usize) {
     are_put_right(node, mode, &odd(node, mode, check), check, count);
 }
 
-/// The same from existing findings.
+/// Asserts that a check has this number of findings in an earlier run, and none after each was fixed.
 fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, count: usize) {
     assert_eq!(found.len(), count, "{found:?}");
     for finding in found {

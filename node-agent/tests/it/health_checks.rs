@@ -37,7 +37,8 @@ use crate::{
 /// Timeout of an expected change.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A probing node. All of 10.9.0.0/16 is local, packets to 10.8.0.0/16 vanish, and there is no other route.
+/// Node that probes endpoints. All of 10.9.0.0/16 is local, packets to 10.8.0.0/16 are lost, and no other
+/// route exists.
 struct Node {
     namespace: Namespace,
     running: Running,

@@ -238,7 +238,8 @@ fn rr_and_wrr_divide_exactly() {
     }
 }
 
-/// Sends its name and echoes lines until the client closes; each connection has its own thread.
+/// Starts a TCP server that sends its name and then echoes lines until the client closes. Each connection has
+/// its own thread.
 fn hold(namespace: &Namespace, name: &'static str, port: u16) {
     let listener = namespace.run(|| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap());
     thread::spawn(move || {
@@ -267,7 +268,7 @@ fn connect(client: &Namespace, ip: &str, port: u16) -> (String, TcpStream) {
     (String::from_utf8(name.to_vec()).unwrap(), stream)
 }
 
-/// Writes and reads back.
+/// Sends a line on the connection. Returns true if the same line comes back.
 fn echoes(stream: &mut TcpStream) -> bool {
     let mut buffer = [0; 5];
     stream.write_all(b"hello").is_ok() && stream.read_exact(&mut buffer).is_ok() && buffer == *b"hello"

@@ -1,4 +1,4 @@
-//! Saved state: after any damage of the file, the loaded state is one that control has sent, or none.
+//! Saved state: after any damage of the file, the loaded state is a state that control has sent, or none.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -19,7 +19,7 @@ use node_agent::{
 
 use crate::support::{dir::StateDir, states::*};
 
-/// A journal with the state appended to it.
+/// Journal under test, with the state that results from the appended batches.
 struct Recorder {
     journal: Journal,
     state: State,

@@ -49,7 +49,7 @@ fn is_guest() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
 }
 
-/// The loop of a node, on the thread of its namespace.
+/// Loop of a node, run by a thread in the node's namespace.
 struct Node {
     agent: Agent,
     tally: Tally,
@@ -159,7 +159,7 @@ fn start_echo(namespace: &Namespace) {
     });
 }
 
-/// An endless transfer in which every byte comes back.
+/// Endless TCP transfer in which every byte is sent back by the server.
 struct Transfer(TcpStream);
 
 impl Transfer {

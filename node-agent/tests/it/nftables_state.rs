@@ -473,10 +473,10 @@ mod random {
 
     use super::*;
 
-    /// Virtual address, endpoints with weights, true for UDP, and special routes.
+    /// Generated Service: virtual address, endpoints with weights, true for UDP, and special routes.
     type Shape = (u8, Vec<(u8, u16)>, bool, Special);
 
-    /// Affinity, allowed sources, rejected sources, and the length of a port range.
+    /// Generated route options: affinity, allowed sources, rejected sources, and the length of a port range.
     type Special = (Option<u32>, Option<u8>, u8, u16);
 
     #[derive(Debug, Clone)]

@@ -184,7 +184,7 @@ fn node_ports_answer_on_every_address_of_the_node_but_loopback() {
     );
 }
 
-/// Echoes the data of one connection after another.
+/// Starts a TCP server that echoes the data of one connection after another.
 fn echo(namespace: &Namespace, port: u16) {
     let listener = namespace.run(|| TcpListener::bind(("0.0.0.0", port)).unwrap());
     thread::spawn(move || {

@@ -8,7 +8,7 @@ use node_agent::announce::{
     words,
 };
 
-/// One address as seen by `b`; time in milliseconds.
+/// Script for one address as seen by node `b`; times in milliseconds.
 struct Script {
     begin: Instant,
     now: u64,
@@ -37,7 +37,7 @@ impl Script {
         script
     }
 
-    /// Creates a node that can serve the address and has this order.
+    /// Creates a node whose gate is open and that has received the candidate order.
     fn with(order: CandidateOrder, peers: &[(&str, Liveness)]) -> Self {
         let mut script = Self::new();
         script.input("", Input::Gate(Gate::Open));

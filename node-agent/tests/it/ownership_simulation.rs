@@ -7,21 +7,21 @@ mod world;
 use proptest::prelude::*;
 use world::{DETECTION_MS, World};
 
-/// An event in the cluster.
+/// Event in the simulated cluster.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Kill(usize),
     Return(usize),
-    /// The nodes whose bit is set are partitioned from the others.
+    /// Partition of the nodes whose bit is set from the other nodes.
     Partition(u8),
     Heal,
     ControlStops,
     ControlStarts,
-    /// A node is drained or undrained.
+    /// Start or end of a drain of a node.
     Drain(usize),
-    /// A node hands over and ends.
+    /// Handover of a node's addresses, after which its agent ends.
     HandOver(usize),
-    /// A Service can no longer be programmed on a node, or can again.
+    /// Change of a node between serving and not serving the Service.
     Gate(usize),
 }
 

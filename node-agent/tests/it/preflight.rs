@@ -22,7 +22,7 @@ fn preflight(arguments: &[&str]) -> Output {
     Command::new(AGENT).arg("preflight").args(arguments).output().unwrap()
 }
 
-/// Returns the report after a check that it matches exit status and message.
+/// Runs `preflight` and returns its report, after a check that exit status and message match the report.
 fn report(mode: &str, more: &[&str]) -> Value {
     checked(mode, &preflight(&[&["--mode", mode, "-o", "json"], more].concat()))
 }

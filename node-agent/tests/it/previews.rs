@@ -37,7 +37,7 @@ use crate::support::{
     relay::{TcpServer, connect, echo, echoes},
 };
 
-/// A change of an already changed world.
+/// Change that is made after another change of the same state.
 struct Pair {
     name: &'static str,
     before: fn(&mut World),
@@ -122,7 +122,8 @@ const PAIRS: &[Pair] = &[
     },
 ];
 
-/// Changes equivalent to others or to their reverse; skipped where the tools are slow.
+/// Names of changes that are equivalent to another one or to its reverse; they are skipped where the tools
+/// are slow.
 const ALIKE: [&str; 17] = [
     "a new Service with more endpoints than any other",
     "a Service is replaced by another",
@@ -147,14 +148,14 @@ fn schedule(world: &mut World, name: &str) {
     world.service("web").scheduler = Some(Scheduler(Label::parse(name).unwrap()));
 }
 
-/// A backend with previews before each change, and one without.
+/// Pair of backends for one mode: the first previews each change, the second does not.
 struct Lane<B, L> {
     node: Namespace,
     backend: B,
     twin_node: Namespace,
     twin: B,
     list: L,
-    /// True if an undone change restores the listing.
+    /// True if undoing a change restores the kernel listing of the base state.
     comes_back: bool,
     held: Listing,
 }
@@ -167,7 +168,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         Self { node, backend, twin_node, twin, list, comes_back: true, held }
     }
 
-    /// Makes every change except skipped ones, and undoes it.
+    /// Makes and undoes every change except the skipped ones.
     fn walk(&mut self, skipped: &[&str]) {
         let base = World::base();
         self.step("everything", None, &base);
@@ -222,7 +223,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         self.held.clone_from(listing);
     }
 
-    /// Previews a pass, runs it on both, and returns the preview.
+    /// Previews a pass, runs the pass on both backends, and returns the preview.
     fn pass(&mut self, name: &str, scope: &Scope, desired: &DesiredState) -> Option<Vec<LineChange>> {
         let Self { node, backend, twin_node, twin, .. } = self;
         let counters = backend.counters();
@@ -249,7 +250,7 @@ fn unnumbered(planned: &[LineChange], mut happened: Vec<LineChange>) -> Vec<Line
     happened
 }
 
-/// Returns the listener port in a line.
+/// Returns the port of the listening socket in a line, or `None`.
 fn listener(line: &str) -> Option<&str> {
     [": 0.0.0.0 . ", ": :: . "].into_iter().find_map(|to| line.split_once(to)).map(|(_, port)| port)
 }

@@ -35,7 +35,7 @@ use crate::support::{
     states::*,
 };
 
-/// A complete agent except its kernel.
+/// Agent, complete except for its kernel, that reports to a stand-in of control.
 struct Running {
     control: Control,
     kernel: MemoryKernel,
@@ -62,7 +62,7 @@ impl Running {
         Self { control, kernel, stop, task, _dir: dir }
     }
 
-    /// Returns the first report with this verified position.
+    /// Waits for the first report with this verified position and returns it.
     async fn verified(&self, at: &str) -> Report {
         let is_it = |report: &&Report| report.verified == position(at);
         self.control.until(at, |said| said.reports.iter().any(|report| is_it(&report))).await;

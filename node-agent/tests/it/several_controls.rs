@@ -1,4 +1,4 @@
-//! An agent with several control servers: one sends the feed, all receive its reports, any may send queries.
+//! Agent with several control servers: one sends the feed, all receive its reports, any may send queries.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -25,7 +25,7 @@ use crate::support::{
     states::*,
 };
 
-/// A complete agent except its kernel.
+/// Agent, complete except for its kernel, with several stand-ins of control.
 struct Running {
     listen: std::net::SocketAddr,
     stop: CancellationToken,
@@ -56,7 +56,7 @@ impl Running {
         client.get(format!("http://{}{path}", self.listen)).send().await.unwrap().text().await.unwrap()
     }
 
-    /// Returns the agent's status of a server.
+    /// Returns the state of a control server as shown by the agent.
     async fn seen(&self, control: &Control) -> Value {
         let state: Value = serde_json::from_str(&self.get("/v1/state").await).unwrap();
         let url = format!("http://{}", control.address);
@@ -69,7 +69,7 @@ impl Running {
     }
 }
 
-/// An agent that follows the first of two servers, at 7-10, and accepts queries from the second.
+/// Agent at position 7-10 that follows the first of two servers and accepts queries from the second.
 struct Settled {
     serving: Control,
     state: Stream,

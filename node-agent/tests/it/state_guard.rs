@@ -44,7 +44,7 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, feed, now }
     }
 
-    /// Delivers a batch and returns the kernel writes.
+    /// Delivers a batch to the agent and returns the number of kernel writes that result.
     fn take(&mut self, batch: Batch) -> u64 {
         self.agent.receive(batch, self.now);
         self.turn()

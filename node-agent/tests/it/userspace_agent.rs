@@ -31,7 +31,7 @@ fn transactions(agent: &AgentProcess) -> u64 {
 /// come back; a returning agent writes nothing.
 #[test]
 fn f059_a_transfer_a_flow_and_new_connections_go_on_while_agents_end_and_return() {
-    /// A multiple of the pattern length.
+    /// Bytes per write, a multiple of the pattern length.
     const CHUNK: usize = 251 * 64;
     let topology = Topology::new("usa-end");
     let _server = TcpServer::start(&topology.a, 9000, echo);
@@ -83,7 +83,7 @@ fn f059_a_transfer_a_flow_and_new_connections_go_on_while_agents_end_and_return(
     assert!(runs(relay));
 }
 
-/// Stops the sender even if the test fails.
+/// Guard that stops the sending thread, even if the test fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

@@ -238,7 +238,7 @@ fn udp_flows_keep_their_target_expire_when_silent_and_are_limited() {
     }
 }
 
-/// Reads the header like a target's own parser.
+/// Reads a PROXY protocol header as a target does, and returns it as text.
 fn read_header(stream: &mut impl Read) -> String {
     let mut start = [0; 6];
     stream.read_exact(&mut start).unwrap();
@@ -348,7 +348,7 @@ fn on_a(client: &Namespace, ip: &str) -> TcpStream {
     }
 }
 
-/// Sends its name, then echoes.
+/// Starts a TCP server that sends its name after the first received byte, and then echoes.
 fn named(namespace: &Namespace, name: &'static str) -> TcpServer {
     TcpServer::start(namespace, 9000, move |mut stream| {
         stream.read_exact(&mut [0; 1])?;

@@ -45,7 +45,7 @@ fn mark() -> u32 {
     BackendOptions::default().masquerade_mark
 }
 
-/// Opens a relay in the home directory and programs everything.
+/// Starts a relay process in the home directory and programs the desired state.
 fn running(node: &Namespace, home: &Home, mark: u32, desired: &DesiredState) -> RelayClient {
     let mut client = node.run(|| RelayClient::open(home.relays(), mark).unwrap());
     node.run(|| client.observe()).unwrap();

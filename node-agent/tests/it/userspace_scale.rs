@@ -27,7 +27,7 @@ fn service(number: u32, endpoint: u32) -> model::program::Program {
     simple(&at(0x0a60_0001, number), &list)
 }
 
-/// Returns the kernel messages of one pass over one Service.
+/// Returns the number of kernel messages of one pass over one Service.
 fn messages(
     backend: &mut UserspaceBackend,
     desired: &mut DesiredState,

@@ -34,10 +34,10 @@ pub struct Announcer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Status of the announcer.
+/// Counters of the announcer thread at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Counters by address, since it was first wanted.
+    /// Counters of each address since the address was first set.
     pub addresses: BTreeMap<IpAddr, AddressStatus>,
     /// Counters by name of the interfaces that are up and have an Ethernet address, since the interface came
     /// up.
@@ -46,10 +46,10 @@ pub struct Status {
     pub wakeups: u64,
 }
 
-/// Counters of one address.
+/// Frames sent for one address since it was first set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressStatus {
-    /// Replies sent.
+    /// ARP replies and solicited Neighbor Advertisements sent.
     pub replies: u64,
     /// Gratuitous ARP packets and unsolicited Neighbor Advertisements sent.
     pub gratuitous: u64,
@@ -57,16 +57,17 @@ pub struct AddressStatus {
     pub last_gratuitous: Option<SystemTime>,
 }
 
-/// Status of one interface.
+/// Frame counters and listening error of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceStatus {
-    /// Frame counters.
+    /// Counters of received, sent and dropped frames.
     pub counters: PortCounters,
-    /// Error that prevents listening on the interface.
+    /// Error of the packet socket, its filter or a multicast group, because of which requests may not be
+    /// received; `None` without one.
     pub error: Option<String>,
 }
 
-/// State shared by the thread and its users.
+/// State shared by the announcer thread and its handle: the mailbox and the descriptor that wakes the thread.
 #[derive(Debug)]
 struct AnnouncerShared {
     mailbox: Mutex<Mailbox>,
@@ -162,7 +163,7 @@ impl Announcer {
         is_answered
     }
 
-    /// Requests the current status.
+    /// Requests the current status. The receiver fires after the thread's next turn.
     pub fn status(&self) -> oneshot::Receiver<Status> {
         let (answer, is_answered) = oneshot::channel();
         self.shared.mailbox().asked.push(answer);
@@ -206,7 +207,7 @@ impl Drop for Announcer {
     }
 }
 
-/// State of the thread.
+/// Owner of the sockets and the state machine, run by the announcer thread.
 struct Turn {
     shared: Arc<AnnouncerShared>,
     machine: Machine,

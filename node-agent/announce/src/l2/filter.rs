@@ -30,7 +30,7 @@ pub struct Instruction {
     pub jump_true: u8,
     /// Instructions to skip if the comparison fails.
     pub jump_false: u8,
-    /// Operand.
+    /// Operand `k`: a constant, a packet offset or a jump distance, depending on the operation code.
     pub operand: u32,
 }
 
@@ -49,7 +49,7 @@ const PACKET_TYPE: u32 = 0xffff_f000 + 4;
 const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
 /// `PACKET_MULTICAST`, the highest packet type addressed to this machine.
 const PACKET_TYPE_FOR_US_MAX: u32 = 2;
-/// Offsets in a frame.
+/// Byte offsets of header fields in an Ethernet frame.
 const ETHERTYPE_AT: u32 = 12;
 const ARP_SENDER_AT: u32 = 28;
 const ARP_TARGET_AT: u32 = 38;
@@ -107,7 +107,7 @@ impl Filter {
         after.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, last)| key <= *last)
     }
 
-    /// Compiles the program.
+    /// Compiles the filter into a program for `SO_ATTACH_FILTER`.
     #[must_use]
     pub fn program(&self) -> Vec<Instruction> {
         let mut program = Vec::new();
@@ -173,7 +173,8 @@ fn close_gaps(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     joined
 }
 
-/// Rejects tagged frames (they belong to a VLAN interface), frames for other machines, and our own frames.
+/// Emits instructions that reject frames with a VLAN tag (they belong to a VLAN interface), frames for other
+/// machines, and frames sent by this machine.
 fn demand_for_us(program: &mut Vec<Instruction>) {
     program.push(load(LOAD_BYTE, PACKET_TYPE));
     program.push(jump(JUMP_GREATER, PACKET_TYPE_FOR_US_MAX, 0, 1));

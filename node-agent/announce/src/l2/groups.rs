@@ -19,19 +19,19 @@ use super::wire::solicited_node_group;
 /// Maximum number of groups per socket, which fits the option memory of a socket on older kernels.
 const GROUPS_PER_SOCKET_MAX: usize = 256;
 
-/// Multicast groups of one interface.
+/// Solicited-node multicast groups joined on one interface, with the sockets that hold the memberships.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     sockets: Vec<UdpSocket>,
     /// Addresses of each group, and the index of its socket once joined.
     members: BTreeMap<Ipv6Addr, (BTreeSet<Ipv6Addr>, Option<usize>)>,
-    /// Groups to join.
+    /// Groups that have not been joined yet, or whose join failed.
     waiting: BTreeSet<Ipv6Addr>,
     filled: BTreeMap<usize, usize>,
 }
 
 impl Groups {
-    /// Adds the group of an address.
+    /// Adds the solicited-node group of an address; [`Self::join`] joins it.
     pub(super) fn add(&mut self, address: Ipv6Addr) {
         let group = solicited_node_group(address);
         let (addresses, joined) = self.members.entry(group).or_default();

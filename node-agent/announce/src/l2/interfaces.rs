@@ -25,9 +25,10 @@ const INTERFACES_MAX: usize = 256;
 const FRAMES_PER_TURN_MAX: usize = 64;
 /// Maximum number of ready sockets per turn.
 const READY_MAX: usize = 64;
-/// Delay before a failed operation is retried.
+/// Delay before opening a socket, setting its filter or joining a group is retried after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Epoll token of the bell. Interface indexes have 31 bits, so it cannot collide.
+/// Epoll token of the descriptor that interrupts waiting. Interface indexes have 31 bits, so it cannot
+/// collide with a socket's token.
 const BELL: u64 = u64::MAX;
 
 /// Interface index and family of a socket.
@@ -50,14 +51,16 @@ struct Listener {
 }
 
 impl Interfaces {
-    /// Creates the set without interfaces. `bell` interrupts waiting.
+    /// Creates the epoll instance without sockets. Writing to the descriptor `bell` interrupts
+    /// [`Self::wait`].
     pub(super) fn new(bell: impl AsFd) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
         Ok(Self { epoll, listeners: BTreeMap::new(), retry_at: None })
     }
 
-    /// Waits for a frame, the bell or `until`. Returns the sockets with frames.
+    /// Waits until a frame arrives, `bell` is signaled or the time `until` is reached. Returns the sockets
+    /// with frames.
     pub(super) fn wait(&self, until: Option<Instant>) -> io::Result<Vec<(u32, IpFamily)>> {
         let until = until.into_iter().chain(self.retry_at).min();
         let timeout = until.map_or(EpollTimeout::NONE, |until| {
@@ -75,7 +78,7 @@ impl Interfaces {
         Ok(ready.iter().take(count).filter_map(|event| place_of(event.data())).collect())
     }
 
-    /// Passes a limited number of frames of one socket to the machine.
+    /// Reads at most [`FRAMES_PER_TURN_MAX`] frames from a socket and passes them to the machine.
     pub(super) fn read(&mut self, place: Place, machine: &mut Machine) {
         let Some(listener) = self.listeners.get_mut(&place) else { return };
         let mut buffer = [0; FRAME_BYTES_MAX as usize];
@@ -108,7 +111,8 @@ impl Interfaces {
         })
     }
 
-    /// Updates the sockets after changes of the machine and retries failed ones.
+    /// Opens, closes and reconfigures the sockets of the `changed` interfaces and addresses, and retries
+    /// failed operations.
     pub(super) fn follow(&mut self, changed: BTreeSet<(u32, IpAddr)>, machine: &Machine, now: Instant) {
         let mut touched = BTreeSet::new();
         for (index, address) in changed {
@@ -179,7 +183,7 @@ impl Interfaces {
         }
     }
 
-    /// Returns the error that prevents listening on an interface.
+    /// Returns the error that prevents listening on an interface, or `None`.
     pub(super) fn error(&self, index: u32) -> Option<&str> {
         let both = IpFamily::ALL.into_iter().filter_map(|family| self.listeners.get(&(index, family)));
         both.filter_map(|listener| listener.error.as_deref()).next()

@@ -34,14 +34,15 @@ pub use probe::{PROBE_TIME, ProbeAnswer, ProbeId};
 
 /// Maximum number of announced or watched addresses.
 pub const ADDRESSES_MAX: usize = 65_536;
-/// Number of rounds in a burst of gratuitous announcements.
+/// Number of gratuitous announcements in a burst.
 pub const BURST_ROUNDS: u32 = 5;
-/// Time between the rounds of a burst: five rounds take less than five seconds.
+/// Time between the announcements of a burst: five of them take 4.4 s.
 pub const BURST_INTERVAL: Duration = Duration::from_millis(1100);
 /// Default time between announcements after the burst, ±25 %. Shorter than the aging time of switches and
 /// neighbor caches.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum number of addresses announced per turn, so that requests are answered in between.
+/// Maximum number of addresses announced per [`Machine::timeout`] call, so that requests are answered in
+/// between.
 const ANNOUNCED_PER_TURN_MAX: usize = 256;
 
 /// Desired state of one address.
@@ -49,20 +50,20 @@ const ANNOUNCED_PER_TURN_MAX: usize = 256;
 pub struct DesiredAddress {
     /// Names of the interfaces. Missing interfaces count as soon as they appear.
     pub interfaces: BTreeSet<InterfaceName>,
-    /// Mode of the address on these interfaces.
+    /// Active announcement of the address, or observation only.
     pub duty: Duty,
 }
 
-/// Mode of an address.
+/// Mode of a desired address: announced by this node, or only observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
     /// Announce the address, answer requests, and report conflicts.
     Announce,
-    /// Only report others that announce the address.
+    /// Do not announce or answer; only report other stations that announce the address.
     Watch,
 }
 
-/// Another station announces an address.
+/// Observation of another station that announces an announced or watched address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct L2Conflict {
     /// Address in conflict.
@@ -73,10 +74,10 @@ pub struct L2Conflict {
     pub interface: String,
 }
 
-/// An action for the driver.
+/// Action that the driver of the machine has to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum L2Output {
-    /// Send a frame.
+    /// Send a frame on the socket of this interface and family.
     Send {
         /// Index of the interface.
         index: u32,
@@ -88,14 +89,14 @@ pub enum L2Output {
     /// Another station announces one of our addresses. Reported once per second for each station and
     /// interface.
     Conflict(L2Conflict),
-    /// A probe has finished.
+    /// Final result of a probe started by [`Machine::probe`].
     Probed(ProbeId, ProbeAnswer),
 }
 
-/// Listening mode of an interface for an address.
+/// Frames that an interface must receive for an address; determines socket, filter and multicast group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listening {
-    /// Not listening.
+    /// No frames are needed for the address.
     No,
     /// Receives broadcasts and multicasts to all nodes only.
     Overheard,
@@ -103,12 +104,12 @@ pub enum Listening {
     Answered,
 }
 
-/// Timing parameters.
+/// Timing parameters of the announcer.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// Time between announcements after the burst, ±25 %.
+    /// Time between announcements after the burst, varied by ±25 %.
     pub refresh_interval: Duration,
-    /// Seed of the jitter.
+    /// Seed of the pseudo-random numbers for the ±25 % variation.
     pub random: u64,
 }
 
@@ -121,9 +122,9 @@ pub struct Machine {
     /// MAC addresses of all interfaces of this machine, to recognize our own frames.
     own_macs: BTreeSet<Mac>,
     held: BTreeMap<IpAddr, AddressState>,
-    /// Addresses wanted on an interface, whether it exists or not.
+    /// Addresses to announce or watch by interface name, including interfaces that do not exist yet.
     wanted_on: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
-    /// Next announcement of each address on each interface.
+    /// Schedule of announcements: time, interface index and address of the next one.
     due: BTreeSet<(Instant, u32, IpAddr)>,
     probes: BTreeMap<ProbeId, Probe>,
     probes_due: BTreeSet<(Instant, ProbeId)>,
@@ -188,7 +189,7 @@ impl Machine {
         is_announced
     }
 
-    /// Returns the time of the next [`Self::timeout`] call.
+    /// Returns the time at which [`Self::timeout`] must be called, or `None` if nothing is scheduled.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let announcement = self.due.first().map(|(at, ..)| *at);
@@ -196,7 +197,8 @@ impl Machine {
         announcement.into_iter().chain(probe).min()
     }
 
-    /// Handles due timers. The work is bounded; the remainder is immediately due again.
+    /// Sends announcements and probes that are due at `now`. Each call sends a limited number of
+    /// announcements; the remainder is due at once.
     pub fn timeout(&mut self, now: Instant) {
         self.run_probes(now);
         for _ in 0..ANNOUNCED_PER_TURN_MAX {
@@ -208,7 +210,7 @@ impl Machine {
         }
     }
 
-    /// Sends one round of gratuitous announcements of an address on an interface.
+    /// Sends one gratuitous announcement of an address on an interface and schedules the next one.
     fn announce(&mut self, address: IpAddr, index: u32, now: Instant) {
         let refresh = self.refresh_after();
         let Some(held) = self.held.get_mut(&address) else { return };
@@ -228,7 +230,8 @@ impl Machine {
         held.counters.last_gratuitous = Some(now);
     }
 
-    /// Returns the time to the next announcement after a burst, with jitter so that addresses drift apart.
+    /// Returns the refresh interval with random variation, so that addresses set together are not announced
+    /// together later.
     fn refresh_after(&mut self) -> Duration {
         self.timing.random = self
             .timing
@@ -241,7 +244,7 @@ impl Machine {
         interval * 3 / 4 + interval * share / 2048
     }
 
-    /// Returns the outputs since the last call.
+    /// Returns the actions collected since the last call, in order.
     pub fn take_outputs(&mut self) -> Vec<L2Output> {
         std::mem::take(&mut self.outputs)
     }
@@ -252,7 +255,7 @@ impl Machine {
         std::mem::take(&mut self.changed)
     }
 
-    /// Listening mode of an interface for an address.
+    /// Returns the frames that an interface must receive for an address.
     #[must_use]
     pub fn listening(&self, index: u32, address: IpAddr) -> Listening {
         match self.held.get(&address).and_then(|held| held.places.get(&index)) {
@@ -263,7 +266,7 @@ impl Machine {
         }
     }
 
-    /// Counts a frame that could not be sent.
+    /// Counts a frame that the kernel did not accept for sending.
     pub fn not_sent(&mut self, index: u32) {
         if let Some(port) = self.ports.get_mut(&index) {
             port.counters.not_sent += 1;

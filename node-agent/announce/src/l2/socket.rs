@@ -1,4 +1,4 @@
-//! Packet socket: filtered frames of one protocol on one interface.
+//! Packet socket (`packet(7)`) that receives filtered ARP or IPv6 frames on one interface.
 
 use std::{
     io,
@@ -22,13 +22,13 @@ use super::{
 
 /// Socket buffer size in bytes, for some thousand queued requests or announcements.
 const BUFFER_BYTES: usize = 2 << 20;
-/// A socket bound to one interface and one protocol.
+/// Packet socket bound to one interface and one EtherType, with a classic BPF filter.
 #[derive(Debug)]
 pub(super) struct PacketSocket {
     descriptor: OwnedFd,
 }
 
-/// Result of a read.
+/// Result of one non-blocking read from a packet socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// A frame with this number of bytes.

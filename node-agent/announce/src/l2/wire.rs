@@ -25,7 +25,7 @@ pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
 
-/// An ARP or NDP packet.
+/// ARP or NDP packet in a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
     /// An ARP request or reply.
@@ -36,27 +36,28 @@ pub enum Packet {
     Advertisement(Advertisement),
 }
 
-/// A parsed frame.
+/// Ethernet frame with an ARP or NDP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Destination MAC address, of a station or a group.
     pub destination: Mac,
     /// Source MAC address.
     pub source: Mac,
-    /// Payload.
+    /// ARP or NDP packet after the Ethernet header.
     pub packet: Packet,
 }
 
-/// Reason for which a frame cannot be used.
+/// Reason for which received bytes are no usable frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unreadable {
     /// The frame is shorter than its headers require.
     Truncated,
     /// The frame has a VLAN tag and belongs to another interface.
     Tagged,
-    /// Another protocol, or an irrelevant ICMPv6 message.
+    /// The frame carries another protocol, or an ICMPv6 message other than NDP solicitations and
+    /// advertisements.
     Foreign,
-    /// The packet violates its protocol.
+    /// A field has a value that its RFC forbids.
     Malformed,
     /// An NDP message with a hop limit other than 255, which was forwarded by a router (RFC 4861 §6.1, §7.1).
     HopLimit,
@@ -86,7 +87,7 @@ pub fn parse(frame: &[u8]) -> Result<Frame, Unreadable> {
 }
 
 impl Frame {
-    /// Encodes the frame.
+    /// Encodes the frame, padded to [`FRAME_BYTES_MIN`].
     #[must_use]
     pub fn render(&self) -> Vec<u8> {
         let (kind, payload) = match &self.packet {

@@ -13,7 +13,7 @@ use super::owners::Pair;
 /// Desired presence of an address on some interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// Interfaces.
+    /// Names of the interfaces on which the address is announced or watched.
     pub interfaces: BTreeSet<InterfaceName>,
     /// True if the address is announced and answered for; otherwise only other announcers are reported.
     pub is_announced: bool,
@@ -21,26 +21,26 @@ pub struct Presence {
     pub answer_ping: bool,
 }
 
-/// An event on the wire.
+/// Observation of the layer-2 announcer for one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WireEvent {
     /// Another station announces an address.
     Conflict {
-        /// Address in conflict.
+        /// Address that the other station announces.
         address: IpAddr,
-        /// The other station.
+        /// Station that announces the address.
         by: Station,
     },
-    /// A probe has finished.
+    /// A probe started by [`Wire::probe`] has finished.
     Probed {
-        /// Address in conflict.
+        /// Probed address.
         address: IpAddr,
-        /// Station that replied, if any.
+        /// Station that replied, or `None` if no station did.
         by: Option<Station>,
     },
 }
 
-/// A station on a link.
+/// Station on a link, identified by its MAC address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Station {
     /// Link-layer address, such as `02:00:00:00:00:01`.
@@ -49,70 +49,72 @@ pub struct Station {
     pub interface: String,
 }
 
-/// Frames sent for one address.
+/// Numbers of frames sent for one address since it was first set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SentFrames {
-    /// Replies sent.
+    /// ARP replies and solicited Neighbor Advertisements sent.
     pub replies: u64,
-    /// Gratuitous announcements sent.
+    /// Gratuitous ARP packets and unsolicited Neighbor Advertisements sent.
     pub gratuitous: u64,
     /// Time of the last gratuitous announcement.
     pub last_gratuitous: Option<Instant>,
 }
 
-/// Announces and answers for addresses.
+/// Layer-2 announcer and echo replies as used by ownership. Implemented by `L2` in `adapters`.
 pub trait Wire: Send {
     /// Changes the presence of addresses; `None` removes an address. On return, withdrawn addresses are no
     /// longer answered for.
     fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>);
-    /// Announces an address again.
+    /// Announces an address again with a full burst, as a defense or after the return of a candidate.
     fn announce_again(&mut self, address: IpAddr);
     /// Probes for the owner of an address; [`WireEvent::Probed`] follows within half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);
-    /// Sets the state to leave behind if the agent will restart; called before all addresses are withdrawn.
+    /// Prepares the exit: with [`OnExit::Keep`] echo replies continue while the agent restarts. Called before
+    /// all addresses are withdrawn.
     fn leave(&mut self, _on_exit: OnExit) {}
-    /// Returns the counters of every address.
+    /// Returns the frame counters of every address.
     fn sent(&self) -> BTreeMap<IpAddr, SentFrames>;
 }
 
-/// State of a session with another node.
+/// BFD state of another node, with the meaning of its AdminDown diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Session {
     /// The session is up.
     Up,
     /// The session is down.
     Down,
-    /// The other node has handed over its addresses.
+    /// The other node is in AdminDown with diagnostic 7: it has handed over its addresses.
     HandedOver,
-    /// The other node has announced its restart.
+    /// The other node is in AdminDown with diagnostic 0: it restarts and keeps its addresses.
     Restarting {
-        /// Time of that announcement.
+        /// Time at which AdminDown was received.
         since: Instant,
     },
 }
 
-/// Monitors other nodes.
+/// Monitoring of other nodes as used by ownership. Implemented by `Peers` in `adapters`, with BFD.
 pub trait Watch: Send {
     /// Sets the nodes to monitor; unchanged sessions are not affected.
     fn set_peers(&mut self, pairs: &BTreeSet<Pair>, key: Option<&Secret>);
-    /// Returns the state of every session.
+    /// Returns the session state of each monitored node by address pair.
     fn sessions(&self) -> BTreeMap<Pair, Session>;
-    /// Announces to the other nodes that this node stops, with a handover or a restart.
+    /// Sends AdminDown to the other nodes, with the diagnostic for a handover or for a restart.
     fn leave(&mut self, on_exit: OnExit);
 }
 
-/// Identifies stations on the links.
+/// Lookup of the MAC addresses of other nodes, to identify an announcer.
 pub trait Neighbours: Send {
-    /// Returns the link-layer addresses of the kernel's neighbor table.
+    /// Returns the kernel's neighbor table: link-layer address by IP address.
     fn macs(&mut self) -> BTreeMap<IpAddr, String>;
 }
 
 /// Handling of addresses when the agent stops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnExit {
-    /// Hand them over, and answer until other nodes have taken over.
+    /// Hand the addresses over: answer for them until other nodes have taken over, or for at most two
+    /// seconds.
     #[default]
     Handover,
-    /// Keep them: other nodes wait for this node to return.
+    /// Keep the addresses: the other nodes wait ten seconds for this node to return.
     Keep,
 }

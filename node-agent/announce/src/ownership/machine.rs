@@ -38,11 +38,12 @@ pub const ASK_AGAIN_TIME: Duration = Duration::from_secs(10);
 /// Delay before a standby node probes whether the candidate before it announces, while control is unreachable
 /// and cannot check. Every further rank waits [`CHECK_STAGGER`] longer.
 pub const CHECK_TIME: Duration = Duration::from_secs(30);
-/// Additional delay per rank, see [`CHECK_TIME`].
+/// Additional delay for each rank, see [`CHECK_TIME`], so that standby nodes do not probe at the same time.
 pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
 /// Maximum duration of a probe; after that it counts as unanswered.
 pub const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Delay between the return of a candidate and the owner's next announcement.
+/// Delay after which an owner announces again when another candidate has come back, so that a stale claim is
+/// corrected.
 pub const REMIND_TIME: Duration = Duration::from_secs(1);
 /// Minimum time between two defenses against a stranger (`DEFEND_INTERVAL` of RFC 5227 §1.1).
 pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
@@ -50,10 +51,10 @@ pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 pub const DEFEND_FLOOR: Duration = Duration::from_secs(1);
 /// Number of defenses against another candidate before the tie is broken by node names.
 pub const DEFENCES_MAX: u32 = 3;
-/// Time for which a conflict is reported after it was last observed.
+/// Time for which a conflict stays in the status after its last observation.
 pub const CONFLICT_TIME: Duration = Duration::from_secs(60);
 
-/// State of the defense against other announcers.
+/// State of the current series of defenses against another announcer (RFC 5227 §2.4).
 #[derive(Debug, Clone, Copy)]
 struct Defence {
     last: Instant,
@@ -72,14 +73,14 @@ pub struct Ownership {
     gate: Gate,
     has_control: bool,
     phase: Phase,
-    /// Candidate that was last known to announce.
+    /// Candidate that this node last observed or assumed as the announcer.
     believed: Option<Name>,
-    /// Epoch in which the ownership of this node was last confirmed.
+    /// Order epoch in which this node last became or stayed owner; 0 if never.
     claimed: u64,
     leave_at: Option<Instant>,
     ask_at: Option<Instant>,
     check_at: Option<Instant>,
-    /// True if the probe runs although a candidate of higher rank is alive.
+    /// True if the running probe is a check of a candidate of higher rank that counts as alive.
     is_checking: bool,
     remind_at: Option<Instant>,
     defence: Option<Defence>,
@@ -110,19 +111,19 @@ impl Ownership {
         }
     }
 
-    /// Returns the current phase.
+    /// Returns the current phase of this node for the address.
     #[must_use]
     pub const fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// Returns the current order.
+    /// Returns the current candidate order.
     #[must_use]
     pub const fn order(&self) -> &CandidateOrder {
         &self.order
     }
 
-    /// Returns the recent conflict, if any.
+    /// Returns the last conflict if it was observed within [`CONFLICT_TIME`].
     #[must_use]
     pub const fn conflict(&self) -> Option<&OwnershipConflict> {
         self.conflict.as_ref()
@@ -146,7 +147,8 @@ impl Ownership {
         self.leave_at.is_some()
     }
 
-    /// Processes an input. `random` spreads probes that many nodes or addresses would otherwise send at once.
+    /// Processes an input and returns the actions to carry out in order. `random` spreads probes that many
+    /// nodes or addresses would otherwise send at the same time.
     pub fn handle(&mut self, input: Input, now: Instant, random: u64) -> Vec<Output> {
         let mut outputs = Vec::new();
         match input {
@@ -162,7 +164,7 @@ impl Ownership {
         outputs
     }
 
-    /// Returns the time of the next [`Input::Timeout`], unless another input comes first.
+    /// Returns the time at which [`Input::Timeout`] must be passed in, or `None` if no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let patience = |liveness: &Liveness| match liveness {
@@ -243,7 +245,10 @@ impl Ownership {
         outputs.push(Output::Reannounce);
     }
 
-    /// Returns true if this node stays owner against another announcer after `defences` defenses.
+    /// Returns true if this node stays owner against another announcer after `defences` defenses. A node
+    /// that is handing over, or that is no candidate against a candidate, yields. An owner stays against a
+    /// stranger. A candidate of higher rank wins; against one of lower rank this node stays, or, after
+    /// [`DEFENCES_MAX`] defenses, the node whose name comes first.
     fn wins_against(&self, party: &Party, defences: u32) -> bool {
         if self.leave_at.is_some() {
             // We are handing this address over, so another announcer is expected.
@@ -273,7 +278,8 @@ impl Ownership {
         }
     }
 
-    /// Leaves the address to a station that replied, and schedules another probe.
+    /// Moves to standby because a station has replied or announced the address, and schedules another probe
+    /// after [`ASK_AGAIN_TIME`].
     fn leave_to(&mut self, heard: ObservedStation, now: Instant, random: u64, outputs: &mut Vec<Output>) {
         if let Party::Candidate(name) = &heard.party {
             self.believed = Some(name.clone());
@@ -363,8 +369,8 @@ impl Ownership {
         }
     }
 
-    /// Enters standby. While control is unreachable and cannot see that the node before this one does not
-    /// serve, this node checks by probing.
+    /// Enters standby for the reason `why`. While control is unreachable, this node schedules a probe,
+    /// because control cannot notice that the candidate before it does not serve.
     fn wait_behind(&mut self, why: Why, rank: usize, now: Instant, outputs: &mut Vec<Output>) {
         if self.has_control || !matches!(why, Why::Before(_)) {
             self.check_at = None;
@@ -386,7 +392,8 @@ impl Ownership {
         self.is_checking = true;
     }
 
-    /// Returns the reason for which this node must not announce, regardless of other candidates.
+    /// Returns the reason for which this node must not announce, regardless of other candidates: a closed
+    /// gate, or isolation.
     fn obstacle(&self) -> Option<Why> {
         if let Gate::Closed(why) = &self.gate {
             return Some(Why::Closed(why.clone()));
@@ -397,7 +404,8 @@ impl Ownership {
         is_isolated.then_some(Why::Isolated)
     }
 
-    /// Returns the first candidate of higher rank that counts as alive.
+    /// Returns [`Why`] with the first candidate of higher rank that counts as alive, or `None` if there is
+    /// none.
     fn live_before(&self, now: Instant) -> Option<Why> {
         self.before().find_map(|name| match self.peers.get(name) {
             Some(Liveness::Up) => Some(Why::Before(name.clone())),
@@ -409,7 +417,7 @@ impl Ownership {
         })
     }
 
-    /// Returns true if this candidate may have owned the address, as far as this node knows.
+    /// Returns true if this candidate may have owned the address, according to the observations of this node.
     fn may_be_owner(&self, name: &Name) -> bool {
         match &self.believed {
             Some(believed) => believed == name,
@@ -456,7 +464,7 @@ impl Ownership {
         self.phase = if self.rank().is_some() { Phase::Standby(why) } else { Phase::Away };
     }
 
-    /// Clears the state that belongs to ownership.
+    /// Stops the defense, leave and reminder timers when this node is no longer owner.
     fn end(&mut self) {
         (self.leave_at, self.remind_at, self.defence) = (None, None, None);
     }

@@ -25,7 +25,7 @@ pub struct Pair {
     pub peer: IpAddr,
 }
 
-/// Ownership of all addresses, as seen by one node.
+/// Ownership state machines of all addresses on one node, with indexes by Service, peer node and deadline.
 #[derive(Debug)]
 pub struct Owners {
     me: Name,
@@ -33,7 +33,7 @@ pub struct Owners {
     by_service: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
     pairs: BTreeMap<Pair, MonitoredNode>,
     gates: BTreeMap<ServiceKey, Gate>,
-    /// Interfaces with carrier; `None` while unknown.
+    /// Names of the interfaces that have a carrier; `None` before the first report.
     carriers: Option<BTreeSet<String>>,
     has_control: bool,
     due: BTreeSet<(Instant, IpAddr)>,
@@ -42,28 +42,30 @@ pub struct Owners {
     looked_at: u64,
 }
 
-/// State of one address.
+/// Ownership of one address, with its state from control.
 #[derive(Debug)]
 pub struct Entry {
-    /// Address state from control.
+    /// Address state received from control: candidates, Services and interfaces.
     pub state: Arc<AddressState>,
     /// Ownership state machine.
     pub ownership: Ownership,
-    /// Services that are programmed, but not with this address yet.
+    /// Services that the kernel already has, but not yet with this address; the gate stays closed until the
+    /// next pass.
     awaited: BTreeSet<ServiceKey>,
     due: Option<Instant>,
 }
 
-/// Address state with the context of its arrival.
+/// Address state for [`Owners::set`], with the circumstances in which it was received.
 #[derive(Debug)]
 pub struct Ordering<'a> {
-    /// Address state.
+    /// Address state received from control or read from the journal.
     pub state: Arc<AddressState>,
-    /// True if it was read from disk.
+    /// True if the state comes from the journal, so another node may have taken the address since it was
+    /// written.
     pub is_old: bool,
-    /// Services that the next pass will change.
+    /// Services that the next kernel pass will change. An added Service opens the gate only after that pass.
     pub changing: &'a BTreeSet<ServiceKey>,
-    /// Time until which a newly monitored node counts as alive.
+    /// Time until which a newly monitored node counts as alive without a received packet.
     pub unheard_until: Instant,
 }
 
@@ -75,7 +77,7 @@ struct MonitoredNode {
 }
 
 impl Entry {
-    /// Returns the candidate entry of this node.
+    /// Returns the entry of node `me` in the candidate list, or `None` if the node is no candidate.
     #[must_use]
     pub fn own_candidate(&self, me: &Name) -> Option<&Candidate> {
         self.state.announcement.candidates.iter().find(|candidate| candidate.node == *me)
@@ -83,7 +85,7 @@ impl Entry {
 }
 
 impl Owners {
-    /// Creates the state without addresses.
+    /// Creates an empty set of addresses for the node `me`.
     #[must_use]
     pub fn new(me: Name) -> Self {
         Self {
@@ -101,24 +103,24 @@ impl Owners {
         }
     }
 
-    /// Returns an address.
+    /// Returns the entry of an address, or `None` if control has not sent it.
     #[must_use]
     pub fn get(&self, address: IpAddr) -> Option<&Entry> {
         self.entries.get(&address)
     }
 
-    /// Returns all addresses.
+    /// Returns the entries of all addresses.
     #[must_use]
     pub const fn entries(&self) -> &BTreeMap<IpAddr, Entry> {
         &self.entries
     }
 
-    /// Returns the pending actions in order.
+    /// Returns and clears the actions that the state machines have requested, in order.
     pub fn take_actions(&mut self) -> Vec<(IpAddr, Output)> {
         std::mem::take(&mut self.actions)
     }
 
-    /// Returns the addresses whose status may have changed.
+    /// Returns and clears the set of addresses whose status may have changed.
     pub fn take_touched(&mut self) -> BTreeSet<IpAddr> {
         std::mem::take(&mut self.touched)
     }
@@ -136,19 +138,19 @@ impl Owners {
         self.pairs.iter().map(|(pair, watched)| (*pair, watched.node.clone())).collect()
     }
 
-    /// Returns the liveness of a node.
+    /// Returns the liveness of the node behind an address pair, or `None` if the pair is not monitored.
     #[must_use]
     pub fn liveness(&self, pair: Pair) -> Option<Liveness> {
         self.pairs.get(&pair).map(|watched| watched.liveness)
     }
 
-    /// Returns the time of the next [`Self::tick`] call.
+    /// Returns the time at which [`Self::tick`] must be called, or `None` if no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Applies the state of an address.
+    /// Adds or updates an address from its state.
     pub fn set(&mut self, ordering: Ordering<'_>, now: Instant, random: u64) {
         let Ordering { state, is_old, changing, unheard_until } = ordering;
         let address = state.address;
@@ -212,7 +214,8 @@ impl Owners {
         self.touched.insert(address);
     }
 
-    /// Applies the programming results of Services.
+    /// Applies the gates of Services after a kernel pass; `None` closes a Service that the kernel is about to
+    /// lose.
     pub fn set_gates(
         &mut self,
         gates: impl IntoIterator<Item = (ServiceKey, Option<Gate>)>,
@@ -239,7 +242,7 @@ impl Owners {
         }
     }
 
-    /// Applies the liveness of a node.
+    /// Applies the changed liveness of a node to all addresses for which it is a candidate.
     pub fn set_liveness(&mut self, pair: Pair, liveness: Liveness, now: Instant, random: u64) {
         let Some(watched) = self.pairs.get_mut(&pair) else { return };
         if watched.liveness == liveness {
@@ -252,7 +255,7 @@ impl Owners {
         }
     }
 
-    /// Sets whether control is reachable.
+    /// Applies the reachability of control to all addresses.
     pub fn set_control(&mut self, has_control: bool, now: Instant, random: u64) {
         if std::mem::replace(&mut self.has_control, has_control) != has_control {
             for address in self.entries.keys().copied().collect::<Vec<_>>() {
@@ -261,7 +264,7 @@ impl Owners {
         }
     }
 
-    /// Sets the interfaces with carrier.
+    /// Replaces the set of interfaces with carrier, which opens or closes the gates of addresses on them.
     pub fn set_carriers(&mut self, carriers: BTreeSet<String>, now: Instant, random: u64) {
         let differs: Option<BTreeSet<_>> =
             self.carriers.as_ref().map(|before| before.symmetric_difference(&carriers).cloned().collect());
@@ -280,12 +283,12 @@ impl Owners {
         }
     }
 
-    /// Applies an observation or a probe result for one address.
+    /// Passes an observation or a probe result to the state machine of one address.
     pub fn hear(&mut self, address: IpAddr, input: Input, now: Instant, random: u64) {
         self.feed(address, [input], now, random);
     }
 
-    /// Handles due timers.
+    /// Passes [`Input::Timeout`] to the state machines whose timers are due.
     pub fn tick(&mut self, now: Instant, random: u64) {
         while let Some((at, address)) = self.due.first().copied().filter(|(at, _)| now >= *at) {
             self.due.remove(&(at, address));
@@ -315,7 +318,8 @@ impl Owners {
         }
     }
 
-    /// Returns the gate of an address: closed with the first obstacle, if there is one.
+    /// Returns the gate of an address: open, or closed with the first of its obstacles (a Service
+    /// not programmed, no carrier).
     fn gate(&self, address: IpAddr) -> Gate {
         let Some(entry) = self.entries.get(&address) else { return Gate::Open };
         if entry.state.services.is_empty() {
@@ -354,7 +358,7 @@ impl Owners {
         others.map(|other| (Pair { local, peer: other.address }, other.node.clone())).collect()
     }
 
-    /// Removes an address from the indexes that no longer apply to it.
+    /// Removes an address from the index entries of Services and pairs that `next` no longer has.
     fn unlink(&mut self, previous: &AddressState, next: &AddressState) {
         let address = previous.address;
         for service in previous.services.difference(&next.services) {

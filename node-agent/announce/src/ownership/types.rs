@@ -5,37 +5,38 @@ use std::time::Instant;
 use base::Gate;
 use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 
-/// Liveness of another candidate.
+/// Liveness of another candidate node, as derived from BFD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
     /// No packet was received yet; counts as alive until `until`.
     Unknown {
-        /// End of that period.
+        /// Time after which the node counts as down.
         until: Instant,
     },
-    /// Alive.
+    /// The BFD session is up.
     Up,
-    /// Was alive and is down.
+    /// The BFD session was up and is down.
     Down,
-    /// Has handed over its addresses.
+    /// The node has handed over its addresses and counts as down.
     HandedOver,
     /// Has announced its restart; counts as alive until `until`.
     Restarting {
-        /// End of that period.
+        /// Time after which the node counts as down.
         until: Instant,
     },
 }
 
-/// Assignment of the address to ranked candidates.
+/// Ranked candidates for an address, as ordered by control.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CandidateOrder {
-    /// Increases with every change.
+    /// Epoch of the order; control increases it with every change.
     pub epoch: u64,
-    /// Candidates in order of rank.
+    /// Names of the candidate nodes; the first has the highest rank.
     pub candidates: Vec<Name>,
-    /// Behavior of an isolated owner.
+    /// Behavior of an owner that reaches neither control nor another candidate: keep announcing, or stop.
     pub when_isolated: WhenIsolated,
-    /// True if it was read from disk, so another node may have taken the address since.
+    /// True if the order comes from the journal, so another node may have taken the address since it was
+    /// written.
     pub is_old: bool,
 }
 
@@ -48,42 +49,42 @@ pub enum Party {
     Stranger,
 }
 
-/// An observed station.
+/// Station that was observed to announce or answer for the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedStation {
-    /// Identity of the station.
+    /// Candidate or stranger that the MAC address belongs to.
     pub party: Party,
-    /// Link-layer address as text.
+    /// MAC address as text, such as `02:00:00:00:00:01`.
     pub mac: String,
-    /// Interface.
+    /// Name of the interface on which the station was observed.
     pub interface: String,
 }
 
-/// Input of the state machine.
+/// Event for the ownership state machine of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// A new order.
+    /// New candidate order from control or from the journal.
     Ordered(CandidateOrder),
     /// Changed liveness of a candidate.
     Peer(Name, Liveness),
-    /// The gate has opened or closed.
+    /// Changed gate: open if this node can serve the address, otherwise closed with a reason.
     Gate(Gate),
     /// Changed reachability of control: true if reachable.
     Control(bool),
-    /// Another station announced the address.
+    /// Observation of another station that announces the address.
     Heard(ObservedStation),
-    /// Result of [`Output::Probe`].
+    /// Result of [`Output::Probe`]: the station that replied, or `None`.
     Probed(Option<ObservedStation>),
-    /// The time returned by [`Ownership::poll_timeout`] has come.
+    /// Expiry of a timer at the time returned by [`Ownership::poll_timeout`].
     Timeout,
 }
 
-/// Action to carry out.
+/// Action requested by the ownership state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// Announce the address and answer for it.
+    /// Announce the address with a burst and answer for it from now on.
     Announce,
-    /// Announce the address again.
+    /// Repeat the burst of announcements, as a defense or a reminder.
     Reannounce,
     /// Stop answering for the address.
     Withdraw,
@@ -94,53 +95,53 @@ pub enum Output {
 /// Reason for which this node does not own the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// No order was received.
+    /// Another node is to announce the address, according to the candidate order.
     Unordered,
-    /// The gate is closed.
+    /// The gate is closed for this reason, such as a Service that is not programmed.
     Closed(String),
     /// The node is isolated, and the order demands silence in that case.
     Isolated,
-    /// A candidate of higher rank is alive.
+    /// This candidate of higher rank is alive.
     Before(Name),
-    /// A candidate of higher rank has not been heard yet.
+    /// This candidate of higher rank has sent no packet yet and still counts as alive.
     Unheard(Name),
-    /// A candidate of higher rank restarts.
+    /// This candidate of higher rank restarts and still counts as alive.
     Restarting(Name),
-    /// Another station answers for the address.
+    /// This station announces the address or replied to a probe.
     Answered(ObservedStation),
 }
 
-/// Reason for which this node owns the address.
+/// Event by which this node became owner of the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// First in the order.
+    /// This node is first in the candidate order.
     First,
-    /// The previous owner went down.
+    /// The BFD session with the previous owner went down.
     Silent(Name),
-    /// The previous owner handed over.
+    /// The previous owner handed its addresses over.
     HandedOver(Name),
-    /// A probe was not answered.
+    /// No station replied to this node's probe.
     NobodyAnswered,
 }
 
-/// Phase of this node for the address.
+/// Phase of the ownership state machine; see the diagram in [`super::machine`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// Not a candidate.
+    /// This node is not a candidate.
     Away,
-    /// Waiting, for this reason.
+    /// This node is a candidate but does not announce, for this reason.
     Standby(Why),
-    /// Probing, until this time at most.
+    /// A probe for another owner is running; it ends at this time at the latest.
     Probing(Instant),
-    /// Announcing, for this reason.
+    /// This node announces the address, and became owner for this cause.
     Owner(Cause),
 }
 
-/// An observed conflict.
+/// Conflict with another announcer, shown in the status for one minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnershipConflict {
-    /// The other station.
+    /// Station that announced the address.
     pub heard: ObservedStation,
-    /// Time of the last observation.
+    /// Time at which the conflict was last observed.
     pub at: Instant,
 }

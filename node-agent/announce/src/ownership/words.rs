@@ -4,7 +4,8 @@ use model::wire::report::AnnouncementRole;
 
 use super::machine::{Cause, ObservedStation, Ownership, Party, Phase, Why};
 
-/// Returns the role of this node for an address and its reason, or `None` without a role.
+/// Returns the role of this node for an address with a reason in words, or `None` if this node is no
+/// candidate.
 #[must_use]
 pub fn standing(ownership: &Ownership) -> Option<(AnnouncementRole, String)> {
     match ownership.phase() {

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, io, net::IpAddr};
 use kernel::{conntrack::wire, netlink::socket::Netlink};
 use model::primitives::net::IpFamily;
 
-/// Protocol number of pings of a family (RFC 792, RFC 4443).
+/// Returns the IP protocol number of echo requests: ICMP (RFC 792) or ICMPv6 (RFC 4443).
 const fn ping_protocol(family: IpFamily) -> u8 {
     match family {
         IpFamily::V4 => 1,

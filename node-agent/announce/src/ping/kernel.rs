@@ -1,4 +1,4 @@
-//! Kernel access to the table, without decisions.
+//! Kernel access to the nf_tables table for echo replies. Holds no policy: `plan` computes the changes.
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
@@ -22,7 +22,7 @@ use super::{
 /// Maximum number of attempts to read a consistent table.
 const READ_ATTEMPTS_MAX: u32 = 8;
 
-/// Kernel table and its cached state.
+/// Netlink socket and the cached content of the echo reply table.
 pub(super) struct Kernel {
     netlink: Netlink,
     table: Table,
@@ -43,7 +43,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Returns the cached table.
+    /// Returns the table as last read or written by this process.
     pub(super) const fn table(&self) -> &Table {
         &self.table
     }
@@ -58,7 +58,8 @@ impl Kernel {
         Ok(!is_known)
     }
 
-    /// Applies the wanted replies for the given addresses. Returns true if the table was changed.
+    /// Writes the desired replies of the `touched` addresses in one transaction. Returns true if the table
+    /// was changed.
     pub(super) fn write(&mut self, wanted: &Replies, touched: &BTreeSet<IpAddr>) -> io::Result<bool> {
         let plan = plan::plan(wanted, &self.table, touched);
         if plan.is_empty() {
@@ -91,7 +92,7 @@ impl Kernel {
         Ok(true)
     }
 
-    /// Updates the cache. A successful transaction was applied completely.
+    /// Updates the cached table after a successful transaction, which the kernel has applied completely.
     fn note(&mut self, plan: Plan, wanted: &Replies) {
         let Plan { delete_table, make_table, removed, added } = plan;
         if make_table {
@@ -106,7 +107,8 @@ impl Kernel {
         }
     }
 
-    /// Reads the table between two equal generations.
+    /// Reads the table. The ruleset generation is read before and after; if they differ, the read is
+    /// repeated, up to [`READ_ATTEMPTS_MAX`] times.
     fn read(&mut self) -> io::Result<()> {
         self.generation = None;
         for _ in 0..READ_ATTEMPTS_MAX {
@@ -180,9 +182,10 @@ impl Kernel {
     }
 }
 
-/// Removes the table in the network namespace of the calling thread. Returns true if there was one.
+/// Removes the echo reply table in the network namespace of the calling thread. Returns true if it existed.
 ///
 /// # Errors
+///
 /// Returns an I/O error if the kernel has no nf_tables support or rejects the change.
 pub fn cleanup() -> io::Result<bool> {
     Kernel::open()?.write(&Replies::new(), &BTreeSet::new())

@@ -40,19 +40,20 @@ pub use self::{kernel::cleanup, schema::Reply};
 /// wait for a restarting agent (10 s), with a margin.
 pub const SETTLE_TIME: Duration = Duration::from_secs(30);
 
-/// Handle to the thread. Dropping it waits until all orders are carried out.
+/// Handle to the thread that maintains the echo reply table. Dropping it waits until all orders are carried
+/// out.
 #[derive(Debug)]
 pub struct Ping {
     orders: Option<Sender<ThreadOrder>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Order to the thread.
+/// Order to the thread that maintains the echo reply table.
 #[derive(Debug)]
 enum ThreadOrder {
     /// Set the replies for some addresses; `None` removes an address.
     Set(BTreeMap<IpAddr, Option<Reply>>),
-    /// Freeze the table, because the agent restarts.
+    /// Leave the table unchanged from now on, so that pings are answered while the agent restarts.
     Keep,
 }
 
@@ -71,12 +72,12 @@ impl Ping {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Changes the replies for addresses. Returns at once.
+    /// Queues changed echo reply settings of addresses; `None` removes an address. Does not block.
     pub fn set(&self, changes: BTreeMap<IpAddr, Option<Reply>>) {
         self.tell(ThreadOrder::Set(changes));
     }
 
-    /// Freezes the table.
+    /// Leaves the table unchanged from now on, so that pings are answered while the agent restarts.
     pub fn keep(&self) {
         self.tell(ThreadOrder::Keep);
     }

@@ -19,13 +19,13 @@ use super::{
     schema::{Reply, Set, TABLE},
 };
 
-/// State collected from the dumps.
+/// Parser state that accumulates the messages of all dumps of the table, until [`Self::finish`].
 #[derive(Debug, Default)]
 pub struct Observation {
     is_strange: bool,
     sets: BTreeSet<Set>,
     chains: BTreeSet<Reply>,
-    /// Number of rules of each chain.
+    /// Number of rules found so far in the chain of each reply.
     rules: BTreeMap<Reply, usize>,
     replies: Replies,
 }
@@ -98,9 +98,10 @@ impl Observation {
         Ok(())
     }
 
-    /// Adds one set.
+    /// Adds one set of the table. A set with an unknown name or another key type makes the table foreign.
     ///
     /// # Errors
+    ///
     /// Returns [`MalformedMessage`] if the message is malformed.
     pub fn set(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         let (mut table, mut name, mut key, mut has_more) = ("", "", (0, 0), false);
@@ -124,7 +125,7 @@ impl Observation {
         Ok(())
     }
 
-    /// Returns our sets that were found.
+    /// Returns the sets of the schema found so far, whose elements remain to be dumped.
     #[must_use]
     pub fn sets(&self) -> Vec<Set> {
         self.sets.iter().copied().collect()

@@ -1,4 +1,4 @@
-//! Difference between the actual and the desired table. Pure.
+//! Difference between the echo reply table in the kernel and the desired replies. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,22 +7,23 @@ use std::{
 
 use super::schema::{Reply, Set};
 
-/// Desired reply for each address.
+/// Desired echo reply setting by announced address.
 pub type Replies = BTreeMap<IpAddr, Reply>;
 
-/// Table in the kernel.
+/// Echo reply table as observed in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Table {
     /// No table of this name.
     #[default]
     Absent,
-    /// A table of this name exists but differs from ours.
+    /// A table of this name exists, but its sets, chains or rules differ from the schema. It is deleted and
+    /// created again.
     Strange,
-    /// Our table, with these addresses.
+    /// Table with the sets, chains and rules of the schema, and these addresses as set elements.
     Present(Replies),
 }
 
-/// Changes to apply in one transaction.
+/// Changes of the echo reply table, applied in one nf_tables transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// True if the table is deleted first, with all its content.
@@ -36,15 +37,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns true if there is nothing to change.
+    /// Returns true if the kernel already has the desired table, so no transaction is needed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Plans the changes for the addresses that may differ. If the table is created or deleted, all addresses are
-/// considered.
+/// Plans the changes for the `touched` addresses. If the table is created or deleted, all addresses are
+/// planned.
 #[must_use]
 pub fn plan(wanted: &Replies, table: &Table, touched: &BTreeSet<IpAddr>) -> Plan {
     let is_there = *table != Table::Absent;

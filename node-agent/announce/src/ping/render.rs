@@ -19,7 +19,7 @@ use super::{
 /// Elements per message: an attribute length has 16 bits, and an element takes 28 bytes.
 const ELEMENTS_PER_MESSAGE: usize = 1000;
 
-/// Returns the messages of one transaction.
+/// Returns the netlink messages of one transaction that carries out a plan.
 #[must_use]
 pub fn messages(plan: &Plan) -> Vec<Message> {
     let Plan { delete_table, make_table, removed, added } = plan;
@@ -40,13 +40,14 @@ pub fn messages(plan: &Plan) -> Vec<Message> {
     messages
 }
 
-/// Returns the request for all elements of a set.
+/// Returns the dump request for all elements of a set.
 #[must_use]
 pub fn dump_elements(set: Set) -> Message {
     message(uapi::NFT_MSG_GETSETELEM, uapi::NLM_F_DUMP, element_place(set))
 }
 
-/// `id` would let rules of the same transaction refer to the set; the kernel requires it.
+/// Returns the message that creates a set. `id` identifies the set to rules of the same transaction; the
+/// kernel requires it even if no rule uses it.
 fn add_set(set: Set, id: u32) -> Message {
     let (key_type, key_length) = set.key();
     let attributes = Attributes::default()

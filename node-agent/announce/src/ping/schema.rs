@@ -21,10 +21,10 @@ pub enum Reply {
     Silence,
 }
 
-/// A set of addresses.
+/// Set of the table that holds the addresses of one family with one reply setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set {
-    /// Reply for the addresses in the set.
+    /// Echo reply setting of the addresses in the set.
     pub reply: Reply,
     /// Family of the addresses.
     pub family: IpFamily,
@@ -34,7 +34,7 @@ impl Reply {
     /// All replies, in creation order.
     pub const ALL: [Self; 2] = [Self::Silence, Self::Answer];
 
-    /// Returns the name of the chain.
+    /// Returns the name of the chain that handles requests with this reply setting.
     #[must_use]
     pub const fn chain(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Reply {
         }
     }
 
-    /// Returns the type of the chain.
+    /// Returns the type of the chain: `nat` for redirected requests, `filter` for dropped ones.
     #[must_use]
     pub const fn chain_type(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Reply {
         }
     }
 
-    /// Returns the rules of the chain.
+    /// Returns the rules of the chain, one for each address family.
     #[must_use]
     pub fn rules(self) -> Vec<Vec<Expr>> {
         IpFamily::ALL.into_iter().map(|family| rule(Set { reply: self, family })).collect()
@@ -80,19 +80,19 @@ impl Set {
         Reply::ALL.into_iter().flat_map(|reply| IpFamily::ALL.map(|family| Self { reply, family }))
     }
 
-    /// Returns the set an address belongs to.
+    /// Returns the set that holds an address of this family with this reply setting.
     #[must_use]
     pub const fn of(address: IpAddr, reply: Reply) -> Self {
         Self { reply, family: IpFamily::of(address) }
     }
 
-    /// Returns the set with this name.
+    /// Returns the set with this name, or `None` for a name outside of the schema.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|set| set.name() == name)
     }
 
-    /// Returns the name of the set.
+    /// Returns the name of the set in the kernel.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match (self.reply, self.family) {
@@ -113,7 +113,8 @@ impl Set {
     }
 }
 
-/// Returns the rule of a set. Other packets than echo requests leave the rule before the address lookup.
+/// Returns the rule that applies to the addresses of a set. Packets other than echo requests leave the rule
+/// before the address lookup.
 fn rule(set: Set) -> Vec<Expr> {
     // IPPROTO_ICMP and ICMP_ECHO (RFC 792); IPPROTO_ICMPV6 and ICMPV6_ECHO_REQUEST (RFC 4443 §4.1).
     let (protocol, echo_request) = match set.family {

@@ -1,4 +1,4 @@
-//! Thread that maintains the table: immediately after a change, and within a second after drift.
+//! Thread that maintains the echo reply table: it writes changes at once and repairs drift within a second.
 
 use std::{
     collections::BTreeSet,
@@ -49,15 +49,17 @@ pub(super) fn run(orders: &Receiver<ThreadOrder>, settle_time: Duration, tell: i
 }
 
 struct Keeper {
-    /// Opened on demand, and reopened after a failure.
+    /// Kernel access, opened for the first announced address and reopened after a failure.
     kernel: Option<Kernel>,
     wanted: Replies,
     touched: BTreeSet<IpAddr>,
-    /// Addresses left by a previous process that have not been set yet.
+    /// Addresses in a table left by a previous process that no order has set yet. They are removed after the
+    /// settle time.
     unclaimed: BTreeSet<IpAddr>,
     settle_at: Instant,
     look_at: Instant,
-    /// True if the last attempt failed and a retry can help.
+    /// True if the last attempt failed with an error that may pass, so it is repeated after
+    /// [`LOOK_INTERVAL`].
     must_retry: bool,
     warning: Option<String>,
 }
@@ -82,8 +84,8 @@ impl Keeper {
         }
     }
 
-    /// Returns the time of the next action without an order, or `None` if no address is announced and there
-    /// is no table.
+    /// Returns the time of the next action without an order (drift check, retry, end of the settle time), or
+    /// `None` if no address is announced and there is no table.
     fn poll_timeout(&self) -> Option<Instant> {
         let has_table = self.kernel.as_ref().is_some_and(|kernel| *kernel.table() != Table::Absent);
         let settle = (!self.unclaimed.is_empty()).then_some(self.settle_at);
@@ -91,7 +93,7 @@ impl Keeper {
         settle.into_iter().chain(look).min()
     }
 
-    /// Applies all pending orders. Returns false if the thread should end.
+    /// Applies `first` and all queued orders to the desired state. Returns false if the thread should end.
     fn take_all(&mut self, first: ThreadOrder, orders: &Receiver<ThreadOrder>) -> bool {
         for order in std::iter::once(first).chain(orders.try_iter()) {
             match order {
@@ -111,7 +113,7 @@ impl Keeper {
         true
     }
 
-    /// Handles due work. Returns the current problem, if any.
+    /// Writes pending changes and repairs drift. Returns the current problem, or `None`.
     fn turn(&mut self, now: Instant) -> Option<String> {
         if now >= self.settle_at {
             for address in std::mem::take(&mut self.unclaimed) {

@@ -1,4 +1,4 @@
-//! Two sessions over a bad link, in virtual time.
+//! Properties of two sessions over an unreliable link, in virtual time.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::support::{
     ms, multiplier, origin,
 };
 
-/// Long enough for initial slow packets, for forgetting sequence windows and for Poll Sequences.
+/// Time that suffices for the slow packets of session initialization, for forgetting sequence windows and for
+/// Poll Sequences.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn configs(times_min: u8) -> impl Strategy<Value = [Config; 2]> {
@@ -39,7 +40,8 @@ fn falls(pair: &Pair) -> usize {
     pair.events.iter().flatten().filter(is_fall).count()
 }
 
-/// Expected intervals by RFC 5880 §6.8.2 and §6.8.4, from both configurations.
+/// Returns the transmit interval and detection time of one side by RFC 5880 §6.8.2 and §6.8.4, from both
+/// configurations.
 fn negotiated(pair: &Pair, side: usize) -> (Duration, Duration) {
     let (ours, theirs) = (pair.sides[side].config(), pair.sides[1 - side].config());
     let transmit = ours.desired_min_tx.max(theirs.required_min_rx).duration();

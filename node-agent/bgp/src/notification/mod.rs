@@ -8,30 +8,30 @@ use std::fmt;
 
 pub use words::words;
 
-/// NOTIFICATION message, which ends a connection.
+/// NOTIFICATION message, which reports an error or a reason and ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notification {
-    /// Error code.
+    /// Error code; see [`code`].
     pub code: u8,
-    /// Error subcode.
+    /// Error subcode within the error code; 0 if unspecific.
     pub subcode: u8,
-    /// Data field.
+    /// Data field, whose content depends on code and subcode.
     pub data: Vec<u8>,
 }
 
 /// Error codes (RFC 4271 §4.5, RFC 7313).
 pub mod code {
-    /// Message Header Error.
+    /// Message Header Error: invalid marker, length or type; subcodes in [`header`](super::header).
     pub const HEADER: u8 = 1;
-    /// OPEN Message Error.
+    /// OPEN Message Error: invalid or unacceptable OPEN; subcodes in [`open`](super::open).
     pub const OPEN: u8 = 2;
-    /// UPDATE Message Error.
+    /// UPDATE Message Error: an UPDATE whose error ends the session; subcodes in [`update`](super::update).
     pub const UPDATE: u8 = 3;
-    /// Hold Timer Expired.
+    /// Hold Timer Expired: no KEEPALIVE or UPDATE arrived within the Hold Time; no subcodes.
     pub const HOLD_TIMER: u8 = 4;
-    /// Finite State Machine Error; subcodes of RFC 6608.
+    /// Finite State Machine Error: unexpected message in a state; subcodes of RFC 6608.
     pub const FSM: u8 = 5;
-    /// Cease.
+    /// Cease: the connection ends for a reason other than an error; subcodes of RFC 4486.
     pub const CEASE: u8 = 6;
     /// ROUTE-REFRESH Message Error (RFC 7313 §5).
     pub const REFRESH: u8 = 7;
@@ -51,52 +51,52 @@ pub mod header {
 
 /// Subcodes of OPEN Message Error (RFC 4271 §6.2, RFC 5492, RFC 9234).
 pub mod open {
-    /// Unspecific.
+    /// Unspecific error in an OPEN message.
     pub const UNSPECIFIC: u8 = 0;
     /// Unsupported Version Number; the data is the supported version in two bytes.
     pub const VERSION: u8 = 1;
-    /// Bad Peer AS.
+    /// Bad Peer AS: the AS number is not the configured one.
     pub const BAD_PEER_AS: u8 = 2;
     /// Bad BGP Identifier: zero, or our own within an AS (RFC 6286 §2.2).
     pub const BAD_IDENTIFIER: u8 = 3;
-    /// Unsupported Optional Parameter.
+    /// Unsupported Optional Parameter: the type of an optional parameter is unknown.
     pub const OPTIONAL_PARAMETER: u8 = 4;
     /// Unacceptable Hold Time, such as 1 or 2 seconds.
     pub const HOLD_TIME: u8 = 6;
     /// Unsupported Capability: a required capability is missing; the data lists it (RFC 5492 §5).
     pub const CAPABILITY: u8 = 7;
-    /// Role Mismatch (RFC 9234 §4.2).
+    /// Role Mismatch: the roles of the speakers do not correspond (RFC 9234 §4.2).
     pub const ROLE_MISMATCH: u8 = 11;
 }
 
 /// Subcodes of UPDATE Message Error (RFC 4271 §6.3). The data of errors about one attribute is that
 /// attribute.
 pub mod update {
-    /// Malformed Attribute List.
+    /// Malformed Attribute List: attributes exceed the list, or one occurs twice.
     pub const ATTRIBUTE_LIST: u8 = 1;
-    /// Unrecognized Well-known Attribute.
+    /// Unrecognized Well-known Attribute: an unknown attribute is not flagged as optional.
     pub const UNRECOGNIZED_WELL_KNOWN: u8 = 2;
     /// Missing Well-known Attribute; the data is its type code.
     pub const MISSING_WELL_KNOWN: u8 = 3;
-    /// Attribute Flags Error.
+    /// Attribute Flags Error: flags conflict with the attribute type.
     pub const FLAGS: u8 = 4;
-    /// Attribute Length Error.
+    /// Attribute Length Error: the length conflicts with the attribute type.
     pub const LENGTH: u8 = 5;
-    /// Invalid ORIGIN Attribute.
+    /// Invalid ORIGIN Attribute: undefined value.
     pub const ORIGIN: u8 = 6;
-    /// Invalid `NEXT_HOP` Attribute.
+    /// Invalid `NEXT_HOP` Attribute: not a valid host address.
     pub const NEXT_HOP: u8 = 8;
-    /// Optional Attribute Error.
+    /// Optional Attribute Error: invalid value of a known optional attribute.
     pub const OPTIONAL_ATTRIBUTE: u8 = 9;
-    /// Invalid Network Field.
+    /// Invalid Network Field: malformed prefixes.
     pub const NETWORK_FIELD: u8 = 10;
-    /// Malformed `AS_PATH`.
+    /// Malformed `AS_PATH`: syntactically incorrect segments.
     pub const AS_PATH: u8 = 11;
 }
 
 /// Subcodes of Finite State Machine Error (RFC 6608).
 pub mod fsm {
-    /// Unspecific.
+    /// Unspecific error, such as a message in an unknown state.
     pub const UNSPECIFIED: u8 = 0;
     /// Receive Unexpected Message in `OpenSent` State; the data is the message type.
     pub const OPEN_SENT: u8 = 1;
@@ -112,21 +112,21 @@ pub mod cease {
     pub const MAX_PREFIXES: u8 = 1;
     /// Administrative Shutdown, with a Shutdown Communication (RFC 9003).
     pub const SHUTDOWN: u8 = 2;
-    /// Peer De-configured.
+    /// Peer De-configured: the peer was removed from the configuration.
     pub const DECONFIGURED: u8 = 3;
     /// Administrative Reset, with a Shutdown Communication (RFC 9003).
     pub const RESET: u8 = 4;
-    /// Connection Rejected.
+    /// Connection Rejected: the speaker does not accept connections of this peer now.
     pub const REJECTED: u8 = 5;
-    /// Other Configuration Change.
+    /// Other Configuration Change: a changed setting needs a new session.
     pub const CONFIGURATION_CHANGE: u8 = 6;
-    /// Connection Collision Resolution.
+    /// Connection Collision Resolution: another connection with this peer is kept (RFC 4271 §6.8).
     pub const COLLISION: u8 = 7;
-    /// Out of Resources.
+    /// Out of Resources, such as memory.
     pub const OUT_OF_RESOURCES: u8 = 8;
     /// Hard Reset: routes are not retained (RFC 8538 §3); contains another notification.
     pub const HARD_RESET: u8 = 9;
-    /// BFD Down (RFC 9384).
+    /// BFD Down: BFD has declared the path down (RFC 9384).
     pub const BFD_DOWN: u8 = 10;
 }
 
@@ -137,7 +137,7 @@ pub mod refresh {
 }
 
 impl Notification {
-    /// Creates a notification without data.
+    /// Creates a notification with an empty data field.
     #[must_use]
     pub const fn new(code: u8, subcode: u8) -> Self {
         Self { code, subcode, data: Vec::new() }

@@ -2,15 +2,15 @@
 
 use super::{cease, code};
 
-/// Maximum length in bytes (RFC 9003 §2).
+/// Maximum length of the text in bytes (RFC 9003 §2).
 const BYTES_MAX: u8 = u8::MAX;
 
-/// Returns true if the notification carries a Shutdown Communication.
+/// Returns true if a notification with this code and subcode carries a Shutdown Communication.
 pub(super) const fn is_carried_by(code: u8, subcode: u8) -> bool {
     code == code::CEASE && matches!(subcode, cease::SHUTDOWN | cease::RESET)
 }
 
-/// Encodes the data field; empty for an empty text.
+/// Encodes a text, truncated to the maximum length, as data field; empty for an empty text.
 pub(super) fn write(text: &str) -> Vec<u8> {
     let kept = &text[..text.floor_char_boundary(BYTES_MAX.into())];
     if kept.is_empty() {
@@ -29,7 +29,8 @@ pub(super) fn read(data: &[u8]) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// Returns the character, or a replacement if it could affect a terminal.
+/// Returns the character, or U+FFFD for a control character or bidirectional control, which could affect a
+/// terminal.
 pub(crate) fn harmless(character: char) -> char {
     match character {
         '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{feff}' => {

@@ -1,4 +1,4 @@
-//! Pending routes of a session, by prefix and by message.
+//! Index of the routes that remain to be sent in a session, by prefix and by message content.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,77 +10,79 @@ use ipnet::IpNet;
 use super::Terms;
 use crate::{attributes::Attributes, family::Family, wire};
 
-/// State of one prefix.
+/// Desired, sent and pending route of one prefix.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// Desired attributes.
+    /// Desired attributes; `None` if the prefix is not to be advertised.
     pub(super) wanted: Option<Arc<Attributes>>,
-    /// Attributes sent in this session.
+    /// Attributes last sent in this session; `None` if the neighbor does not have the prefix.
     pub(super) told: Option<Arc<Attributes>>,
-    /// Pending change.
+    /// Change that remains to be sent; `None` if the neighbor is up to date.
     pub(super) due: Option<Due>,
-    /// True if the prefix is part of a table transmission that has not sent it yet.
+    /// True if the prefix belongs to a table transmission in progress and has not been sent in it yet.
     pub(super) is_owed: bool,
-    /// True if the attributes exceed the message size.
+    /// True if the attributes leave no room for the prefix in a message, so the prefix is not advertised.
     pub(super) is_too_long: bool,
 }
 
-/// Pending change of a prefix.
+/// Change of a prefix that remains to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Due {
     Withdrawal,
     Announcement(Arc<Attributes>),
 }
 
-/// State of an established session.
+/// State that exists only while the session is established.
 #[derive(Debug)]
 pub(super) struct EstablishedState {
     pub(super) terms: Terms,
     pub(super) families: BTreeMap<Family, Telling>,
     pub(super) withdrawals: BTreeSet<IpNet>,
-    /// Prefixes that can share a message; sets are never empty.
+    /// Prefixes to announce, by the properties shared by all prefixes of a message; sets are never empty.
     pub(super) announcements: BTreeMap<Group, BTreeSet<IpNet>>,
 }
 
-/// Key of prefixes that can share a message.
+/// Properties that all announced prefixes of one message share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Group {
     pub(super) family: Family,
     pub(super) attributes: Arc<Attributes>,
 }
 
-/// State of the table transmission of a family.
+/// Progress of sending the whole table of a family, initially or for a refresh request.
 #[derive(Debug)]
 pub(super) struct Telling {
     pub(super) phase: TransmissionPhase,
-    /// Number of owed prefixes.
+    /// Number of prefixes of the transmission that have not been sent yet.
     pub(super) owed: usize,
-    /// True if the neighbor has requested another refresh.
+    /// True if the neighbor has requested a refresh during this one; another one follows.
     pub(super) is_asked_again: bool,
 }
 
-/// Phase of a table transmission.
+/// Phase of sending the whole table of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransmissionPhase {
     /// Initial table of the session, ended by End-of-RIB.
     Initial,
-    /// Refresh requested; `BoRR` is pending.
+    /// Refresh requested by the neighbor; `BoRR` has not been sent yet.
     Asked,
-    /// Refresh in progress.
+    /// Refresh in progress; ended by `EoRR` if Enhanced Route Refresh was negotiated.
     Answering,
-    /// Complete; only changes are sent.
+    /// Table sent completely; only changes are sent from now on.
     Settled,
 }
 
 impl Entry {
-    /// Returns true if the entry can be removed.
+    /// Returns true if the prefix is neither desired nor known to the neighbor nor pending, so the entry can
+    /// be removed.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.wanted.is_none() && self.told.is_none()
     }
 }
 
 impl Due {
-    /// Returns the pending change: due if desired and sent attributes differ, or the prefix is owed.
+    /// Returns the pending change of a prefix: needed if desired and sent attributes differ, or if the prefix
+    /// belongs to a table transmission.
     fn of(entry: &Entry) -> Option<Self> {
         let wanted = entry.wanted.as_ref().filter(|_| !entry.is_too_long);
         match (wanted, &entry.told) {
@@ -93,7 +95,8 @@ impl Due {
 }
 
 impl Telling {
-    /// Returns true if a marker is due.
+    /// Returns true if an End-of-RIB, `BoRR` or `EoRR` marker is due. `is_end_held` delays the End-of-RIB
+    /// marker.
     pub(super) const fn is_mark_due(&self, is_end_held: bool) -> bool {
         match self.phase {
             TransmissionPhase::Initial => self.owed == 0 && !is_end_held,
@@ -137,7 +140,7 @@ impl EstablishedState {
         }
     }
 
-    /// Removes a prefix from the table transmission, after it was sent or became obsolete.
+    /// Removes a prefix from the table transmission after it was sent or became obsolete.
     pub(super) fn pay(&mut self, prefix: IpNet, entry: &mut Entry) {
         if std::mem::take(&mut entry.is_owed)
             && let Some(telling) = self.families.get_mut(&Family::of(&prefix))
@@ -146,7 +149,7 @@ impl EstablishedState {
         }
     }
 
-    /// Updates the indexes after a change of a prefix.
+    /// Updates the message index after a change of a prefix's entry.
     pub(super) fn settle(&mut self, prefix: IpNet, entry: &mut Entry) {
         if !self.families.contains_key(&Family::of(&prefix)) {
             return;
@@ -186,7 +189,7 @@ impl EstablishedState {
         }
     }
 
-    /// Returns the next prefix if it does not fit into a message with its attributes.
+    /// Returns the next due prefix if its attributes leave no room for it in a message.
     pub(super) fn too_long(&self) -> Option<IpNet> {
         let (group, prefixes) = self.announcements.first_key_value()?;
         let overhead = wire::update_overhead(&group.attributes, group.family, &self.terms.context);

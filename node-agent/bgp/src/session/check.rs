@@ -15,16 +15,17 @@ const MULTI_PROTOCOL: u8 = 1;
 /// Code of the BGP Role capability.
 const ROLE: u8 = 9;
 
-/// Reason for which an OPEN is rejected.
+/// Reason and NOTIFICATION of a rejected OPEN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// NOTIFICATION for the neighbor.
+    /// NOTIFICATION to send to the neighbor.
     pub(super) notification: Notification,
-    /// Message for the owner.
+    /// Reason in words, for the session status.
     pub(super) why: String,
 }
 
-/// Validates in the order of RFC 4271 §6.2; unknown capabilities are ignored.
+/// Validates an OPEN in the order of RFC 4271 §6.2; unknown capabilities are ignored. Returns [`Refusal`] for
+/// the first violation.
 pub(super) fn check(config: &Config, open: &Open) -> Result<(), Refusal> {
     let Open { asn, hold_time, router_id, capabilities } = open;
     if !config.peer_asn.accepts(*asn, config.local_asn) {
@@ -67,7 +68,8 @@ fn check_role(config: &Config, capabilities: &[Capability]) -> Result<(), Refusa
     }
 }
 
-/// Returns the role in a capability; `Some(None)` for an undefined role.
+/// Returns the role in a BGP Role capability: `None` for other capabilities, `Some(None)` for an undefined
+/// role.
 #[allow(clippy::option_option, reason = "two questions: is it about roles, and is it one of the five")]
 fn role_of(capability: &Capability) -> Option<Option<Role>> {
     if let Capability::Role(role) = capability {
@@ -79,7 +81,8 @@ fn role_of(capability: &Capability) -> Option<Option<Role>> {
     }
 }
 
-/// Checks that there is a common family. The NOTIFICATION lists the required ones (RFC 5492 §5).
+/// Returns an error if the neighbor supports none of our families. The NOTIFICATION lists our families (RFC
+/// 5492 §5).
 fn check_families(config: &Config, capabilities: &[Capability]) -> Result<(), Refusal> {
     let theirs = families_of(capabilities);
     if !config.families.is_disjoint(&theirs) {
@@ -97,7 +100,7 @@ fn check_families(config: &Config, capabilities: &[Capability]) -> Result<(), Re
     refuse(subcode::CAPABILITY, data.collect(), why)
 }
 
-/// Returns the families of a neighbor: IPv4 unicast if it advertises none (RFC 4760 §8).
+/// Returns the families in the capabilities of a neighbor; IPv4 unicast if it advertises none (RFC 4760 §8).
 pub(super) fn families_of(capabilities: &[Capability]) -> BTreeSet<Family> {
     let mut told = capabilities.iter().filter_map(|capability| match capability {
         Capability::MultiProtocol(family) => Some(Some(*family)),

@@ -15,12 +15,12 @@ use crate::{
 /// Maximum length of the advertised host name, in bytes.
 const HOST_NAME_BYTES_MAX: usize = 64;
 
-/// Configuration of a session.
+/// Configuration of the session with one neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Our AS number towards the neighbor; not 0.
     pub local_asn: u32,
-    /// Required AS of the neighbor.
+    /// Rule for the AS number in the neighbor's OPEN.
     pub peer_asn: PeerAsn,
     /// Our BGP Identifier; not zero.
     pub router_id: Ipv4Addr,
@@ -28,11 +28,12 @@ pub struct Config {
     pub hold_time: u16,
     /// Keepalive interval in seconds, if shorter than a third of the negotiated Hold Time.
     pub keepalive_time: Option<u16>,
-    /// Delay after the first failure in seconds, 1 to 65535; doubles with each failure up to one minute.
+    /// Delay before the next connection attempt after the first failure, in seconds, 1 to 65535. The delay
+    /// doubles with each failure, up to one minute.
     pub connect_time: u16,
     /// True to wait for the neighbor's connection (`PassiveTcpEstablishment`).
     pub passive: bool,
-    /// Address families; not empty.
+    /// Address families to advertise; not empty.
     pub families: BTreeSet<Family>,
     /// Restart Time in seconds, 1 to 4095, to enable Graceful Restart (RFC 4724).
     pub graceful_restart: Option<u16>,
@@ -41,7 +42,7 @@ pub struct Config {
     pub is_restarted: bool,
     /// True to allow IPv6 next hops for IPv4 routes (RFC 8950).
     pub extended_next_hop: bool,
-    /// Our role (RFC 9234); only towards external peers.
+    /// Our role towards the neighbor (RFC 9234); not advertised to internal peers.
     pub role: Option<Role>,
     /// Host name, truncated to 64 bytes. A change takes effect with the next session.
     pub host_name: Option<String>,
@@ -50,14 +51,14 @@ pub struct Config {
     pub max_prefixes: u32,
 }
 
-/// Required AS of a neighbor.
+/// Rule for the AS number of a neighbor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerAsn {
-    /// This AS number.
+    /// The neighbor must have this AS number.
     Number(u32),
-    /// Our AS number.
+    /// The neighbor must have our AS number.
     Internal,
-    /// Any AS number except ours.
+    /// The neighbor may have any AS number except ours.
     External,
 }
 
@@ -86,7 +87,7 @@ impl fmt::Display for PeerAsn {
 }
 
 impl Config {
-    /// Returns true for an external peer.
+    /// Returns true if the configured neighbor is certainly in another AS.
     #[must_use]
     pub const fn is_external(&self) -> bool {
         match self.peer_asn {

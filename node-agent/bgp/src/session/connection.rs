@@ -1,4 +1,4 @@
-//! One connection with the neighbor, and its timers.
+//! TCP connection with the neighbor in the states OpenSent to Established, and its timers.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,24 @@ use crate::{
     wire,
 };
 
-/// An open connection.
+/// Open connection with its stage and the times from which its timers are computed.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) direction: Direction,
     pub(super) stage: Stage,
-    /// Time of the last restart of the Hold Timer.
+    /// Time at which the Hold Timer was last restarted: KEEPALIVE or UPDATE received, or stage changed.
     pub(super) heard: Instant,
     /// Time of the last KEEPALIVE sent.
     pub(super) spoken: Instant,
-    /// Delay from then to the next one.
+    /// Delay from `spoken` to the next KEEPALIVE, jittered; zero before negotiation.
     pub(super) pause: Duration,
-    /// Time since which the neighbor accepts no bytes.
+    /// Time since which the neighbor accepts no bytes, for the Send Hold Timer; `None` while bytes are
+    /// accepted.
     pub(super) stalled: Option<Instant>,
 }
 
-/// Stage of a connection.
+/// Stage of a connection, named as the states of RFC 4271 §8.2.2.
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
     OpenSent,
@@ -35,7 +36,7 @@ pub(super) enum Stage {
     Established(Box<Exchange>),
 }
 
-/// An established session.
+/// Data of an established session: negotiated properties and received prefixes.
 #[derive(Debug, Clone)]
 pub(super) struct Exchange {
     pub(super) negotiated: NegotiatedSession,
@@ -44,7 +45,7 @@ pub(super) struct Exchange {
 }
 
 impl Connection {
-    /// Creates a connection on which OPEN is being sent.
+    /// Creates a connection in OpenSent, at the time at which OPEN is sent.
     pub(super) const fn new(id: ConnectionId, direction: Direction, now: Instant) -> Self {
         Self {
             id,
@@ -96,7 +97,7 @@ impl Connection {
         self.negotiated().map(NegotiatedSession::context).unwrap_or_default()
     }
 
-    /// Returns the expiry of the Hold Timer (RFC 4271 §8.1.3, event 10).
+    /// Returns the expiry time of the Hold Timer (RFC 4271 §8.1.3, event 10), or `None` if it is disabled.
     pub(super) fn silent_at(&self) -> Option<Instant> {
         let agreed = |hold_time: u16| (hold_time != 0).then(|| Duration::from_secs(hold_time.into()));
         let longest = match &self.stage {
@@ -108,13 +109,15 @@ impl Connection {
         longest.map(|longest| self.heard + longest)
     }
 
-    /// Returns the expiry of the Keepalive Timer (event 11).
+    /// Returns the expiry time of the Keepalive Timer (RFC 4271 §8.1.3, event 11), or `None` before the
+    /// negotiation and if it disabled KEEPALIVE messages.
     pub(super) fn speaks_at(&self) -> Option<Instant> {
         let speaks = self.negotiated().is_some_and(|negotiated| negotiated.keepalive_time != 0);
         speaks.then(|| self.spoken + self.pause)
     }
 
-    /// Returns the expiry of the Send Hold Timer (RFC 9687 §3.1).
+    /// Returns the expiry time of the Send Hold Timer (RFC 9687 §3.1), or `None` while the neighbor accepts
+    /// bytes.
     pub(super) fn stuck_at(&self) -> Option<Instant> {
         let hold_time = self.negotiated().map_or(0, |negotiated| negotiated.hold_time);
         self.stalled.map(|since| since + send_hold(hold_time))

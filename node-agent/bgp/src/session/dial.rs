@@ -14,22 +14,23 @@ use crate::{
     },
 };
 
-/// Outgoing connection attempt.
+/// State of the outgoing connection attempt, with the deadline of the `ConnectRetryTimer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dial {
     Off,
-    /// `ConnectRetryTimer` in Active.
+    /// State Active: the next attempt starts when the `ConnectRetryTimer` expires.
     Waiting {
         until: Instant,
     },
-    /// `ConnectRetryTimer` in Connect.
+    /// State Connect: the attempt is given up when the `ConnectRetryTimer` expires.
     Trying {
         until: Instant,
     },
 }
 
 impl Session {
-    /// Without a connection: starts an attempt, or waits for the neighbor if passive.
+    /// Starts a connection attempt, or waits for the neighbor to connect if the session is passive. Called
+    /// without a connection.
     pub(super) fn seek(&mut self, step: &mut Step) {
         let failure = self.failure.as_ref();
         let after = failure.map(|failure| format!("; before: {failure}")).unwrap_or_default();
@@ -44,7 +45,7 @@ impl Session {
         step.outputs.push(Output::Connect);
     }
 
-    /// Cancels the connection attempt.
+    /// Cancels a pending connection attempt and stops the `ConnectRetryTimer`.
     pub(super) fn hang_up(&mut self, step: &mut Step) {
         if matches!(self.dial, Dial::Trying { .. }) {
             step.outputs.push(Output::CancelConnect);
@@ -52,7 +53,7 @@ impl Session {
         self.dial = Dial::Off;
     }
 
-    /// Handles the expiry of the `ConnectRetryTimer`.
+    /// Handles the expiry of the `ConnectRetryTimer`: starts the next attempt, or gives up the current one.
     pub(super) fn expire_dial(&mut self, step: &mut Step) {
         match self.dial {
             Dial::Waiting { until } if until <= step.now => self.seek(step),
@@ -101,7 +102,7 @@ impl Session {
         step.send(id, Message::Open(self.config.open(self.config.is_restarted && !self.was_established)));
     }
 
-    /// Handles a failed attempt (event 18 in Connect).
+    /// Handles a failed connection attempt (event 18 in Connect): waits for the `ConnectRetryTimer`.
     pub(super) fn connect_failed(&mut self, why: String, step: &mut Step) {
         if !matches!(self.dial, Dial::Trying { .. }) {
             return;

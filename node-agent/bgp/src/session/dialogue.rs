@@ -1,4 +1,4 @@
-//! Inputs and outputs of a session.
+//! Inputs, outputs and states of a session.
 
 use std::fmt;
 
@@ -11,38 +11,38 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Side that initiated a connection.
+/// Side that initiated a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// Initiated by us.
+    /// Connection initiated by this speaker.
     Outgoing,
-    /// Initiated by the neighbor.
+    /// Connection initiated by the neighbor.
     Incoming,
 }
 
-/// State of a session (RFC 4271 §8.2.2).
+/// Session state as defined in RFC 4271 §8.2.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// Inactive; connections of the neighbor are rejected.
     Idle,
-    /// Trying to connect.
+    /// A TCP connection attempt is in progress.
     Connect,
     /// Waiting for the neighbor's connection or the next attempt.
     Active,
-    /// OPEN was sent.
+    /// A TCP connection is open and OPEN was sent.
     OpenSent,
-    /// OPEN was received and accepted.
+    /// The neighbor's OPEN was accepted; its KEEPALIVE is awaited.
     OpenConfirm,
-    /// Routes can be exchanged.
+    /// The session is up and routes can be exchanged.
     Established,
 }
 
-/// Input of a session.
+/// Input of the session state machine, passed in by the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Start the session; also ends the delay after a protocol error. Without effect if already started.
     Start,
-    /// End the session and stay in Idle.
+    /// Ends the session, which stays in Idle until [`Input::Start`].
     Stop(Stop),
     /// A timer has expired: the time returned by
     /// [`Session::poll_timeout`](crate::session::Session::poll_timeout) has come.
@@ -51,7 +51,7 @@ pub enum Input {
     Connected {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// Side that initiated it.
+        /// Side that initiated the connection.
         direction: Direction,
     },
     /// The attempt started by [`Output::Connect`] has failed.
@@ -95,7 +95,7 @@ pub enum Input {
     Configure(Box<Config>),
 }
 
-/// Reason to end a session.
+/// Reason to end a session, which determines the NOTIFICATION.
 ///
 /// With RFC 8538 a neighbor would retain our routes after an ordinary Cease, so the first three reasons use a
 /// Hard Reset.
@@ -103,9 +103,9 @@ pub enum Input {
 pub enum Stop {
     /// Administrative Shutdown with a Shutdown Communication (RFC 9003).
     Shutdown(String),
-    /// Administrative Reset with a Shutdown Communication.
+    /// Administrative Reset with a Shutdown Communication (RFC 9003); the session may be started again.
     Reset(String),
-    /// Peer De-configured.
+    /// Peer De-configured: the neighbor was removed from the configuration.
     Deconfigured,
     /// Other Configuration Change: a setting outside of [`Config`] has changed. Routes may be retained.
     ConfigurationChange,
@@ -114,7 +114,7 @@ pub enum Stop {
     Silent,
 }
 
-/// Action to carry out, in order.
+/// Action of the session state machine that the driver has to carry out, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Connect to the neighbor, and respond with [`Input::Connected`] or [`Input::ConnectFailed`].
@@ -139,16 +139,17 @@ pub enum Output {
     Event(Event),
 }
 
-/// A change of a session.
+/// Change of a session that the owner of the driver should observe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The state has changed; always the last output of a call. Transient states are omitted.
+    /// The state has changed; always the last output of a call. States that last only within the call are
+    /// omitted.
     State {
-        /// Previous state.
+        /// State before the input.
         from: State,
-        /// New state.
+        /// State after the input.
         to: State,
-        /// Reason; never empty.
+        /// Reason of the change in words; never empty.
         why: String,
     },
     /// The session is established: routes can be sent on this connection, and the encoding context has
@@ -156,7 +157,7 @@ pub enum Event {
     Established {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// Negotiated properties.
+        /// Properties negotiated by the OPEN messages.
         negotiated: Box<NegotiatedSession>,
     },
     /// An established session has ended.
@@ -168,12 +169,12 @@ pub enum Event {
     /// The neighbor has requested our routes of a family (RFC 2918); demarcated if Enhanced Route Refresh was
     /// negotiated (RFC 7313).
     RefreshRequested(Family),
-    /// The number of prefixes has reached three quarters of the limit, or exceeded it; each reported once per
-    /// session.
+    /// The number of received prefixes has reached three quarters of the limit, or exceeded the limit. Each
+    /// is reported once per session.
     PrefixLimit {
-        /// Number of prefixes.
+        /// Number of prefixes received from the neighbor.
         count: PrefixCount,
-        /// Limit.
+        /// Configured maximum number of prefixes.
         limit: u32,
         /// True if the limit is exceeded and the session ends.
         is_exceeded: bool,
@@ -183,33 +184,33 @@ pub enum Event {
 /// End of an established session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Down {
-    /// Reason; never empty.
+    /// Reason in words; never empty.
     pub why: String,
-    /// NOTIFICATION sent.
+    /// NOTIFICATION that was sent before the end, if any.
     pub sent: Option<Notification>,
-    /// NOTIFICATION received.
+    /// NOTIFICATION that was received as the last message, if any.
     pub received: Option<Notification>,
     /// True if, as negotiated, the neighbor retains our routes until the session is back or its Restart Time
     /// expires (RFC 4724 §4.2, RFC 8538 §4).
     pub peer_keeps_routes: bool,
 }
 
-/// Content of an UPDATE.
+/// Summary of a received UPDATE; its routes are not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedUpdate {
     /// Number of announced prefixes of negotiated families.
     pub announced: usize,
     /// Number of withdrawn prefixes of negotiated families.
     pub withdrawn: usize,
-    /// Number of prefixes of other families.
+    /// Number of prefixes of unsupported or not negotiated families.
     pub foreign: usize,
     /// Malformed attributes that did not end the session (RFC 7606).
     pub faults: Vec<wire::AttributeFault>,
-    /// Total number of prefixes of the neighbor.
+    /// Number of prefixes the neighbor announces after this UPDATE.
     pub prefixes: PrefixCount,
 }
 
-/// Number of prefixes of a neighbor.
+/// Number of prefixes announced by a neighbor, exact or as a lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrefixCount {
     /// Exact number.
@@ -219,7 +220,7 @@ pub enum PrefixCount {
 }
 
 impl PrefixCount {
-    /// Returns the number or lower bound.
+    /// Returns the number, or the lower bound if the number is not exact.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {

@@ -1,4 +1,4 @@
-//! End of connections: the NOTIFICATION, the reported reason, and the following state.
+//! End of connections: NOTIFICATION sent, reason reported, and state of the session afterwards.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::{
     },
 };
 
-/// Reason and manner of the end of a connection.
+/// End of a connection: reason, NOTIFICATION, and whether the TCP connection still exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) why: String,
     pub(super) sent: Option<Notification>,
     pub(super) received: Option<Notification>,
-    /// True if the connection is already lost.
+    /// True if the TCP connection is already lost, so that nothing can be sent.
     pub(super) is_gone: bool,
 }
 
-/// State after the last connection has ended.
+/// State of the session after its last connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     /// Active: the next attempt follows the `ConnectRetryTimer`; the neighbor may connect earlier.
@@ -32,33 +32,34 @@ pub(super) enum After {
     /// Idle for a time that grows with failures, because the next attempt would likely fail as well
     /// (`DampPeerOscillations`).
     Hold,
-    /// Idle for this time.
+    /// Idle for this time, for example after exceeding the prefix limit.
     HoldFor(Duration),
 }
 
 impl Ending {
-    /// Ends without a NOTIFICATION.
+    /// Creates the end of a connection that is closed without a NOTIFICATION.
     pub(super) const fn silent(why: String) -> Self {
         Self { why, sent: None, received: None, is_gone: false }
     }
 
-    /// The connection was lost.
+    /// Creates the end of a connection that was lost.
     pub(super) const fn gone(why: String) -> Self {
         Self { why, sent: None, received: None, is_gone: true }
     }
 
-    /// Ends with a NOTIFICATION to the neighbor.
+    /// Creates the end of a connection by a NOTIFICATION to the neighbor, reported with the reason `why`.
     pub(super) const fn told(notification: Notification, why: String) -> Self {
         Self { why, sent: Some(notification), received: None, is_gone: false }
     }
 
-    /// Ends with a NOTIFICATION to the neighbor, whose text is the reason.
+    /// Creates the end of a connection by a NOTIFICATION to the neighbor, whose text is also the reported
+    /// reason.
     pub(super) fn by_us(notification: Notification) -> Self {
         let why = format!("we ended it: {notification}");
         Self::told(notification, why)
     }
 
-    /// Ended by a NOTIFICATION from the neighbor.
+    /// Creates the end of a connection by a NOTIFICATION received from the neighbor.
     pub(super) fn by_neighbour(notification: Notification) -> Self {
         let why = format!("the neighbour ended it: {notification}");
         Self { why, sent: None, received: Some(notification), is_gone: false }
@@ -91,7 +92,7 @@ impl Stop {
         Some(if keeps_routes { notification.into_hard_reset() } else { notification })
     }
 
-    /// Returns the reason to report.
+    /// Returns the reason to report, with the Shutdown Communication if there is one.
     pub(super) fn words(&self) -> String {
         let (what, text) = match self {
             Self::Shutdown(text) => ("stopped", text.as_str()),
@@ -105,8 +106,8 @@ impl Stop {
 }
 
 impl After {
-    /// Returns the state after a NOTIFICATION from the neighbor. After an error detected by us it is
-    /// [`After::Hold`].
+    /// Returns the state that follows a NOTIFICATION from the neighbor, depending on its code. Errors
+    /// detected by this speaker lead to [`After::Hold`] instead.
     pub(super) const fn received(notification: &Notification) -> Self {
         match (notification.code, notification.subcode) {
             // Event 24, without damping in RFC 4271 §8.2.2; and limits of prefixes or resources (RFC 4486
@@ -120,7 +121,7 @@ impl After {
 }
 
 impl Session {
-    /// Ends a connection, and the session attempt with the last one.
+    /// Ends a connection. If no other one is left, the session moves to the state `after`.
     pub(super) fn fall(&mut self, id: ConnectionId, ending: Ending, after: After, step: &mut Step) {
         let (from, why) = (self.state(), ending.why.clone());
         if !self.drop_connection(id, ending, step) {
@@ -143,7 +144,7 @@ impl Session {
         }
     }
 
-    /// Removes a connection. Returns false if there is none.
+    /// Removes a connection and closes it. Returns false if there is no connection with this identifier.
     pub(super) fn drop_connection(&mut self, id: ConnectionId, ending: Ending, step: &mut Step) -> bool {
         let Some(at) = self.connections.iter().position(|connection| connection.id == id) else {
             return false;
@@ -169,7 +170,7 @@ impl Session {
         step.tell(Event::Down(Box::new(Down { why, sent, received, peer_keeps_routes })));
     }
 
-    /// Moves to Active, or continues a running attempt.
+    /// Moves to Active and waits for the next attempt, or continues an attempt in progress.
     pub(super) fn retry(&mut self, why: String, step: &mut Step) {
         self.failures = self.failures.saturating_add(1);
         self.reason.clone_from(&why);
@@ -184,7 +185,7 @@ impl Session {
         self.dial = Dial::Waiting { until: step.now + time };
     }
 
-    /// Moves to Idle for a while.
+    /// Moves to Idle for `time`, after which the session starts again.
     fn hold(&mut self, time: Duration, why: String, step: &mut Step) {
         self.hang_up(step);
         self.failures = self.failures.saturating_add(1);
@@ -194,7 +195,7 @@ impl Session {
     }
 }
 
-/// Returns a Cease without data.
+/// Returns a Cease notification with this subcode and an empty data field.
 pub(super) const fn plain(subcode: u8) -> Notification {
     Notification::new(code::CEASE, subcode)
 }

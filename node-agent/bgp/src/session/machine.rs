@@ -23,31 +23,32 @@ pub struct Session {
     pub(super) config: Config,
     pub(super) phase: AdministrativeState,
     pub(super) dial: Dial,
-    /// At most one established connection, and one other per direction.
+    /// Open connections: at most one established, and one per direction that is not established.
     pub(super) connections: Vec<Connection>,
-    /// Consecutive failures (`ConnectRetryCounter`).
+    /// Number of consecutive failures (`ConnectRetryCounter`), which determines the backoff.
     pub(super) failures: u32,
-    /// True if the session was established since the agent started: the restart is over.
+    /// True if the session was established since the agent started, so OPEN no longer has the Restart State
+    /// bit.
     pub(super) was_established: bool,
     pub(super) peer_open: Option<Open>,
-    /// Reason of the current state.
+    /// Reason of the current state in words; never empty.
     pub(super) reason: String,
-    /// Reason for which the last attempt ended.
+    /// Reason for which the last connection or attempt ended; `None` after success.
     pub(super) failure: Option<String>,
 }
 
-/// Administrative state of the session.
+/// Administrative state of the session: stopped by the owner, delayed after an error, or running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdministrativeState {
     Stopped,
-    /// Delay after a protocol error (`IdleHoldTimer`).
+    /// Idle after a protocol error, until the `IdleHoldTimer` expires.
     Holding {
         until: Instant,
     },
     Running,
 }
 
-/// Context of one call: time, randomness and outputs.
+/// Context of one [`Session::handle`] call: time, random numbers and the collected outputs.
 pub(super) struct Step {
     pub(super) now: Instant,
     pub(super) noise: Noise,
@@ -65,7 +66,7 @@ impl Step {
 }
 
 impl Session {
-    /// Creates a stopped session.
+    /// Creates a session that stays in Idle until [`Input::Start`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -151,7 +152,7 @@ impl Session {
         })
     }
 
-    /// Returns the reason of the current state; never empty.
+    /// Returns the reason of the current state in words; never empty.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
@@ -163,19 +164,19 @@ impl Session {
         &self.config
     }
 
-    /// Returns the negotiated properties of an established session.
+    /// Returns the negotiated properties, or `None` while the session is not established.
     #[must_use]
     pub fn negotiated(&self) -> Option<&NegotiatedSession> {
         self.exchange().map(|(_, exchange)| &exchange.negotiated)
     }
 
-    /// Returns the connection of an established session.
+    /// Returns the connection of the established session, or `None` while it is not established.
     #[must_use]
     pub fn established_over(&self) -> Option<ConnectionId> {
         self.exchange().map(|(connection, _)| connection)
     }
 
-    /// Returns the neighbor's last OPEN, even if it was rejected.
+    /// Returns the last OPEN of the neighbor, even if it was rejected; `None` before the first one.
     #[must_use]
     pub const fn peer_open(&self) -> Option<&Open> {
         self.peer_open.as_ref()
@@ -212,7 +213,7 @@ impl Session {
         self.connections.iter_mut().find(|connection| connection.id == id)
     }
 
-    /// Events 1 and 3 to 7: starts the session.
+    /// Starts the session (RFC 4271 §8.1.2, events 1 and 3 to 7).
     fn start(&mut self, step: &mut Step) {
         if self.phase != AdministrativeState::Running {
             self.failures = 0;
@@ -225,7 +226,7 @@ impl Session {
         self.seek(step);
     }
 
-    /// Events 2 and 8: stops the session.
+    /// Stops the session (RFC 4271 §8.1.2, events 2 and 8) with the NOTIFICATION for the reason `stop`.
     fn stop(&mut self, stop: &Stop, step: &mut Step) {
         self.part_from_all(stop.words(), step, |connection| {
             let keeps =
@@ -252,7 +253,8 @@ impl Session {
         }
     }
 
-    /// Events 9 to 11 and 13, and the expiry of the Send Hold Timer.
+    /// Handles expired timers: `ConnectRetryTimer`, Hold Timer, Keepalive Timer, `IdleHoldTimer` (RFC 4271
+    /// events 9 to 11 and 13) and Send Hold Timer (RFC 9687).
     fn expire(&mut self, step: &mut Step) {
         let due = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= step.now);
         let silent = self.find(|connection| due(connection.silent_at()));
@@ -286,7 +288,7 @@ impl Session {
         Ending::told(Notification::new(code::HOLD_TIMER, 0), why)
     }
 
-    /// Event 8 caused by BFD (RFC 9384).
+    /// Ends the session because BFD has declared the path down (RFC 4271 event 8, RFC 9384).
     fn bfd_down(&mut self, step: &mut Step) {
         for id in self.find(|_| true) {
             let why = "BFD: the path to the neighbour is down".to_owned();
@@ -313,7 +315,7 @@ impl Session {
         }
     }
 
-    /// Applies settings that take effect in place.
+    /// Applies configuration changes that need no new session.
     fn adapt(&mut self, step: &mut Step) {
         for connection in &mut self.connections {
             let Some(negotiated) = connection.negotiated_mut() else { continue };

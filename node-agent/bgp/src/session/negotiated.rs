@@ -1,4 +1,4 @@
-//! Session properties negotiated by both OPEN messages.
+//! Session properties negotiated by the OPEN messages of both speakers.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -10,17 +10,18 @@ use crate::{
     wire,
 };
 
-/// Maximum number of capabilities listed in each category; a neighbor may send more.
+/// Maximum number of capabilities listed as common, and as supported only by the neighbor. A neighbor may
+/// send more.
 const NAMED_MAX: usize = 64;
 
-/// Negotiated properties of a session.
+/// Properties of an established session, derived from the OPEN messages of this speaker and the neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NegotiatedSession {
-    /// AS number of the neighbor.
+    /// AS number in the neighbor's OPEN.
     pub peer_asn: u32,
-    /// BGP Identifier of the neighbor.
+    /// BGP Identifier in the neighbor's OPEN.
     pub peer_router_id: Ipv4Addr,
-    /// True for an external peer.
+    /// True if the neighbor is in another AS (EBGP).
     pub is_external: bool,
     /// Hold Time in seconds; 0 disables the Hold Timer.
     pub hold_time: u16,
@@ -42,16 +43,16 @@ pub struct NegotiatedSession {
     pub graceful_restart: Option<GracefulRestart>,
     /// Role of the neighbor, if both sides advertise one (RFC 9234).
     pub role: Option<Role>,
-    /// Host name of the neighbor.
+    /// Host name in the neighbor's FQDN capability, if any.
     pub host_name: Option<String>,
-    /// Names of the common capabilities.
+    /// Names of the capabilities advertised by this speaker and the neighbor.
     pub capabilities: Vec<String>,
-    /// Names of the capabilities that only the neighbor has.
+    /// Names of the capabilities advertised only by the neighbor.
     pub other_capabilities: Vec<String>,
 }
 
 impl NegotiatedSession {
-    /// Returns the encoding context.
+    /// Returns the context for encoding and decoding messages of this session.
     #[must_use]
     pub fn context(&self) -> wire::Context {
         wire::Context {
@@ -63,7 +64,7 @@ impl NegotiatedSession {
         }
     }
 
-    /// Computes the properties from our configuration and a validated OPEN.
+    /// Computes the properties from our configuration and the neighbor's validated OPEN.
     pub(super) fn new(config: &Config, open: &Open) -> Self {
         let Open { asn, hold_time, router_id, capabilities } = open;
         let offers = |wanted: &Capability| capabilities.contains(wanted);
@@ -101,13 +102,13 @@ impl NegotiatedSession {
         self.graceful_restart.is_some()
     }
 
-    /// Returns true if the neighbor also retains them after a NOTIFICATION or the expiry of the Hold Timer
-    /// (RFC 8538 §4).
+    /// Returns true if the neighbor also retains our routes after a NOTIFICATION or the expiry of the Hold
+    /// Timer (RFC 8538 §4).
     pub(super) fn is_graceful_over_notifications(&self) -> bool {
         self.graceful_restart.as_ref().is_some_and(|restart| restart.notification)
     }
 
-    /// Lists the neighbor's capabilities as common or not.
+    /// Sorts the neighbor's capabilities into common ones and those only the neighbor has, by name.
     fn name(&mut self, capabilities: &[Capability]) {
         let implied = capabilities.iter().all(|each| !is_multi_protocol(each));
         let implied = implied.then_some(Capability::MultiProtocol(Family::Ipv4Unicast));
@@ -149,7 +150,7 @@ fn takes_ipv6_next_hops(capability: &Capability) -> bool {
     matches!(capability, Capability::ExtendedNextHop(families) if families.contains(&Family::Ipv4Unicast))
 }
 
-/// The last instance counts (RFC 4724 §3).
+/// Returns the Graceful Restart capability; of several instances the last one counts (RFC 4724 §3).
 fn restart_of(capabilities: &[Capability]) -> Option<GracefulRestart> {
     capabilities.iter().rev().find_map(|capability| {
         if let Capability::GracefulRestart(restart) = capability { Some(restart.clone()) } else { None }
@@ -187,7 +188,7 @@ fn words(capability: &Capability) -> String {
     }
 }
 
-/// Returns the registered name of common capability codes.
+/// Returns the registered name of a capability code that this speaker does not support, or its number.
 fn unknown_words(code: u8, value: &[u8]) -> String {
     match (code, value) {
         (1, [high, low, _, safi]) => format!("AFI {} SAFI {safi}", u16::from_be_bytes([*high, *low])),

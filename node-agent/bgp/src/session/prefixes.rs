@@ -14,19 +14,19 @@ use ipnet::IpNet;
 
 use crate::session::PrefixCount;
 
-/// Maximum number of individually tracked prefixes.
+/// Maximum number of prefixes tracked individually; beyond it a bitmap of hashes is used for the limit.
 const KNOWN_MAX: usize = 10_000;
-/// Number of bits of the bitmap; a power of two.
+/// Number of bits in the bitmap of hashes; a power of two.
 const BITS: usize = 1 << 18;
-/// Highest limit the bitmap can enforce.
+/// Highest prefix limit that is enforced. The bitmap cannot estimate larger numbers reliably.
 const LIMIT_MAX: u32 = 1_000_000;
 
-/// Prefixes of one session.
+/// Prefixes that the neighbor has announced in one session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Prefixes {
     known: BTreeSet<IpNet>,
     sketch: Option<Sketch>,
-    /// True if the owner was warned about the limit.
+    /// True if the prefix limit warning at three quarters was already returned.
     is_near_told: bool,
 }
 
@@ -65,7 +65,7 @@ impl Prefixes {
         }
     }
 
-    /// Returns true once, when three quarters of `limit` are reached.
+    /// Returns true when the number first reaches three quarters of `limit`; false in all later calls.
     pub(super) fn comes_near(&mut self, limit: u32) -> bool {
         let is_news = !self.is_near_told && limit > 3 && self.exceeds(limit - limit / 4 - 1);
         self.is_near_told |= is_news;
@@ -73,7 +73,7 @@ impl Prefixes {
     }
 }
 
-/// Bitmap of hashes.
+/// Bitmap with one bit per hash value, from which the number of distinct prefixes is estimated.
 #[derive(Debug, Clone)]
 struct Sketch {
     words: Vec<u64>,

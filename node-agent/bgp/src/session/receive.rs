@@ -61,7 +61,8 @@ impl Session {
         }
     }
 
-    /// Event 19: handles OPEN.
+    /// Handles the OPEN of the neighbor (event 19): validates it, detects collisions, and responds with
+    /// KEEPALIVE.
     fn opened(&mut self, id: ConnectionId, open: Open, step: &mut Step) {
         let verdict = check(&self.config, &open);
         let stays = verdict.is_ok() && self.wins_collision(id, &open, step);
@@ -117,20 +118,20 @@ impl Session {
         wins
     }
 
-    /// Event 23: ends a connection after collision resolution.
+    /// Ends a connection that lost the collision resolution (event 23) with Cease/7.
     fn give_way(&mut self, id: ConnectionId, step: &mut Step) {
         let why = "two connections at a time: the other one stays".to_owned();
         self.drop_connection(id, Ending::told(plain(cease::COLLISION), why), step);
     }
 
-    /// Sends a KEEPALIVE, so that a dead peer answers with a reset.
+    /// Sends a KEEPALIVE outside of the schedule, so that a restarted neighbor responds with a TCP reset.
     fn probe(&mut self, id: ConnectionId, step: &mut Step) {
         if let Some(connection) = self.connection(id) {
             speak(connection, step);
         }
     }
 
-    /// Event 26 in `OpenConfirm`: establishes the session.
+    /// Establishes the session after KEEPALIVE in OpenConfirm (event 26).
     fn establish(&mut self, id: ConnectionId, step: &mut Step) {
         for other in self.find(|connection| connection.id != id) {
             self.give_way(other, step);
@@ -148,7 +149,7 @@ impl Session {
         step.tell(event);
     }
 
-    /// Event 27: counts the routes of an UPDATE.
+    /// Counts the routes of an UPDATE (event 27) and reports them.
     fn learn(
         &mut self,
         id: ConnectionId,
@@ -179,7 +180,7 @@ impl Session {
         self.hold_to_limit(id, step);
     }
 
-    /// Ends the session if the neighbor exceeds its prefix limit.
+    /// Warns near the prefix limit, and ends the session with Cease/1 beyond it.
     pub(super) fn hold_to_limit(&mut self, id: ConnectionId, step: &mut Step) {
         let limit = self.config.max_prefixes;
         let Some(exchange) = self.connection(id).and_then(Connection::exchange_mut) else { return };

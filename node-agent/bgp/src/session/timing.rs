@@ -8,7 +8,7 @@ pub(super) const OPEN_HOLD: Duration = Duration::from_mins(4);
 const SEND_HOLD_MIN: Duration = Duration::from_mins(8);
 /// Minimum duration of a connection attempt, sufficient for the retransmission of a lost SYN.
 pub(super) const ATTEMPT_MIN: Duration = Duration::from_secs(5);
-/// Maximum backoff, unless the configured delay is longer.
+/// Maximum backoff between attempts in seconds, unless the configured delay is longer.
 const WAIT_MAX_SECS: u64 = 60;
 /// Duration after which a session counts as successful and the backoff restarts.
 pub(super) const STABLE: Duration = Duration::from_mins(1);
@@ -17,7 +17,8 @@ pub(super) const PREFIX_LIMIT_HOLD: Duration = Duration::from_mins(5);
 /// Minimum interval between KEEPALIVE messages (RFC 4271 §4.4).
 const KEEPALIVE_MIN: Duration = Duration::from_secs(1);
 
-/// Returns the backoff after a number of consecutive failures.
+/// Returns the backoff after a number of consecutive failures: the configured delay, doubled for each further
+/// one.
 pub(super) fn wait(connect_time_secs: u16, failures: u32) -> Duration {
     let first = u64::from(connect_time_secs);
     // More doublings exceed any maximum.
@@ -25,7 +26,8 @@ pub(super) fn wait(connect_time_secs: u16, failures: u32) -> Duration {
     Duration::from_secs((first << doublings).min(first.max(WAIT_MAX_SECS)))
 }
 
-/// Returns the Send Hold Time (RFC 9687 §3.1).
+/// Returns the Send Hold Time for a Hold Time: the time without progress after which a connection is closed
+/// (RFC 9687 §3.1).
 pub(super) fn send_hold(hold_time_secs: u16) -> Duration {
     SEND_HOLD_MIN.max(2 * Duration::from_secs(hold_time_secs.into()))
 }
@@ -39,13 +41,13 @@ impl Noise {
         Self(seed)
     }
 
-    /// Reduces a time by up to a quarter (RFC 4271 §10).
+    /// Returns a random time between three quarters of `time` and `time` (RFC 4271 §10).
     pub(super) fn jittered(&mut self, time: Duration) -> Duration {
         let permille = 750 + u32::try_from(self.next() % 251).expect("below 251");
         time * permille / 1000
     }
 
-    /// Returns the jittered keepalive interval.
+    /// Returns the jittered delay to the next KEEPALIVE.
     pub(super) fn keepalive(&mut self, keepalive_time_secs: u16) -> Duration {
         self.jittered(Duration::from_secs(keepalive_time_secs.into())).max(KEEPALIVE_MIN)
     }

@@ -12,7 +12,7 @@ const CONFEDERATION_SET: u8 = 4;
 /// Maximum number of AS numbers in a segment, limited by the one-byte count.
 const SEGMENT_MAX: usize = u8::MAX as usize;
 
-/// Encoding of an AS number.
+/// Size of an AS number in `AS_PATH`: two or four octets (RFC 6793).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     Two,
@@ -69,7 +69,8 @@ fn segment(reader: &mut Reader<'_>, width: Width) -> Result<Segment, Malformatio
     if numbers.contains(&0) { Err(Malformation::AsZero) } else { Ok(make(numbers)) }
 }
 
-/// Checks if this peer may send the path.
+/// Returns an error if this peer must not send the path: sets, or confederation segments from a peer outside
+/// of the confederation.
 pub(super) fn check(path: &AsPath, context: &Context) -> Result<(), Malformation> {
     for segment in &path.0 {
         match segment {

@@ -22,17 +22,17 @@ pub(super) struct Fault<'a> {
     bytes: &'a [u8],
 }
 
-/// An undecoded attribute.
+/// Attribute as found in the list, with an undecoded value.
 #[derive(Debug, Clone, Copy)]
 struct Raw<'a> {
     flags: u8,
     code: u8,
     value: &'a [u8],
-    /// All bytes of the attribute.
+    /// Bytes of the attribute including its header, for the data of a NOTIFICATION.
     bytes: &'a [u8],
 }
 
-/// Number of occurrences of an attribute type.
+/// Number of occurrences of an attribute type in the list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Occurrences {
     #[default]
@@ -41,7 +41,7 @@ enum Occurrences {
     Again,
 }
 
-/// Decoded attribute list.
+/// Decoded attribute list of one UPDATE, with its faults.
 #[derive(Debug)]
 pub(super) struct AttributeList<'a> {
     seen: [Occurrences; 256],
@@ -83,7 +83,7 @@ pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> AttributeList<'a> 
     found
 }
 
-/// Returns the next attribute, or the type code of one that exceeds the list.
+/// Returns the next attribute, or the type code of an attribute that extends beyond the list.
 fn next<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, u8> {
     let before = reader.rest();
     let (flags, code) = reader.u8().zip(reader.u8()).ok_or(0)?;
@@ -152,7 +152,7 @@ impl<'a> AttributeList<'a> {
         }
     }
 
-    /// Decodes the value of an attribute with valid flags and length.
+    /// Decodes the value of an attribute with valid flags and length, and stores it.
     fn keep(&mut self, code: u8, value: &[u8], context: &Context) -> Result<(), Malformation> {
         let mut reader = Reader::new(value);
         match code {
@@ -213,7 +213,7 @@ impl<'a> AttributeList<'a> {
         }
     }
 
-    /// Returns the first fault with at least this action.
+    /// Returns the first fault whose action is `least` or a stronger one.
     pub(super) fn worst(&self, least: Action) -> Option<&Fault<'a>> {
         self.faults.iter().find(|fault| fault.fault.action >= least)
     }
@@ -284,7 +284,7 @@ fn is_host(address: Ipv4Addr) -> bool {
     !matches!(address.octets()[0], 0 | 224..=255)
 }
 
-/// Writes an attribute.
+/// Writes one attribute with flags, type code and length; `write` appends the value.
 pub(super) fn write_one(out: &mut Vec<u8>, flags: u8, code: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend([flags, code, 0]);
     let flags_at = out.len() - 3;

@@ -21,16 +21,16 @@ const FOUR_OCTET_AS: u8 = 65;
 const ENHANCED_ROUTE_REFRESH: u8 = 70;
 const HOST_NAME: u8 = 73;
 
-/// R and N bits and Restart Time of Graceful Restart (RFC 4724 §3, RFC 8538 §2).
+/// Bits of the first field of Graceful Restart: R, N and the Restart Time (RFC 4724 §3, RFC 8538 §2).
 const RESTARTED: u16 = 0x8000;
 const NOTIFICATION: u16 = 0x4000;
 const RESTART_TIME: u16 = 0x0fff;
-/// F bit of a family (RFC 4724 §3).
+/// F bit of a family in Graceful Restart (RFC 4724 §3): forwarding state was preserved.
 const FORWARDING: u8 = 0x80;
 
-/// AFI of IPv6 as Nexthop AFI (RFC 8950 §4).
+/// AFI of IPv6 as next hop family in Extended Next Hop Encoding (RFC 8950 §4).
 const IPV6: u16 = 2;
-/// Maximum length of a name in the FQDN capability.
+/// Maximum length of host name and of domain name in the FQDN capability, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Decodes capabilities, or returns `None` if the last one exceeds the bytes.
@@ -70,8 +70,8 @@ fn read(code: u8, mut value: Reader<'_>) -> Option<Capability> {
     value.is_empty().then_some(capability)
 }
 
-/// Ignores entries other than IPv6 next hops of supported families; a value of only such entries is kept in
-/// raw form.
+/// Decodes Extended Next Hop Encoding. Entries other than IPv6 next hops of supported families are ignored;
+/// `None` if the value is malformed, or not empty and without such entries.
 fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     let was_empty = value.is_empty();
     let mut families = Vec::new();
@@ -83,7 +83,7 @@ fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     (was_empty || !families.is_empty()).then_some(Capability::ExtendedNextHop(families))
 }
 
-/// Ignores unsupported families.
+/// Decodes Graceful Restart; unsupported families are ignored.
 fn graceful_restart(mut value: Reader<'_>) -> Option<Capability> {
     let head = value.u16()?;
     let mut families = BTreeMap::new();
@@ -189,7 +189,7 @@ fn write_graceful_restart(out: &mut Vec<u8>, restart: &GracefulRestart) {
     }
 }
 
-/// Writes a name, truncated at a character boundary if too long.
+/// Writes a name preceded by its length, truncated at a character boundary to [`NAME_BYTES_MAX`].
 fn write_name(out: &mut Vec<u8>, name: &str) {
     let kept = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
     out.push(u8::try_from(kept.len()).expect("cut to at most 64 bytes"));

@@ -16,20 +16,20 @@ pub enum Action {
     ResetSession,
 }
 
-/// Malformation of an attribute.
+/// Kind of malformation, which together with the attribute type determines the action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Malformation {
-    /// Wrong Optional or Transitive bit (RFC 7606 §3 c).
+    /// Optional or Transitive bit that conflicts with the attribute type (RFC 7606 §3 c).
     Flags,
-    /// Invalid length (RFC 7606 §4, §7).
+    /// Length that is invalid for the attribute type (RFC 7606 §4, §7).
     Length,
-    /// Undefined or impossible value.
+    /// Value that is undefined, or impossible for the attribute.
     Value,
-    /// Repeated attribute (RFC 7606 §3 g).
+    /// Attribute type that occurs more than once (RFC 7606 §3 g).
     Duplicate,
-    /// Missing mandatory attribute (RFC 7606 §3 d).
+    /// Mandatory attribute that is absent (RFC 7606 §3 d).
     Missing,
-    /// Attribute this peer must not send: it is external, or supports 4-octet AS numbers.
+    /// Attribute this peer must not send, because it is external or supports 4-octet AS numbers.
     Misplaced,
     /// The attribute exceeds the list, or the list ends within its header (RFC 7606 §4).
     Overrun,
@@ -51,14 +51,14 @@ pub enum Malformation {
     ConfederationSegment,
 }
 
-/// A malformed attribute that did not end the session.
+/// Malformed attribute of an UPDATE that did not end the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeFault {
     /// Type code; 0 if the list ended before it could be read.
     pub attribute: u8,
-    /// Action taken.
+    /// Action taken for the attribute and its routes.
     pub action: Action,
-    /// Malformation.
+    /// Kind of malformation, such as a wrong length.
     pub why: Malformation,
 }
 
@@ -89,38 +89,38 @@ pub(super) mod code {
     pub(in crate::wire) const ONLY_TO_CUSTOMER: u8 = 35;
 }
 
-/// Valid lengths of an attribute.
+/// Rule for the length of an attribute value in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
-    /// Validated when decoding the value.
+    /// Any length; checked when the value is decoded.
     Any,
     Exactly(usize),
     AtLeast(usize),
-    /// A nonzero multiple.
+    /// Nonzero multiple of this number of bytes.
     MultipleOf(usize),
-    /// Length of an AS number and an IPv4 address.
+    /// Length of an AS number and an IPv4 address: 6 or 8 bytes, depending on the AS number size.
     AsAndAddress,
 }
 
-/// Peers that may send an attribute.
+/// Peers from which an attribute is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
     Anybody,
-    /// Internal peers.
+    /// Only internal peers (IBGP).
     Internal,
-    /// Speakers without support for 4-octet AS numbers.
+    /// Only speakers without support for 4-octet AS numbers.
     TwoOctetAs,
 }
 
-/// Specification of an attribute.
+/// Specification of an attribute: valid form, and actions for violations.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) code: u8,
     pub(super) name: &'static str,
-    /// Expected Optional and Transitive bits.
+    /// Required values of the Optional and Transitive bits.
     pub(super) flags: u8,
     pub(super) length: Length,
-    /// Allowed peers; from others the attribute is discarded.
+    /// Peers that may send the attribute; from others it is discarded.
     pub(super) sender: Sender,
     on_flags: Action,
     on_length: Action,
@@ -215,7 +215,7 @@ const fn is_multi_protocol(code: u8) -> bool {
     matches!(code, code::MP_REACH_NLRI | code::MP_UNREACH_NLRI)
 }
 
-/// Returns the action for a malformation.
+/// Returns the action for a malformation of an attribute type (RFC 7606).
 pub(super) fn action(code: u8, why: Malformation) -> Action {
     let rule = known(code);
     match why {

@@ -8,7 +8,7 @@ const MARKER: [u8; 16] = [0xff; 16];
 const LENGTH_AT: usize = 16;
 const TYPE_AT: usize = 18;
 
-/// Message types (RFC 4271 §4.1, RFC 2918).
+/// Message types and their codes (RFC 4271 §4.1, RFC 2918).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Open,
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// Returns type and length of a message.
+/// Returns type and length in the header of a message, or the NOTIFICATION for an invalid header.
 pub(super) fn read(
     frame_header: &[u8; HEADER_BYTES],
     context: &Context,
@@ -94,7 +94,7 @@ pub(super) fn split<'a>(frame: &'a [u8], context: &Context) -> Result<(Kind, &'a
     Ok((kind, body))
 }
 
-/// Starts a message; [`finish`] sets its length.
+/// Starts a message of a type with an unfinished header; [`finish`] sets its length.
 pub(super) fn begin(kind: Kind) -> Vec<u8> {
     let mut out = MARKER.to_vec();
     out.extend([0, 0, kind.byte()]);

@@ -56,7 +56,7 @@ pub struct Context {
     pub is_confederation: bool,
 }
 
-/// A decoded message with its faults.
+/// Result of decoding a message: the message after error handling, and the faults found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedMessage {
     /// The message after error handling: routes with unusable attributes are withdrawn, bad attributes
@@ -66,15 +66,15 @@ pub struct DecodedMessage {
     pub faults: Vec<AttributeFault>,
 }
 
-/// Reason for which a message cannot be encoded.
+/// Reason for which [`encode`] or [`encode_capabilities`] returns no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// A message or capability exceeds its maximum length.
     #[error("{bytes} bytes, more than {bytes_max}")]
     TooLong {
-        /// Required length.
+        /// Length of the message or capability, in bytes.
         bytes: usize,
-        /// Maximum length.
+        /// Maximum length of the message or capability, in bytes.
         bytes_max: usize,
     },
     /// An UPDATE without content would be decoded as an End-of-RIB marker.
@@ -160,7 +160,7 @@ pub const fn withdrawal_overhead(family: Family) -> usize {
     update::withdrawal_overhead(family)
 }
 
-/// Returns the length of an encoded prefix.
+/// Returns the length of a prefix in an UPDATE, in bytes: one length byte and the significant bytes.
 #[must_use]
 pub fn prefix_bytes(prefix: &IpNet) -> usize {
     1 + usize::from(prefix.prefix_len()).div_ceil(8)

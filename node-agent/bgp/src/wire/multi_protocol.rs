@@ -7,28 +7,28 @@ use ipnet::IpNet;
 use super::{Context, Malformation, nlri, reader::Reader};
 use crate::{attributes::NextHop, family::Family};
 
-/// AFI and SAFI of an unsupported family.
+/// AFI and SAFI pair of an unsupported address family.
 type Foreign = (u16, u8);
 
-/// Announced routes.
+/// Content of an `MP_REACH_NLRI`: announced routes of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reach {
     Ours {
         next_hop: NextHop,
         prefixes: Vec<IpNet>,
     },
-    /// Number of routes of an unsupported family.
+    /// Number of announced routes of an unsupported family.
     Foreign(Foreign, usize),
 }
 
-/// Withdrawn routes.
+/// Content of an `MP_UNREACH_NLRI`: withdrawn routes of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unreach {
     Ours {
         family: Family,
         prefixes: Vec<IpNet>,
     },
-    /// Number of routes of an unsupported family.
+    /// Number of withdrawn routes of an unsupported family.
     Foreign(Foreign, usize),
 }
 

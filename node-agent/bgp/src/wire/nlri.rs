@@ -31,14 +31,14 @@ fn prefix(reader: &mut Reader<'_>, family: Family) -> Option<IpNet> {
     Some(net.trunc())
 }
 
-/// Pads the bytes with zeros to an address; `None` if there are too many.
+/// Returns the bytes, padded with zeros to the length of an address; `None` if they are longer.
 fn padded<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     let mut address = [0; N];
     address.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(address)
 }
 
-/// Encodes a prefix.
+/// Encodes a prefix as its length in bits and its significant bytes.
 pub(super) fn write(out: &mut Vec<u8>, prefix: &IpNet) {
     let bits = prefix.prefix_len();
     out.push(bits);

@@ -18,18 +18,18 @@ use crate::{
 const VERSION: u8 = 4;
 /// Placeholder for an AS number that does not fit into two octets (RFC 6793 §9).
 pub(super) const AS_TRANS: u16 = 23_456;
-/// Capabilities Optional Parameter (RFC 5492 §4).
+/// Parameter type of the Capabilities Optional Parameter (RFC 5492 §4).
 const CAPABILITIES: u8 = 2;
 /// Length and first type of extended optional parameters, whose lengths have two octets (RFC 9072 §2).
 const EXTENDED: u8 = 255;
-/// Maximum length of capabilities in a parameter with a one-octet length.
+/// Maximum total length of capabilities in bytes that fits one parameter with a one-octet length.
 const SHORT_CAPABILITIES_BYTES_MAX: usize = EXTENDED as usize - 1 - 2;
 
 const fn error(subcode: u8) -> Notification {
     Notification::new(code::OPEN, subcode)
 }
 
-/// Decodes the body of an OPEN.
+/// Decodes the body of an OPEN, or returns the NOTIFICATION for it.
 pub(super) fn decode(body: &[u8]) -> Result<Open, Notification> {
     let mut reader = Reader::new(body);
     let unspecific = || error(open::UNSPECIFIC);

@@ -1,6 +1,6 @@
-//! Cursor over bytes; reading beyond the end returns `None`.
+//! Cursor over received bytes; reading beyond the end returns `None`.
 
-/// Unread bytes.
+/// Cursor that holds the bytes not read yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 

@@ -19,16 +19,16 @@ use crate::{
     notification::{self, Notification},
 };
 
-/// Length of the header and the two length fields.
+/// Length in bytes of the message header and the length fields for withdrawn routes and attributes.
 const FIXED_BYTES: usize = HEADER_BYTES + 4;
-/// Length of an attribute header with a two-octet length, and of AFI and SAFI.
+/// Length in bytes of an attribute header with a two-octet length, followed by AFI and SAFI.
 const MULTI_PROTOCOL_BYTES: usize = 4 + 3;
 
 const fn error(subcode: u8) -> Notification {
     Notification::new(notification::code::UPDATE, subcode)
 }
 
-/// Decodes the body of an UPDATE.
+/// Decodes the body of an UPDATE, or returns the NOTIFICATION for a session reset.
 pub(super) fn decode(body: &[u8], context: &Context) -> Result<(Update, Vec<AttributeFault>), Notification> {
     let mut reader = Reader::new(body);
     // The lists must not exceed the message (RFC 4271 §6.3, RFC 7606 §3 b).
@@ -185,7 +185,8 @@ fn same_family(family: Family, prefixes: &[IpNet]) -> Result<(), EncodeError> {
     if prefixes.iter().all(|prefix| Family::of(prefix) == family) { Ok(()) } else { Err(EncodeError::Mixed) }
 }
 
-/// Writes the attribute always with a two-octet length, so that the overhead does not depend on the prefixes.
+/// Writes a multiprotocol attribute with a two-octet length in any case, so that the overhead does not depend
+/// on the prefixes.
 fn write_multi_protocol(out: &mut Vec<u8>, code: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend([OPTIONAL | EXTENDED_LENGTH, code, 0, 0]);
     let value_at = out.len();
@@ -194,7 +195,7 @@ fn write_multi_protocol(out: &mut Vec<u8>, code: u8, write: impl FnOnce(&mut Vec
     out[value_at - 2..value_at].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Returns the length of an announcing UPDATE without the prefixes.
+/// Returns the length in bytes of an announcing UPDATE without its prefixes.
 pub(super) fn overhead(attributes: &Attributes, family: Family, context: &Context) -> usize {
     let mut out = Vec::new();
     match (family, attributes.next_hop) {
@@ -211,7 +212,7 @@ pub(super) fn overhead(attributes: &Attributes, family: Family, context: &Contex
     FIXED_BYTES + out.len()
 }
 
-/// Returns the length of a withdrawing UPDATE without the prefixes.
+/// Returns the length in bytes of a withdrawing UPDATE without its prefixes.
 pub(super) const fn withdrawal_overhead(family: Family) -> usize {
     match family {
         Family::Ipv4Unicast => FIXED_BYTES,

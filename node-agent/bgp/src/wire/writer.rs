@@ -1,4 +1,4 @@
-//! Length-prefixed fields.
+//! Writers of fields preceded by their length.
 
 use super::EncodeError;
 

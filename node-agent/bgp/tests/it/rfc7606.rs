@@ -7,7 +7,7 @@ use bgp::{
     wire::{Action, AttributeFault, Context, DecodedMessage, Malformation, decode},
 };
 
-/// Outcome of an UPDATE that announces 10.0.0.0/8.
+/// Result of decoding an UPDATE that announces 10.0.0.0/8.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     /// The routes are accepted; these attributes have faults.
@@ -18,19 +18,19 @@ enum Outcome {
     Reset(u8),
 }
 
-/// An attribute with a valid value, malformations and expected actions.
+/// Attribute type with a valid value, its malformations and the expected actions.
 struct Row {
     code: u8,
     flags: u8,
-    /// Context of the sender.
+    /// Decoding context of the sender that may send the attribute.
     from: Context,
     good: Vec<u8>,
-    /// Invalid lengths.
+    /// Lengths in bytes that are invalid for the attribute.
     bad_lengths: &'static [usize],
     on_flags: Action,
     on_length: Action,
     on_value: Action,
-    /// Invalid values of valid length.
+    /// Values of valid length that are invalid for the attribute.
     bad_values: Vec<(Vec<u8>, Malformation)>,
 }
 

@@ -55,7 +55,7 @@ fn check_decoded(decoded: &DecodedMessage, bytes: usize) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Checks that a decoded message survives re-encoding.
+/// Checks that the announcements of a decoded UPDATE are equal after encoding and decoding again.
 fn check_said_again(update: &Update, context: &Context) -> Result<(), TestCaseError> {
     let Some(attributes) = &update.attributes else { return Ok(()) };
     for family in Family::ALL {
@@ -105,7 +105,7 @@ fn check_bytes(bytes: &[u8], context: &Context) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A change of a message that keeps its header valid.
+/// Change of an encoded message that keeps its header valid.
 #[derive(Debug, Clone)]
 enum Mutation {
     Set(prop::sample::Index, u8),

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::frames::Frames;
 
-/// A TCP connection.
+/// TCP connection with a neighbor and its buffers.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
@@ -22,25 +22,25 @@ pub(super) struct Connection {
     stream: TcpStream,
     frames: Frames,
     unsent: Vec<u8>,
-    /// Number of bytes of `unsent` the kernel has accepted.
+    /// Number of bytes at the start of `unsent` that the kernel has already accepted.
     taken: usize,
-    /// True if the kernel did not accept all bytes.
+    /// True if the kernel's send buffer was full at the last write.
     pub(super) is_stalled: bool,
 }
 
-/// Readiness of a connection.
+/// Direction in which a connection can make progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ready {
     Read,
     Write,
 }
 
-/// Result of a read.
+/// Result of one non-blocking read.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// Zero or more bytes were read.
+    /// The read returned zero or more bytes, and the connection is still open.
     Bytes,
-    /// The connection has ended, with the reason.
+    /// The connection was closed or lost, for this reason.
     End(String),
 }
 
@@ -79,12 +79,13 @@ impl Connection {
         }
     }
 
-    /// Returns the next complete message.
+    /// Returns the next complete message in the receive buffer, or the NOTIFICATION for an invalid header;
+    /// `None` if the message is incomplete.
     pub(super) fn frame(&mut self, context: &Context) -> Option<Result<&[u8], Notification>> {
         self.frames.next(context)
     }
 
-    /// Appends bytes to the send buffer.
+    /// Appends an encoded message to the send buffer.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         if self.taken == self.unsent.len() {
             self.unsent.clear();
@@ -97,7 +98,7 @@ impl Connection {
         self.unsent.len() - self.taken
     }
 
-    /// Writes as much as the kernel accepts and returns the number of bytes.
+    /// Writes as much of the send buffer as the kernel accepts, and returns the number of bytes written.
     pub(super) fn write(&mut self) -> io::Result<usize> {
         let before = self.taken;
         while self.taken < self.unsent.len() {

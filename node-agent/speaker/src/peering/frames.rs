@@ -1,11 +1,11 @@
-//! Splits a byte stream into messages. Pure.
+//! Splitter of a received byte stream into BGP messages. Pure.
 
 use ::bgp::{
     Notification,
     wire::{self, Context, HEADER_BYTES},
 };
 
-/// Unread bytes: at most one message plus one read.
+/// Receive buffer with unread bytes: at most one incomplete message plus one read.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
@@ -22,7 +22,8 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete message, or the NOTIFICATION for an invalid header.
+    /// Returns the next complete message, or the NOTIFICATION for an invalid header; `None` if the message is
+    /// incomplete.
     pub(super) fn next(&mut self, context: &Context) -> Option<Result<&[u8], Notification>> {
         let waiting = &self.bytes[self.start..];
         let header: &[u8; HEADER_BYTES] = waiting.first_chunk()?;

@@ -10,9 +10,11 @@ use kernel::socket_option::{MD5_KEY_BYTES_MAX, TcpMd5};
 use model::{kinds::bgp_peer::PASSWORD_BYTES_MAX, primitives::secret::Secret};
 use nix::errno::Errno;
 
-/// Sets or removes the key of a network. Removing a missing key is no error.
+/// Sets the key for the addresses of a network on a socket, or removes it with `None`. Removing a missing key
+/// is no error.
 ///
 /// # Errors
+///
 /// Returns an I/O error if the kernel rejects the key, for example without support for MD5 signatures.
 pub(super) fn set(socket: BorrowedFd<'_>, network: &IpNet, password: Option<&Secret>) -> io::Result<()> {
     let key = password.map_or(&[][..], |password| password.reveal().as_bytes());
@@ -22,5 +24,5 @@ pub(super) fn set(socket: BorrowedFd<'_>, network: &IpNet, password: Option<&Sec
     }
 }
 
-/// Passwords fit into the kernel's structure.
+/// Compile-time check that every valid password fits into the kernel's key structure.
 const _: () = assert!(PASSWORD_BYTES_MAX <= MD5_KEY_BYTES_MAX);

@@ -18,12 +18,12 @@ use super::connection::Connection;
 
 /// Maximum time for a graceful close.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Maximum number of bytes read from a neighbor that continues to send.
+/// Maximum number of bytes read and discarded from a neighbor that continues to send during a close.
 const LINGER_BYTES_MAX: u64 = 8 << 20;
 /// Maximum number of concurrent graceful closes; further connections are closed at once.
 const LINGERING_MAX: usize = 64;
 
-/// Closes connections gracefully; clones share the limit.
+/// Tracker of connections that are being closed gracefully; clones share the limit.
 #[derive(Debug, Clone)]
 pub(super) struct Lingering {
     places: Arc<Semaphore>,
@@ -45,7 +45,7 @@ impl Lingering {
         });
     }
 
-    /// Waits until all connections are closed.
+    /// Waits until all graceful closes have ended.
     pub(super) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;

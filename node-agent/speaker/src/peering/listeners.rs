@@ -28,7 +28,7 @@ use super::{key, settings, socket};
 /// Delay after accepting has failed, for example for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
-/// An incoming connection.
+/// Accepted connection with its remote and local address, not assigned to a neighbor yet.
 #[derive(Debug)]
 pub(super) struct IncomingConnection {
     pub(super) stream: TcpStream,
@@ -36,10 +36,10 @@ pub(super) struct IncomingConnection {
     pub(super) local: SocketAddr,
 }
 
-/// Desired configuration of a listening socket.
+/// Desired keys and hop limit of the listening socket at one local address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DesiredListener {
-    /// MD5 keys by network.
+    /// MD5 password by the network from which the peer connects.
     keys: BTreeMap<IpNet, Secret>,
     /// Minimum hop limit over all peers allowed to connect; 0 allows any.
     hop_limit_min: u8,
@@ -77,12 +77,13 @@ const fn is_of(remote: &BgpRemote, is_ipv4: bool) -> bool {
     }
 }
 
-/// Returns our address for a peer, unless it is ambiguous.
+/// Returns the configured local address for a peer, or `None` if there is none or it is link-local, which is
+/// ambiguous without an interface.
 fn named_address(peer: &BgpNeighbour) -> Option<IpAddr> {
     peer.source_address.filter(|source| !matches!(source, IpAddr::V6(v6) if v6.is_unicast_link_local()))
 }
 
-/// Current listening sockets.
+/// Listening sockets by local address, open or failed.
 #[derive(Debug)]
 pub(super) struct Listeners {
     doors: BTreeMap<IpAddr, Door>,
@@ -92,7 +93,7 @@ pub(super) struct Listeners {
 #[derive(Debug)]
 struct Door {
     wanted: DesiredListener,
-    /// Open socket with the task that accepts connections, or the error.
+    /// Open socket with the task that accepts its connections, or the reason for which it is not open.
     open: Result<Open, Fault>,
 }
 
@@ -102,7 +103,7 @@ struct Open {
     task: JoinHandle<()>,
 }
 
-/// Reason for which a socket is not open.
+/// Reason in words for which a socket is not open, such as "address in use".
 type Fault = String;
 
 impl Listeners {
@@ -143,7 +144,7 @@ impl Listeners {
         self.faults() != before
     }
 
-    /// Returns the fault of each socket that is not open.
+    /// Returns the reason for each socket that is not open, by local address.
     pub(super) fn faults(&self) -> BTreeMap<IpAddr, String> {
         let faults = self
             .doors
@@ -170,7 +171,7 @@ impl Drop for Open {
     }
 }
 
-/// Applies the differences between two configurations to an open socket.
+/// Applies a changed configuration to an open socket: keys and minimum hop limit.
 fn change(
     socket: BorrowedFd<'_>,
     address: IpAddr,

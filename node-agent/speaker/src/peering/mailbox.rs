@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-/// A one-slot mailbox.
+/// One-slot mailbox with a wake-up of the receiver; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox<T> {
     waiting: Mutex<T>,
@@ -13,18 +13,19 @@ pub(super) struct Mailbox<T> {
 }
 
 impl<T: Default> Mailbox<T> {
-    /// Merges a change into the content and wakes the receiver.
+    /// Applies `change` to the content and wakes the receiver.
     pub(super) fn put(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.lock());
         self.bell.notify_one();
     }
 
-    /// Waits until there is new content, without taking it. Cancel-safe.
+    /// Waits until the content has changed since the last [`Self::take`], and leaves it in place.
+    /// Cancel-safe.
     pub(super) async fn ring(&self) {
         self.bell.notified().await;
     }
 
-    /// Takes the content.
+    /// Returns the content and leaves the default value in the slot.
     pub(super) fn take(&self) -> T {
         std::mem::take(&mut self.lock())
     }

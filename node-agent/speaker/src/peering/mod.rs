@@ -48,7 +48,7 @@ pub use status::{AdvertisedRoute, NeighborStatus, NeighborsStatus, NeighbourKey}
 /// Maximum time for neighbors to be informed that the speaker leaves.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Mode of leaving.
+/// Manner in which the speaker ends its sessions when the agent stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leave {
     /// Restart: connections are closed without a NOTIFICATION, so that neighbors with negotiated Graceful
@@ -114,13 +114,13 @@ impl Speaker {
         self.wishes.put(|wishes| wishes.is_end_held = Some(is_held));
     }
 
-    /// Returns the status. The receiver is notified when anything but counters has changed.
+    /// Returns a receiver of the status of all neighbors. Changes of counters alone do not notify it.
     #[must_use]
     pub fn shown(&self) -> watch::Receiver<NeighborsStatus> {
         self.shown.clone()
     }
 
-    /// Leaves. Returns when the neighbors are informed, or after some seconds.
+    /// Ends all sessions in the given manner. Returns when the neighbors are informed, or after five seconds.
     pub async fn leave(mut self, how: Leave) {
         let (done, told) = oneshot::channel();
         self.wishes.put(|wishes| wishes.leave = Some((how, done)));

@@ -1,4 +1,4 @@
-//! Reported status of one neighbor.
+//! Recorder of the reported status of one neighbor.
 
 use std::net::IpAddr;
 
@@ -25,20 +25,20 @@ use super::{
 /// Maximum length of a reported host name, in bytes.
 const HOST_NAME_BYTES_MAX: usize = 255;
 
-/// Status of a neighbor, in addition to the state of its session.
+/// Status of a neighbor beyond its session: addresses, counters, times and last errors.
 #[derive(Debug)]
 pub(super) struct StatusRecorder {
     key: NeighbourKey,
     board: watch::Sender<NeighborsStatus>,
     pub(super) address: Option<IpAddr>,
-    /// State of the path according to BFD.
+    /// State of the path according to BFD, in words; `None` without BFD.
     pub(super) bfd: Option<String>,
-    /// Reason for which the neighbor cannot connect to this node.
+    /// Reason for which the neighbor's connections are not accepted, such as a failed listening socket.
     pub(super) door_fault: Option<String>,
     pub(super) counters: BgpCounters,
     /// Number of segments with invalid signatures before the session was last established.
     md5_failures_before: u64,
-    /// Reason for which no session is attempted yet.
+    /// Reason for which no connection is attempted yet, such as an undiscovered router on an unnumbered link.
     waiting: Option<&'static str>,
     state: State,
     since: Timestamp,
@@ -168,7 +168,7 @@ impl StatusRecorder {
         }
     }
 
-    /// Returns the reason of the session, with additional hints.
+    /// Returns the reason of the session state, with hints such as invalid MD5 signatures or withheld routes.
     fn reason(&self, session: &Session, routes: &NeighborRoutes) -> String {
         let first = self.waiting.unwrap_or_else(|| session.reason()).to_owned();
         let mut parts = vec![first];

@@ -1,4 +1,4 @@
-//! Next hops: our addresses on the link of the connection. Pure.
+//! Selection of next hops: addresses of this node on the link of the connection. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,10 +9,10 @@ use ::bgp::{Family, attributes::NextHop};
 use ipnet::IpNet;
 use kernel::links::{Link, Links};
 
-/// Next hop of each family, or the reason for which there is none.
+/// Next hop by address family, or the reason for which the family has none.
 pub(super) type NextHops = BTreeMap<Family, Result<NextHop, String>>;
 
-/// Returns the next hops for a neighbor by the families exchanged and the addresses of the connection.
+/// Returns the next hop of each family for a session, from the addresses of the TCP connection and its link.
 /// `takes_ipv6`: true if the neighbor accepts IPv6 next hops for IPv4 routes (RFC 8950).
 pub(super) fn next_hops(
     local: SocketAddr,
@@ -32,7 +32,7 @@ pub(super) fn next_hops(
     families.iter().map(|family| (*family, next_hop(*family))).collect()
 }
 
-/// Returns the link with the local address. A link-local address carries its link as scope.
+/// Returns the link that has the local address. A link-local address is looked up by its scope.
 fn link_of(local: SocketAddr, links: &Links) -> Option<&Link> {
     match local {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => links.by_index.get(&v6.scope_id()),

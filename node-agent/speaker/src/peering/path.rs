@@ -11,7 +11,7 @@ pub(super) fn has_failed(before: Option<&PeerState>, now: &PeerState) -> bool {
     is_another && now.state != State::AdminDown && !is_held_by_peer(now)
 }
 
-/// Describes the state.
+/// Describes the BFD state of a path for the status.
 pub(super) fn words(state: &PeerState) -> String {
     match (state.fault, state.state) {
         (Some(fault), _) => fault.to_string(),

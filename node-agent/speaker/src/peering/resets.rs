@@ -1,4 +1,4 @@
-//! Preview of the sessions that a configuration change would reset. Pure; uses the regular decision code.
+//! Preview of the sessions that a configuration change would reset, by the same code that resets them. Pure.
 
 use std::net::IpAddr;
 
@@ -9,8 +9,8 @@ use model::{
 
 use super::settings::{self, Identity, Settings};
 
-/// Returns the sessions that a new BGP configuration of this node would end or reset, each with the reason.
-/// The current session state is not considered.
+/// Returns the sessions that a new BGP configuration would end or reset, each with the reason. All sessions
+/// are assumed to be established.
 #[must_use]
 pub fn resets(node: &Name, before: Option<&BgpState>, after: Option<&BgpState>) -> Vec<String> {
     let Some(before) = before else { return Vec::new() };

@@ -18,13 +18,13 @@ use super::{
     status::{self, AdvertisedRoute},
 };
 
-/// Maximum number of prefixes evaluated before other neighbors get their turn.
+/// Maximum number of changed prefixes passed to the RIB per call, so that other neighbors get their turn.
 const SETTLED_PER_TURN_MAX: usize = 1024;
 
-/// Desired routes of a neighbor, by prefix.
+/// Desired route of a neighbor by prefix, before session-specific attributes.
 pub(super) type DesiredRoutes = BTreeMap<IpNet, Arc<Route>>;
 
-/// Session properties that affect attributes, other than next hops.
+/// Session properties that affect the attributes of routes: AS numbers and role, without next hops.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Relation {
     pub(super) local_asn: u32,
@@ -32,21 +32,22 @@ pub(super) struct Relation {
     pub(super) role: Option<Role>,
 }
 
-/// Routes of one neighbor.
+/// Routes of one neighbor on their way from the decision to the kernel's send buffer.
 #[derive(Debug, Default)]
 pub(super) struct NeighborRoutes {
     wanted: DesiredRoutes,
-    /// Changed prefixes that are not in the RIB yet.
+    /// Prefixes whose desired route has changed and has not been passed to the RIB yet.
     unsettled: BTreeSet<IpNet>,
-    /// Empty while the session is not established.
+    /// Adj-RIB-Out; empty while the session is not established.
     rib: RibOut,
     is_end_held: bool,
-    /// Attribute construction, while the session is established.
+    /// Attribute cache; `None` while the session is not established.
     exports: Option<Exports>,
     relation: Option<Relation>,
     next_hops: NextHops,
     told: OrdMap<IpNet, AdvertisedRoute>,
-    /// Updates taken from the RIB that the kernel has not accepted yet.
+    /// Updates returned by [`Self::take`] that the kernel has not accepted yet, so the neighbor may lack
+    /// them.
     unsent: Vec<Update>,
 }
 
@@ -62,7 +63,7 @@ impl NeighborRoutes {
         self.rib.hold_end_of_rib(is_held);
     }
 
-    /// Applies route changes.
+    /// Applies changes of desired routes; `None` withdraws a prefix.
     pub(super) fn change(&mut self, changes: BTreeMap<IpNet, Option<Arc<Route>>>) {
         if self.exports.is_some() {
             self.unsettled.extend(changes.keys());
@@ -75,7 +76,7 @@ impl NeighborRoutes {
         }
     }
 
-    /// Withdraws all routes.
+    /// Withdraws all routes, before the session ends.
     pub(super) fn withdraw_all(&mut self) {
         let wanted = std::mem::take(&mut self.wanted);
         if self.exports.is_some() {
@@ -83,7 +84,7 @@ impl NeighborRoutes {
         }
     }
 
-    /// Passes some of the changed prefixes to the RIB.
+    /// Passes at most [`SETTLED_PER_TURN_MAX`] changed prefixes to the RIB.
     fn settle(&mut self) {
         let Some(exports) = &mut self.exports else { return };
         for _ in 0..SETTLED_PER_TURN_MAX {
@@ -94,7 +95,7 @@ impl NeighborRoutes {
         }
     }
 
-    /// Starts sending after the session is established.
+    /// Starts sending all routes after the session is established.
     pub(super) fn begin(&mut self, terms: Terms, relation: Relation, next_hops: NextHops) {
         self.end();
         self.relation = Some(relation);
@@ -120,7 +121,7 @@ impl NeighborRoutes {
         self.next_hops = next_hops;
     }
 
-    /// Resets the state after the session is lost.
+    /// Resets the session state after the session is lost; desired routes are kept.
     pub(super) fn end(&mut self) {
         self.rib = RibOut::default();
         self.rib.hold_end_of_rib(self.is_end_held);
@@ -135,8 +136,8 @@ impl NeighborRoutes {
         self.rib.refresh(family);
     }
 
-    /// Returns due messages of about `bytes_max` bytes. Returns none while changed prefixes are pending, so
-    /// that related routes share a message and the End-of-RIB marker comes last.
+    /// Returns due messages of about `bytes_max` bytes in total. Returns none while changed prefixes are
+    /// pending, so that prefixes with equal attributes share a message and the End-of-RIB marker comes last.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Message> {
         self.settle();
         if !self.unsettled.is_empty() {
@@ -171,7 +172,7 @@ impl NeighborRoutes {
         is_news
     }
 
-    /// Returns true if [`Self::take`] has work to do.
+    /// Returns true if changed prefixes or due messages are left, so that [`Self::take`] should be called.
     pub(super) fn is_due(&self) -> bool {
         !self.unsettled.is_empty() || self.rib.has_news()
     }
@@ -185,7 +186,7 @@ impl NeighborRoutes {
         &self.told
     }
 
-    /// Returns the reason for which routes of a negotiated family are withheld, if there are any.
+    /// Returns the reason for each negotiated family whose routes are withheld because it has no next hop.
     pub(super) fn withheld(&self) -> impl Iterator<Item = String> {
         let without =
             self.next_hops.iter().filter_map(|(family, next_hop)| Some((family, next_hop.as_ref().err()?)));

@@ -18,27 +18,27 @@ use model::{
 
 use super::socket::Way;
 
-/// Location of a neighbor.
+/// Location of a neighbor: its address, or the interface of an unnumbered link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At this address.
+    /// Neighbor with this configured address.
     Address(IpAddr),
-    /// At the other end of this interface.
+    /// Neighbor at the other end of this interface, discovered by Router Advertisements.
     Interface(InterfaceName),
 }
 
-/// Settings of one neighbor.
+/// Settings of the task of one neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) session: session::Config,
     pub(super) place: Place,
-    /// Destination port for outgoing connections.
+    /// TCP destination port of outgoing connections; 179 by default.
     pub(super) port: u16,
     pub(super) way: Way,
     pub(super) bfd: Option<BfdProfileSpec>,
 }
 
-/// Identity of this node, in addition to the peer configuration.
+/// Identity of this node in its sessions, in addition to the peer configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Identity<'a> {
     pub(super) node: &'a Name,
@@ -138,8 +138,8 @@ const fn role_of(role: BgpRole) -> Role {
 }
 
 impl Settings {
-    /// Returns the setting of `next` that no existing connection can adopt, if any. Settings of the session
-    /// itself are checked by the session.
+    /// Returns the first changed setting of `next` that requires a new TCP connection, or `None`. Settings in
+    /// OPEN are compared by the session.
     pub(super) fn needs_new_connection(&self, next: &Self) -> Option<&'static str> {
         let Self { session: _, place, port, way, bfd: _ } = self;
         let Way { source, device, hop_limit, hop_limit_min, password, silence_max: _ } = way;
@@ -156,8 +156,9 @@ impl Settings {
         .find_map(|(differs, what)| differs.then_some(what))
     }
 
-    /// Returns the BFD configuration of the path. `is_on_link`: true if both addresses are in the same
-    /// network.
+    /// Returns the BFD configuration for the path to the neighbor, or `None` without BFD. `is_on_link`: true
+    /// if the addresses of the connection are in the same network, which selects single-hop BFD for internal
+    /// peers; for external peers the hop limits decide.
     pub(super) fn watch(&self, is_on_link: bool) -> Option<SessionConfig> {
         let profile = self.bfd.as_ref()?;
         let BfdProfileSpec {
@@ -206,8 +207,8 @@ pub(super) fn is_from(neighbour: &BgpNeighbour, remote: IpAddr, local: IpAddr) -
     is_ours && is_theirs
 }
 
-/// Returns the network from which a peer may connect, for its key. For an unnumbered link this is the whole
-/// link.
+/// Returns the network from which a peer may connect, to which its MD5 key applies. For an unnumbered link
+/// this is the link-local network.
 pub(super) fn sources(remote: &BgpRemote) -> IpNet {
     match remote {
         BgpRemote::Address(address) => IpNet::from(*address),

@@ -1,8 +1,9 @@
-//! Counters of segments dropped because of their MD5 signature, the only sign of a wrong password.
+//! Kernel counters of TCP segments dropped because of their MD5 signature, the only indication of a wrong
+//! password.
 
-/// Counters of the network namespace of the calling thread.
+/// File with the TCP counters of the network namespace of the calling thread.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
-/// Counter names: missing, unexpected and wrong signature.
+/// Names of the counters for a missing, unexpected and wrong signature.
 const NAMES: [&str; 3] = ["TCPMD5NotFound", "TCPMD5Unexpected", "TCPMD5Failure"];
 
 /// Returns the sum of the counters, or `None` if the kernel does not provide them.

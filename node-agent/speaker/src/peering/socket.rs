@@ -1,4 +1,4 @@
-//! BGP sockets for connecting and listening, and their options.
+//! Creation of BGP sockets for connecting and listening, with their socket options.
 
 use std::{
     ffi::OsString,
@@ -29,27 +29,27 @@ const CLASS_SELECTOR_6: i32 = 0xc0;
 /// `TCP_NOTSENT_LOWAT`: the kernel accepts no more bytes beyond this unsent amount, so that routes changing
 /// meanwhile are sent only once.
 const NOT_SENT_BYTES_MAX: i32 = 128 << 10;
-/// Length of the accept queue.
+/// Length of the accept queue of a listening socket, in connections.
 const BACKLOG: i32 = 128;
 
-/// Transport settings of the packets exchanged with a neighbor.
+/// Transport settings of the TCP connection with a neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Way {
-    /// Local address, unless chosen by the kernel.
+    /// Local address to connect from; `None` lets the kernel choose.
     pub(super) source: Option<IpAddr>,
-    /// Required interface.
+    /// Interface that packets must use (`SO_BINDTODEVICE`), for unnumbered and link-local neighbors.
     pub(super) device: Option<InterfaceName>,
-    /// Hop limit of sent packets.
+    /// Hop limit (TTL) of sent packets.
     pub(super) hop_limit: u8,
-    /// Minimum hop limit of received packets (RFC 5082).
+    /// Minimum hop limit of received packets (GTSM, RFC 5082); `None` accepts any.
     pub(super) hop_limit_min: Option<u8>,
-    /// MD5 password for both directions.
+    /// Password of the TCP MD5 signature (RFC 2385), for sent and received segments.
     pub(super) password: Option<Secret>,
-    /// Maximum time without acknowledgment.
+    /// Maximum time for which sent data may stay unacknowledged (`TCP_USER_TIMEOUT`).
     pub(super) silence_max: Option<Duration>,
 }
 
-/// Creates a socket that can connect to a neighbor.
+/// Creates a socket with the transport settings for connecting to a neighbor.
 pub(super) fn connector(remote: SocketAddr, way: &Way) -> io::Result<TcpSocket> {
     let socket = open(remote.ip())?;
     if let Some(device) = &way.device {
@@ -95,7 +95,8 @@ pub(super) fn set_hop_limit_min(socket: BorrowedFd<'_>, is_ipv4: bool, hop_limit
     socket_option::set_hop_limit_min(socket, family, hop_limit_min)
 }
 
-/// Returns a socket address, with the scope if the address is link-local.
+/// Returns a socket address; `scope` is the interface index for a link-local address and is otherwise
+/// ignored.
 pub(super) fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
     let mut socket_address = SocketAddr::new(address, port);
     if let SocketAddr::V6(v6) = &mut socket_address

@@ -1,4 +1,4 @@
-//! Status of the BGP speaker.
+//! Status of the BGP speaker, read by reports and the status server.
 
 use std::{
     fmt,
@@ -15,30 +15,30 @@ use model::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Status of all neighbors; cheap to clone.
+/// Status of all neighbors at one moment; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct NeighborsStatus {
-    /// Status of each neighbor.
+    /// Status by neighbor.
     pub neighbours: OrdMap<NeighbourKey, NeighborStatus>,
-    /// Number of connections from addresses that are no peer.
+    /// Number of connections closed at once because their source address belongs to no peer.
     pub strangers: u64,
-    /// Reasons for which listening sockets are not open.
+    /// Reasons for which listening sockets are not open, in words.
     pub faults: Vec<String>,
 }
 
 /// Identifies a neighbor: the name of the peer and, for a dynamic peer, the address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NeighbourKey {
-    /// Name of the peer.
+    /// Name of the BgpPeer object.
     pub peer: Name,
-    /// Address of a neighbor of a dynamic peer.
+    /// Address of a neighbor that connected to a dynamic peer; `None` for a static peer.
     pub address: Option<IpAddr>,
 }
 
 /// Status of one neighbor.
 #[derive(Debug, Clone)]
 pub struct NeighborStatus {
-    /// Session in report format.
+    /// State, counters and negotiated properties of the session, in report format.
     pub session: BgpSession,
     /// Adj-RIB-Out: prefixes passed to the kernel in this session.
     pub told: OrdMap<IpNet, AdvertisedRoute>,
@@ -47,9 +47,9 @@ pub struct NeighborStatus {
 /// Advertised route of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvertisedRoute {
-    /// Time of the last change.
+    /// Time at which the kernel accepted these attributes; sending equal ones again does not change it.
     pub since: Timestamp,
-    /// Path attributes.
+    /// Path attributes sent with the route.
     pub attributes: Arc<Attributes>,
 }
 

@@ -1,4 +1,5 @@
-//! BGP thread with its own runtime, so that all sockets are created in the network namespace of the thread.
+//! BGP thread with a single-threaded runtime, so that all sockets are created in the network namespace of the
+//! thread.
 
 use std::{
     io,

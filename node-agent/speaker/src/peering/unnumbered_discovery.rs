@@ -28,7 +28,8 @@ use tracing::debug;
 
 /// Interval of our advertisements, the usual value of routers with unnumbered sessions.
 const ADVERTISE_INTERVAL: Duration = Duration::from_secs(10);
-/// Minimum time between an advertisement and a solicited one (RFC 4861 §10, `MIN_DELAY_BETWEEN_RAS`).
+/// Minimum time between two advertisements, one of which responds to a solicitation (RFC 4861 §10,
+/// `MIN_DELAY_BETWEEN_RAS`).
 const ANSWER_INTERVAL: Duration = Duration::from_secs(3);
 /// Delay after a failed send, for example during duplicate address detection on a new interface.
 const SEND_RETRY: Duration = Duration::from_millis(500);
@@ -52,7 +53,7 @@ const BUFFER_BYTES: usize = 256;
 pub(super) struct UnnumberedDiscovery {
     interface: InterfaceName,
     links: watch::Receiver<Links>,
-    /// Interface index and the socket bound to it.
+    /// Index of the interface, and the ICMPv6 socket bound to it.
     post: Option<(u32, UdpSocket)>,
     advertise_at: Instant,
     advertised_at: Option<Instant>,
@@ -65,7 +66,7 @@ impl UnnumberedDiscovery {
         Self { interface, links, post: None, advertise_at: Instant::now(), advertised_at: None, router: None }
     }
 
-    /// Waits until a router is discovered or has changed. Cancel-safe.
+    /// Waits until a router is discovered, or another router replaces the known one. Cancel-safe.
     pub(super) async fn found(&mut self) -> SocketAddrV6 {
         loop {
             self.take_post();
@@ -135,7 +136,8 @@ impl UnnumberedDiscovery {
         }
     }
 
-    /// Processes a received message. A known router is kept until it is silent for too long.
+    /// Processes a received message. Returns the router if it is new; a known router is kept until it is
+    /// silent for [`SILENCE_MAX`].
     fn note(&mut self, heard: ReceivedAdvertisement) -> Option<SocketAddrV6> {
         let (index, _) = self.post.as_ref()?;
         let now = Instant::now();
@@ -159,12 +161,12 @@ impl UnnumberedDiscovery {
     }
 }
 
-/// A received message.
+/// Valid NDP message received on the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReceivedAdvertisement {
-    /// Router Advertisement from this address.
+    /// Router Advertisement from a router with this link-local address.
     Router(Ipv6Addr),
-    /// Router Solicitation.
+    /// Router Solicitation, to which this node responds with an advertisement.
     Asking,
 }
 
@@ -181,7 +183,7 @@ fn open(interface: &InterfaceName) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// Sends a message; the kernel computes the checksum.
+/// Sends an ICMPv6 message on an interface; the kernel computes the checksum.
 fn send(socket: &UdpSocket, message: &[u8], to: Ipv6Addr, index: u32) -> io::Result<()> {
     let to = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, index));
     sendto(socket.as_raw_fd(), message, &to, MsgFlags::MSG_DONTWAIT)?;
@@ -205,7 +207,7 @@ fn receive(socket: &UdpSocket) -> io::Result<Option<ReceivedAdvertisement>> {
     Ok(judge(&buffer[..bytes.min(BUFFER_BYTES)], hop_limit, source))
 }
 
-/// Validates a message (RFC 4861 §6.1).
+/// Validates a message (RFC 4861 §6.1) and returns its kind, or `None` if it is invalid or irrelevant.
 fn judge(message: &[u8], hop_limit: Option<i32>, source: Ipv6Addr) -> Option<ReceivedAdvertisement> {
     let kind = *message.first().filter(|_| hop_limit == Some(HOP_LIMIT.into()))?;
     match kind {

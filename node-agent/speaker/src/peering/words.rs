@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::socket::Way;
 
-/// Describes a failure to connect.
+/// Describes a failed TCP connection attempt, with a hint if another password may be the cause.
 pub(super) fn not_connected(error: &io::Error, way: &Way) -> String {
     let errno = error.raw_os_error().map(Errno::from_raw);
     // The kernel's list of errors is open-ended.
@@ -37,7 +37,7 @@ pub(super) fn not_connected(error: &io::Error, way: &Way) -> String {
     }
 }
 
-/// Describes the loss of a connection.
+/// Describes the loss of an established TCP connection.
 pub(super) fn lost(error: &io::Error) -> String {
     let errno = error.raw_os_error().map(Errno::from_raw);
     #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]

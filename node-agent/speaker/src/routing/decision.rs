@@ -1,4 +1,4 @@
-//! Decision for one prefix: the peers it is advertised to, the attributes, or the reason it is withheld.
+//! Decision about one prefix: the peers that receive it, its attributes, or the reason for withholding it.
 //! Pure.
 
 use std::{
@@ -17,7 +17,7 @@ use model::{
 /// Maximum number of addresses listed for a prefix. An aggregate may contain any number.
 pub const ADDRESSES_SHOWN_MAX: usize = 256;
 
-/// Addresses of a prefix, by the Advertisement that maps them to it.
+/// Addresses of a prefix, by the name of the Advertisement that maps them to the prefix.
 pub type Members = BTreeMap<Name, Group>;
 
 /// Addresses that one Advertisement maps to one prefix.
@@ -27,7 +27,7 @@ pub struct Group {
     closed: BTreeSet<IpAddr>,
 }
 
-/// Serving state of an address on this node.
+/// State of an address within a prefix on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member {
     /// This node serves the address.
@@ -36,26 +36,27 @@ pub enum Member {
     Closed,
 }
 
-/// Decision for one prefix.
+/// Decision about one prefix: the peers that receive it, or the reason for withholding it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// Addresses the prefix is advertised for, or would be if it were not withheld. At most
     /// [`ADDRESSES_SHOWN_MAX`].
     pub addresses: BTreeSet<IpAddr>,
-    /// Decision for each peer that an Advertisement selects. Empty while no address of the prefix is served.
+    /// Decision by peer, for each peer that an Advertisement selects. Empty while no address of the prefix is
+    /// served.
     pub peers: BTreeMap<Name, Choice>,
-    /// Reason for which the prefix is advertised to no peer.
+    /// Reason for which no peer receives the prefix; `None` if some peer does.
     pub withheld: Option<String>,
 }
 
-/// Decision for one prefix at one peer.
+/// Decision about one prefix for one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
     /// The prefix is advertised.
     Announce {
-        /// Attributes of the route.
+        /// Route attributes configured by the Advertisements.
         route: Route,
-        /// Description of the differences between several Advertisements.
+        /// Description of the attributes in which several Advertisements differ; `None` if they agree.
         note: Option<String>,
     },
     /// The prefix is withheld, for this reason.
@@ -72,13 +73,13 @@ impl Group {
         };
     }
 
-    /// Removes an address.
+    /// Removes an address from the group.
     pub fn remove(&mut self, address: IpAddr) {
         self.open.remove(&address);
         self.closed.remove(&address);
     }
 
-    /// Returns true if there is no address.
+    /// Returns true if the group has no address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
@@ -96,7 +97,8 @@ impl Decision {
     }
 }
 
-/// Decides on a prefix. `obstacle` returns the reason for which this node does not serve an address.
+/// Returns the decision about a prefix from its addresses and Advertisements. `obstacle` returns the reason
+/// for which this node does not serve an address.
 #[must_use]
 pub fn decide<'a>(
     prefix: &IpNet,
@@ -146,7 +148,7 @@ fn means(advertisement: &BgpAdvertisement, peer: &Name) -> bool {
     advertisement.peers.is_empty() || advertisement.peers.contains(peer)
 }
 
-/// Returns the reason for which no address is served: that of the first address.
+/// Returns the reason for which no address of the prefix is served: the obstacle of the first address.
 fn unserved<'a, 'b>(
     groups: impl Iterator<Item = &'b Group> + Clone,
     obstacle: impl Fn(&IpAddr) -> Option<&'a str>,
@@ -191,7 +193,7 @@ fn add(route: &mut Route, community: Community) {
     }
 }
 
-/// Returns the fields in which Advertisements differ from the first one, whose values apply.
+/// Returns the names of the fields in which Advertisements differ from the first one, whose values apply.
 fn differences(by: &[(&Name, &BgpAdvertisement)]) -> Vec<String> {
     let Some(((first_name, first), others)) = by.split_first() else { return Vec::new() };
     let say = |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |value| value.to_string());

@@ -8,12 +8,12 @@ use model::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// State of one Service on this node.
+/// Gates of one Service on this node: programmed, and with serving endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Open if the dataplane has programmed the Service.
     pub programmed: Gate,
-    /// Open if some endpoint serves.
+    /// Gates by family: open if some endpoint serves traffic that arrives at this node.
     pub endpoints: Endpoints,
 }
 
@@ -27,7 +27,7 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Computes the gates of a Service on this node.
+    /// Computes the gates of a Service on the node `node`.
     #[must_use]
     pub fn of(service: &CompiledService, node: &Name) -> Self {
         Self { v4: gate(service, node, IpFamily::V4), v6: gate(service, node, IpFamily::V6) }
@@ -54,7 +54,8 @@ impl Endpoints {
     }
 }
 
-/// Computes the gate of one family. One served port is enough, because an address is announced as a whole.
+/// Computes the gate of one family: open if at least one port has a serving endpoint, because an address is
+/// announced for all ports together.
 fn gate(service: &CompiledService, node: &Name, family: IpFamily) -> Gate {
     let endpoints = || {
         let all = service.ports.iter().flat_map(|port| &port.endpoints);

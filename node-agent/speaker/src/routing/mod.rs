@@ -55,21 +55,21 @@ pub trait Routers: Send {
     fn wait_withdrawn(&mut self, withdrawn: &BTreeMap<Name, BTreeSet<IpNet>>, time_max: Duration) -> bool;
 }
 
-/// Decisions and the configuration they are based on; cheap to clone.
+/// Routing decisions, and the BGP configuration they are based on; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct RoutingDecisions {
     /// BGP configuration of this node and its peers; `None` without peers.
     pub bgp: Option<Arc<BgpState>>,
-    /// Decision for each prefix.
+    /// Decision by prefix.
     pub decisions: Decisions,
 }
 
-/// A change of the agent's state that is not in the kernel yet.
+/// State change that routing has to follow before the agent's next pass writes it to the kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Following {
-    /// New BGP configuration of this node, if it has changed.
+    /// New BGP configuration of this node; `None` if unchanged, `Some(None)` if removed.
     pub bgp: Option<Option<Arc<BgpState>>>,
-    /// Added, changed and removed addresses.
+    /// Added, changed and removed load balancer addresses; `None` marks a removed address.
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
     /// Services that the kernel will not have after the next pass.
     pub closing: BTreeSet<ServiceKey>,
@@ -77,7 +77,7 @@ pub struct Following {
     pub changing: BTreeMap<ServiceKey, Endpoints>,
 }
 
-/// Decides on prefixes and passes the changes to the speaker.
+/// Routing of one node: derives the prefixes for each peer and passes changes to the speaker.
 pub struct Routing {
     plan: Plan,
     routers: Box<dyn Routers>,
@@ -86,7 +86,7 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Creates the state with no prefixes.
+    /// Creates routing without prefixes and peers; changes are passed to `routers`.
     #[must_use]
     pub fn new(mut routers: Box<dyn Routers>) -> Self {
         routers.hold_end_of_rib(true);
@@ -100,7 +100,7 @@ impl Routing {
         self.decided.subscribe()
     }
 
-    /// Applies state changes. Returns when the routes they remove are withdrawn.
+    /// Applies state changes. Returns when the routes they remove are withdrawn, or after one second.
     pub fn follow(&mut self, following: Following) {
         let Following { bgp, addresses, closing, changing } = following;
         self.plan.set_standings(closing.into_iter().map(|service| (service, None)));

@@ -28,12 +28,12 @@ use super::{
     endpoints::{Endpoints, Standing},
 };
 
-/// Decisions for all prefixes; clones share the data.
+/// Decision by prefix; clones share the data.
 pub type Decisions = OrdMap<IpNet, Arc<Decision>>;
-/// Route a peer is to receive for a prefix; `None` withdraws it.
+/// Peer, prefix, and the route the peer is to receive; `None` withdraws it.
 pub type Change = (Name, IpNet, Option<Route>);
 
-/// All addresses and prefixes.
+/// Addresses and prefixes of one node, with the decision about each prefix.
 #[derive(Debug, Default)]
 pub struct Plan {
     bgp: Option<Arc<BgpState>>,
@@ -46,15 +46,15 @@ pub struct Plan {
     looked_at: u64,
 }
 
-/// State of one address.
+/// State of one load balancer address.
 #[derive(Debug)]
 struct Entry {
     state: Arc<AddressState>,
-    /// Services that are programmed, but not with this address yet.
+    /// Services that the kernel already has, but not yet with this address; they count after the next pass.
     awaited: BTreeSet<ServiceKey>,
-    /// Reason for which this node does not serve the address.
+    /// Reason for which this node does not serve the address; `None` if it does.
     obstacle: Option<String>,
-    /// Prefix of which the address is a member, by Advertisement.
+    /// Prefix that contains the address, by the name of the Advertisement that maps the address to it.
     prefixes: BTreeMap<Name, IpNet>,
 }
 
@@ -81,8 +81,8 @@ impl Plan {
         self.touched.extend(self.prefixes.keys());
     }
 
-    /// Sets the state of an address. If its Services are among those of the next pass, added Services count
-    /// only after that pass.
+    /// Adds or updates an address. Services added to the address that are in `changing` count only after the
+    /// next pass.
     pub fn set_address(&mut self, state: Arc<AddressState>, changing: &BTreeMap<ServiceKey, Endpoints>) {
         let address = state.address;
         let before = self.addresses.get(&address);
@@ -106,7 +106,7 @@ impl Plan {
         self.place(address);
     }
 
-    /// Removes an address.
+    /// Removes an address from its prefixes.
     pub fn remove_address(&mut self, address: IpAddr) {
         self.unlink(address);
         if let Some(entry) = self.addresses.remove(&address) {
@@ -114,7 +114,7 @@ impl Plan {
         }
     }
 
-    /// Applies the results of a pass for Services; `None`: the kernel will no longer have the Service.
+    /// Applies the gates of Services after a pass; `None` if the kernel is about to lose the Service.
     pub fn set_standings(&mut self, standings: impl IntoIterator<Item = (ServiceKey, Option<Standing>)>) {
         for (service, standing) in standings {
             match standing {
@@ -130,7 +130,8 @@ impl Plan {
         }
     }
 
-    /// Applies the endpoints a Service will have after the next pass; lost endpoints count at once.
+    /// Closes the gates of a Service that will be closed after the next pass; gates that will open are left
+    /// closed.
     pub fn narrow(&mut self, service: &ServiceKey, next: &Endpoints) {
         let Some(standing) = self.standings.get_mut(service) else { return };
         let narrowed = standing.endpoints.narrowed(next);
@@ -254,7 +255,7 @@ impl Plan {
     }
 }
 
-/// Returns the prefixes the Advertisements of this node map an address to.
+/// Returns the prefix of an address for each Advertisement that selects the address on this node.
 fn prefixes(state: &AddressState, bgp: Option<&BgpState>) -> BTreeMap<Name, IpNet> {
     let Some(bgp) = bgp else { return BTreeMap::new() };
     let named = state.announcement.advertisements.iter();

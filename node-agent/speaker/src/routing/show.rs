@@ -1,5 +1,5 @@
-//! Route status: the decisions joined with the Adj-RIB-Out of the neighbors. The cost is proportional to the
-//! changes of either.
+//! Route status: routing decisions joined with the Adj-RIB-Out of the neighbors. Only prefixes changed in
+//! either are updated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,16 +26,16 @@ use crate::peering::{NeighborStatus, NeighborsStatus};
 /// Status of routes and recent events; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct RoutesStatus {
-    /// Status of each prefix.
+    /// Status by prefix.
     pub routes: OrdMap<IpNet, BgpRoute>,
-    /// Session events, oldest first.
+    /// Recent session events, oldest first.
     pub events: Arc<Vec<Event>>,
 }
 
 /// Read access to the current status of routes and sessions.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// Current status of routes.
+    /// Watch channel with the status of routes and recent events.
     pub routes: watch::Receiver<RoutesStatus>,
     decided: watch::Receiver<RoutingDecisions>,
     shown: watch::Receiver<NeighborsStatus>,
@@ -104,7 +104,7 @@ impl View {
     }
 }
 
-/// Last published status and its inputs.
+/// Joined status, and the decisions and sessions it was computed from.
 #[derive(Default)]
 pub struct Board {
     decided: RoutingDecisions,
@@ -114,7 +114,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Updates the status from new inputs. Returns true if it has changed.
+    /// Updates the status from new decisions and session status. Returns true if it has changed.
     pub fn follow(&mut self, decided: RoutingDecisions, shown: NeighborsStatus) -> bool {
         let mut touched = BTreeSet::new();
         for difference in self.decided.decisions.diff(&decided.decisions) {
@@ -154,7 +154,7 @@ impl Board {
         self.events.all()
     }
 
-    /// Returns the status of each prefix.
+    /// Returns the status by prefix.
     #[must_use]
     pub const fn routes(&self) -> &OrdMap<IpNet, BgpRoute> {
         &self.routes

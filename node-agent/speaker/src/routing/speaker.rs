@@ -17,12 +17,12 @@ use crate::peering::{NeighborsStatus, NeighbourKey, Speaker};
 /// so that a stuck neighbor does not delay every change until its session ends.
 const LATE_TIME: Duration = Duration::from_secs(10);
 
-/// Passes routes to the BGP speaker.
+/// Implementation of [`Routers`] by the BGP speaker of this node.
 pub struct Speakers {
     speaker: Arc<Speaker>,
     shown: watch::Receiver<NeighborsStatus>,
     runtime: Handle,
-    /// Neighbors that are not waited for, with the end of that period.
+    /// Neighbors that missed the deadline of a withdrawal, with the time until which they are not waited for.
     late: BTreeMap<NeighbourKey, Instant>,
 }
 
@@ -62,7 +62,7 @@ impl Routers for Speakers {
     }
 }
 
-/// Returns the neighbors that still have withdrawn routes.
+/// Returns the neighbors that have not received the withdrawal of a route yet.
 fn ignorant<'a>(
     shown: &'a NeighborsStatus,
     withdrawn: &'a BTreeMap<Name, BTreeSet<IpNet>>,

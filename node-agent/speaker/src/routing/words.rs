@@ -1,4 +1,4 @@
-//! Text representation of routes and sessions for status output.
+//! Descriptions of routes and sessions for status output.
 
 use std::fmt::Display;
 
@@ -46,7 +46,7 @@ pub(super) fn attributes(attributes: &Attributes) -> String {
     parts.join(", ")
 }
 
-/// Describes the configured attributes of a route.
+/// Describes the attributes that Advertisements configure for a route.
 #[must_use]
 pub fn route(route: &Route) -> String {
     let Route { med, local_pref, prepend, communities, extended_communities, large_communities } = route;

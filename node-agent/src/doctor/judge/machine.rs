@@ -1,4 +1,4 @@
-//! Checks of settings, interfaces and programs of the machine.
+//! Checks of kernel settings, interfaces and running programs.
 
 use model::{
     kinds::node::ProxyMode,

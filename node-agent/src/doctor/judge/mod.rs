@@ -19,10 +19,10 @@ use super::{
     seen::MachineFacts,
 };
 
-/// Maximum number of findings per check.
+/// Maximum number of findings per check; further ones are left out.
 const PER_CHECK_MAX: usize = 8;
 
-/// Returns the findings.
+/// Returns the findings for a proxy configuration, from the collected machine data.
 pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
     let judges = [
         machine::conntrack_size,
@@ -48,7 +48,7 @@ pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
     findings
 }
 
-/// A finding under construction.
+/// Finding under construction, for a check and a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FindingDraft {
     check: Check,
@@ -90,9 +90,9 @@ const fn forwards(mode: ProxyMode) -> bool {
     }
 }
 
-/// Tables written only by the agent.
+/// Names of the nf_tables tables that only the agent writes.
 const OWN_TABLES: [&str; 3] = [nftables::schema::TABLE, userspace::TABLE, ping::schema::TABLE];
-/// Chain name prefixes of the agent in iptables and ipvs mode.
+/// Prefixes of the agent's chain names in iptables and ipvs mode.
 const OWN_PREFIXES: [&str; 2] = ["TG-", "TGV-"];
 /// Chain name prefix of kube-proxy, and of the agent with kube naming.
 const KUBE_PREFIX: &str = "KUBE-";

@@ -1,4 +1,4 @@
-//! Checks of foreign rules.
+//! Checks of netfilter rules that other programs have written.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,8 @@ pub(super) fn input_drop(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
     or_fine(found.collect(), Check::InputDrop, "no rule drops all incoming traffic")
 }
 
-/// Returns the foreign chains at a hook that drop the traffic, and the cause.
+/// Returns the chains of other programs at a hook that drop a kind of traffic, each with the rule or policy
+/// that drops it.
 fn dropping<'a>(
     subject: &'a Subject,
     seen: &'a MachineFacts,
@@ -64,7 +65,7 @@ fn dropping<'a>(
     at_hook.filter_map(move |chain| Some((chain, dropped_by(&seen.chains, chain, passing)?)))
 }
 
-/// Returns the command that accepts the traffic.
+/// Returns a command that inserts a rule accepting the traffic into the chain.
 fn accepting(seen: &MachineFacts, chain: &Chain, passing: Passing) -> String {
     let is_established = passing == Passing::Established;
     let TableLocation { keeper, family, table } = &chain.place;
@@ -155,7 +156,7 @@ pub(super) fn flavours(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     vec![FindingDraft::warning(Check::IptablesFlavours, message, fix)]
 }
 
-/// Harmless Kubernetes chains created by kubelet.
+/// Names of chains that kubelet creates and that do no harm.
 const OF_KUBELET: [&str; 6] = [
     "KUBE-FIREWALL",
     "KUBE-KUBELET-CANARY",
@@ -220,7 +221,7 @@ pub(super) fn kube_proxy(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
     )
 }
 
-/// Interface of kube-proxy's IPVS mode.
+/// Name of the dummy interface that kube-proxy creates in IPVS mode.
 const KUBE_LINK: &str = "kube-ipvs0";
 
 pub(super) fn mark_clash(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
@@ -254,7 +255,7 @@ pub(super) fn mark_clash(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
     or_fine(found, Check::MarkClash, &format!("no other program uses the mark bits {bits:#x}"))
 }
 
-/// Returns the conflict of a rule with our mark bits.
+/// Returns the conflict of a rule with the agent's mark bits in words, or `None` if there is none.
 fn clash(mark: MarkUse, bits: u32, hook: Option<Hook>) -> Option<&'static str> {
     // Hooks between setting and testing our bits.
     let is_between = match hook {

@@ -75,7 +75,7 @@ fn docker_drops_what_is_forwarded_until_its_user_chain_lets_it_pass() {
     assert_eq!(states(ProxyMode::Ipvs, Check::ForwardDrop, &passes), WARNING, "answers are not translated");
 }
 
-/// A preceding rule, a rule that ends the chain, and a chain that jumps to itself.
+/// Rules that precede the drop, end the chain, or jump in a loop are followed in order.
 #[test]
 fn rules_are_followed_in_their_order_and_no_loop_holds_up() {
     let state = |rules: &str| {

@@ -23,10 +23,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::support::Namespace;
 
-/// Poll interval for connections.
+/// Interval between checks for new connections.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A server that stops when dropped.
+/// Scripted server that stops when dropped.
 pub(crate) struct Answering {
     hits: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<String>>>,
@@ -62,7 +62,7 @@ impl Answering {
         Self { hits, requests: Arc::default(), stop, thread: Some(thread) }
     }
 
-    /// Responds to HTTP requests by their number.
+    /// Starts a server that responds to HTTP requests depending on their number.
     pub(crate) fn http(
         namespace: &Namespace,
         address: &str,
@@ -76,7 +76,7 @@ impl Answering {
         server.noting(requests)
     }
 
-    /// The same over TLS.
+    /// Starts a server that responds to HTTPS requests depending on their number.
     pub(crate) fn https(
         namespace: &Namespace,
         address: &str,
@@ -90,7 +90,7 @@ impl Answering {
         })
     }
 
-    /// Responds to gRPC calls with message bytes and a status.
+    /// Starts a server that responds to gRPC calls with message bytes and a status.
     pub(crate) fn grpc(
         namespace: &Namespace,
         address: &str,
@@ -123,7 +123,7 @@ impl Answering {
         server.noting(requests)
     }
 
-    /// Replies to datagrams, or receives them without a reply.
+    /// Starts a UDP server that replies to datagrams with `answer`, or receives them without a reply.
     pub(crate) fn udp(namespace: &Namespace, address: &str, answer: Option<&'static str>) -> Self {
         let (hits, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let requests: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -150,12 +150,12 @@ impl Answering {
         self
     }
 
-    /// Returns the number of connections or datagrams.
+    /// Returns the number of connections or datagrams received so far.
     pub(crate) fn hits(&self) -> usize {
         self.hits.load(Ordering::SeqCst)
     }
 
-    /// Returns the received requests; HTTP requests in lower case.
+    /// Returns the requests received so far; HTTP requests in lower case.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -175,7 +175,7 @@ pub(crate) fn page(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
 }
 
-/// Sends nothing until the peer closes.
+/// Keeps a connection open without sending, until the peer closes.
 pub(crate) fn hang(mut stream: TcpStream) {
     let mut buffer = [0; 1024];
     while stream.read(&mut buffer).is_ok_and(|length| length > 0) {}
@@ -213,7 +213,7 @@ async fn call(
     Ok(response)
 }
 
-/// A certificate authority.
+/// Certificate authority that issues the certificates of test servers.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {

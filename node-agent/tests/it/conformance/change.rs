@@ -1,4 +1,4 @@
-//! Changes under traffic.
+//! Scenarios of changes to Services and endpoints under traffic.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -113,8 +113,8 @@ fn without_agent(b: &mut Bench) {
     b.restart();
 }
 
-/// Replaces the endpoints one by one, each new one before an old one is removed, while clients connect
-/// continuously.
+/// Replaces the endpoints one by one while clients connect continuously. Each new endpoint is added before an
+/// old one is removed.
 fn rolling(b: &mut Bench, is_local: bool) {
     let build = |b: &Bench, spots: &[Spot]| {
         let web = b.service("web", 1).load_balancer_ip(b.outer(1)).tcp(80, spots);

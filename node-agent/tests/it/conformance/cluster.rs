@@ -1,4 +1,4 @@
-//! Virtual addresses inside the cluster.
+//! Scenarios of cluster IPs: virtual addresses inside the cluster.
 
 use model::{
     kinds::service::Protocol::{Sctp, Tcp, Udp},

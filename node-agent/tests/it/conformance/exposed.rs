@@ -1,4 +1,4 @@
-//! Node ports, external addresses, load balancer addresses, source ranges.
+//! Scenarios of node ports, external addresses, load balancer addresses and source ranges.
 
 use model::wire::feed::NodeState;
 use node_agent::dataplane::Outcome;
@@ -223,7 +223,7 @@ fn load_balancer_undefined(b: &mut Bench) {
     b.expect(EVERYBODY, UDP, b.outer(1), 80, Refused);
 }
 
-/// The client's first address and its whole other network, but not its second address.
+/// Source ranges that contain the client's first address and its other network, but not its second address.
 const RANGES: &[&str] = &["192.0.2.2/32", "198.51.100.0/24", "2001:db8::2/128", "2001:db8:100::/64"];
 
 fn inside_and_outside(b: &mut Bench, to: std::net::IpAddr, port: u16) {

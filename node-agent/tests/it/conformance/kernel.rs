@@ -62,7 +62,7 @@ fn flushed(b: &mut Bench) {
     }
 }
 
-/// Returns the commands of a third party that flush the state of a mode.
+/// Returns the commands by which another program flushes the rules of a mode.
 fn flushes(b: &Bench) -> Vec<String> {
     let tool = iptables(b);
     let tables = [format!("{tool} -t nat -F"), format!("{tool} -t filter -F")];
@@ -77,7 +77,7 @@ fn flushes(b: &Bench) -> Vec<String> {
     }
 }
 
-/// Waits until the backend detects the change, and runs the repair like the agent.
+/// Waits until the backend detects a change by another program, and repairs it as the agent does.
 fn repair(b: &mut Bench, what: &str) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -103,7 +103,7 @@ fn one_deleted(b: &mut Bench) {
     b.expect(&[Client, Node, D], BOTH, b.vip(1), 80, Reach(&[A, B]));
 }
 
-/// Returns a command that deletes one object of ours.
+/// Returns a command that deletes one kernel object of the backend.
 fn deletion(b: &Bench) -> String {
     let node = b.hosts.at(Node);
     match b.lane {
@@ -185,7 +185,7 @@ fn foreign(b: &mut Bench) {
     b.restart();
 }
 
-/// Returns commands that create, list and remove foreign objects.
+/// Returns commands that create, list and remove objects of another program.
 fn strangers(b: &Bench) -> (Vec<String>, Vec<String>, Vec<String>) {
     let tool = iptables(b);
     let mut make = Vec::new();
@@ -260,7 +260,8 @@ fn cleanup_by_another(b: &mut Bench) {
     b.expect(&[Client, Node], BOTH, b.vip(1), 80, Reach(&[A, B]));
 }
 
-/// Objects that the tools create at their first use, such as empty built-in tables, are not the backend's.
+/// Runs each tool once, so that objects created at its first use, such as empty built-in tables, are not
+/// attributed to the backend.
 fn use_tools(b: &mut Bench) {
     let web = b.service("first", 9).both(80, &[A]).node_port(30099);
     b.set(&[&web]);
@@ -272,7 +273,7 @@ fn clean(b: &mut Bench) {
     node.run(|| backend.cleanup()).unwrap();
 }
 
-/// Returns everything that a mode may touch, without counters and times.
+/// Returns the kernel state that a mode may change, without counters and times.
 fn kernel(b: &Bench) -> String {
     let mut commands = vec!["ip -o addr", "ip -o link"];
     commands.extend(match b.lane {

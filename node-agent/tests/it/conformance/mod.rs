@@ -33,7 +33,7 @@ use table::Results;
 
 use crate::testbed::{Bench, Lane, lane::family_word};
 
-/// Maximum number of concurrent lanes.
+/// Maximum number of lanes that run at the same time.
 const AT_ONCE: usize = 2;
 
 fn scenarios() -> Vec<Scenario> {
@@ -163,7 +163,7 @@ fn read(lane: Lane, family: IpFamily) -> Results {
     text.lines().map(entry).collect()
 }
 
-/// Compares the page, or writes it if requested.
+/// Returns an error if the rendered page differs from the checked-in one. `UPDATE_GOLDEN` rewrites it first.
 fn check_page(page: &str) -> Result<(), &'static str> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/conformance.md");
     if env::var_os("UPDATE_GOLDEN").is_some() {

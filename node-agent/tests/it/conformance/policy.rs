@@ -1,4 +1,4 @@
-//! Traffic policies, fallback to terminating endpoints, and topology-aware preference.
+//! Scenarios of traffic policies, fallback to terminating endpoints, and topology-aware preference.
 
 use model::kinds::service::TrafficDistribution::{PreferClose, PreferSameNode, PreferSameZone};
 

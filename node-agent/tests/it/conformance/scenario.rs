@@ -9,18 +9,18 @@ use model::primitives::net::IpFamily;
 
 use crate::testbed::{Bench, Lane, node::Unsupported};
 
-/// A claim about the behavior of a node, with the code that checks it.
+/// Claim about the behavior of a node, with the code that checks it.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// The claim.
+    /// Claim in words, the name of the scenario on the page.
     pub name: &'static str,
-    /// Matching rows of the feature table.
+    /// Ids of the rows of the feature table that the scenario proves.
     pub rows: &'static str,
     /// Equivalent upstream tests by the keys of `upstream.rs`.
     pub upstream: &'static str,
-    /// Lanes that reject it, with the reason.
+    /// Lanes whose backend must reject the Service, with the reason.
     refused: Lanes,
-    /// Lanes that it does not apply to, with the reason.
+    /// Lanes to which the scenario does not apply, with the reason.
     beside: Lanes,
     run: fn(&mut Bench),
 }
@@ -36,12 +36,12 @@ impl Scenario {
         Self { upstream, ..self }
     }
 
-    /// Adds a lane in which the backend must reject the Service, with the reason.
+    /// Adds a lane whose backend must reject the Service, with the reason.
     pub const fn refused_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { refused: add(self.refused, lane, reason), ..self }
     }
 
-    /// Adds a lane in which it is not run because it does not apply to the mode.
+    /// Adds a lane in which the scenario is not run because it does not apply to the mode.
     pub const fn not_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { beside: add(self.beside, lane, reason), ..self }
     }
@@ -50,7 +50,7 @@ impl Scenario {
         find(self.refused, lane)
     }
 
-    /// Runs it on a test bed.
+    /// Runs the scenario on a test bed; `serial` separates its addresses from those of other scenarios.
     pub fn run(&self, bench: &mut Bench, serial: u8) -> Outcome {
         if let Some(reason) = find(self.beside, bench.lane) {
             return Outcome::NotMeant(reason.to_owned());
@@ -86,14 +86,14 @@ fn find(lanes: Lanes, lane: Lane) -> Option<&'static str> {
 /// Result of a scenario in one lane and family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Matches the packet program.
+    /// The results match the packet program.
     Pass,
-    /// Matches the deviations of the mode; their description.
+    /// The results match the deliberate deviations of the mode, which are described.
     Differs(String),
-    /// The backend rejects it; the reason.
+    /// The backend rejects the Service, for this reason.
     Unsupported(String),
     Failed(String),
-    /// The scenario does not apply to the mode; the reason.
+    /// The scenario does not apply to the mode, for this reason.
     NotMeant(String),
 }
 

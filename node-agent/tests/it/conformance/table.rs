@@ -1,4 +1,4 @@
-//! The page with the results of every scenario in every lane.
+//! Renderer of the page with the results of every scenario in every lane.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -82,7 +82,7 @@ fn word(scenario: &Scenario, lane: Lane, outcome: Option<&Outcome>, notes: &mut 
     format!("{word} ({})", index + 1)
 }
 
-/// Returns everything that is neither a pass nor has a reason.
+/// Returns the results that are neither a pass nor have a reason.
 pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     let mut faults = Vec::new();
     for scenario in scenarios {
@@ -104,7 +104,7 @@ pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     faults
 }
 
-/// Returns upstream tests without an equivalent, and unknown keys.
+/// Returns upstream tests without an equivalent scenario, and keys of scenarios that name no upstream test.
 pub fn uncovered(scenarios: &[Scenario]) -> Vec<String> {
     let named: BTreeSet<_> = scenarios
         .iter()

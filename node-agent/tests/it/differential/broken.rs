@@ -1,4 +1,4 @@
-//! Damaged kernel state: the trace names the place and the actual fate.
+//! Kernel state damaged by commands: the trace names the place of the damage and the actual fate of packets.
 
 use std::process::Command;
 
@@ -50,7 +50,7 @@ fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep
     (traced, odd)
 }
 
-/// Returns the place of the difference according to an explanation with this trace.
+/// Returns the place of the difference that an explanation with this trace names.
 fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     let desired = follow::desired(bench, ask);
     let node = bench.place.node.clone();
@@ -77,7 +77,7 @@ fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     difference.place.clone()
 }
 
-/// Makes connections and asserts that each ends as traced.
+/// Makes connections and asserts that the result of each matches the trace.
 fn hears(bench: &Bench, ask: Ask, traced: &PacketTrace) {
     let is_silent = |end: &End| matches!(end, End::Dropped | End::Untouched);
     let patience = if traced.ends.iter().any(is_silent) { SILENCE } else { PATIENCE };

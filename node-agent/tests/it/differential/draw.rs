@@ -1,4 +1,4 @@
-//! Random states and connections over the hosts of the test bed.
+//! Generator of random states and connections over the hosts of the test bed.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::testbed::{
     judge::{Expected, Seen},
 };
 
-/// A state and its connections.
+/// Generated state with the connections to check.
 #[derive(Debug, Clone)]
 pub struct Drawn {
     pub node: NodeState,
@@ -78,7 +78,7 @@ fn networks() -> impl Strategy<Value = (NodeState, Vec<&'static str>)> {
     })
 }
 
-/// A Service without its addresses, which follow from its index.
+/// Generated Service without its addresses, which follow from its index.
 #[derive(Debug, Clone)]
 struct DrawnService {
     has_cluster_ip: bool,

@@ -30,7 +30,7 @@ pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> 
     Ok(traced)
 }
 
-/// True if the result matches the trace.
+/// Returns an error if the client's result does not match the trace.
 pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), String> {
     if judge::bears_out(&traced.ends, ask, heard) {
         return Ok(());
@@ -38,19 +38,19 @@ pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), Stri
     Err(format!("{ask:?}\n{}\n  heard:   {heard:?}", said(traced)))
 }
 
-/// Returns the ends according to the desired state, as implemented by the mode.
+/// Returns the possible ends of a connection according to the desired state, lowered for the mode.
 pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
     ends(&bench.lowered(ask), judge::connection(ask).is_from_node)
 }
 
-/// Traces connections.
+/// Traces connections through the kernel state.
 pub fn traces(bench: &mut Bench, asks: &[Ask]) -> Vec<PacketTrace> {
     let packets: Vec<_> = asks.iter().copied().map(packet).collect();
     let (node, backend) = (bench.hosts.at(Spot::Node), &mut bench.backend);
     node.run(|| backend.trace(&packets)).unwrap().expect("every mode can be traced")
 }
 
-/// Returns the first packet of a connection.
+/// Returns the first packet of a connection, as input of a trace.
 pub fn packet(ask: Ask) -> Packet {
     Packet {
         source: judge::connection(ask).source,

@@ -21,17 +21,17 @@ use node_agent::announce::{
     owners::{Ordering, Owners, Pair},
 };
 
-/// Failure detection time.
+/// Time until a failed node counts as down, in milliseconds.
 pub(crate) const DETECTION_MS: u64 = 750;
-/// Time until two reachable nodes have a session.
+/// Time until two nodes that reach each other have a session, in milliseconds.
 const SESSION_MS: u64 = 1500;
-/// Timeout of a probe.
+/// Time until a probe without reply ends, in milliseconds.
 const PROBE_MS: u64 = 300;
-/// Delay of everything else on the link.
+/// Delay of frames on the link, in milliseconds.
 const LINK_MS: u64 = 1;
-/// Time after which an agent that was never seen counts as lost.
+/// Time after which a node without any received packet counts as down, in milliseconds.
 const PATIENCE_MS: u64 = DETECTION_MS + 3000;
-/// Rounds of an announcement burst, and their interval.
+/// Number of announcements in a burst, and their interval.
 const BURST_ROUNDS: u64 = 5;
 const BURST_MS: u64 = 1100;
 const REFRESH_MS: u64 = 60_000;
@@ -46,7 +46,8 @@ pub(crate) struct World {
     now: u64,
     random: u64,
     nodes: Vec<Node>,
-    /// Nodes with the same value reach each other; control is with the nodes of side 0.
+    /// Partition of each node. Nodes with equal values reach each other; control reaches the nodes with
+    /// `false`.
     sides: Vec<bool>,
     control: Control,
     queue: BTreeMap<(u64, u64), Arrival>,
@@ -58,11 +59,11 @@ pub(crate) struct World {
 
 struct Node {
     owners: Option<Owners>,
-    /// Content of its journal.
+    /// Orders saved in the journal of the node.
     journal: Orders,
     life: u64,
     is_open: bool,
-    /// First contact and last loss of each node, per current sessions.
+    /// First contact and last loss of each other node in the current sessions.
     sessions: BTreeMap<usize, Session>,
     leaving: BTreeSet<IpAddr>,
     bursts: BTreeMap<IpAddr, u64>,
@@ -242,7 +243,7 @@ impl World {
         self.longest_gap
     }
 
-    /// Asserts at most one owner in each connected part, and exactly one where a node is eligible.
+    /// Asserts that each connected part has at most one owner, and exactly one if a node in it is eligible.
     pub(crate) fn assert_settled(&self) {
         for address in addresses() {
             for side in [false, true] {
@@ -271,7 +272,7 @@ impl World {
         }
     }
 
-    /// Advances the virtual time.
+    /// Advances the virtual time by `ms` milliseconds and handles all events in it.
     pub(crate) fn run(&mut self, ms: u64) {
         let until = self.now + ms;
         for step in 0.. {
@@ -454,7 +455,7 @@ impl World {
         }
     }
 
-    /// Control removes a node that cannot serve from the order, and appends it again when it can.
+    /// Removes a node that cannot serve from the candidate order, or appends it again when it can.
     fn rerank_without(&mut self, node: usize) {
         for address in addresses() {
             let (epoch, mut candidates) = self.control.orders[&address].clone();

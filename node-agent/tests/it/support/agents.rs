@@ -13,7 +13,7 @@ use node_agent::{
 
 use super::{dir::StateDir, states::node_name};
 
-/// Kernels of a node; modes without one cannot be opened.
+/// In-memory kernels of a node by proxy mode. A mode without a kernel cannot be opened.
 #[derive(Clone, Default)]
 pub struct Kernels {
     pub by_mode: BTreeMap<ProxyMode, MemoryKernel>,
@@ -21,7 +21,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Creates a node with nftables only.
+    /// Creates a node on which only nftables mode can be opened.
     pub fn only(kernel: &MemoryKernel) -> Self {
         Self { by_mode: [(ProxyMode::Nftables, kernel.clone())].into(), flows: MemoryFlows::default() }
     }

@@ -1,4 +1,4 @@
-//! Two nodes on one link with BFD between them.
+//! Pair of nodes on one link with BFD between them.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub const V4: (&str, &str) = ("192.0.2.1", "192.0.2.2");
 pub const V6: (&str, &str) = ("2001:db8::1", "2001:db8::2");
 
-/// Two namespaces on one link `eth0`; ours has the first addresses, theirs the second.
+/// Pair of namespaces on one link `eth0`: the node under test has the first address of each family, the peer
+/// the second.
 pub struct Pair {
     pub ours: Namespace,
     pub theirs: Namespace,
@@ -39,18 +40,18 @@ impl Pair {
         pair
     }
 
-    /// Starts BFD on our side.
+    /// Starts BFD in the namespace of the node under test.
     pub fn start(&self) -> Bfd {
         self.ours.run(|| Bfd::start().unwrap())
     }
 }
 
-/// Returns the key of the session from our side.
+/// Returns the key of the session as used by the node under test.
 pub fn ours(addresses: (&str, &str)) -> PeerKey {
     PeerKey { local: address(addresses.0), peer: address(addresses.1) }
 }
 
-/// Returns the key of the same session from their side.
+/// Returns the key of the session as used by the peer.
 pub fn theirs(addresses: (&str, &str)) -> PeerKey {
     PeerKey { local: address(addresses.1), peer: address(addresses.0) }
 }
@@ -83,7 +84,7 @@ pub fn is_up(bfd: &Bfd, key: PeerKey) -> bool {
     state(bfd, key).state == State::Up
 }
 
-/// Waits until a condition holds; `shown` describes the state on timeout.
+/// Waits until a condition holds; on timeout the test fails with the state described by `shown`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool, shown: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
     while !holds() {

@@ -1,4 +1,4 @@
-//! Our speakers in namespaces, and a scriptable neighbor.
+//! BGP speakers under test in namespaces, and a scriptable neighbor.
 
 use std::{
     collections::BTreeSet,
@@ -35,11 +35,11 @@ use super::{
 
 pub const OURS: u32 = 65_001;
 pub const THEIRS: u32 = 65_002;
-/// Addresses of our link, as found by the agent.
+/// Addresses of the link `eth0`, with prefix lengths, as the agent finds them.
 pub const LINK: [(&str, u8); 2] = [("192.0.2.1", 24), ("2001:db8::1", 64)];
 pub const THEIR_LINK: [(&str, u8); 2] = [("192.0.2.2", 24), ("2001:db8::2", 64)];
 
-/// One of our speakers.
+/// BGP speaker under test in a namespace.
 pub struct Node {
     pub speaker: Speaker,
     pub bfd: Bfd,
@@ -59,7 +59,7 @@ impl Node {
         node
     }
 
-    /// Sets the addresses and the index of `eth0`.
+    /// Replaces the addresses and the index of `eth0`, as seen by the speaker.
     pub fn set_addresses(&self, index: u32, addresses: &[(&str, u8)]) {
         let addresses = addresses.iter().map(|(address, length)| (address.parse().unwrap(), *length));
         let link = Link { name: "eth0".to_owned(), mac: None, is_up: true, addresses: addresses.collect() };
@@ -81,7 +81,7 @@ impl Node {
         shown.neighbours.get(&key(peer))?.told.get(&net(prefix)).cloned()
     }
 
-    /// Waits until a session satisfies a condition and returns it.
+    /// Waits until the session with a peer satisfies a condition and returns the session.
     pub fn wait(&self, peer: &str, what: &str, holds: impl Fn(&BgpSession) -> bool) -> BgpSession {
         let is_so = || self.session(peer).is_some_and(|session| holds(&session));
         eventually(&format!("{peer}: {what}"), is_so, || format!("{:#?}", self.session(peer)));
@@ -103,7 +103,7 @@ impl Node {
     }
 }
 
-/// Starts two nodes on one link, without peers.
+/// Starts speakers in two namespaces on one link, without peers.
 pub fn two(test: &str) -> (Pair, Node, Node) {
     let pair = Pair::new(test);
     let one = Node::start(&pair.ours, "one", &LINK);
@@ -153,7 +153,7 @@ pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpS
     }
 }
 
-/// Builds a directly connected neighbor at an address, of another AS, with short timers.
+/// Builds a directly connected external neighbor at an address, with short timers.
 pub fn neighbour(local_asn: u32, remote: &str, peer_asn: u32) -> BgpNeighbour {
     BgpNeighbour {
         remote: BgpRemote::Address(remote.parse().unwrap()),
@@ -181,20 +181,20 @@ pub fn password(text: &str) -> Option<Secret> {
     Some(Secret::new(text.to_owned()))
 }
 
-/// A scriptable neighbor after OPEN and KEEPALIVE.
+/// Scriptable neighbor that has sent OPEN and KEEPALIVE.
 pub struct Puppet {
     pub stream: TcpStream,
     pub context: Context,
 }
 
 impl Puppet {
-    /// Connects from an address and establishes the session.
+    /// Connects to a speaker from an address of a namespace and establishes the session.
     pub fn connect(namespace: &Namespace, from: &str, to: &str, asn: u32) -> Self {
         let stream = connect(namespace, from, to, Duration::from_secs(20)).expect("somebody listens");
         Self::greet(stream, asn)
     }
 
-    /// Establishes the session on a connection.
+    /// Establishes the session on an open connection.
     pub fn greet(mut stream: TcpStream, asn: u32) -> Self {
         let open = Open {
             asn,
@@ -216,7 +216,7 @@ impl Puppet {
         self.stream.write_all(&wire::encode(message, &self.context).unwrap())
     }
 
-    /// Returns the next message, or `None` at the end.
+    /// Returns the next message from the speaker, or `None` at the end of the connection.
     pub fn receive(&mut self) -> Option<Message> {
         let mut frame = vec![0; HEADER_BYTES];
         self.stream.read_exact(&mut frame).ok()?;
@@ -228,7 +228,7 @@ impl Puppet {
     }
 }
 
-/// Connects from an address of a namespace, with retries while the port is closed.
+/// Connects from an address of a namespace; retries until `patience` elapses while the port is closed.
 pub fn connect(namespace: &Namespace, from: &str, to: &str, patience: Duration) -> Option<TcpStream> {
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
     namespace.run(|| {

@@ -14,7 +14,7 @@ use super::{
     programs::{only, set, verified},
 };
 
-/// Size of the measurement.
+/// Parameters of the measurement.
 #[derive(Debug, Clone)]
 pub struct Size {
     pub services: u32,
@@ -23,24 +23,24 @@ pub struct Size {
     pub changes: u32,
 }
 
-/// Results of one mode with a number of Services.
+/// Results of one mode with one number of Services.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub mode: ProxyMode,
     pub size: Size,
-    /// Messages or lines of all changes together.
+    /// Number of netlink messages or tool lines for all changes together.
     pub messages: u64,
-    /// Transactions of all changes together.
+    /// Number of kernel transactions for all changes together.
     pub transactions: u64,
     /// Median time of `apply` for one change, including the read-back.
     pub median: Duration,
     /// Time of `apply` for all Services to an empty kernel.
     pub first: Duration,
-    /// Messages or lines of that first `apply`.
+    /// Number of messages or lines of the `apply` for all Services.
     pub first_messages: u64,
 }
 
-/// Programs the Services, then replaces an endpoint of the middle one repeatedly.
+/// Programs the Services, then repeatedly replaces an endpoint of the middle Service.
 pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
     let Size { services, endpoints, changes } = *size;
     let namespace = Namespace::new(&format!("{test}-{}{services}", mode.as_str()));

@@ -34,7 +34,7 @@ use super::{
     states::{full, network, node_name, position},
 };
 
-/// State sent by control to a node.
+/// State that control sends to a node.
 #[derive(Debug, Clone)]
 pub struct World {
     pub services: BTreeMap<ServiceKey, CompiledService>,
@@ -42,13 +42,13 @@ pub struct World {
     pub node: NodeState,
 }
 
-/// A kind of change.
+/// Kind of change: its name and the function that makes it.
 pub struct Kind {
     pub name: &'static str,
     pub change: fn(&mut World),
 }
 
-/// Lines of a kernel listing by place and text, with their number.
+/// Number of occurrences of each line in a kernel listing, by place and text.
 pub type Listing = BTreeMap<(String, String), usize>;
 
 /// Builds an endpoint at `address` on a node, port 8080.
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-/// Kinds of change supported by every mode.
+/// Kinds of change that every mode supports.
 pub const KINDS: &[Kind] = &[
     Kind {
         name: "a new Service",
@@ -326,7 +326,7 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-/// Names the ports of a Service with several.
+/// Names the ports of a Service that has several ports.
 fn name_ports(service: &mut CompiledService) {
     for (number, port) in (1..).zip(&mut service.ports) {
         port.name = Some(Label::parse(&format!("p{number}")).unwrap());
@@ -395,7 +395,7 @@ pub fn assert_same(name: &str, planned: &[LineChange], happened: &[LineChange]) 
     assert_eq!(planned, happened, "{name}: some line is there more than once");
 }
 
-/// Renders the changes as shown to users, sorted.
+/// Renders changes as shown to users, sorted.
 fn shown(changes: &[LineChange]) -> Vec<String> {
     let sign = |change| match change {
         LineFate::Removed => '-',

@@ -30,14 +30,14 @@ pub struct Control {
     server: JoinHandle<()>,
 }
 
-/// Received requests, and settings of the responses.
+/// Requests received by the stand-in, and settings that determine its responses.
 #[derive(Default)]
 pub struct Said {
     /// Every request in order, as `METHOD path`.
     pub requests: Vec<String>,
-    /// Bodies of registrations.
+    /// Bodies of the registration requests.
     pub registrations: Vec<serde_json::Value>,
-    /// Accepted reports.
+    /// Reports that the stand-in accepted.
     pub reports: Vec<Report>,
     /// True if the node is registered.
     pub knows_node: bool,
@@ -45,17 +45,17 @@ pub struct Said {
     pub refuses_nodes: bool,
     /// True if query streams are rejected, as by a server without support for them.
     pub refuses_listeners: bool,
-    /// Responses to queries with their numbers.
+    /// Replies to queries, with the numbers of the queries.
     pub answers: Vec<(u64, serde_json::Value)>,
     /// True if reports are answered with 503.
     pub refuses_reports: bool,
-    /// Duration of a report request.
+    /// Time for which each report request is delayed.
     pub report_time: Duration,
     /// Current and maximum number of concurrent report requests.
     pub reports_in_flight: (u32, u32),
 }
 
-/// A stream opened by an agent; ends when dropped.
+/// Feed or query stream opened by an agent; dropping it ends the stream.
 pub struct Stream {
     /// Resume token of the request.
     pub resume: Option<String>,
@@ -99,7 +99,7 @@ struct Shared {
 }
 
 impl Control {
-    /// Starts a stand-in with the node registered.
+    /// Starts a stand-in that already has a Node object for the agent's node.
     pub async fn start() -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
     }

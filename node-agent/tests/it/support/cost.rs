@@ -20,7 +20,8 @@ use super::{
     programs::{at, forward, program, set, verified},
 };
 
-/// Virtual addresses of the first and last Service by name: a linear rule list treats them differently.
+/// Virtual addresses of the first and of the last Service by name, because a linear rule list treats them
+/// differently.
 const VIRTUAL: [&str; 2] = ["10.95.0.1", "10.97.0.1"];
 const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
 
@@ -28,23 +29,23 @@ const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
 #[derive(Debug, Clone)]
 pub struct Size {
     pub modes: Vec<ProxyMode>,
-    /// Numbers of Services including the measured ones; each number is a separate path.
+    /// Numbers of Services, including the two measured ones. Each number has its own path.
     pub services: Vec<u32>,
-    /// Endpoints of each of the other Services.
+    /// Number of endpoints of each Service that is not measured.
     pub endpoints: u32,
     pub rounds: usize,
-    /// Short connections per round.
+    /// Number of short connections per measurement round.
     pub connections: usize,
     /// Number of concurrent clients.
     pub clients: usize,
-    /// Bytes of the long flow per round; 0 skips it.
+    /// Number of bytes per measurement round in the long-lived connection for throughput; 0 skips it.
     pub bytes: usize,
 }
 
-/// Results of one path: medians over the rounds.
+/// Results of one path: medians over the measurement rounds.
 #[derive(Debug, Clone)]
 pub struct Cost {
-    /// Mode and number of Services; `None` is the direct path, whose node has no rules.
+    /// Mode and number of Services; `None` for the direct path, whose node has no rules.
     pub way: Option<(ProxyMode, u32)>,
     pub connections_per_second: Compared,
     pub latency_median: Duration,
@@ -52,7 +53,7 @@ pub struct Cost {
     pub bytes_per_second: Option<Compared>,
 }
 
-/// A value, and its ratio to that of the direct path.
+/// Measured value, and its ratio to the value of the direct path.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared {
     pub figure: f64,
@@ -83,7 +84,7 @@ pub fn measure(test: &str, size: &Size) -> Vec<Cost> {
     ways.iter().map(|way| way.cost(direct)).collect()
 }
 
-/// A client, a node in the middle, and servers.
+/// Path of the measurement: a client, a node in the middle, and servers.
 struct Way {
     way: Option<(ProxyMode, u32)>,
     short: Vec<SocketAddr>,
@@ -160,7 +161,8 @@ impl Drop for Way {
     }
 }
 
-/// One round of one path; latencies in seconds, the throughput infinite if not measured.
+/// Results of one measurement round on one path: latencies in seconds; the throughput is infinite if not
+/// measured.
 struct Round {
     connections_per_second: f64,
     latency_median: f64,
@@ -202,7 +204,7 @@ fn socket(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// Returns the median.
+/// Returns the median; of an even number of values, the upper of the two middle ones.
 pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<_> = figures.collect();
     figures.sort_by(f64::total_cmp);

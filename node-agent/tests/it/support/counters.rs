@@ -33,7 +33,7 @@ const FLOWS: u64 = 4;
 const DATAGRAMS: u64 = 3;
 const DATAGRAM_BYTES: usize = 500;
 
-/// Counters of one protocol, from the source used by the mode.
+/// Counters of one protocol, read from the source that the mode uses.
 #[derive(Debug, Default, Clone, Copy)]
 struct Figures {
     connections: u64,
@@ -126,7 +126,7 @@ fn figures(node: &mut Node, protocol: Protocol) -> Figures {
     figures
 }
 
-/// Opens a TCP connection and exchanges its bytes.
+/// Opens a TCP connection and exchanges the bytes of the test on it.
 fn converse(client: &Namespace) -> std::net::TcpStream {
     let mut stream = connect(client, VIP, 7).unwrap();
     stream.write_all(&[7; BYTES]).unwrap();
@@ -134,7 +134,7 @@ fn converse(client: &Namespace) -> std::net::TcpStream {
     stream
 }
 
-/// Opens a UDP flow and exchanges its datagrams.
+/// Opens a UDP flow and exchanges the datagrams of the test on it.
 fn ask(client: &Namespace) -> UdpSocket {
     let socket = udp(client, VIP, 7);
     for _ in 0..DATAGRAMS {
@@ -144,7 +144,7 @@ fn ask(client: &Namespace) -> UdpSocket {
     socket
 }
 
-/// A UDP echo server.
+/// UDP server that sends each datagram back.
 struct UdpEcho {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,

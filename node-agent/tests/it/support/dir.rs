@@ -1,4 +1,4 @@
-//! A state directory removed with its guard.
+//! State directory of a test, removed when its guard is dropped.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ impl StateDir {
         self.0.join(JOURNAL_FILE)
     }
 
-    /// Opens the journal like the agent of the test node.
+    /// Opens the journal as the agent of the test node does.
     pub fn open(&self) -> (Journal, State) {
         let lock = StateDirLock::acquire(&self.0).unwrap();
         Journal::open(&self.0, &node_name(), lock).unwrap()
@@ -41,7 +41,7 @@ impl StateDir {
         fs::write(self.journal_path(), bytes).unwrap();
     }
 
-    /// Returns the file that was moved aside as damaged.
+    /// Returns the content of the file that was moved aside as damaged, if any.
     pub fn damaged(&self) -> Option<Vec<u8>> {
         fs::read(self.0.join("state.ndjson.damaged")).ok()
     }

@@ -43,7 +43,7 @@ fn main() {
 }
 "#;
 
-/// A Docker engine in a namespace; dropping it removes the engine, its containers and its files.
+/// Docker engine in a namespace. Dropping it removes the engine, its containers and its files.
 pub struct Docker<'a> {
     namespace: &'a Namespace,
     daemon: Child,
@@ -70,7 +70,7 @@ impl<'a> Docker<'a> {
         self.wait_until_it_answers();
     }
 
-    /// Runs a container with a published port, also after a restart of the engine.
+    /// Runs a container with a published port; the container starts again with the engine.
     pub fn publish(&self, name: &str, ports: &str) {
         self.client(&[
             "run",
@@ -98,7 +98,7 @@ impl<'a> Docker<'a> {
         self.client(&["exec", name, "/program", address])
     }
 
-    /// Runs `docker` and returns its output.
+    /// Runs the `docker` command and returns its output.
     fn client(&self, arguments: &[&str]) -> String {
         run("docker", &[&["--host", &socket(self.dir.path())], arguments].concat())
     }
@@ -122,7 +122,7 @@ impl<'a> Docker<'a> {
         }
     }
 
-    /// Stops the engine like a service manager; returns true if it ended by itself.
+    /// Stops the engine like a service manager does. Returns true if it ended without being killed.
     fn stop(&mut self) -> bool {
         let pid = Pid::from_raw(i32::try_from(self.daemon.id()).expect("process ids are small"));
         let _ = kill(pid, Signal::SIGTERM);
@@ -156,7 +156,8 @@ impl Drop for Docker<'_> {
     }
 }
 
-/// The parent thread joins the namespace instead of `ip netns exec`, which would hide the control groups.
+/// Starts the engine from a thread inside the namespace, because `ip netns exec` would hide the control
+/// groups.
 fn spawn(namespace: &Namespace, dir: &Path, cgroup: &str) -> Child {
     let in_dir = |name: &str| dir.join(name).display().to_string();
     fs::write(dir.join("daemon.json"), "{}").unwrap();
@@ -196,7 +197,7 @@ fn log(dir: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// The engine leaves the empty control groups of its containers: one tree, or one per controller.
+/// Removes the empty control groups that the engine leaves: one tree, or one tree per controller.
 fn remove_cgroups(name: &str) {
     let root = Path::new("/sys/fs/cgroup");
     let _ = fs::remove_dir(root.join(name));

@@ -24,14 +24,14 @@ use super::{Namespace, enter, net::Topology, programs::*};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Delay between two steps of a busy node: enough for a kernel that ends connections by itself.
 const BUSY: Duration = Duration::from_millis(100);
-/// A deadline beyond any test, and one in the past: backends use the system clock.
+/// Deadline that no test reaches, as a Unix time. Backends use the system clock.
 const LATER: i64 = 200_000_000_000;
 const EARLIER: i64 = 1_000_000_000;
 const VIP: &str = "10.96.0.7";
 const A: (&str, u16, u16) = ("10.1.1.2", 7, 1);
 const B: (&str, u16, u16) = ("10.1.2.2", 7, 1);
 
-/// A node without its loop.
+/// Node whose loop does not run; the test does the work of the loop.
 pub struct Node {
     pub backend: Box<dyn Dataplane>,
     pub cleaner: Cleaner,
@@ -39,7 +39,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node and runs a full pass over the state left by another one.
+    /// Creates a node and runs a full pass over the kernel state left by an earlier node.
     pub fn begin(backend: Box<dyn Dataplane>, desired: DesiredState) -> Self {
         let mut node = Self { backend, cleaner: Cleaner::new(Box::new(KernelFlows::default())), desired };
         node.pass(&Scope::Everything, Depth::Everything);
@@ -59,7 +59,7 @@ impl Node {
         self.keep_up();
     }
 
-    /// Runs the once-a-second work of the loop.
+    /// Does the work that the loop does once a second.
     fn keep_up(&mut self) {
         self.backend.upkeep().unwrap();
         thread::sleep(BUSY);
@@ -72,7 +72,7 @@ impl Node {
         self.cleaner.tell(self.backend.take_cut(), Instant::now());
     }
 
-    /// Returns the open connections of a target, from the source used by the mode.
+    /// Returns the number of open connections of a target, from the source that the mode uses.
     fn active(&mut self, address: &str) -> u64 {
         if self.backend.is_counted_by_flows() {
             self.cleaner.read_flows(&self.desired.networks).unwrap();
@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-/// A target by address, port and weight.
+/// Target as address, port and weight.
 type Given<'a> = (&'a str, u16, u16);
 
 /// Builds an echo Service with removal policy `reset`, with regular and draining targets.
@@ -154,7 +154,7 @@ pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + 
     });
 }
 
-/// A TCP server that sends everything twice; its threads end with its connections.
+/// Starts a TCP server that sends all bytes back. Its threads end with its connections.
 fn start_echo(namespace: &Namespace) {
     let listener = namespace.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 7)).unwrap());
     thread::spawn(move || {
@@ -179,7 +179,7 @@ fn eventually(what: &str, mut look: impl FnMut() -> bool) {
     }
 }
 
-/// A client connection.
+/// TCP connection of a client to the echo server.
 struct Conversation(TcpStream);
 
 impl Conversation {
@@ -196,7 +196,8 @@ impl Conversation {
         conversation
     }
 
-    /// Returns true if a reply arrives; panics if neither a reply nor an end does.
+    /// Sends a line. Returns true if it comes back and false if the connection has ended; panics if neither
+    /// happens.
     fn goes_on(&mut self) -> bool {
         let mut buffer = [0; 5];
         match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {
@@ -212,7 +213,7 @@ impl Conversation {
         !self.goes_on()
     }
 
-    /// Returns true if an idle client has been notified of the end.
+    /// Returns true if the end of the connection was signaled to an idle client.
     fn is_told(&mut self) -> bool {
         self.0.set_nonblocking(true).unwrap();
         match self.0.read(&mut [0; 1]) {

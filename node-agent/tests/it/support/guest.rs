@@ -1,4 +1,5 @@
-//! Runs the cases of a test on the second kernel (`lab/guest.sh`), which has features that this one may lack.
+//! Runner of test cases on the second kernel (`lab/guest.sh`), which has features that this machine's kernel
+//! may lack.
 
 #![allow(clippy::print_stdout, reason = "cases are listed as they end")]
 
@@ -6,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use super::isolated::{guest, rerun};
 
-/// A case: its claim and its code.
+/// Test case: its claim and its code.
 pub type Case = (&'static str, fn());
 
 /// Runs the cases in the guest, in which the test of this full name starts again; fails in the end if any case

@@ -1,4 +1,4 @@
-//! The two flavors of iptables: kernel support, and tool output in a namespace.
+//! Helpers for the nft and legacy flavors of iptables: kernel support, and tool output in a namespace.
 
 use model::kinds::node::Naming;
 use node_agent::dataplane::iptables::{Flavour, IptablesBackend, IptablesOptions, layout::NamingLayout};
@@ -8,7 +8,8 @@ use super::{
     isolated::{guest, rerun},
 };
 
-/// The guest has no nf_tables; its legacy tables are those of another kernel.
+/// Returns the flavors to test on this kernel. The guest has no nf_tables; its legacy tables are those of
+/// another kernel.
 pub fn flavours() -> Vec<Flavour> {
     if is_guest() { vec![Flavour::Legacy] } else { Flavour::ALL.to_vec() }
 }
@@ -35,7 +36,7 @@ pub fn named(flavour: Flavour, naming: Naming) -> IptablesBackend {
     IptablesBackend::open(&options).unwrap()
 }
 
-/// Returns the rules of both families, without dates and counters.
+/// Returns the IPv4 and IPv6 rules in a namespace, without dates and counters.
 pub fn saved(namespace: &Namespace, flavour: Flavour) -> String {
     let mut text = String::new();
     for family in ["iptables", "ip6tables"] {

@@ -1,4 +1,4 @@
-//! Load for measurements: servers without idle cost, short connections and one long flow.
+//! Load for measurements: servers without cost while idle, short connections, and one long-lived connection.
 
 use std::{
     io::{Read, Write},
@@ -15,16 +15,16 @@ use nix::{
 
 use super::Namespace;
 
-/// Port that replies with one byte per connection.
+/// Port on which servers send one byte per connection.
 pub const SHORT_PORT: u16 = 9000;
-/// Port that sends until the client closes.
+/// Port on which servers send until the client closes.
 pub const LONG_PORT: u16 = 9001;
 
-/// Concurrent connections per server.
+/// Number of threads that accept connections, per server.
 const ACCEPTORS: usize = 4;
 const CHUNK: usize = 128 << 10;
 
-/// Servers on both ports of a namespace until dropped.
+/// Servers on [`SHORT_PORT`] and [`LONG_PORT`] of a namespace, stopped when dropped.
 pub struct Servers {
     listeners: Vec<TcpListener>,
     threads: Vec<JoinHandle<()>>,
@@ -73,7 +73,7 @@ fn send(mut stream: TcpStream) {
     while stream.write_all(&chunk).is_ok() {}
 }
 
-/// Results of many short connections.
+/// Results of many short connections from several clients.
 pub struct Short {
     pub connections_per_second: f64,
     /// Time from the first packet to the first byte of the reply, ascending.
@@ -105,7 +105,7 @@ fn ask(address: SocketAddr) -> Duration {
     latency
 }
 
-/// Receives this number of bytes of one flow and returns the rate per second.
+/// Receives a number of bytes on one connection and returns the rate in bytes per second.
 pub fn long(from: &Namespace, to: SocketAddr, bytes: usize) -> f64 {
     from.run(|| {
         let mut stream = TcpStream::connect(to).unwrap();

@@ -43,7 +43,7 @@ use std::{
 
 use nix::sched::{CloneFlags, setns};
 
-/// A named network namespace, deleted when dropped.
+/// Network namespace with a unique name, deleted when dropped.
 pub struct Namespace {
     name: String,
 }
@@ -62,17 +62,17 @@ impl Namespace {
         &self.name
     }
 
-    /// Runs `ip` in the namespace.
+    /// Runs `ip` with arguments in the namespace.
     pub fn ip(&self, arguments: &[&str]) {
         run("ip", &[&["-n", &self.name], arguments].concat());
     }
 
-    /// Runs a command in the namespace and returns its output.
+    /// Runs a command in the namespace and returns its standard output.
     pub fn exec(&self, command: &[&str]) -> String {
         run("ip", &[&["netns", "exec", &self.name], command].concat())
     }
 
-    /// Feeds a script to `nft` in the namespace.
+    /// Feeds a script to `nft -f` in the namespace.
     pub fn nft(&self, script: &str) {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.name, "nft", "-f", "-"])

@@ -1,4 +1,4 @@
-//! A node, two workloads behind it and an outside client, with connections between them.
+//! Network with a node, two workloads behind the node and an outside client, with connections between them.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -75,7 +75,7 @@ fn link(node: &Namespace, other: &Namespace, device: &str, [v4, other_v4, v6, ot
     other.ip(&["-6", "route", "add", "default", "via", &gateway(v6)]);
 }
 
-/// A server that replies `name source-address` on a TCP and a UDP port; stops when dropped.
+/// Server that replies `name source-address` on a TCP and a UDP port; stops when dropped.
 pub struct Server {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -129,7 +129,7 @@ impl Drop for Server {
     }
 }
 
-/// A reply: the server's name, and the source address that it saw.
+/// Reply of a server: its name, and the source address of the request as seen by the server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Answer {
     pub name: String,
@@ -186,7 +186,7 @@ fn ask_tcp(address: SocketAddr) -> io::Result<Answer> {
 pub struct UdpClient(UdpSocket);
 
 impl UdpClient {
-    /// Sends until a reply or an error arrives.
+    /// Sends datagrams repeatedly until a reply or an error arrives, or `patience` elapses.
     pub fn ask(&self, patience: Duration) -> io::Result<Answer> {
         let end = Instant::now() + patience;
         self.0.set_read_timeout(Some(Duration::from_millis(200)))?;

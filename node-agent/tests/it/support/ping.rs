@@ -19,18 +19,18 @@ use nix::sys::{
 /// Reply timeout on a busy machine.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// A run of `ping`: its requests share one identifier, so that conntrack treats them as one flow.
+/// Series of echo requests with one identifier, so that conntrack treats them as one flow.
 pub struct Pinger {
     descriptor: OwnedFd,
     to: IpAddr,
     identifier: [u8; 2],
     sequence: u16,
-    /// Number of received redirects.
+    /// Number of ICMP redirects received.
     pub redirects: u32,
 }
 
 impl Pinger {
-    /// Starts a run in the network namespace of the calling thread.
+    /// Starts a series to an address, in the network namespace of the calling thread.
     pub fn new(to: IpAddr) -> Self {
         let (family, protocol) = match to {
             IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp),
@@ -42,7 +42,7 @@ impl Pinger {
         Self { descriptor, to, identifier: [high, low], sequence: 0, redirects: 0 }
     }
 
-    /// Sends one request and returns true if the address itself replies.
+    /// Sends one request. Returns true if a reply arrives from the pinged address.
     pub fn asks(&mut self) -> bool {
         self.sequence += 1;
         let request = match self.to {
@@ -74,7 +74,7 @@ impl Pinger {
         }
     }
 
-    /// Receives the next message, if any, and returns true if it is the reply.
+    /// Receives the next message, if any. Returns true if it is the reply to the last request.
     fn is_answered(&mut self) -> bool {
         let mut buffer = [0; 2048];
         let received = recvfrom::<SockaddrStorage>(self.descriptor.as_raw_fd(), &mut buffer);

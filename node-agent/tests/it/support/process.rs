@@ -29,13 +29,13 @@ use node_agent::dataplane::userspace::process::{Relays, end_all};
 
 use super::{Namespace, dir::StateDir, programs::*, states::*};
 
-/// Path of the program under test; cargo sets none for examples.
+/// Path of the program under test. For examples, cargo does not set the variable.
 pub const AGENT: &str = match option_env!("CARGO_BIN_EXE_tidegate-agent") {
     Some(path) => path,
     None => "tidegate-agent",
 };
 
-/// A state directory; its relay processes end with it.
+/// State directory of an agent. Relay processes that use it are ended when it is dropped.
 pub struct Home {
     pub dir: StateDir,
 }
@@ -58,7 +58,7 @@ impl Home {
         Relays { state_dir: self.path().to_owned(), program, log_arguments: vec!["--log=warn".into()] }
     }
 
-    /// Returns the processes with a socket.
+    /// Returns the relay processes that have a socket in the directory.
     pub fn processes(&self) -> Vec<u32> {
         let Ok(entries) = std::fs::read_dir(self.path().join("relay")) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
@@ -67,13 +67,13 @@ impl Home {
         pids
     }
 
-    /// Returns the only process.
+    /// Returns the only relay process; panics if there is not exactly one.
     pub fn process(&self) -> u32 {
         let [pid] = self.processes()[..] else { panic!("one process: {:?}", self.processes()) };
         pid
     }
 
-    /// Saves a state as if received by an agent.
+    /// Saves a state in the journal as if an agent had received it.
     pub fn save(&self, services: Vec<CompiledService>) {
         let (mut journal, mut state) = self.dir.open();
         let touched = state.apply(full("7-10", services)).unwrap();
@@ -90,7 +90,7 @@ impl Drop for Home {
     }
 }
 
-/// True if a process runs.
+/// Returns true if a process with this ID is running.
 pub fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let has_ended = stat.rsplit(')').next().is_none_or(|rest| rest.is_empty() || rest.starts_with(" Z"));
@@ -145,7 +145,7 @@ pub fn web() -> CompiledService {
     }
 }
 
-/// An agent in userspace mode without control; killed when dropped.
+/// Agent process in userspace mode without control, killed when dropped.
 pub struct AgentProcess {
     child: Child,
     node: String,
@@ -183,13 +183,13 @@ impl AgentProcess {
         [format!("--state-dir={}", home.path().display()), "--log=warn".to_owned()]
     }
 
-    /// Sends a signal and waits for the exit.
+    /// Sends a signal to the agent and waits for its exit.
     pub fn end(mut self, how: Signal) {
         signal(self.child.id(), how);
         self.child.wait().unwrap();
     }
 
-    /// Returns the state reported by the agent.
+    /// Returns the state that the agent serves at `/v1/state`.
     pub fn state(&self) -> serde_json::Value {
         let name = self.node.clone();
         let text = thread::spawn(move || {
@@ -213,7 +213,7 @@ impl Drop for AgentProcess {
     }
 }
 
-/// A UDP server that replies with the source port of each datagram; stops when dropped.
+/// UDP server that replies with the source port of each datagram; stops when dropped.
 pub struct PortEcho {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -245,7 +245,7 @@ impl Drop for PortEcho {
     }
 }
 
-/// Returns the source port that the server sees.
+/// Returns the source port that the server sees for a socket.
 pub fn ask_port(socket: &UdpSocket) -> u16 {
     let mut buffer = [0; 64];
     socket.send(b"?").unwrap();

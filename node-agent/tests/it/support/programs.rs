@@ -1,4 +1,4 @@
-//! Builders for packet programs.
+//! Builders of packet programs for backend tests.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -56,7 +56,7 @@ pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Fron
     }
 }
 
-/// Builds a route with separate verdicts for workloads, the node and others.
+/// Builds a route with one verdict each for workloads, the node and other sources.
 pub fn by_source(frontend: &Frontend, [workloads, node, elsewhere]: [Verdict; 3]) -> Route {
     Route { from_workloads: workloads, from_node: node, ..route(frontend, elsewhere) }
 }
@@ -71,7 +71,7 @@ pub fn nets(list: &[&str]) -> std::collections::BTreeSet<ipnet::IpNet> {
     list.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// Builds a port range at an address.
+/// Builds a frontend for a port range at an address.
 pub fn range(ip: &str, protocol: Protocol, first: u16, last: u16) -> Frontend {
     Frontend {
         ports: model::primitives::quantity::PortRange::new(port(first), port(last)),
@@ -79,7 +79,7 @@ pub fn range(ip: &str, protocol: Protocol, first: u16, last: u16) -> Frontend {
     }
 }
 
-/// Builds targets that keep the destination port.
+/// Builds a verdict that forwards to targets and keeps the destination port.
 pub fn forward_ports(masquerade: Masquerade, list: &[&str]) -> Verdict {
     let target = |ip: &&str| (Target { address: address(ip), port: None }, Weight(1));
     Verdict::Forward { masquerade, targets: Arc::new(list.iter().map(target).collect()) }
@@ -95,7 +95,7 @@ pub fn route(frontend: &Frontend, verdict: Verdict) -> Route {
     Route::new(role, verdict)
 }
 
-/// Builds a TCP Service at a virtual address, port 80.
+/// Builds the program of a TCP Service at a virtual address, port 80.
 pub fn simple(virtual_address: &str, list: &[(&str, u16, u16)]) -> Program {
     let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::OffCluster, list) };
     let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();

@@ -26,7 +26,7 @@ use super::{
 /// Timeout of an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Creates a topology whose node relays the desired state.
+/// Creates a topology whose node relays the Services of the desired state.
 pub fn relaying(test: &str, desired: &DesiredState, limits: Limits) -> (Topology, UserspaceBackend) {
     let topology = Topology::new(test);
     let mut backend = open(&topology.node, limits);
@@ -76,8 +76,8 @@ impl TcpServer {
     }
 }
 
-/// Opens a listener. Until exec, a child process of another test holds copies of all sockets, so a closed
-/// server may seem to listen for a moment.
+/// Opens a listening socket, with retries: until exec, a child process of another test holds copies of all
+/// sockets, so that a closed server may seem to listen for a moment.
 fn listen(port: u16) -> TcpListener {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -124,19 +124,19 @@ pub fn echoes(stream: &mut TcpStream, line: &str) -> bool {
         && answer == line.as_bytes()
 }
 
-/// Echoes until the client has sent everything.
+/// Sends back all bytes of a connection until the client has closed its direction.
 pub fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut reader = stream.try_clone()?;
     io::copy(&mut reader, &mut stream)?;
     Ok(())
 }
 
-/// Returns byte `position` of a long transfer, with a period coprime to any buffer size.
+/// Returns byte `position` of a long transfer. The period is coprime to any buffer size.
 pub fn pattern(position: usize) -> u8 {
     u8::try_from(position % 251).unwrap()
 }
 
-/// Sends this number of pattern bytes.
+/// Sends `length` bytes of the pattern.
 pub fn send_pattern(stream: &mut impl Write, length: usize) -> io::Result<()> {
     let chunk: Vec<u8> = (0..251 * 256).map(pattern).collect();
     let mut sent = 0;

@@ -84,7 +84,7 @@ pub fn mac_of(namespace: &Namespace, interface: &str) -> Mac {
     Mac(bytes.try_into().unwrap())
 }
 
-/// An announcer in a namespace, run like by an agent.
+/// Announcer in a namespace, run as by an agent.
 pub struct Node {
     announcer: Announcer,
     conflicts: mpsc::Receiver<L2Conflict>,
@@ -145,7 +145,7 @@ impl Node {
     }
 }
 
-/// Receives all frames of an interface and sends frames.
+/// Raw socket that receives all frames of an interface and sends frames.
 pub struct Tap {
     descriptor: OwnedFd,
     mac: Mac,
@@ -177,12 +177,12 @@ impl Tap {
         send(self.descriptor.as_raw_fd(), frame, MsgFlags::empty()).unwrap();
     }
 
-    /// Like [`Self::send`], but a full queue may drop the frame.
+    /// Sends a frame without waiting; a full queue drops the frame.
     pub fn flood(&self, frame: &[u8]) {
         let _lost = send(self.descriptor.as_raw_fd(), frame, MsgFlags::empty());
     }
 
-    /// Waits for the next foreign frame that satisfies a condition.
+    /// Waits for the next frame of another machine that satisfies a condition.
     pub fn next(&self, what: &str, wanted: impl Fn(&Frame) -> bool) -> (Frame, Vec<u8>) {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -194,7 +194,7 @@ impl Tap {
         panic!("no {what} in {PATIENCE:?}");
     }
 
-    /// Returns a foreign frame that satisfies a condition, if one was received already.
+    /// Returns a frame of another machine that satisfies a condition and was already received, or `None`.
     pub fn look(&self, wanted: impl Fn(&Frame) -> bool) -> Option<(Frame, Vec<u8>)> {
         let mut buffer = [0; 2048];
         while let Ok(bytes) = recv(self.descriptor.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
@@ -218,7 +218,7 @@ pub fn neighbor(namespace: &Namespace, address: &str) -> Option<(String, String)
     Some((words[at + 1].to_owned(), words.last().unwrap().to_string()))
 }
 
-/// Triggers neighbor resolution in a namespace.
+/// Sends a datagram to an address, so that the kernel of the namespace resolves the address.
 pub fn knock(namespace: &Namespace, address: &str) {
     let address: IpAddr = address.parse().unwrap();
     namespace.run(|| {

@@ -1,4 +1,4 @@
-//! Concurrent client connections and their results.
+//! Concurrent client connections on the test bed and their results.
 
 use std::{
     collections::BTreeMap,
@@ -22,16 +22,16 @@ use tokio::{
 
 use super::{Hosts, Spot, servers::sctp_socket};
 
-/// Timeout for an expected reply.
+/// Time to wait for a reply that is expected.
 pub const PATIENCE: Duration = Duration::from_secs(8);
-/// Timeout if no reply is expected.
+/// Time to wait if no reply is expected.
 pub const SILENCE: Duration = Duration::from_millis(350);
 /// Retransmission interval of datagrams.
 const RESEND: Duration = Duration::from_millis(250);
-/// Maximum number of concurrent connections per host.
+/// Maximum number of connections that one host makes at the same time.
 const AT_ONCE: usize = 48;
 
-/// A connection to make.
+/// Connection that a host of the test bed is to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     pub from: Spot,
@@ -42,23 +42,23 @@ pub struct Ask {
     pub port: u16,
 }
 
-/// Result of a connection.
+/// Result of a connection, as observed by the client.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Heard {
     /// A reply with the server name, and the source address and port that the server saw.
     Answer { name: String, source: IpAddr, port: u16 },
-    /// TCP reset or ICMP port unreachable.
+    /// TCP reset or ICMP port unreachable, received by the client.
     Refused,
     /// The client's own kernel rejected the packet.
     Prohibited,
-    /// No reply.
+    /// No reply within the time to wait.
     Silence,
-    /// Any other result.
+    /// Any other result, in words.
     Odd(String),
 }
 
 impl Hosts {
-    /// Makes the connections concurrently, each with its own timeout.
+    /// Makes connections concurrently, each with its own time to wait, and returns the results in order.
     pub fn ask(&self, asks: &[(Ask, Duration)]) -> Vec<Heard> {
         let mut by_host: BTreeMap<Spot, Vec<usize>> = BTreeMap::new();
         for (index, (ask, _)) in asks.iter().enumerate() {
@@ -81,7 +81,8 @@ impl Hosts {
     }
 }
 
-/// Sockets belong to the namespace of the creating thread, so this uses a single-threaded runtime.
+/// Makes the connections of the host whose namespace the calling thread is in. A single-threaded runtime is
+/// used, because sockets belong to the namespace of the creating thread.
 fn ask_from_here(asks: &[(Ask, Duration)], indices: &[usize]) -> Vec<(usize, Heard)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -13,18 +13,18 @@ use std::{
 
 use super::{Hosts, Spot, ask::PATIENCE};
 
-/// Minimum size of a transfer in bytes.
+/// Minimum number of bytes in a transfer.
 pub const TRANSFER_BYTES: usize = 24 * 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
-/// Coprime to the chunk size, so that a lost or duplicated chunk is detected.
+/// Length of the byte pattern, coprime to the chunk size, so that a lost or duplicated chunk is detected.
 const PATTERN: usize = 251 * 257;
 
-/// A TCP connection that sends bytes to a server and receives them back until it is finished.
+/// TCP transfer that sends bytes to a server and receives them back until [`Self::finish`].
 pub struct Transfer {
     stop: Arc<AtomicBool>,
     writer: JoinHandle<std::io::Result<usize>>,
     reader: JoinHandle<Result<usize, String>>,
-    /// Name of the server.
+    /// Name of the server at the other end of the connection.
     pub server: String,
 }
 
@@ -98,7 +98,7 @@ fn verify(mut reader: impl Read) -> Result<usize, String> {
     }
 }
 
-/// A UDP client with a fixed port.
+/// UDP client with a fixed source port.
 pub struct Datagrams(UdpSocket);
 
 impl Datagrams {

@@ -1,4 +1,4 @@
-//! Hosts, their addresses, and the links between them.
+//! Hosts of the test bed, their addresses, and the links between them.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use model::primitives::net::IpFamily;
 use super::servers::{Listen, Servers};
 use crate::support::Namespace;
 
-/// A host of the test bed.
+/// Host of the test bed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spot {
     Client,
@@ -28,7 +28,7 @@ use Spot::{A, B, C, Client, D, E, Node};
 
 impl Spot {
     pub const ALL: [Self; 7] = [Client, Node, A, B, C, D, E];
-    /// The hosts behind the node.
+    /// Hosts behind the node, on which workloads run.
     pub const WORKLOADS: [Self; 5] = [A, B, C, D, E];
 
     pub const fn name(self) -> &'static str {
@@ -43,7 +43,7 @@ impl Spot {
         }
     }
 
-    /// Returns the address by which others reach the host.
+    /// Returns the primary address of the host in a family, by which other hosts reach it.
     pub fn address(self, family: IpFamily) -> IpAddr {
         let text = match (self, family) {
             (Client, IpFamily::V4) => "192.0.2.2",
@@ -78,7 +78,7 @@ pub const WORKLOAD_PORTS: [u16; 4] = [80, 443, 7001, 7010];
 pub const DAEMON_PORT: u16 = 2222;
 /// Networks of all workloads.
 pub const WORKLOAD_NETWORKS: [&str; 4] = ["10.1.0.0/16", "10.2.0.0/16", "fd01::/16", "fd02::/16"];
-/// Number of client addresses for affinity tests.
+/// Number of client addresses that affinity tests use.
 pub const CROWD: u8 = 16;
 
 pub struct Hosts {
@@ -172,7 +172,8 @@ pub fn node_addresses() -> BTreeSet<IpAddr> {
     wires.chain(["192.0.2.11", "2001:db8::11"].map(|text| text.parse().unwrap())).collect()
 }
 
-/// Returns additional addresses of the client: one in the node's network, one behind it.
+/// Returns an address of the client: 0 is the primary one, 1 another one in the same network, 2 one in a
+/// network behind the client.
 pub fn client_address(family: IpFamily, number: usize) -> IpAddr {
     let list = match family {
         IpFamily::V4 => ["192.0.2.2", "192.0.2.3", "198.51.100.2"],
@@ -203,7 +204,7 @@ fn client_addresses() -> String {
     script
 }
 
-/// Runs `ip` once for a script of lines.
+/// Runs a script of `ip` commands, one a line, in one process.
 fn batch(namespace: &Namespace, script: &str) {
     // A batch file has one family, so lines with a family option run separately.
     let (alone, together): (Vec<_>, Vec<_>) = script.lines().partition(|line| line.starts_with('-'));

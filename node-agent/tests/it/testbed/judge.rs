@@ -25,16 +25,16 @@ use super::{
 };
 use crate::support::programs::port;
 
-/// Expected result of a connection.
+/// Result of a connection that the client should observe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// A reply of one of these servers.
+    /// Reply of one of these servers, which must see the given source.
     Answer(BTreeMap<(IpAddr, Port), Seen>),
-    /// A reply of the node's own daemon.
+    /// Reply of the daemon that runs on the node itself.
     Daemon,
     Refused,
     Silence,
-    /// No reply, because the address is unused.
+    /// No reply, because no host has the address.
     Nobody,
 }
 
@@ -45,7 +45,7 @@ pub enum Seen {
     Node,
 }
 
-/// Returns the connection as seen by the rules.
+/// Returns the connection as input of the oracle.
 pub fn connection(ask: Ask) -> Connection {
     let own = node_addresses();
     let is_from_node = ask.from == Spot::Node;
@@ -62,12 +62,12 @@ pub fn connection(ask: Ask) -> Connection {
     }
 }
 
-/// Returns the fate according to the oracle.
+/// Returns the fate of a connection according to the oracle.
 pub fn fate<'a>(programs: impl Iterator<Item = &'a Program> + Clone, networks: &Networks, ask: Ask) -> Fate {
     oracle::fate(programs, networks, &connection(ask))
 }
 
-/// Returns the expected result for a fate.
+/// Returns the result that the client should observe for a fate.
 pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     match fate {
         Fate::Untouched => untouched(ask),
@@ -84,8 +84,8 @@ pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     }
 }
 
-/// True if the result matches one of the ends of a trace. A reply on a connected socket also proves the
-/// return path.
+/// Returns true if the result matches one of the ends of a trace. A reply on a connected socket also proves
+/// the return path.
 pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     ends.iter().any(|end| {
         let expected = match end {
@@ -106,7 +106,7 @@ pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     })
 }
 
-/// No rule applies: the host with the address replies.
+/// Returns the expected result if no rule applies: the host with the address replies.
 fn untouched(ask: Ask) -> Expected {
     let is_own = node_addresses().contains(&ask.to) || ask.to.is_loopback();
     match Spot::of(ask.to) {
@@ -130,7 +130,7 @@ fn listens(spot: Spot, number: u16) -> bool {
     }
 }
 
-/// True if the result is as expected.
+/// Returns true if the observed result matches the expected one.
 pub fn agrees(expected: &Expected, ask: Ask, heard: &Heard) -> bool {
     match (expected, heard) {
         (Expected::Refused, Heard::Refused) | (Expected::Silence | Expected::Nobody, Heard::Silence) => true,

@@ -1,9 +1,9 @@
-//! Proxy mode variants compared by the test suites.
+//! Lanes of the test suites: proxy modes in the variants that are compared.
 
 use model::{kinds::node::ProxyMode, primitives::net::IpFamily, program::Program};
 use node_agent::dataplane::{ipvs, userspace};
 
-/// A proxy mode in one of its variants.
+/// Proxy mode in one variant, such as a flavor of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     Nftables,
@@ -55,7 +55,7 @@ impl Lane {
     }
 }
 
-/// Returns the short name of a family.
+/// Returns the short name of a family in test output.
 pub const fn family_word(family: IpFamily) -> &'static str {
     match family {
         IpFamily::V4 => "v4",

@@ -37,16 +37,16 @@ pub const TCP: &[Protocol] = &[Protocol::Tcp];
 pub const UDP: &[Protocol] = &[Protocol::Udp];
 pub const BOTH: &[Protocol] = &[Protocol::Tcp, Protocol::Udp];
 
-/// Claim of a scenario.
+/// Claim of a scenario about the result of connections.
 #[derive(Debug, Clone, Copy)]
 pub enum Claim<'a> {
-    /// Each of these hosts is reached.
+    /// Each of these hosts is reached, and no other.
     Reach(&'a [Spot]),
-    /// Like `Reach`, and they see the client's address.
+    /// Each of these hosts is reached and sees the client's address.
     Keep(&'a [Spot]),
-    /// Like `Reach`, and they see the node's address.
+    /// Each of these hosts is reached and sees an address of the node.
     Mask(&'a [Spot]),
-    /// The node's own daemon replies.
+    /// The daemon that runs on the node replies.
     Daemon,
     Refused,
     Silence,
@@ -59,12 +59,12 @@ pub struct Bench {
     pub lane: Lane,
     pub family: IpFamily,
     pub backend: Box<dyn Dataplane>,
-    /// Directory in which the next process finds the relay of userspace mode.
+    /// Directory in which a later backend finds the relay process of userspace mode.
     pub home: Home,
     pub hosts: Hosts,
     pub desired: DesiredState,
     pub place: program::NodeLocation,
-    /// Deliberate deviations of the mode from the program, met by the scenario.
+    /// Deliberate deviations of the mode from the packet program that the scenario has met.
     pub differences: BTreeSet<&'static str>,
     serial: u8,
 }
@@ -90,7 +90,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Begins a scenario on a node without Services.
+    /// Begins a scenario on a node without Services; `serial` determines its addresses.
     pub fn begin(&mut self, serial: u8) {
         self.serial = serial;
         self.differences.clear();
@@ -110,8 +110,8 @@ impl Bench {
         assert!(status.success(), "the flows are not forgotten");
     }
 
-    /// Deletes the UDP flows: a reused port would continue a flow of an earlier step to a removed endpoint.
-    /// New TCP connections are recognized as such.
+    /// Deletes the UDP flows, because a reused port would continue a flow of an earlier step to a removed
+    /// endpoint. New TCP connections are not affected by old flows.
     fn forget_datagrams(&self) {
         let family = match self.family {
             IpFamily::V4 => "ipv4",
@@ -146,8 +146,8 @@ impl Bench {
         text.parse().unwrap()
     }
 
-    /// Returns the node's addresses in the family: the one towards the client, a second one there, and one
-    /// towards a workload.
+    /// Returns the node's addresses in a family: the one towards the client, a second one on the same link,
+    /// and one towards a workload.
     pub fn node_addresses(&self) -> [IpAddr; 3] {
         self.node_addresses_of(self.family)
     }

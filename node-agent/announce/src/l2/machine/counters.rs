@@ -1,13 +1,13 @@
-//! Counters of the announcer.
+//! Counters of addresses and interfaces in the layer-2 announcer.
 
 use std::{collections::BTreeMap, time::Instant};
 
 use crate::l2::wire::Unreadable;
 
-/// Counters of one address.
+/// Frames sent for one address since it was first set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressCounters {
-    /// Replies sent.
+    /// ARP replies and solicited Neighbor Advertisements sent.
     pub replies: u64,
     /// Gratuitous ARP packets and unsolicited Neighbor Advertisements sent.
     pub gratuitous: u64,
@@ -15,22 +15,22 @@ pub struct AddressCounters {
     pub last_gratuitous: Option<Instant>,
 }
 
-/// Counters of one interface.
+/// Frame counters of one interface since it came up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Frames that passed the filter.
     pub received: u64,
-    /// Replies sent.
+    /// ARP replies and solicited Neighbor Advertisements sent.
     pub replies: u64,
-    /// Gratuitous announcements sent.
+    /// Gratuitous ARP packets and unsolicited Neighbor Advertisements sent.
     pub gratuitous: u64,
-    /// Frames the kernel rejected.
+    /// Frames that the kernel did not accept for sending.
     pub not_sent: u64,
     /// Received frames that were dropped, by reason.
     pub dropped: BTreeMap<DropReason, u64>,
 }
 
-/// Reason for which a frame was dropped.
+/// Reason for which a received frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
     /// The frame could not be parsed.
@@ -44,7 +44,7 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// Returns the metric label.
+    /// Returns the name of the reason.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

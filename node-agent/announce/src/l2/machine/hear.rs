@@ -13,13 +13,14 @@ use crate::l2::wire::{
     self, Advertisement, Arp, Frame, Operation, Packet, Solicitation, solicited_node_group,
 };
 
-/// Interval in which the same claim is reported only once.
+/// Interval within which conflicts with the same station on the same interface are reported only once.
 const TOLD_TIME: Duration = Duration::from_secs(1);
-/// Maximum number of stations reported for one address per interval.
+/// Maximum number of stations reported as conflicts for one address in [`TOLD_TIME`].
 const TOLD_MAX: usize = 8;
 
 impl Machine {
-    /// Processes a frame received on an interface.
+    /// Processes a frame received on the interface with this index: replies to requests and reports
+    /// conflicts.
     pub fn receive(&mut self, index: u32, bytes: &[u8], now: Instant) {
         let Some(port) = self.ports.get_mut(&index) else { return };
         port.counters.received += 1;
@@ -93,7 +94,8 @@ impl Machine {
         }
     }
 
-    /// Returns the MAC address for the reply to a request, or the reason for not replying.
+    /// Returns the MAC address for the reply to a request of `station`, or the reason for which no reply is
+    /// sent.
     fn asked(&mut self, address: IpAddr, station: Mac, index: u32, now: Instant) -> Result<Mac, DropReason> {
         let place = self.held.get(&address).and_then(|held| held.places.get(&index));
         let port = self.ports.get(&index).filter(|_| matches!(place, Some(Some(_))));
@@ -111,8 +113,8 @@ impl Machine {
         self.outputs.push(L2Output::Send { index, family: IpFamily::of(address), frame: frame.render() });
     }
 
-    /// Processes the claim of an address by another station. Relevant if the address is announced, watched or
-    /// probed on the interface.
+    /// Processes the claim of an address by another station: reports a conflict and finishes probes. The
+    /// claim is irrelevant unless the address is announced, watched or probed on the interface.
     fn claimed(&mut self, address: IpAddr, mac: Mac, index: u32, now: Instant) -> Result<(), DropReason> {
         if address.is_unspecified() {
             return Err(DropReason::NotOurs);

@@ -8,7 +8,7 @@ use std::{
 
 use kernel::links::Mac;
 
-/// Length of a counting window.
+/// Length of a counting window; all counters restart at its end.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Maximum number of replies to one station about one address per window. Regular neighbors send one request
 /// per second, at most three without a reply.
@@ -19,7 +19,7 @@ const REPLIES_TOTAL_MAX: u32 = 20_000;
 /// Maximum number of tracked station and address pairs. Beyond it only the total limit applies.
 const PAIRS_MAX: usize = 8192;
 
-/// Counters of replies in the current window.
+/// Numbers of replies in the current one-second window, in total and by station and address.
 #[derive(Debug, Default)]
 pub(super) struct ReplyLimit {
     since: Option<Instant>,
@@ -28,7 +28,7 @@ pub(super) struct ReplyLimit {
 }
 
 impl ReplyLimit {
-    /// Returns true if one more reply may be sent.
+    /// Returns true if one more reply to the station about the address is within both limits, and counts it.
     pub(super) fn admits(&mut self, station: Mac, address: IpAddr, now: Instant) -> bool {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {
             *self = Self { since: Some(now), ..Self::default() };

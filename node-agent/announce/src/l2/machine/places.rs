@@ -10,7 +10,7 @@ use kernel::links::{Link, Links, Mac};
 
 use super::{AddressCounters, BURST_INTERVAL, BURST_ROUNDS, DesiredAddress, Duty, Machine, PortCounters};
 
-/// An interface that is up and has an Ethernet address.
+/// Interface that is up and has an Ethernet address, so it can send frames.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) name: String,
@@ -18,18 +18,19 @@ pub(super) struct Port {
     pub(super) counters: PortCounters,
 }
 
-/// State of one address.
+/// Desired state, schedule and counters of one address.
 #[derive(Debug)]
 pub(super) struct AddressState {
     pub(super) wanted: DesiredAddress,
     /// Existing interfaces by index, with the announcement schedule; `None` if the address is only watched.
     pub(super) places: BTreeMap<u32, Option<Schedule>>,
     pub(super) counters: AddressCounters,
-    /// Start of the current reporting interval, and the stations and interfaces reported in it.
+    /// Start of the current one-second reporting interval, and the stations and interfaces already
+    /// reported in it.
     pub(super) told: (Option<Instant>, BTreeSet<(Mac, u32)>),
 }
 
-/// Announcement schedule of an address on one interface.
+/// Schedule of the gratuitous announcements of an address on one interface.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schedule {
     pub(super) next: Instant,
@@ -41,7 +42,8 @@ impl Schedule {
         Self { next: now, rounds_left: BURST_ROUNDS }
     }
 
-    /// Completes one round and returns the time to the next.
+    /// Counts one announcement and returns the time to the next one: the burst interval, or `refresh` after
+    /// the burst.
     pub(super) fn step(&mut self, refresh: Duration) -> Duration {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         if self.rounds_left > 0 { BURST_INTERVAL } else { refresh }
@@ -83,7 +85,8 @@ impl Machine {
         self.place(address, now);
     }
 
-    /// Updates the interfaces of one address. Unchanged interfaces are not announced again.
+    /// Recomputes the interfaces on which an address is announced. Announcements on unchanged interfaces
+    /// continue as scheduled.
     fn place(&mut self, address: IpAddr, now: Instant) {
         let Some(held) = self.held.get_mut(&address) else { return };
         let names = held.wanted.interfaces.iter();
@@ -122,8 +125,8 @@ impl Machine {
         }
     }
 
-    /// Applies the current interfaces. An interface that comes up, or gets another name or Ethernet address,
-    /// announces all its addresses again; others do not.
+    /// Applies the current interfaces. All addresses are announced again on an interface that comes up or
+    /// gets another name or Ethernet address; other interfaces are unaffected.
     pub fn links(&mut self, links: &Links, now: Instant) {
         self.own_macs = links.by_index.values().filter_map(|link| link.mac).collect();
         let is_same = |index: u32, port: &Port| {
@@ -166,7 +169,7 @@ impl Machine {
     }
 }
 
-/// Returns the Ethernet address of an interface that can send frames.
+/// Returns the Ethernet address of an interface, or `None` if the interface is down or has none.
 fn usable(link: &Link) -> Option<Mac> {
     link.mac.filter(|mac| link.is_up && mac.is_unicast())
 }

@@ -14,14 +14,14 @@ use super::{L2Output, Machine, frames};
 
 /// Time after which a probe without reply ends.
 pub const PROBE_TIME: Duration = Duration::from_millis(300);
-/// Time between requests; also the time to wait after the last one.
+/// Time between two probe requests, and between the last request and the result.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of requests.
+/// Number of requests sent on each interface in one probe.
 const PROBE_ROUNDS: u32 = 3;
 /// Maximum number of concurrent probes. Further probes return [`ProbeAnswer::Unknown`].
 const PROBES_MAX: usize = 4096;
 
-/// Identifier of a probe.
+/// Identifier of a probe, chosen by the driver to match the result to the request.
 pub type ProbeId = u64;
 
 /// Result of a probe.
@@ -29,7 +29,7 @@ pub type ProbeId = u64;
 pub enum ProbeAnswer {
     /// No station replied on any of the interfaces.
     Silent,
-    /// Another station has the address.
+    /// Another station replied for the address on one of the interfaces.
     Taken {
         /// MAC address of the station.
         mac: Mac,
@@ -40,7 +40,7 @@ pub enum ProbeAnswer {
     Unknown,
 }
 
-/// A running probe.
+/// Probe in progress for one address.
 #[derive(Debug)]
 pub(super) struct Probe {
     address: IpAddr,

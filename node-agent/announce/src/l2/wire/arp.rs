@@ -20,10 +20,10 @@ pub enum Operation {
     Reply,
 }
 
-/// An ARP packet.
+/// ARP packet for IPv4 addresses on Ethernet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arp {
-    /// Operation.
+    /// Request or reply.
     pub operation: Operation,
     /// Sender hardware address; always unicast.
     pub sender_mac: Mac,

@@ -1,4 +1,4 @@
-//! Two sessions and the link between them, which delays, reorders and loses packets, in virtual time.
+//! Simulated link between two sessions, which delays, reorders and loses packets, in virtual time.
 
 use std::{
     collections::BTreeMap,
@@ -9,15 +9,15 @@ use bfd::{Config, Event, Input, Output, Refusal, Session, wire};
 
 use super::{discriminator, origin};
 
-/// Current quality of the link.
+/// Quality of the simulated link.
 #[derive(Debug, Clone, Copy)]
 pub struct Quality {
     pub delay: Duration,
     /// Maximum additional delay of a packet.
     pub spread: Duration,
-    /// Lost packets per thousand.
+    /// Lost packets per thousand sent.
     pub loss_permille: u64,
-    /// True if packets stay in order.
+    /// True if the link delivers packets in order.
     pub in_order: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Pair {
     pub now: Instant,
     pub sides: [Session; 2],
     pub quality: Quality,
-    /// Events of each side with their time.
+    /// Events of each session with their time.
     pub events: [Vec<(Instant, Event)>; 2],
     pub refused: [Vec<Refusal>; 2],
     /// Time of the last packet received by each side.
@@ -67,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// Advances the time.
+    /// Advances the virtual time and handles all events in it.
     pub fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         while self.step(end) {}

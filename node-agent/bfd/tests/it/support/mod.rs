@@ -47,7 +47,7 @@ pub fn key(algorithm: Algorithm) -> Key {
     Key { id: 3, algorithm, secret: Secret::new(b"a shared secret").unwrap() }
 }
 
-/// A packet of a peer with intervals of 50 ms that knows our discriminator 1.
+/// Returns a packet of a peer with intervals of 50 ms that has received our discriminator 1.
 pub fn packet(state: State) -> Packet {
     Packet {
         diagnostic: Diagnostic::None,
@@ -65,12 +65,12 @@ pub fn packet(state: State) -> Packet {
     }
 }
 
-/// A session of 300 ms × 3 with discriminator 1.
+/// Creates a session with intervals of 300 ms, Detect Mult 3 and discriminator 1.
 pub fn session(now: Instant) -> Session {
     Session::new(config(300, 3), discriminator(1), 42, now)
 }
 
-/// Outputs of a session, by kind.
+/// Outputs of one session input, separated by kind.
 #[derive(Debug, Default, PartialEq)]
 pub struct Done {
     pub sent: Vec<Packet>,
@@ -95,7 +95,7 @@ pub fn receive(session: &mut Session, packet: Packet, now: Instant) -> Done {
     sorted(session.handle(Input::Received(&wire::parse(&bytes).unwrap()), now))
 }
 
-/// A session that is Up with the peer of [`packet`].
+/// Creates a session that is Up with the peer of [`packet`].
 pub fn up(now: Instant) -> Session {
     let mut session = session(now);
     receive(&mut session, packet(State::Init), now);
@@ -103,7 +103,7 @@ pub fn up(now: Instant) -> Session {
     session
 }
 
-/// A session in a given state, reached by packets.
+/// Creates a session and brings it into a state by packets.
 pub fn in_state(state: State, now: Instant) -> Session {
     let mut session = session(now);
     match state {

@@ -7,7 +7,7 @@ use bgp::{
     session::{ConnectionId, Direction, Event, Input, Output, Session, State},
 };
 
-/// A driver's view of a session.
+/// Checker of the guarantees for drivers, from the view of a driver.
 #[derive(Debug, Clone)]
 pub struct Contract {
     /// Connections that are open in the driver's view.
@@ -31,7 +31,7 @@ impl Contract {
         }
     }
 
-    /// Records an input.
+    /// Records an input passed to the session.
     pub fn told(&mut self, input: &Input) {
         match input {
             Input::Connected { connection, direction } => {
@@ -53,7 +53,7 @@ impl Contract {
         }
     }
 
-    /// Checks the outputs.
+    /// Checks the outputs of the session against the guarantees.
     pub fn answered(&mut self, outputs: &[Output], session: &Session) {
         for (at, output) in outputs.iter().enumerate() {
             match output {

@@ -81,7 +81,7 @@ pub fn open_with(more: impl IntoIterator<Item = Capability>) -> Open {
     open
 }
 
-/// An OPEN with graceful restart for both families; `notification` is its N bit.
+/// Returns an OPEN with Graceful Restart for both families; `notification` is the N bit.
 pub fn graceful_open(notification: bool) -> Open {
     open_with([Capability::GracefulRestart(GracefulRestart {
         is_restarted: false,
@@ -113,7 +113,7 @@ pub const fn connected(connection: u64, direction: Direction) -> Input {
     Input::Connected { connection: id(connection), direction }
 }
 
-/// A session with its time and driver contract.
+/// Session under test with its virtual time and the driver contract.
 #[derive(Debug, Clone)]
 pub struct Bench {
     pub session: Session,
@@ -165,7 +165,7 @@ impl Bench {
         outputs
     }
 
-    /// Advances the time and handles all deadlines.
+    /// Advances the time by `time` and returns the outputs of all deadlines in it.
     pub fn pass(&mut self, time: Duration) -> Vec<Output> {
         let end = self.now + time;
         let mut outputs = Vec::new();
@@ -178,7 +178,7 @@ impl Bench {
         outputs
     }
 
-    /// Advances the time while the neighbor keeps the session alive.
+    /// Advances the time while the neighbor sends KEEPALIVE messages, and returns the outputs.
     pub fn keep_up(&mut self, connection: u64, time: Duration) -> Vec<Output> {
         let mut outputs = Vec::new();
         for _ in 0..time.as_secs() {

@@ -20,9 +20,9 @@ the neighbour proposes a hold time of 30 s. Events that no session is ever told:
 driver refuses strangers). Event 14 is 16 or 17 here; 3 and 5–7 are what follows the end of the idle time, 13.
 ";
 
-/// A state and its setup.
+/// Name of a state, and the function that brings a session into it.
 type Case = (&'static str, fn() -> Bench);
-/// An event and its inputs.
+/// Name of an event, and the function that passes its inputs to a session.
 type Happening = (&'static str, fn(&mut Bench) -> Vec<Output>);
 
 const STATES: [Case; 8] = [

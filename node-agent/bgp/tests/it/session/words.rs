@@ -1,4 +1,4 @@
-//! Text representation of session outputs.
+//! Names and descriptions of session outputs in the tables of the tests.
 
 use bgp::{
     Message, Notification,

@@ -1,4 +1,4 @@
-//! Two sessions and the network between them, in virtual time: attempts that succeed, fail or get lost,
+//! Simulated network between two sessions, in virtual time: attempts that succeed, fail or get lost,
 //! connections that are reset or die silently, and restarting agents.
 
 use std::{
@@ -17,14 +17,14 @@ use super::{
     support::{origin, secs},
 };
 
-/// Failure rates per thousand.
+/// Failure rates of the simulated network, per thousand.
 #[derive(Debug, Clone, Copy)]
 pub struct Trouble {
     pub refused: u64,
     pub unanswered: u64,
-    /// Per message: the connection is reset.
+    /// Rate per message at which the connection is reset.
     pub reset: u64,
-    /// Per message: the connection dies silently.
+    /// Rate per message at which the connection dies silently.
     pub dead: u64,
     /// Maximum delay of a message in milliseconds.
     pub delay_ms: u64,
@@ -53,16 +53,16 @@ pub struct Side {
     pub contract: Contract,
     /// Number of times the session was established.
     pub established: u32,
-    /// Pending attempt.
+    /// Connection attempt in progress, by number.
     attempt: Option<u64>,
 }
 
 enum Happening {
-    /// An attempt of this side arrives at the other side.
+    /// A connection attempt of `side` arrives at the other side.
     Arrives { side: usize, attempt: u64 },
-    /// The response arrives at the side that made the attempt.
+    /// The response to a connection attempt arrives at the side that made it.
     Answered { side: usize, attempt: u64, connection: Option<ConnectionId> },
-    /// Data arrives at this side on a connection.
+    /// Data on a connection arrives at `side`.
     Comes { side: usize, connection: ConnectionId, what: Arrival },
 }
 
@@ -94,7 +94,7 @@ impl World {
         world
     }
 
-    /// Returns true if both sides are established on the same live connection and there is no other.
+    /// Returns true if both sides are established on the same live connection and no other one exists.
     pub fn is_up(&self) -> bool {
         let [one, other] = &self.sides;
         let over = one.session.established_over();

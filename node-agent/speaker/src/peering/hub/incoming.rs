@@ -14,7 +14,7 @@ use super::Hub;
 use crate::peering::{listeners::IncomingConnection, neighbour::End, settings, status::NeighbourKey};
 
 impl Hub {
-    /// Handles an incoming connection.
+    /// Passes an incoming connection to its neighbor, or closes it if it belongs to no peer.
     pub(super) fn receive(&mut self, visit: IncomingConnection) {
         let IncomingConnection { stream, remote, local } = visit;
         let host = self.host(remote, local.ip());
@@ -85,7 +85,7 @@ impl Hub {
     }
 }
 
-/// Returns the name of the link of a link-local address.
+/// Returns the name of the interface in the scope of a link-local address, or `None` for other addresses.
 fn link_of(remote: SocketAddr, links: &Links) -> Option<String> {
     let SocketAddr::V6(v6) = remote else { return None };
     let index = v6.scope_id();

@@ -36,7 +36,7 @@ use super::{
     status::{NeighborsStatus, NeighbourKey},
 };
 
-/// Batching interval: several changes of a prefix within it become one message.
+/// Time for which route changes are collected, so that several changes of a prefix become one message.
 const BATCH_TIME: Duration = Duration::from_millis(10);
 /// Interval of polling signature counters and retrying listening sockets.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ const VISITS_MAX: usize = 64;
 /// Maximum time to wait for neighbor tasks and closing connections on exit.
 const END_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// Initial state of the hub.
+/// Dependencies and channels of the hub.
 pub(super) struct HubStart {
     pub(super) node: Name,
     pub(super) bfd: Bfd,
@@ -54,20 +54,20 @@ pub(super) struct HubStart {
     pub(super) board: watch::Sender<NeighborsStatus>,
 }
 
-/// Reports of neighbor tasks to the hub.
+/// Reports of neighbor tasks to the hub, merged in its mailbox.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    /// Path to monitor for each neighbor, or `None`.
+    /// Path that BFD should monitor for a neighbor; `None` if there is none anymore.
     pub(super) paths: BTreeMap<NeighbourKey, Option<(PeerKey, SessionConfig)>>,
     /// Neighbors whose task has ended.
     pub(super) ended: BTreeSet<NeighbourKey>,
 }
 
-/// A neighbor task.
+/// Running task of a neighbor.
 struct Running {
     inbox: Arc<Mailbox<Inbox>>,
     settings: Settings,
-    /// True if the task was told to end. Its key stays in use until it has.
+    /// True if the task was requested to end. A new task for the neighbor starts only after the end.
     is_ending: bool,
 }
 
@@ -80,7 +80,8 @@ struct Hub {
     lingering: Lingering,
     doors: Listeners,
     state: Option<BgpState>,
-    /// True once the first state has been applied: later neighbors did not exist before a restart.
+    /// True once the first configuration has been applied. Neighbors added later cannot have stale routes of
+    /// an earlier process.
     is_settled: bool,
     is_end_held: bool,
     wanted: BTreeMap<Name, DesiredRoutes>,
@@ -90,7 +91,7 @@ struct Hub {
     bad_signatures: Option<u64>,
 }
 
-/// Runs until the speaker leaves.
+/// Runs the hub until the speaker leaves.
 pub(super) async fn run(start: HubStart) {
     let HubStart { node, bfd, links, wishes, board } = start;
     let (visits, mut visitors) = mpsc::channel(VISITS_MAX);

@@ -55,7 +55,7 @@ impl Hub {
         }
     }
 
-    /// Polls the state for which there are no events.
+    /// Polls the signature counters and retries failed listening sockets; neither has change events.
     pub(super) fn look(&mut self) {
         if self.doors.try_again() {
             self.show_doors();

@@ -51,14 +51,14 @@ use super::{
     unnumbered_discovery::UnnumberedDiscovery,
 };
 
-/// Size of the read buffer.
+/// Size of the read buffer, in bytes.
 const READ_BUFFER_BYTES: usize = 16 << 10;
 /// Maximum time to send the withdrawal of all routes.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(3);
 /// Time after which a dynamic neighbor without a connection is removed.
 const FORGET_TIME: Duration = Duration::from_secs(60);
 
-/// Messages from the hub to a neighbor task.
+/// Messages from the hub to a neighbor task, merged in the task's mailbox.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     pub(super) settings: Option<Settings>,
@@ -66,29 +66,30 @@ pub(super) struct Inbox {
     pub(super) is_end_held: Option<bool>,
     /// Incoming connection of the neighbor; a newer one replaces it.
     pub(super) visitor: Option<TcpStream>,
-    /// State of the path according to BFD.
+    /// State of the path according to BFD, if it has changed.
     pub(super) path: Option<PeerState>,
-    /// Reason for which BFD cannot monitor the path.
+    /// Changed reason for which BFD cannot monitor the path; `Some(None)` if the reason has disappeared.
     pub(super) path_fault: Option<Option<String>>,
-    /// Reason for which the neighbor cannot connect to this node.
+    /// Changed reason for which the neighbor's connections are not accepted; `Some(None)` if the reason has
+    /// disappeared.
     pub(super) door_fault: Option<Option<String>>,
-    /// Number of segments with invalid or missing signatures since the last message.
+    /// Number of segments dropped for their MD5 signature since the last message, on this node in total.
     pub(super) bad_signatures: u64,
     pub(super) end: Option<End>,
 }
 
-/// Reason for which the task ends.
+/// Reason for which the task has to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// The speaker leaves.
+    /// The agent stops and the speaker ends all sessions.
     Leave(Leave),
     /// The peer was removed from the configuration.
     Removed,
-    /// Another dynamic neighbor needs the slot.
+    /// The slot of this dynamic neighbor without a connection is needed for another one.
     Forgotten,
 }
 
-/// Initial state of a task.
+/// Dependencies and initial routes of a neighbor task.
 pub(super) struct NeighborStart {
     pub(super) key: NeighbourKey,
     pub(super) settings: Settings,
@@ -101,7 +102,7 @@ pub(super) struct NeighborStart {
     pub(super) lingering: Lingering,
 }
 
-/// An event.
+/// Event for which the task waits.
 enum Happening {
     Inbox,
     Due,
@@ -121,25 +122,25 @@ struct Neighbour {
     connections: BTreeMap<ConnectionId, Connection>,
     dialing: Option<Dialing>,
     connections_made: u64,
-    /// Discovery of an unnumbered neighbor.
+    /// Router discovery on the interface of an unnumbered neighbor; `None` for other neighbors.
     scout: Option<UnnumberedDiscovery>,
-    /// Discovered address of an unnumbered neighbor.
+    /// Discovered link-local address of an unnumbered neighbor.
     found: Option<SocketAddr>,
     path: Option<PeerState>,
-    /// Path that BFD was asked to monitor.
+    /// Path that BFD was last requested to monitor.
     watched: Option<(PeerKey, SessionConfig)>,
     face: StatusRecorder,
     links: watch::Receiver<Links>,
     hub: Arc<Mailbox<Reports>>,
     lingering: Lingering,
-    /// All routes are being withdrawn until this time, followed by this stop.
+    /// Deadline for withdrawing all routes, and the stop that follows; `None` unless the speaker leaves.
     leaving: Option<(Instant, Stop)>,
     /// Time at which a dynamic neighbor without a connection is removed.
     forget_at: Option<Instant>,
     has_ended: bool,
 }
 
-/// Runs until the task is told to end.
+/// Runs the task until the hub requests its end or the dynamic neighbor is forgotten.
 pub(super) async fn run(start: NeighborStart) {
     let NeighborStart { key, settings, wanted, is_end_held, inbox, hub, board, links, lingering } = start;
     let mut neighbour = Neighbour {
@@ -205,7 +206,7 @@ impl Neighbour {
         }
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event of the inbox, timers, links, connections or discovery.
     async fn next(&mut self, inbox: &Mailbox<Inbox>) -> Happening {
         let due = self.poll_timeout().map(TokioInstant::from_std);
         let (dialing, connections, scout) = (&mut self.dialing, &self.connections, &mut self.scout);
@@ -282,7 +283,7 @@ impl Neighbour {
         }
     }
 
-    /// Applies new settings, in place if possible.
+    /// Applies changed settings: in place if possible, otherwise with a reset of the session.
     fn configure(&mut self, settings: Settings) {
         let password = &settings.way.password;
         let rekey = password.clone().filter(|_| *password != self.settings.way.password);
@@ -321,8 +322,8 @@ impl Neighbour {
         self.watch();
     }
 
-    /// Accepts an incoming connection. On an unnumbered link without a known neighbor, its sender becomes the
-    /// neighbor.
+    /// Passes an incoming connection to the session. On an unnumbered link without a discovered router, the
+    /// sender becomes the neighbor.
     fn welcome(&mut self, stream: TcpStream) {
         if matches!(self.settings.place, Place::Interface(_))
             && self.found.is_none()
@@ -333,7 +334,7 @@ impl Neighbour {
         self.connected(stream, Direction::Incoming);
     }
 
-    /// Records the discovered neighbor of an unnumbered link.
+    /// Records the discovered router of an unnumbered link and resets the session if the router has changed.
     fn find(&mut self, found: SocketAddrV6) {
         let found = SocketAddr::V6(SocketAddrV6::new(*found.ip(), self.settings.port, 0, found.scope_id()));
         if self.found == Some(found) {
@@ -356,7 +357,7 @@ impl Neighbour {
         self.routes.retarget(next_hops);
     }
 
-    /// Handles deadlines. Received bytes are processed first.
+    /// Handles expired timers, after received bytes have been processed.
     fn due(&mut self, buffer: &mut [u8]) {
         for connection in self.connections.keys().copied().collect::<Vec<_>>() {
             self.read(connection, buffer);

@@ -1,4 +1,4 @@
-//! Session and BFD path of a neighbor, and the handling of their outputs.
+//! Handling of session inputs and outputs, and of the BFD path of a neighbor.
 
 use std::{collections::VecDeque, time::Instant};
 

@@ -1,4 +1,4 @@
-//! Connections of a neighbor: connecting, reading, writing and closing.
+//! Input and output on the connections of a neighbor: connecting, reading, writing and closing.
 
 use std::{io, net::SocketAddr, os::fd::AsFd as _};
 
@@ -17,12 +17,13 @@ use crate::peering::{
     socket, words,
 };
 
-/// Fill level of the send buffer, in addition to the kernel's: below it, more messages are created.
+/// Number of bytes in the send buffer below which more messages are created. The kernel's send buffer is
+/// separate.
 const UNSENT_BYTES_ENOUGH: usize = 16 << 10;
-/// Maximum number of reads for messages the neighbor sent before the connection was lost.
+/// Maximum number of reads after a connection is lost, for messages that the neighbor sent before.
 const LAST_READINGS_MAX: usize = 16;
-/// Maximum size of the send buffer. Keepalives are the only additions beyond the fill level, so more
-/// indicates a broken session.
+/// Maximum number of bytes in the send buffer. Keepalives are the only additions above
+/// [`UNSENT_BYTES_ENOUGH`], so more indicates a broken session and closes the connection.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl Neighbour {
@@ -34,7 +35,7 @@ impl Neighbour {
         Ok(())
     }
 
-    /// Returns the address to connect to.
+    /// Returns the address to connect to, or `None` while the router of an unnumbered link is unknown.
     pub(super) fn remote(&self) -> Option<SocketAddr> {
         let place = match &self.settings.place {
             Place::Address(address) => *address,
@@ -141,7 +142,7 @@ impl Neighbour {
         is_more
     }
 
-    /// Creates messages from routes if there is room.
+    /// Encodes due routes into the send buffer while it holds less than [`UNSENT_BYTES_ENOUGH`] bytes.
     fn fill(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(&id) else { return };
         let room = UNSENT_BYTES_ENOUGH.saturating_sub(connection.unsent_bytes());
@@ -152,7 +153,7 @@ impl Neighbour {
         }
     }
 
-    /// Writes pending bytes. Returns true if the kernel accepted all.
+    /// Writes the send buffer. Returns true if the kernel accepted all bytes.
     fn drain(&mut self, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         let outcome = connection.write();
