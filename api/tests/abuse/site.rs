@@ -97,7 +97,7 @@ pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the status of a response; 0 if there is none.
+/// Returns the status code of a raw HTTP response; 0 if there is none.
 pub(crate) fn status(answer: &str) -> u16 {
     let line = answer.strip_prefix("HTTP/1.1 ").or_else(|| answer.strip_prefix("HTTP/1.0 "));
     line.and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)

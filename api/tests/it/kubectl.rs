@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Timeout of a command, or of a line of its output, on a busy machine.
+/// Time limit of a command, or of one line of its output, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that is killed with the test, even on failure.
@@ -276,7 +276,7 @@ fn f005_kubectl_is_refused_every_write_with_the_command_to_use() {
     assert_eq!(server.run("get all,nodes,ep -o yaml"), before);
 }
 
-/// `-w` of each kind prints its changes.
+/// `kubectl get -w` of each kind prints its changes.
 #[test]
 fn kubectl_follows_every_kind() {
     let server = Server::start(&[]);

@@ -54,7 +54,7 @@ async fn first(lines: &mut Lines) -> Overview {
     }
 }
 
-/// Follows a watch until its document matches.
+/// Reads a watch until its document satisfies a condition.
 async fn until(
     lines: &mut Lines,
     held: &mut Overview,

@@ -1,4 +1,4 @@
-//! Store failures: no client is told that a failed write succeeded, and committed data is found again.
+//! Failures of the store: no failed write is reported as successful, and committed data is found again.
 
 use std::{
     collections::BTreeMap,

@@ -107,7 +107,7 @@ async fn start_on(tls: TlsOptions, store: Arc<dyn Store>, source: Arc<Shifted>) 
     Server { address, running, source, store, stop, roots }
 }
 
-/// A certificate with its key.
+/// Certificate chain of a client with its private key.
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 async fn connect(

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, key, of_kind, service};
 
-/// Nodes in the files: two in zone a, one in zone b.
+/// Nodes in the test data: two in zone a, one in zone b.
 const NODES: [(&str, Option<&str>); 3] = [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b"))];
 
 fn place((node, zone): (&str, Option<&str>)) -> NodeLocation {

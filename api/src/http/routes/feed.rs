@@ -59,7 +59,7 @@ enum AsksQuery {
     Only,
 }
 
-/// Adds the route.
+/// Registers the route of the feed.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("feed", "Agent", "Stream the desired state of a node")
         .describe(

@@ -125,7 +125,7 @@ async fn who_may_list_and_not_watch_is_refused_a_watch() {
     }
 }
 
-/// A watch ends when its token is revoked.
+/// The watch of a caller ends when its token is revoked.
 #[tokio::test]
 async fn a_watch_ends_with_its_token() {
     let secured = filled().await;

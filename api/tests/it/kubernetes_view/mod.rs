@@ -84,7 +84,7 @@ async fn seed(server: &Server) {
     create(server, path, "nginx-service", nginx).await;
 }
 
-/// Events of a watch.
+/// Reader of the events of a watch.
 struct Events(Lines);
 
 impl Events {

@@ -10,7 +10,7 @@ fn names(list: &Value) -> Vec<String> {
     list["items"].as_array().unwrap().iter().map(name).collect()
 }
 
-/// Returns all pages of a list with one object each.
+/// Reads a list in pages of one object and returns the names.
 async fn one_by_one(server: &Server, path: &str) -> Vec<String> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {

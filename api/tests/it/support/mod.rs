@@ -154,7 +154,7 @@ impl Lines {
         Self { body, buffer: Vec::new() }
     }
 
-    /// Returns the next line with its end, or `None` at the end of the stream.
+    /// Returns the next line with its line end, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(at) = self.buffer.iter().position(|byte| *byte == b'\n') {

@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 
 use super::{Server, settings, start_with};
 
-/// Caller of a request.
+/// Caller in whose name a test sends a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Who {
-    /// Unauthenticated caller.
+    /// Caller without credentials.
     Nobody,
-    /// Holder of a token.
+    /// Holder of the token with this text.
     Token(String),
-    /// Agent of a node.
+    /// Agent of the named node, with a certificate of the cluster CA.
     Agent(&'static str),
 }
 
-/// A server and its bootstrap token.
+/// Server with authentication, and its bootstrap token.
 pub(crate) struct Secured {
     pub(crate) server: Server,
     pub(crate) admin: Who,
@@ -83,7 +83,7 @@ impl Secured {
         answer
     }
 
-    /// Creates a token with one binding.
+    /// Creates a token with one role binding.
     pub(crate) async fn token(&self, name: &str, binding: Value) -> Who {
         let made =
             self.admin("POST", "/v1/tokens", Some(json!({ "name": name, "bindings": [binding] }))).await;

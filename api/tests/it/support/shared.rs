@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     bell: Arc<watch::Sender<()>>,
 }
 
-/// Access of one server to the store.
+/// Access of one simulated server to the shared store, with faults.
 pub(crate) struct View {
     inner: Arc<dyn Store>,
     /// Data local to each server: statuses and audit log.
@@ -61,12 +61,12 @@ impl Shared {
 }
 
 impl View {
-    /// Suppresses change notifications; direct calls still work.
+    /// Suppresses change notifications of the store while `is_deaf` is true; reads and writes still work.
     pub(crate) fn deafen(&self, is_deaf: bool) {
         self.is_deaf.send_replace(is_deaf);
     }
 
-    /// Cuts the connection.
+    /// Fails all calls to the store while `is_cut` is true.
     pub(crate) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::SeqCst);
         // Wakes servers that wait for notifications.

@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(60);
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// One or more members of an etcd cluster.
+/// Running etcd cluster of one or more members.
 pub(crate) struct Cluster {
     members: Vec<Member>,
     ctl_flags: Vec<String>,

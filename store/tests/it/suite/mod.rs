@@ -146,14 +146,14 @@ pub(crate) fn object(number: u32, revision: u64) -> Arc<Object> {
     Arc::new(Object { metadata, spec })
 }
 
-/// Returns a commit with the given changes.
+/// Returns a commit with the given revision and changes.
 pub(crate) fn commit(revision: u64, changes: impl IntoIterator<Item = (ChangeKind, u32)>) -> Commit {
     let change = |(kind, number)| Change { kind, object: object(number, revision) };
     let at = Timestamp::from_unix_seconds(BIRTH + revision.cast_signed());
     Commit { revision: Revision(revision), at, changes: changes.into_iter().map(change).collect() }
 }
 
-/// Returns a commit that adds one object.
+/// Returns a commit that adds the object with this number.
 pub(crate) fn added(revision: u64, number: u32) -> Commit {
     commit(revision, [(ChangeKind::Added, number)])
 }
