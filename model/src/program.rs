@@ -122,7 +122,7 @@ pub struct Route {
     pub affinity_seconds: Option<u32>,
     /// Scheduler that selects a target; `None` selects at random in proportion to the weights.
     pub scheduler: Option<Scheduler>,
-    /// Options of the scheduler, such as fallback and port hashing.
+    /// Options of the ipvs scheduler; empty for other schedulers.
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
     /// PROXY protocol header that carries the client's address to the target.
     pub proxy_protocol: Option<ProxyProtocol>,

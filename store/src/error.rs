@@ -23,7 +23,7 @@ pub enum StoreError {
     Unavailable {
         /// Attempted action, as a phrase after "could not".
         action: &'static str,
-        /// Error of the backend.
+        /// Error that the backend returned.
         #[source]
         cause: Cause,
     },
@@ -67,7 +67,7 @@ pub enum CommitError {
     TooLarge {
         /// Name of the counted unit, such as `changes`.
         unit: &'static str,
-        /// Count of the request. Counting stops soon after the limit.
+        /// Actual count or size. Counting stops soon after the limit.
         found: usize,
         /// Maximum permitted count.
         limit: usize,
@@ -99,7 +99,7 @@ pub enum StatusError {
     TooLarge {
         /// Name of the counted unit.
         unit: &'static str,
-        /// Count of the request.
+        /// Actual count or size in the request.
         found: usize,
         /// Maximum permitted count.
         limit: usize,
@@ -123,7 +123,7 @@ pub enum VaultError {
     TooLarge {
         /// Name of the counted unit.
         unit: &'static str,
-        /// Count of the request.
+        /// Actual count or size in the request.
         found: usize,
         /// Maximum permitted count.
         limit: usize,
@@ -168,7 +168,7 @@ pub enum OpenError {
     /// No member responds, or the data cannot be read.
     #[error("--store etcd: cannot open the store; check that etcd is running and that this user has access")]
     EtcdUnavailable {
-        /// Error of the backend.
+        /// Error that the backend returned.
         #[source]
         cause: Cause,
     },

@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 
 use crate::{error::StoreError, group::EncodedCommit, record};
 
-/// Selection of history entries.
+/// Selection of history entries, with the maximum number to return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
     /// Revision before which entries are returned; `None` starts with the newest.

@@ -12,7 +12,7 @@ use crate::base::error::{Code, Problem};
 /// Media type of a response that is not a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// `application/json`.
+    /// `application/json`, the default.
     Json,
     /// `application/yaml`.
     Yaml,
@@ -23,18 +23,18 @@ pub(crate) enum Form {
 pub(crate) enum StreamForm {
     /// One JSON object per line.
     Ndjson,
-    /// Server-sent events.
+    /// Stream of server-sent events (`text/event-stream`).
     Sse,
 }
 
 /// Content coding of a response (RFC 9110, 8.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// No compression.
+    /// The body is sent without compression.
     Identity,
-    /// gzip.
+    /// The body is compressed with gzip (RFC 1952).
     Gzip,
-    /// Brotli.
+    /// The body is compressed with Brotli (RFC 7932).
     Brotli,
 }
 

@@ -113,7 +113,7 @@ impl Doc {
         )
     }
 
-    /// Sets the description.
+    /// Sets the description of the operation, in Markdown.
     pub(crate) fn describe(self, text: impl Into<String>) -> Self {
         Self { operation: self.operation.description(Some(text.into())), ..self }
     }
@@ -379,7 +379,7 @@ pub(crate) fn base() -> OpenApi {
         .build()
 }
 
-/// Returns the authentication schemes.
+/// Returns the authentication schemes: bearer token, client certificate and session cookie.
 fn schemes() -> Components {
     let token = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)

@@ -78,7 +78,7 @@ fn plain(reason: &str) -> String {
     }
 }
 
-/// Path of a collection.
+/// Path parameters of a list of objects.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct CollectionPath {
     /// Absent for cluster-scoped kinds and for listings across namespaces.
@@ -86,7 +86,7 @@ pub(crate) struct CollectionPath {
     pub(crate) namespace: Option<Namespace>,
 }
 
-/// Path of an object.
+/// Path parameters of a single object.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ObjectPath {
     /// Namespace; absent for cluster-scoped kinds.

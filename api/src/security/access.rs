@@ -29,7 +29,7 @@ const BY_PAGE: &str = "by the page";
 /// Role with the restrictions of the binding that grants it.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// Role that is granted.
+    /// Role that the binding grants.
     pub(crate) role: Arc<Role>,
     /// Restrictions of the binding to namespaces, pools and address ranges.
     pub(crate) binding: Binding,

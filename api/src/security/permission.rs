@@ -22,7 +22,7 @@ pub(crate) enum Verb {
     List,
     /// Receive changes of objects in a stream.
     Watch,
-    /// Create an object.
+    /// Create an object that does not exist.
     Create,
     /// Replace or patch an object.
     Update,

@@ -206,7 +206,7 @@ fn rule(verbs: &[&str], kinds: &[&str]) -> Rule {
     Rule { verbs: owned(verbs), kinds: owned(kinds), namespaces: None }
 }
 
-/// Returns the built-in roles.
+/// Returns the built-in roles by name.
 pub(crate) fn built_in() -> &'static BTreeMap<Label, Arc<Role>> {
     &BUILT_IN
 }

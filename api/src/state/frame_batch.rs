@@ -86,7 +86,7 @@ impl Chunk {
         self.length
     }
 
-    /// Returns the uncompressed lines.
+    /// Returns the uncompressed lines, concatenated on first use.
     pub(crate) fn plain(&self) -> &Bytes {
         self.plain.get_or_init(|| match &*self.lines {
             [line] => line.clone(),
@@ -94,7 +94,7 @@ impl Chunk {
         })
     }
 
-    /// Returns the compressed lines.
+    /// Returns the compressed lines, compressed on first use.
     pub(crate) fn packed(&self) -> &PackedLines {
         self.packed.get_or_init(|| PackedLines::of(self.lines.iter().map(|line| &**line)))
     }

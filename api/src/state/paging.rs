@@ -194,7 +194,7 @@ impl Moment {
         }
     }
 
-    /// Builds the list response.
+    /// Builds the list response, with a token for the next page if further rows follow.
     pub(crate) fn envelope<T: Serialize, K: Serialize>(&self, part: &ListPage<T, K>) -> Value {
         let ListPage { items, more_after } = part;
         let mut metadata = json!({});

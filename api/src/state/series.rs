@@ -32,7 +32,7 @@ pub(crate) const TRACKS_WITH_VALUES_MAX: usize = 12_000;
 pub(crate) const SERVICES_MAX: usize = 20_000;
 /// Number of steps of 10 s between removals of deleted subjects: one minute.
 pub(crate) const STEPS_TO_FORGET: i64 = 6;
-/// Maximum number of Nodes with time series.
+/// Maximum number of Nodes with time series; further Nodes have none.
 pub(crate) const NODES_MAX: usize = 2048;
 
 /// Subject of a time series.

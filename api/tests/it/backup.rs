@@ -43,7 +43,7 @@ fn fails(arguments: &[&str]) -> String {
     said(&output)
 }
 
-/// Directory with files and stores.
+/// Temporary directory with backup files and stores.
 struct Place(tempfile::TempDir);
 
 impl Place {

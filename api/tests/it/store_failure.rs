@@ -25,10 +25,10 @@ use crate::support;
 const WORKS: u8 = 0;
 /// Commits fail and have no effect; reads fail.
 const DOWN: u8 = 1;
-/// Commits fail but take effect.
+/// Mode in which commits take effect but return an error.
 const LIES: u8 = 2;
 
-/// A store that fails on demand.
+/// Store that fails in the mode set by the test.
 struct Flaky {
     inner: Arc<dyn Store>,
     mode: AtomicU8,

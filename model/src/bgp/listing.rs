@@ -139,7 +139,7 @@ pub type RouteKey = (Name, IpNet);
 /// Page of a listing, with the key after which the next page starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListPage<T, K> {
-    /// Rows on the page.
+    /// Rows on the page, in the order of the listing.
     pub items: Vec<T>,
     /// Last key of the page, if more rows follow.
     pub more_after: Option<K>,

@@ -49,8 +49,8 @@ pub fn trouble(session: &BgpSession, peer: Option<&BgpPeerSpec>) -> Option<BgpTr
     Some(BgpTrouble { reason, hint })
 }
 
-/// Returns true if the BgpPeer was changed since the error in a field that caused it, so that the error is
-/// not expected again.
+/// Returns true if the error was a mismatch of AS numbers and the BgpPeer now accepts the router's number, so
+/// that the error is not expected again.
 fn is_mended(session: &BgpSession, peer: Option<&BgpPeerSpec>, sender: Sender, error: &BgpError) -> bool {
     let (Some(peer), Some(theirs)) = (peer, session.remote_asn) else { return false };
     (error.code, error.subcode, sender) == (2, 2, Sender::We)

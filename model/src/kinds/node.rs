@@ -73,7 +73,8 @@ pub struct NodeSpec {
 }
 
 impl NodeSpec {
-    /// True if the Node may announce load balancer addresses, that is, unless it is drained.
+    /// True if the Node may announce load balancer addresses: it is neither unschedulable nor in drain or
+    /// maintenance.
     #[must_use]
     pub const fn takes_announcements(&self) -> bool {
         !self.unschedulable && self.maintenance.is_none()

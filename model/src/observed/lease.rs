@@ -13,8 +13,8 @@ pub const ENDPOINT_LEASE_SECS: i64 = 40;
 /// Time without reports after which a Node is no candidate for addresses, in seconds: three missed reports of 5 s.
 /// Candidates monitor each other and fail over without control, so a shorter lease has no benefit.
 pub const ANNOUNCEMENT_LEASE_SECS: i64 = 15;
-/// Divisor that limits how many Nodes may be lost at once: one third of all. More expiring leases indicate a
-/// failure of control, not of Nodes.
+/// Divisor that limits how many Nodes may count as lost at once: a third of the Nodes that have reported, at
+/// least one.
 const LOST_DIVISOR: usize = 3;
 
 /// Lease state of a Node: its last report, and whether it counts as lost.

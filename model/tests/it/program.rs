@@ -286,7 +286,7 @@ fn port_ranges_and_source_ranges() {
     check("ranges_open", &cluster(open, both()));
 }
 
-/// Delivery settings are part of every route.
+/// Delivery settings of the Service are part of the route of every frontend.
 #[test]
 fn settings_of_delivery_are_carried_to_every_frontend() {
     let spec = json!({

@@ -15,7 +15,7 @@ use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 /// Page size of records; at most 8 MiB.
 const RECORDS_AT_ONCE: i64 = 128;
 
-/// Reads all vault records.
+/// Reads all vault records by key.
 pub(super) async fn list(core: &Core) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
     let start = core.keys.vault();
     let mut attempts = ReadAttempts::default();

@@ -7,7 +7,7 @@ use sqlx::{Connection as _, SqliteConnection, SqlitePool};
 use super::{read::failed, write::BEGIN};
 use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 
-/// Reads all vault records.
+/// Reads all vault records by key.
 pub(super) async fn list(readers: &SqlitePool) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
     let rows: Vec<(String, i64, Vec<u8>)> = sqlx::query_as("SELECT key, version, body FROM vault")
         .fetch_all(readers)

@@ -107,7 +107,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a status.
+    /// Writes the status of a key, replacing its previous body.
     pub(super) async fn put_status(&mut self, key: String, body: Vec<u8>) -> Result<(), StatusError> {
         let mut session = self.take_session().await?;
         let kept = put_status(&mut session.relaxed, key, body).await.map_err(failed("keep a status"))?;
@@ -120,7 +120,7 @@ impl Writer {
         }
     }
 
-    /// Deletes a status.
+    /// Deletes the status of a key, if it exists.
     pub(super) async fn remove_status(&mut self, key: String) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let delete =
@@ -130,7 +130,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Inserts audit records.
+    /// Inserts audit records, and drops excess and expired ones.
     pub(super) async fn put_audit(&mut self, records: &[AuditRecord]) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let kept = audit::put(&mut session.relaxed, records, session.audit).await;
@@ -139,7 +139,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Drops expired audit records.
+    /// Drops audit records older than [`crate::AUDIT_AGE_MAX_SECS`].
     pub(super) async fn drop_old_audit(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let connection = &mut session.relaxed;

@@ -77,20 +77,20 @@ fn acknowledged_commits_survive_a_killed_process_and_groups_are_whole() {
     assert!(acknowledged_total > 0, "no process lived long enough to commit");
 }
 
-/// Output of a killed process.
+/// Last revisions and statuses that a killed process printed.
 #[derive(Debug, Default)]
 struct Told {
     /// Revision of the store when the process started.
     first: u64,
-    /// Head of the last attempted group.
+    /// Head revision of the last group that the process tried to commit.
     attempted: Option<u64>,
-    /// Head of the last acknowledged group.
+    /// Head revision of the last group whose commit was acknowledged.
     acknowledged: Option<u64>,
     /// Number of the last acknowledged status.
     status: Option<u64>,
 }
 
-/// Expected contents of the file over the rounds.
+/// Contents that the file must have, carried over from round to round.
 #[derive(Default)]
 struct Expected {
     revision: u64,
@@ -218,7 +218,7 @@ async fn put_statuses(store: Arc<dyn Store>) {
     }
 }
 
-/// Returns the commit with this revision and applies it to the objects.
+/// Returns the commit that the seed determines for a revision, and applies it to the objects.
 fn next(seed: u64, revision: u64, objects: &mut Objects) -> Commit {
     let mut random = Random(seed.wrapping_add(revision << 20));
     let mut changes = Vec::new();

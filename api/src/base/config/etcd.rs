@@ -47,7 +47,7 @@ pub enum InvalidStore {
     /// The file that a flag names cannot be read.
     #[error("{flag} {} cannot be read", path.display())]
     Unreadable {
-        /// Name of the flag.
+        /// Name of the flag, such as `--etcd-ca-file`.
         flag: &'static str,
         /// Path given to the flag.
         path: PathBuf,

@@ -42,7 +42,7 @@ pub enum TlsMin {
     V1_3,
 }
 
-/// TLS flags before validation.
+/// TLS flags as given, before they are validated and combined.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TlsWish {
     pub(super) choice: TlsChoice,

@@ -55,7 +55,7 @@ impl Resource {
         Self::Events,
     ];
 
-    /// Returns the discovery names.
+    /// Returns the plural, kind and short names for discovery.
     pub(super) const fn words(self) -> Words {
         let (plural, kind, short, is_in_all): (_, _, &'static [&'static str], _) = match self {
             Self::Nodes => ("nodes", "Node", &["no"], false),

@@ -50,7 +50,7 @@ pub(super) struct OneQuery {
 /// State that a list returns or a watch starts at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
-    /// Any available state.
+    /// Any state that the server has, usually the newest.
     Any,
     /// The state at this position, or a newer one.
     NotOlder(Position),

@@ -52,7 +52,7 @@ pub(crate) struct OverviewWatch {
 enum SentOverview {
     /// The complete document.
     Whole(Arc<OverviewDocument>),
-    /// The part of the document that the caller may see.
+    /// The part of the document that the caller is permitted to see.
     Part(Box<Overview>),
 }
 

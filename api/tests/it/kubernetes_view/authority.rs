@@ -111,7 +111,7 @@ async fn a_token_of_one_namespace_reads_nothing_of_another_and_nothing_of_nodes(
     events.expect("ADDED", "later-of-team-a").await;
 }
 
-/// List and watch are separate permissions.
+/// A permission for `list` without `watch` does not permit a watch.
 #[tokio::test]
 async fn who_may_list_and_not_watch_is_refused_a_watch() {
     let secured = filled().await;

@@ -1,4 +1,4 @@
-//! Lists: pages, selectors, and rejected requests.
+//! Lists of the Kubernetes API: pages, selectors, and rejected requests.
 
 use serde_json::{Value, json};
 

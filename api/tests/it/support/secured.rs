@@ -30,7 +30,7 @@ pub(crate) async fn start() -> Secured {
     start_on(settings(30000..=32767)).await
 }
 
-/// Starts a server with other settings.
+/// Starts a server with authentication and the given settings.
 pub(crate) async fn start_on(settings: Settings) -> Secured {
     let settings = Settings { is_auth_required: true, ..settings };
     let server = start_with(settings).await;
@@ -42,7 +42,7 @@ pub(crate) async fn start_on(settings: Settings) -> Secured {
 }
 
 impl Secured {
-    /// Sends a request; a body is JSON.
+    /// Sends a request in the name of a caller, with an optional JSON body, and returns the response.
     pub(crate) async fn send(&self, who: &Who, method: &str, path: &str, body: Option<&Value>) -> Response {
         let mut request = Request::builder().method(method).uri(path).header("if-match", "*");
         if let Who::Token(token) = who {
@@ -62,7 +62,7 @@ impl Secured {
         self.server.send(request).await
     }
 
-    /// Sends a request and reads the response.
+    /// Sends a request in the name of a caller and returns status and body.
     pub(crate) async fn call(
         &self,
         who: &Who,

@@ -20,7 +20,7 @@ use store::{
 };
 use tokio::sync::watch;
 
-/// Store and notifier of writes.
+/// Store shared by several simulated servers, with the notifier of its writes.
 pub(crate) struct Shared {
     inner: Arc<dyn Store>,
     bell: Arc<watch::Sender<()>>,
@@ -77,7 +77,8 @@ impl View {
         self.leads.send_replace(leads);
     }
 
-    /// Simulates a truncated change log.
+    /// Reports the change log as truncated while `forgets` is true, so that the server must reload the whole
+    /// state.
     pub(crate) fn forget(&self, forgets: bool) {
         self.forgets.store(forgets, Ordering::SeqCst);
     }

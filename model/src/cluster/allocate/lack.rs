@@ -22,7 +22,7 @@ pub(crate) struct MissingAddress {
     pub(crate) reason: ConditionReason,
     /// Text for users, with the affected addresses or pools.
     pub(crate) message: String,
-    /// Remedy for the user.
+    /// Remedy, as an instruction for the user.
     pub(crate) hint: &'static str,
 }
 

@@ -18,7 +18,7 @@ pub enum IneligibleReason {
     NoNode,
     /// No Service holds the address.
     NoService,
-    /// The Node is drained.
+    /// The Node is drained or in maintenance.
     Drained,
     /// No agent has ever reported for the Node.
     NeverReported,

@@ -64,7 +64,7 @@ pub enum Basis {
 /// Objects that determine the likely cause of a finding: the last preceding write that changed one of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Concerns {
-    /// Keys of single objects.
+    /// Keys of single objects whose writes count.
     pub keys: Vec<ObjectKey>,
     /// Kinds all of whose objects count, in addition to `keys`.
     pub kinds: &'static [Kind],

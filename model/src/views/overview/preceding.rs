@@ -25,7 +25,7 @@ pub struct Write {
     pub revision: Revision,
     /// Time at which the write was accepted.
     pub at: Timestamp,
-    /// Type of the author, such as user or agent.
+    /// Type of the author: client, agent or server.
     pub maker: Maker,
     /// Author of the write.
     pub author: String,
