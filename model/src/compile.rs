@@ -205,7 +205,7 @@ fn with_context<'a>(
     Maintenance::stronger([own, of_node, spec.maintenance.as_ref()])
 }
 
-/// Applies maintenance to an endpoint: a drain sets its weight to 0, so that it receives no new connections.
+/// Applies maintenance to an endpoint: mode drain sets its weight to 0, mode maintenance makes it not ready.
 fn take_out(mut endpoint: CompiledEndpoint, maintenance: Option<&Maintenance>) -> CompiledEndpoint {
     let Some(maintenance) = maintenance else { return endpoint };
     match maintenance.mode {

@@ -115,14 +115,14 @@ pub struct Route {
     pub from_workloads: Verdict,
     /// Verdict for the node's own addresses outside of the workload networks.
     pub from_node: Verdict,
-    /// Verdict for sources outside of the cluster.
+    /// Verdict for all other sources, such as other nodes.
     pub from_elsewhere: Verdict,
     /// Time for which a source address stays on its target after its last new connection, in seconds, 1–86,400; per
     /// frontend and node. `None` disables session affinity.
     pub affinity_seconds: Option<u32>,
     /// Scheduler that selects a target; `None` selects at random in proportion to the weights.
     pub scheduler: Option<Scheduler>,
-    /// Options of the ipvs scheduler; empty for other schedulers.
+    /// Variants of the scheduler; empty without a scheduler.
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
     /// PROXY protocol header that carries the client's address to the target.
     pub proxy_protocol: Option<ProxyProtocol>,

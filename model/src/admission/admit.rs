@@ -191,7 +191,7 @@ pub enum Refusal {
     PruneLimit {
         /// Members of the apply set that the prune would delete.
         would_prune: Vec<ObjectKey>,
-        /// Maximum number of members that the request permits to delete.
+        /// Maximum number of members to delete: the one of the request, else the built-in limit.
         limit: usize,
     },
     /// The write would remove more at once than a guard allows.

@@ -159,7 +159,8 @@ fn is_intent(entry: &RevisionEntry) -> bool {
     }
 }
 
-/// Returns the former state of an object with the identity and version of the current object.
+/// Returns the former state of an object, with the `lost_since` of the current Node and without values that
+/// Services outside of the rollback hold.
 fn restored(
     snapshot: &Snapshot,
     former: &FormerStates,

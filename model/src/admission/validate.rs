@@ -112,7 +112,7 @@ fn check_network(at: String, network: &ipnet::IpNet, found: &mut Vec<Violation>)
     is_network
 }
 
-/// Adds a violation for each address beyond the first of its IP family.
+/// Adds one violation if several addresses have the same IP family.
 fn check_one_per_family(at: &str, families: impl Iterator<Item = IpFamily>, found: &mut Vec<Violation>) {
     let mut seen = BTreeSet::new();
     if !families.into_iter().all(|family| seen.insert(family)) {

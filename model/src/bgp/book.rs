@@ -38,7 +38,7 @@ pub struct BgpReportUpdate {
     pub bgp: Option<BgpReport>,
     /// Routes by prefix that changed since the previous report.
     pub routes: BTreeMap<IpNet, BgpRoute>,
-    /// Prefixes that the node no longer announces.
+    /// Prefixes that the node no longer reports.
     pub gone: BTreeSet<IpNet>,
     /// True if prefixes missing in `routes` are gone too.
     pub is_complete: bool,

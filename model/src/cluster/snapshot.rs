@@ -176,7 +176,7 @@ impl Snapshot {
         Some((*address, nodes.get_min()?))
     }
 
-    /// Returns the Node whose spec contains an address, or `None` if no Node has it.
+    /// Returns a Node whose spec contains an address, or `None` if no Node has it.
     #[must_use]
     pub fn node_with_address(&self, address: IpAddr) -> Option<&Name> {
         self.node_addresses.get(&address).and_then(OrdSet::get_min)
@@ -259,7 +259,7 @@ impl Snapshot {
         self.lost_nodes.contains(node)
     }
 
-    /// Returns the maintenance of a Node, or `None` if the Node is in normal operation.
+    /// Returns the maintenance of a Node, or `None` if none is set.
     #[must_use]
     pub fn maintenance_of(&self, node: &Name) -> Option<&Maintenance> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 pub const BFD_INTERVAL_MS_MIN: u32 = 10;
 /// Maximum of BFD transmit and receive intervals, in milliseconds.
 pub const BFD_INTERVAL_MS_MAX: u32 = 60_000;
-/// Default BFD transmit and receive interval, in milliseconds (RFC 5880 §6.8.1).
+/// Default BFD transmit and receive interval, in milliseconds.
 pub const BFD_INTERVAL_MS_DEFAULT: u32 = 300;
 /// Default BFD detection multiplier: the number of missed packets after which a session goes down.
 pub const BFD_MULTIPLIER_DEFAULT: u8 = 3;

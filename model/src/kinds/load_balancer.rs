@@ -31,7 +31,7 @@ pub(crate) struct LoadBalancerRequest<'a> {
     pub(crate) key: ServiceKey,
     pub(crate) spec: &'a ServiceSpec,
     pub(crate) metadata: &'a Metadata,
-    /// Name of the pool from which addresses are allocated; `None` permits all pools.
+    /// Name of the pool from which addresses are allocated; `None` permits all pools with `autoAssign`.
     pub(crate) pool: Option<Name>,
     /// Addresses that the Service requests by value, at most one per IP family.
     pub(crate) addresses: Vec<IpAddr>,
@@ -187,7 +187,7 @@ fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// Checks the load balancer annotations of a Service for their syntax, and against the corresponding fields.
+/// Checks the annotations of a Service of type LoadBalancer, alone and against the corresponding fields.
 pub(crate) fn check_annotations(spec: &ServiceSpec, metadata: &Metadata, found: &mut Vec<Violation>) {
     if spec.service_type != ServiceType::LoadBalancer {
         return;

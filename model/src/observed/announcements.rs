@@ -22,7 +22,7 @@ pub const PARTS_KEPT_MAX: usize = 200_000;
 pub struct AnnouncementUpdate {
     /// Announcement states by address that changed since the previous report.
     pub parts: BTreeMap<IpAddr, AddressReport>,
-    /// Addresses for which the node is no longer a candidate.
+    /// Addresses that no longer concern the node.
     pub gone: BTreeSet<IpAddr>,
     /// True if the report is complete, so that addresses missing in `parts` are gone too.
     pub is_complete: bool,

@@ -32,7 +32,7 @@ pub use reason::{IneligibleReason, NoCandidateReason};
 pub struct ClusterView<'a> {
     /// Objects of the cluster.
     pub snapshot: &'a Snapshot,
-    /// Epoch of the store; reported positions of other epochs are ignored.
+    /// Epoch of the store, in which reported positions count.
     pub epoch: Epoch,
     /// Views of the nodes, in the order of names.
     pub nodes: &'a [NodeView<'a>],
@@ -75,8 +75,7 @@ pub enum AssignmentAction {
 /// when a backup is restored; the limit prevents that one faulty agent exhausts the numbers.
 const EPOCH_LEAP_MAX: u64 = 1_000_000;
 
-/// Returns the candidates of an address in order. The record of an address that no Service holds remains
-/// unchanged.
+/// Decides the candidates of an address. The record of an address that no Service holds remains unchanged.
 #[must_use]
 pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: IpAddr) -> Assignment {
     let leave = Assignment { action: AssignmentAction::Leave, waiting: BTreeSet::new() };

@@ -13,8 +13,8 @@ pub const ENDPOINT_LEASE_SECS: i64 = 40;
 /// Time without reports after which a Node is no candidate for addresses, in seconds: three missed reports of 5 s.
 /// Candidates monitor each other and fail over without control, so a shorter lease has no benefit.
 pub const ANNOUNCEMENT_LEASE_SECS: i64 = 15;
-/// Divisor that limits how many Nodes may count as lost at once: a third of the Nodes that have reported, at
-/// least one.
+/// Divisor that limits how many Nodes may be lost at once: a third of all Nodes, at least one. Nodes that are
+/// lost already remain so.
 const LOST_DIVISOR: usize = 3;
 
 /// Lease state of a Node: its last report, and whether it counts as lost.
@@ -24,7 +24,7 @@ pub struct NodeLease {
     pub node: Name,
     /// Time of the last report. A Node without any report has no lease that could expire.
     pub last_report: Option<Timestamp>,
-    /// True if the Node counts as lost, so that its Workloads are no endpoints.
+    /// True if the Node already counts as lost for this lease.
     pub is_lost: bool,
 }
 

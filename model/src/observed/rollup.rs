@@ -74,11 +74,11 @@ pub struct NodeView<'a> {
     pub is_lost: bool,
     /// Time of the last report, including reports before a restart of control.
     pub last_report: Option<Timestamp>,
-    /// Last report of the agent; `None` before the first one.
+    /// Last report of the agent; `None` before its first one to this server.
     pub report: Option<&'a Report>,
 }
 
-/// Views of all Nodes, sorted such that a Service without problems is rolled up without a pass over all
+/// Views of all Nodes with indices, by which a Service without problems is rolled up without a pass over all
 /// Nodes.
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
@@ -95,7 +95,7 @@ pub struct NodeViews<'a> {
 }
 
 impl<'a> NodeViews<'a> {
-    /// Sorts the views of all Nodes.
+    /// Builds the indices of the views of all Nodes.
     #[must_use]
     pub fn new(views: Vec<NodeView<'a>>) -> Self {
         let sorted = |rung: &dyn Fn(&Report) -> Position| {

@@ -21,11 +21,11 @@ pub(super) struct SelectedEndpoints {
     anywhere: Targets,
     /// Endpoints on the node itself, for traffic policy Local.
     here: Targets,
-    /// True if at least one node has an endpoint.
+    /// True if at least one endpoint is usable, on any node or on none.
     exist: bool,
     /// Addresses of used endpoints that may be on the node.
     hairpins: BTreeSet<IpAddr>,
-    /// Removed or draining targets, whose established connections may continue.
+    /// Targets in drain with weight 0, whose established connections may continue.
     leaving: DrainingTargets,
 }
 
@@ -65,7 +65,7 @@ impl SelectedEndpoints {
         self.family
     }
 
-    /// Returns the removed or draining targets.
+    /// Returns the targets that drain.
     pub(super) fn leaving(&self) -> DrainingTargets {
         Arc::clone(&self.leaving)
     }

@@ -123,7 +123,7 @@ pub enum Class {
     Workload,
     /// The source is the node itself.
     Node,
-    /// The source is outside of the cluster.
+    /// The source is neither, such as another node.
     Elsewhere,
 }
 

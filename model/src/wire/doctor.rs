@@ -74,7 +74,7 @@ pub enum SafeFix {
 }
 
 impl SafeFix {
-    /// All fixes, in the order of the documentation.
+    /// All fixes that an agent can apply.
     pub const ALL: [Self; 3] = [Self::IpForward, Self::ConntrackMax, Self::LoadModules];
 
     /// Returns the identifier of the fix as used in requests.

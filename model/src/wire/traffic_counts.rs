@@ -123,7 +123,7 @@ impl Rate {
         self.0
     }
 
-    /// Returns the rate in events per second.
+    /// Returns the rate per second.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a figure for people; exact up to 2^53 thousandths")]
     pub const fn per_second(self) -> f64 {

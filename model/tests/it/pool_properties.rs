@@ -207,7 +207,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// True if two Services may share an address: equal sharing keys and policies, and disjoint ports.
+    /// True if two Services may share an address: equal sharing keys and policies, disjoint ports, and for
+    /// policy Local equal selectors.
     fn agree(&self, a: &ServiceKey, b: &ServiceKey) -> bool {
         let ((_, one), (_, other)) = (self.services[a], self.services[b]);
         let key = wanted(one).sharing_key;

@@ -96,8 +96,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Assigns to Services the addresses of the former records that a rollback restores, before the addresses
-    /// that they hold now.
+    /// Gives Services the first claim on the addresses of the former records that a rollback restores, before
+    /// the addresses that they hold now.
     pub(super) fn recall(&mut self, former: &[AddressSpec]) {
         for record in former {
             for service in &record.services {

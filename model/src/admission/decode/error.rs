@@ -25,7 +25,7 @@ pub(super) enum DecodeError {
     },
     /// The value violates a requirement.
     Wrong {
-        /// Requirement, as a sentence that begins with "must".
+        /// Requirement that the value does not meet.
         message: String,
         /// Remedy, if one is known.
         hint: Option<String>,
@@ -106,8 +106,8 @@ impl DecodeError {
         Self::custom(one_of(found, words))
     }
 
-    /// Returns a parse error of an address or network with an example of the expected notation in the
-    /// message.
+    /// Replaces the parse error of an address or network by one with an example of the expected notation.
+    /// Other errors are returned unchanged.
     pub(super) fn of_text(self, value: &Value, expected: &str) -> Self {
         let example = match expected {
             "IP address" => "an IP address, such as 192.0.2.1 or 2001:db8::1",

@@ -33,7 +33,7 @@ pub(crate) enum Denial {
     Reserved(Name),
     /// The pool excludes addresses that end in .0 or .255 (`avoidBuggyIPs`), such as this one.
     Avoided(Name),
-    /// The selectors of the pool do not match the Service.
+    /// The namespaces or selectors of the pool exclude the Service.
     NotForService(Name),
     /// The pool that contains the address is disabled.
     PoolDisabled(Name),

@@ -18,7 +18,7 @@ pub enum IneligibleReason {
     NoNode,
     /// No Service holds the address.
     NoService,
-    /// The Node is drained or in maintenance.
+    /// The Node is unschedulable, or in drain or maintenance.
     Drained,
     /// No agent has ever reported for the Node.
     NeverReported,
@@ -33,7 +33,7 @@ pub enum IneligibleReason {
     /// The Node has no address in the network of the load balancer address, by which other candidates could
     /// monitor it.
     NoOwnAddress,
-    /// No Service that holds the address is programmed on the node.
+    /// No Service that holds the address is programmed.
     NothingExposed,
     /// A Service of the address failed on the Node.
     Failed(ServiceKey, String),

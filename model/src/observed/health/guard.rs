@@ -27,8 +27,8 @@ pub struct HeldEndpoint {
     pub message: String,
 }
 
-/// Health guard: counts recent removals from service, and keeps further unhealthy endpoints in service until
-/// they are confirmed.
+/// Health guard: counts recent removals from service, and keeps further unhealthy endpoints in service while
+/// there are too many, unless their removal is confirmed.
 #[derive(Debug, Default)]
 pub struct Guard {
     /// Share of the checked endpoints that may leave within the window, in percent; 100 disables the limit.

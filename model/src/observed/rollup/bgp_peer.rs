@@ -157,8 +157,8 @@ fn ready(of: &AnnouncementInputs<'_>, peer: &Name, spec: &BgpPeerSpec, expected:
     Condition { message: format!("{sessions} established"), ..yes(at, ConditionReason::Established) }
 }
 
-/// Returns the condition Established if some sessions are not established. `counts` are the number of these
-/// sessions and of all.
+/// Returns the condition Ready of a peer with sessions that are not established. `counts` are the number of
+/// these sessions and of all.
 fn not_established(
     node: &Name,
     session: &BgpSession,

@@ -21,7 +21,7 @@ const AT: ConditionType = ConditionType::Announced;
 /// Maximum number of named nodes and routers; the counts cover all.
 const NAMES_MAX: usize = 10;
 
-/// Routes of one address, as reported by its announcing nodes.
+/// Reported routes of one address, including withheld ones.
 #[derive(Debug, Default)]
 struct RouteReports<'a> {
     /// Nodes that announce the address, and whose agents report.

@@ -111,7 +111,7 @@ fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<S
     ports.map(|port| port_word(port.range(), port.protocol)).collect()
 }
 
-/// Adds to `counts` the unhealthy endpoints, and the ones without a known state.
+/// Sets the numbers of unhealthy endpoints, and of the ones without a known state, in `counts`.
 pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
     let addresses = |wanted: &dyn Fn(&CheckedEndpoint) -> bool| {
         let found = health.endpoints.iter().filter(|one| wanted(one));

@@ -20,7 +20,7 @@ use super::{no, yes};
 /// Maximum number of Services examined and named in the status of a Workload.
 const SERVICES_LISTED_MAX: usize = 10;
 
-/// Rolls up the status of an EndpointSet from the Services that use it.
+/// Rolls up the status of an EndpointSet from the Service that it names.
 #[must_use]
 pub fn endpoint_set_status(
     snapshot: &Snapshot,

@@ -65,8 +65,8 @@ pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     program.frontends.keys().filter_map(of).collect()
 }
 
-/// Returns the targets of the route's forward verdicts, which are equal for all sources in ipvs mode; `None`
-/// if no verdict forwards.
+/// Returns the targets of the first verdict that forwards, in the order elsewhere, workloads, node; `None` if
+/// no verdict forwards.
 pub fn shared_targets(route: &Route) -> Option<Targets> {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;
     [from_elsewhere, from_workloads, from_node].into_iter().find_map(Verdict::targets).cloned()

@@ -44,7 +44,7 @@ pub fn service(of: &AnnouncementInputs<'_>, key: &ServiceKey, at: Option<&Name>)
     Some(explanation.concluded())
 }
 
-/// Explains the reachability of an address: its owner, its announcers, and the Services that use it.
+/// Explains the reachability of an address: its announcement, and the paths to the Services that hold it.
 #[must_use]
 pub fn address(of: &AnnouncementInputs<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
     let mut explanation = Explanation {

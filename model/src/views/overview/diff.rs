@@ -237,7 +237,7 @@ fn problems(old: &Overview, new: &Overview) -> Option<ProblemChanges> {
 }
 
 impl Overview {
-    /// Applies a change to the overview, as a client of the watch does.
+    /// Applies a change to the overview.
     pub fn apply(&mut self, change: OverviewChange) {
         let OverviewChange {
             position,

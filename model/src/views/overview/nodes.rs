@@ -42,7 +42,7 @@ pub struct NodeInput<'a> {
     pub lag_millis: Option<u64>,
     /// Number of load balancer addresses that the Node announces by ARP or NDP.
     pub addresses: usize,
-    /// BGP sessions of the Node; `None` if the Node has no BGP.
+    /// BGP sessions of the Node; `None` if it reports no session.
     pub sessions: Option<BgpSessionTotals>,
 }
 

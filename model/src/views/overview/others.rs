@@ -109,8 +109,8 @@ pub fn too_many_silent(held: &[Name]) -> Option<StatusFinding> {
     Some(StatusFinding { hint: Some(hint.to_owned()), affects, affects_more, basis: Basis::Reports, ..found })
 }
 
-/// Returns the finding for unhealthy endpoints of a Service that the health guard keeps in service. `counts`
-/// are the number of these and of all checked endpoints.
+/// Returns the finding for unhealthy endpoints that the health guard keeps in service. `first` is one of
+/// them, of `service`; `affected` are the other Services. `counts` are the kept and all checked endpoints.
 #[must_use]
 pub fn health_held(
     service: &ServiceKey,

@@ -18,7 +18,7 @@ pub const WRITES_KEPT_MAX: usize = 1000;
 /// Maximum number of remembered touched objects over all writes.
 pub const TOUCHES_KEPT_MAX: usize = 50_000;
 
-/// Client write with the objects that it changed.
+/// Write with the objects that it touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// Revision that the write created.
