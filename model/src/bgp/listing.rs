@@ -109,10 +109,10 @@ pub struct SessionFilter {
     pub state: Option<BgpSessionState>,
 }
 
-/// Filter of announced routes.
+/// Filter of reported routes.
 #[derive(Debug, Clone, Default)]
 pub struct RouteFilter {
-    /// Node that announces the route; `None` matches all nodes.
+    /// Node that reports the route; `None` matches all nodes.
     pub node: Option<Name>,
     /// Name of a `BgpPeer`: selects routes with an announcement to it, and only that announcement.
     pub peer: Option<Name>,

@@ -278,7 +278,7 @@ pub(super) fn validate_profile(spec: &BfdProfileSpec, found: &mut Vec<Violation>
     }
 }
 
-/// Checks the AS number, BGP Identifier and other BGP settings of a Node.
+/// Checks the AS number and the BGP Identifier of a Node.
 pub(super) fn validate_node(bgp: &NodeBgp, found: &mut Vec<Violation>) {
     if let Some(asn) = bgp.asn {
         check_asn("/spec/bgp/asn", asn, found);

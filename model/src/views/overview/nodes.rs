@@ -90,7 +90,7 @@ pub fn judge(
     row
 }
 
-/// Sets state and reason of a Node's row from its worst finding.
+/// Sets reason, message and start time of a Node's row from its worst finding.
 pub fn explain(row: &mut NodeRow, worst: &StatusFinding) {
     row.reason = Some(worst.reason.clone());
     row.message = Some(worst.message.clone());
