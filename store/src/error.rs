@@ -99,7 +99,7 @@ pub enum StatusError {
     TooLarge {
         /// Name of the counted unit.
         unit: &'static str,
-        /// Actual count or size in the request.
+        /// Actual count or size.
         found: usize,
         /// Maximum permitted count.
         limit: usize,
@@ -123,7 +123,7 @@ pub enum VaultError {
     TooLarge {
         /// Name of the counted unit.
         unit: &'static str,
-        /// Actual count or size in the request.
+        /// Actual count or size.
         found: usize,
         /// Maximum permitted count.
         limit: usize,

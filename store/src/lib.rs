@@ -92,7 +92,7 @@ pub const VAULT_KEY_BYTES_MAX: usize = 256;
 /// and automation.
 pub const VAULT_RECORDS_MAX: usize = 16_384;
 
-/// Complete state of a store at one instant, from which a control server starts.
+/// Position, objects and recent commits of a store at one instant, from which a control server starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredState {
     /// Epoch, and revision of the last commit.

@@ -35,7 +35,7 @@ impl Pieces {
         }
     }
 
-    /// Waits until the client closes the connection.
+    /// Waits until the client has gone away, that is, until the body is dropped.
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }

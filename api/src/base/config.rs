@@ -196,7 +196,7 @@ pub struct Config {
     pub store_options: store::Options,
     /// True if the store starts a new epoch.
     pub is_new_epoch: bool,
-    /// File to which the bootstrap token is written at the first start.
+    /// File to which the bootstrap token is written if there is no valid token of an administrator.
     pub bootstrap_token_file: PathBuf,
     /// Service that this server registers itself with as an endpoint.
     pub publish_as: Option<ServiceKey>,

@@ -142,7 +142,7 @@ pub(crate) fn render_all(app: &ServerState, manner: WriteOptions, outcomes: &[Ou
     outcomes.iter().map(show).collect()
 }
 
-/// Adds the headers that the response of every write has.
+/// Creates the response with all objects of a write.
 pub(crate) fn answer_many(app: &ServerState, manner: WriteOptions, written: &Written) -> Response {
     let shown = render_all(app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);

@@ -163,7 +163,8 @@ async fn ask_all(app: &ServerState, proposals: BTreeMap<Name, Proposal>) -> BTre
     plans
 }
 
-/// Truncates the kernel changes to `LINES_MAX` and counts the omitted lines.
+/// Truncates the announcement and kernel lines of all nodes to `LINES_MAX` in total, and counts the omitted
+/// lines.
 fn limit_lines(plans: &mut BTreeMap<Name, NodePlan>) {
     let mut room = LINES_MAX;
     for preview in plans.values_mut().filter_map(|plan: &mut NodePlan| plan.preview.as_mut()) {

@@ -109,7 +109,7 @@ pub(crate) struct ObjectWatch {
     pub(crate) form: StreamForm,
     /// Id of the request, included in an error event.
     pub(crate) request_id: String,
-    /// Cancelled when the server stops or the client must reconnect.
+    /// Cancelled to end the watch.
     pub(crate) stop: CancellationToken,
 }
 

@@ -105,7 +105,7 @@ impl AuditDraft {
     }
 }
 
-/// Returns kind and name of the object that an operation writes; `None` for operations of the server.
+/// Returns kind and name of the object that an operation writes; `None` for a retry of pending addresses.
 fn named(operation: &Operation) -> Option<String> {
     match operation {
         Operation::Create(object)

@@ -41,7 +41,7 @@ pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
-    /// CAs and pins that agents trust for control servers; extended at run time.
+    /// CAs and pin that agents trust for control servers; replaced at run time.
     trusted: ArcSwap<ControlTrust>,
 }
 
@@ -121,7 +121,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// Returns the CAs and pins by which agents verify control servers.
+    /// Returns the CAs and the pin by which agents verify control servers.
     pub(crate) fn trusted(&self) -> ControlTrust {
         ControlTrust::clone(&self.trusted.load())
     }

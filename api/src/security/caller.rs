@@ -139,7 +139,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// True if requests with this method may change objects, so that they have an audit entry.
+/// True if requests with this method may change something.
 pub(crate) fn may_change(method: &Method) -> bool {
     !method.is_safe()
 }

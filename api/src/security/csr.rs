@@ -19,7 +19,7 @@ pub(crate) enum CsrError {
     /// The request is longer than permitted.
     #[error("must be at most {CSR_BYTES_MAX} bytes")]
     TooLong,
-    /// The request is not a valid PKCS #10 request with a correct signature.
+    /// The request is not one PEM block with a PKCS #10 request.
     #[error("must be one PEM block `CERTIFICATE REQUEST` (RFC 2986)")]
     Malformed,
     /// The key has an unsupported type.

@@ -29,7 +29,8 @@ pub(crate) struct PageRequest<'a> {
     pub(crate) route: &'a str,
 }
 
-/// True if the status page sent the request, recognized by its session and the header [`X_PAGE`].
+/// True if the status page sent the request: it has a session or, without authentication, the header
+/// [`X_PAGE`].
 pub(crate) fn is_from_page(access: &Access, headers: &HeaderMap) -> bool {
     access.is_by_page() || (*access.identity() == Identity::Anyone && headers.contains_key(X_PAGE))
 }

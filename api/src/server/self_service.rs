@@ -22,8 +22,7 @@ use crate::{context::server_state::ServerState, security::Caller};
 const PORT: u16 = 443;
 /// Name of the port in the registered Service.
 const PORT_NAME: &str = "https";
-/// Interval of health checks in milliseconds. A server is removed after three failed checks, that is, three
-/// seconds.
+/// Interval of health checks in milliseconds; a dead server is removed after three of them.
 const CHECK_INTERVAL_MS: u32 = 1000;
 /// Timeout of a health check in milliseconds.
 const CHECK_TIMEOUT_MS: u32 = 500;

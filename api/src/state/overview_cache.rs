@@ -23,7 +23,7 @@ pub(crate) struct OverviewCache {
 
 pub(crate) struct State {
     pub(crate) known: CarriedState,
-    /// Revision of the last write that the cause search has recorded.
+    /// Revision up to which writes are recorded in `known`.
     pub(crate) written: Revision,
     pub(crate) mark: Option<Mark>,
     pub(crate) number: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Mark {
 
 /// Computed overview with its serialized forms.
 pub(crate) struct OverviewDocument {
-    /// Sequence number of the document, from 0.
+    /// Sequence number of the document; the first one is 1.
     pub(crate) number: u64,
     /// Contents of the document.
     pub(crate) overview: Overview,

@@ -38,8 +38,8 @@ pub(crate) struct ServiceRowCache(Vec<Share>);
 
 /// Contribution of one Service to the overview.
 pub(crate) struct Share {
-    /// Inputs of the contribution; `None` if they are too many to compare, so that it is computed again each
-    /// time.
+    /// Inputs of the contribution; `None` if it depends on more than can be compared, so that it is computed
+    /// again each time.
     basis: Option<Basis>,
     /// Row of the Service, before findings are explained.
     pub(crate) row: Arc<ServiceRow>,
@@ -132,8 +132,7 @@ fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
 }
 
 impl Present<'_> {
-    /// Returns the inputs of the contribution, or `None` if it depends on data that cannot be compared
-    /// cheaply.
+    /// Returns the inputs of the contribution, or `None` if it has further inputs.
     fn basis(&self, look: &Look<'_>, last_counts: &mut Arc<NodeCounts>) -> Option<Basis> {
         let form = self.entry.map(|entry| &entry.form);
         let snapshot = &look.view.published().snapshot;

@@ -26,7 +26,7 @@ use crate::{
 /// Interval at which a leader task does its time-based work.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Task that runs on the leader only, such as the assigner and the health judge.
+/// Task that runs on every server and decides on the leader only, such as the assigner and the health judge.
 pub(crate) trait LeaderTask: Sized + Send {
     /// Creates the task with empty derived state, which is computed from the published state.
     fn new(app: Arc<ServerState>) -> Self;

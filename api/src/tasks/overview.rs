@@ -95,8 +95,8 @@ impl OverviewCache {
         shown
     }
 
-    /// True if the document is older than [`PULSE`], so that it must be computed again although no client
-    /// requests it.
+    /// True if the inputs were last checked at least [`PULSE`] ago, so that they must be checked although no
+    /// client requests the document.
     async fn is_unseen(&self) -> bool {
         self.state.lock().await.looked.elapsed() >= PULSE
     }

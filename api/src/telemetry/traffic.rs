@@ -132,7 +132,7 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
         }
     }
 
-    /// Sets the series for the given labels. Values that the proxy mode does not count have no series.
+    /// Sets the series for the given labels. Values that are not counted have no series.
     fn set(&self, labels: &L, counts: &Counts) {
         // Rates are computed by the monitoring system from the sums.
         let Counts { connections, packets, bytes, active, inactive, per_second: _, failed } = counts;

@@ -25,7 +25,7 @@ const GROUPS_AT_ONCE: usize = 16;
 /// Number of heads per page while the index is built.
 const HEADS_AT_ONCE: i64 = 32;
 
-/// Index of the retained history; `None` until the first query builds it.
+/// Index of the retained history; `None` if the next use must build it from etcd.
 #[derive(Debug, Default)]
 pub(super) struct Index(Mutex<Option<HistoryIndex>>);
 

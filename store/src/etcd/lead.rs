@@ -21,8 +21,8 @@ use uuid::Uuid;
 
 use super::{Core, link::Failure};
 
-/// Duration of the etcd lease of the leader. Another process becomes leader at most this long after the last
-/// renewal.
+/// Duration of the etcd lease of the leader. An unresponsive leader keeps the leader key for this long after
+/// the last renewal.
 const LEASE: Duration = Duration::from_secs(5);
 /// Time by which leadership ends before the lease; far more than the clock drift of two machines in that
 /// time.
@@ -34,7 +34,7 @@ const RENEW_AGAIN: Duration = Duration::from_millis(100);
 /// Interval at which candidates check if the leader key is free.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs the election task until the store is dropped.
+/// Runs the election task until the store is dropped or resigns leadership.
 pub(super) async fn run(core: Arc<Core>, leads: watch::Sender<bool>, mut alive: watch::Receiver<()>) {
     let id = Uuid::now_v7().to_string();
     loop {

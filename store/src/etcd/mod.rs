@@ -76,7 +76,7 @@ const RESIGN_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Core {
     link: Link,
     keys: Keys,
-    /// Mirror of etcd's contents. Each write holds the lock, which serializes writes; `None` if the mirror
+    /// Mirror of etcd's contents. Each commit holds the lock, which serializes commits; `None` if the mirror
     /// may be incorrect and must be read again.
     mirror: Arc<Mutex<Option<Mirror>>>,
     history: history::Index,

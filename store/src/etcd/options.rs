@@ -29,7 +29,7 @@ pub struct EtcdOptions {
     pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,
     /// User name and password; `None` connects without authentication by password.
     pub user: Option<(String, String)>,
-    /// Number of commits in the log after which they are folded into objects.
+    /// Number of unfolded commits that triggers folding of the log into objects.
     pub fold_after: usize,
     /// Growth of etcd's database in bytes after which etcd retains only seconds of its history.
     pub growth_bytes_max: u64,

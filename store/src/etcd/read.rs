@@ -33,7 +33,7 @@ const READS_MAX: usize = 10;
 pub(super) enum ReadError {
     /// The etcd revision was compacted during the read, which must start again.
     Compacted,
-    /// The store failed; another attempt would fail as well.
+    /// The store failed; the read is not attempted again.
     Store(StoreError),
 }
 
@@ -252,7 +252,7 @@ pub(super) fn parse_revision(key: &str, value: Option<&KeyValue>) -> Result<Revi
     Ok(revision)
 }
 
-/// Returns an error if a revision is implausibly high. Its successor would overflow.
+/// Returns an error if a revision is implausibly high, so that every accepted revision has a successor.
 fn check_revision(key: &str, revision: Revision) -> Result<(), StoreError> {
     if revision <= REVISION_MAX {
         Ok(())

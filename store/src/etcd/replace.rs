@@ -108,8 +108,8 @@ async fn clear(core: &Core, version: i64, at: Position) -> Result<(), ReplaceErr
     Ok(())
 }
 
-/// Writes history entries in values of several entries, client and server entries separately. Each value has
-/// the revision of its last entry.
+/// Writes history entries, client and server entries in separate values. All values have the revision of the
+/// last of these entries in their keys.
 async fn put_history(batch: &mut Batch<'_>, entries: &[RevisionEntry]) -> Result<(), StoreError> {
     let Some(last) = entries.last().map(|entry| entry.revision) else { return Ok(()) };
     let id = Uuid::now_v7().to_string();

@@ -52,8 +52,8 @@ fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut V
     }
 }
 
-/// Deletes pieces of large values whose commits can no longer succeed, because the head is beyond their
-/// revision.
+/// Deletes orphaned pieces of large values. Their commits can no longer succeed, because the head has passed
+/// them.
 pub(super) async fn sweep(core: &Core, head: Revision) -> Result<(), StoreError> {
     for space in Space::ALL {
         let start = core.keys.staged_groups(space);

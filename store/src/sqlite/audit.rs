@@ -27,7 +27,8 @@ pub(super) async fn counts(connection: &mut SqliteConnection) -> Result<Counts, 
     Ok(counts)
 }
 
-/// Inserts audit records in one transaction, and drops excess and expired ones. Returns the new counts.
+/// Inserts audit records within the caller's transaction, and drops old ones if there are too many. Returns
+/// the new counts.
 pub(super) async fn write(
     connection: &mut SqliteConnection,
     records: &[AuditRecord],
@@ -65,7 +66,7 @@ async fn trim(
     Ok(usize::try_from(trim.execute(connection).await?.rows_affected()).unwrap_or(0))
 }
 
-/// Inserts audit records within a transaction that the caller commits.
+/// Inserts audit records in a transaction of their own, without a commit of objects.
 pub(super) async fn put(
     connection: &mut SqliteConnection,
     records: &[AuditRecord],

@@ -130,7 +130,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Inserts audit records, and drops excess and expired ones.
+    /// Inserts audit records, and drops old ones if there are too many.
     pub(super) async fn put_audit(&mut self, records: &[AuditRecord]) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let kept = audit::put(&mut session.relaxed, records, session.audit).await;

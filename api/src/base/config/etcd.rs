@@ -55,7 +55,7 @@ pub enum InvalidStore {
         #[source]
         cause: std::io::Error,
     },
-    /// The password file is empty or has more than one line.
+    /// The password file does not contain exactly one non-empty line of text.
     #[error("--etcd-password-file {} must hold the password in one line of text", .0.display())]
     Password(PathBuf),
 }

@@ -77,7 +77,7 @@ pub enum InvalidPage {
         /// Rule that the link violates, as the rest of a sentence.
         reason: &'static str,
     },
-    /// More than [`LINKS_MAX`] links are configured.
+    /// More than `LINKS_MAX` links are configured.
     #[error("--page-link may be given {LINKS_MAX} times, not {0}")]
     TooMany(usize),
 }

@@ -15,7 +15,7 @@ enum RefusedAction {
 /// Maximum length of a name that is repeated in a message; longer names are replaced by a placeholder.
 const NAME_LENGTH_MAX: usize = 253;
 
-/// Returns the message for a rejected write, with the `tidegate` command to use instead.
+/// Returns the message for a rejected write, which states what to do instead.
 pub(super) fn of_write(method: &Method, target: &Target<'_>) -> String {
     let deed = match *method {
         Method::DELETE => RefusedAction::Delete,

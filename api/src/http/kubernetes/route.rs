@@ -159,7 +159,7 @@ async fn refuse(request: Request) -> Answer {
     Err(Problem::new(Code::MethodNotAllowed, words))
 }
 
-/// Responds to a request for an unknown path with status 404.
+/// Rejects a request for an unknown path: a read with status 404, a write with status 405.
 async fn unknown(request: Request) -> Answer {
     let target = Target::of(request.uri().path());
     if request.method().is_safe() {

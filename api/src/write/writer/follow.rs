@@ -122,7 +122,7 @@ pub(super) async fn reload(context: &Context) -> bool {
     }
 }
 
-/// Reloads and publishes the state. If the missed commits are known, they are published one by one, so that
+/// Reloads and publishes the state. If the missed commits are known, they are published as commits, so that
 /// feeds and watches continue; otherwise all of them start over.
 async fn read_anew(context: &Context) -> Result<(), StoreError> {
     let loaded = context.metrics.time(Call::Load, context.store.load()).await?;

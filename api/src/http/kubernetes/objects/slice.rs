@@ -16,10 +16,10 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Label with the name of the controller.
 const MAKER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// EndpointSlice and the labels by which selectors match it.
+/// Rendered EndpointSlice with its name.
 #[derive(Debug)]
 pub(in super::super) struct Slice {
-    /// Name of the slice, derived from the Service, the family and the ports.
+    /// Name of the slice, made of the Service, the address family and, except for the first slice, a number.
     pub(in super::super) name: String,
     /// Slice rendered as JSON.
     pub(in super::super) json: Value,
