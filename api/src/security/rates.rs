@@ -63,8 +63,8 @@ impl Attempts {
     }
 }
 
-/// Returns the bucket key of an address: the address itself for IPv4, its /64 network for IPv6, or `None`,
-/// the shared bucket, if there are already [`ADDRESSES_MAX`] buckets.
+/// Returns the bucket key of an address: the address itself for IPv4, its /64 network for IPv6. An unknown
+/// address, or a new one beyond [`ADDRESSES_MAX`] buckets, has the key `None` of the shared bucket.
 fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option<IpAddr> {
     let network = |address: Ipv6Addr| Ipv6Addr::from_bits(address.to_bits() >> 64 << 64);
     let from = from.map(|address| match address {

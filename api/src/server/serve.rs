@@ -157,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// Serves the requests of a connection until it ends or its client certificate expires.
+    /// Serves the requests of a connection until it ends or its client certificate is no longer valid.
     async fn hold<S>(self, stream: S, proven: Option<ConnectionCertificate>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
