@@ -150,7 +150,7 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Signals that shut down the server gracefully.
+/// SIGTERM and SIGINT, either of which shuts down the server gracefully.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,4 +1,4 @@
-//! State of the server: what is published, what agents report, and caches that are computed from both.
+//! State of the server: the published objects, the reports of agents, and the caches computed from them.
 
 pub(crate) mod change_ring;
 pub(crate) mod compiled_set;

@@ -1,4 +1,4 @@
-//! The write path: one task that admits, commits and publishes, and the audit log.
+//! Write path: one task that admits, commits and publishes writes, and the audit log of requests.
 
 pub(crate) mod audit;
 pub(crate) mod refusal;

@@ -1,4 +1,4 @@
-//! State of the whole cluster at one revision, with its indices, the allocation of addresses, and the history of
+//! State of the whole cluster at one revision: its indices, the allocation of addresses, and the history of
 //! writes.
 
 pub(crate) mod allocate;

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Compiles one Service. Returns `None` if the Service does not exist or has type ExternalName. The revision
-/// is zero; the caller sets the revision of the commit.
+/// in the result is zero; the caller sets it to the one of the commit.
 #[must_use]
 pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService> {
     let object = snapshot.service(key)?;
@@ -147,8 +147,8 @@ pub fn network(snapshot: &Snapshot) -> NetworkState {
     }
 }
 
-/// Compiles the settings of one node, or the defaults if the node does not exist. `asn` applies to Nodes
-/// without an AS number of their own.
+/// Compiles the settings of one node, or the defaults if the node does not exist. `asn` is the AS number for
+/// Nodes that set none.
 #[must_use]
 pub fn node_state(snapshot: &Snapshot, node: &Name, asn: u32) -> NodeState {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
@@ -169,7 +169,7 @@ fn served_by(object: &Object) -> Option<ServiceKey> {
     Some(ServiceKey { namespace, name: spec.service.clone() })
 }
 
-/// Sources of the endpoints of one Service.
+/// EndpointSets and Workloads from which the endpoints of one Service are compiled.
 struct Sources<'a> {
     snapshot: &'a Snapshot,
     sets: Vec<&'a EndpointSetSpec>,
@@ -193,8 +193,8 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Returns the effective maintenance of an endpoint: the strongest of its own, that of its Node and that of
-/// the Service.
+/// Returns the effective maintenance of an endpoint: the strongest of the ones set on the endpoint, its Node
+/// and the Service.
 fn with_context<'a>(
     own: Option<&'a Maintenance>,
     node: Option<&Name>,
@@ -205,7 +205,7 @@ fn with_context<'a>(
     Maintenance::stronger([own, of_node, spec.maintenance.as_ref()])
 }
 
-/// Applies maintenance to an endpoint.
+/// Applies maintenance to an endpoint: mode drain sets its weight to 0, mode maintenance makes it not ready.
 fn take_out(mut endpoint: CompiledEndpoint, maintenance: Option<&Maintenance>) -> CompiledEndpoint {
     let Some(maintenance) = maintenance else { return endpoint };
     match maintenance.mode {

@@ -1,4 +1,5 @@
-//! Observed state: reports of agents merged, rolled up into statuses, and the decisions that follow from them.
+//! Observed state: merges the reports of agents, rolls them up into statuses, and makes the decisions that
+//! follow from them.
 
 pub mod announcements;
 pub mod assign;

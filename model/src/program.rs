@@ -43,10 +43,11 @@ use crate::{
     },
 };
 
-/// Treatment of the packets of one Service on one node.
+/// Packet program: the treatment of packets of one Service on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Routes of new connections by destination. Most programs have one frontend; a tree node has room for eleven.
+    /// Routes of new connections by frontend. Most programs have one frontend; a tree node has room for
+    /// eleven.
     pub frontends: LiteMap<Frontend, Route>,
     /// Addresses that belong entirely to the Service: cluster IPs and load balancer addresses. All their ports that
     /// are no frontend of any Service are rejected.
@@ -54,42 +55,43 @@ pub struct Program {
     /// Targets on this node, or on no known node. A connection of such a target to itself through the Service works
     /// only if it is masqueraded.
     pub hairpins: BTreeSet<IpAddr>,
-    /// Health check node port. The agent serves it; it is not part of any rule.
+    /// Health check node port, which the agent serves itself without packet rules; `None` if the Service has
+    /// none.
     pub health_check: Option<HealthCheckNodePort>,
 }
 
 /// Health check node port of a Service with external policy Local.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckNodePort {
-    /// TCP port at the node's addresses.
+    /// TCP port of the health check at the node's addresses.
     pub port: Port,
     /// Number of distinct addresses of ready endpoints on this node, in the first IP family of the Service, so that a
     /// workload with an address of each family counts once. Terminating endpoints do not count (KEP-1669).
     pub local_endpoints: u32,
 }
 
-/// Destination of a new connection. Frontends of one program do not overlap.
+/// Address, protocol and ports to which clients connect. Frontends of one program do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frontend {
-    /// Address, or all addresses of the node.
+    /// One address, or all addresses of the node for a node port.
     pub destination: Destination,
-    /// Transport protocol.
+    /// Transport protocol of the connections.
     pub protocol: Protocol,
-    /// Destination ports.
+    /// Destination ports of the connections.
     pub ports: PortRange,
 }
 
-/// Address part of a frontend.
+/// Destination address of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Destination {
-    /// One address.
+    /// A single virtual address.
     Address(IpAddr),
     /// Every non-loopback address of the node in a family at which node ports are enabled.
     AnyLocal(IpFamily),
 }
 
 impl Destination {
-    /// Returns the family of matching packets.
+    /// Returns the IP family of packets that match the destination.
     #[must_use]
     pub const fn family(self) -> IpFamily {
         match self {
@@ -99,60 +101,60 @@ impl Destination {
     }
 }
 
-/// Treatment of new connections to one frontend.
+/// Treatment of new connections to one frontend, by source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Type of the frontend. Used in the names of rules only, it affects no decision.
     pub role: Role,
-    /// Name of the Service's port, if it has one.
+    /// Name of the Service port, if the port has one.
     pub port_name: Option<Label>,
-    /// Networks that may connect; `None` allows all. Connections from other sources are dropped, except those of the
-    /// node itself.
+    /// Networks that may connect; `None` permits all. Connections from other sources are dropped, except
+    /// those of the node itself.
     pub allowed_sources: Option<BTreeSet<IpNet>>,
-    /// Verdict for sources in the workload networks.
+    /// Verdict for sources in the workload networks of the cluster.
     pub from_workloads: Verdict,
     /// Verdict for the node's own addresses outside of the workload networks.
     pub from_node: Verdict,
-    /// Verdict for all other sources.
+    /// Verdict for all other sources, such as other nodes.
     pub from_elsewhere: Verdict,
     /// Time for which a source address stays on its target after its last new connection, in seconds, 1–86,400; per
     /// frontend and node. `None` disables session affinity.
     pub affinity_seconds: Option<u32>,
     /// Scheduler that selects a target; `None` selects at random in proportion to the weights.
     pub scheduler: Option<Scheduler>,
-    /// Variants of the scheduler.
+    /// Variants of the scheduler; empty without a scheduler.
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
     /// PROXY protocol header that carries the client's address to the target.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Treatment of established connections to removed targets.
+    /// Treatment of established connections to endpoints that were removed.
     pub removal: Removal,
     /// Removed targets whose established TCP connections may continue, with an optional deadline. No verdict contains
     /// any of them.
     pub leaving: DrainingTargets,
 }
 
-/// Type of a frontend.
+/// Type of address to which a frontend belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// Cluster IP.
+    /// Cluster IP of the Service.
     ClusterIp,
     /// External IP, which another system routes to the nodes.
     ExternalIp,
-    /// Load balancer address.
+    /// Load balancer address of the Service.
     LoadBalancer,
-    /// Port of every node.
+    /// Node port at the addresses of every node.
     NodePort,
 }
 
 /// Treatment of established TCP connections to a removed target. UDP and SCTP flows always move immediately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Removal {
-    /// The connections continue until they end.
+    /// Established connections continue until they end.
     #[default]
     Keep,
     /// The connections are terminated after this number of seconds.
     Drain(u32),
-    /// The connections are terminated immediately.
+    /// Established connections are terminated immediately.
     Reset,
 }
 
@@ -162,14 +164,14 @@ pub type DrainingTargets = Arc<BTreeMap<Target, Option<Timestamp>>>;
 /// Targets with their weights, which are above zero.
 pub type Targets = Arc<BTreeMap<Target, Weight>>;
 
-/// Decision for a new connection.
+/// Decision for a new connection to a frontend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The connection goes to one of the targets.
+    /// The connection is forwarded to one of the targets.
     Forward {
-        /// Sources that are masqueraded.
+        /// Sources whose address is replaced by the node's.
         masquerade: Masquerade,
-        /// Targets; never empty.
+        /// Possible targets with their weights; never empty.
         targets: Targets,
     },
     /// The connection is rejected: TCP by a reset (or ICMP), other protocols by ICMP port unreachable.
@@ -179,7 +181,7 @@ pub enum Verdict {
     /// The connection goes to a listening socket of this node. Programs of Services never contain this verdict: the
     /// userspace backend replaces targets by its listeners.
     Relay {
-        /// Port of the listener.
+        /// Port at which the listener accepts connections.
         port: Port,
     },
 }
@@ -196,7 +198,7 @@ impl Verdict {
 }
 
 impl Route {
-    /// Creates a route with one verdict for all sources and defaults otherwise.
+    /// Creates a route that has the same verdict for all sources, and defaults in all other fields.
     #[must_use]
     pub fn new(role: Role, verdict: Verdict) -> Self {
         Self {
@@ -228,7 +230,7 @@ impl Route {
         (workloads == node && node == elsewhere).then_some(elsewhere)
     }
 
-    /// Returns the targets of all sources.
+    /// Returns the targets of all three verdicts.
     #[must_use]
     pub fn all_targets(&self) -> BTreeSet<Target> {
         self.verdicts()
@@ -243,7 +245,7 @@ impl Route {
 /// (`Program::hairpins`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Masquerade {
-    /// No source.
+    /// The source address is never replaced.
     Never,
     /// Sources outside of the workload networks, if any are known ([`oracle::Networks::masquerade_sources`]).
     OffCluster,
@@ -251,10 +253,10 @@ pub enum Masquerade {
     Always,
 }
 
-/// Destination of a forwarded connection.
+/// Endpoint address and port to which connections are forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Target {
-    /// Address of the endpoint.
+    /// IP address of the endpoint.
     pub address: IpAddr,
     /// Port of the endpoint; `None` keeps the destination port of the client, for frontends with a port range.
     pub port: Option<Port>,
@@ -265,14 +267,15 @@ pub struct Target {
 pub struct NodeLocation {
     /// Name of the node.
     pub node: Name,
-    /// Zone of the node.
+    /// Zone of the node, if the node has one.
     pub zone: Option<Label>,
 }
 
 /// Derives the packet program of a compiled Service for one node.
 ///
 /// # Errors
-/// The settings that no proxy mode implements; the Service is not programmed.
+///
+/// Returns the settings that no proxy mode implements; such a Service is not programmed.
 pub fn program(service: &CompiledService, place: &NodeLocation) -> Result<Program, Vec<UnsupportedField>> {
     if !service.unsupported.is_empty() {
         return Err(service.unsupported.clone());

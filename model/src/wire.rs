@@ -1,4 +1,4 @@
-//! Messages between the control server and its agents.
+//! Messages between control servers and agents.
 
 pub mod ask;
 pub mod doctor;

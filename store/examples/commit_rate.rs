@@ -71,9 +71,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Results for groups of one size.
+/// Measured rate and latencies for groups of one size.
 struct Figures {
-    /// Writes per second.
+    /// Number of writes per second.
     rate: f64,
     median: Duration,
     p99: Duration,

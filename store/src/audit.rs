@@ -1,16 +1,16 @@
-//! Bounded audit log with separate limits for requests with and without changes, so that a flood of failed
-//! requests cannot displace changes.
+//! Bounded audit log with separate limits for requests with and without changes, so that many failed requests
+//! cannot displace changes.
 
 use model::primitives::quantity::Timestamp;
 
 use crate::{AUDIT_BODY_BYTES_MAX, AUDIT_KEPT, AUDIT_PASSING_KEPT, error::StoreError};
 
-/// Audit record of one request.
+/// Audit record of one request, encoded by the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// Unique, increasing number.
+    /// Number of the record, unique and increasing.
     pub number: u64,
-    /// Time of the response.
+    /// Time of the response to the request.
     pub at: Timestamp,
     /// True if the request changed nothing: it was rejected, failed, or was a dry run.
     pub is_passing: bool,
@@ -18,18 +18,19 @@ pub struct AuditRecord {
     pub body: Vec<u8>,
 }
 
-/// Returns the number of records kept per kind.
+/// Returns the maximum number of records: of requests without changes if `is_passing`, else of requests with
+/// changes.
 pub(crate) const fn kept(is_passing: bool) -> usize {
     if is_passing { AUDIT_PASSING_KEPT } else { AUDIT_KEPT }
 }
 
-/// Returns the excess allowed before the oldest records are dropped; they are dropped in batches, because
-/// finding them requires an index scan.
+/// Returns the number of records above the limit at which the oldest are dropped. Records are dropped in
+/// batches, because finding the oldest requires an index scan.
 pub(crate) const fn slack(is_passing: bool) -> usize {
     kept(is_passing) / 10
 }
 
-/// Rejects records that exceed the size limit.
+/// Returns an error if a record exceeds the size limit.
 pub(crate) fn check(records: &[AuditRecord]) -> Result<(), StoreError> {
     match records.iter().find(|record| record.body.len() > AUDIT_BODY_BYTES_MAX) {
         None => Ok(()),

@@ -22,19 +22,19 @@ use crate::{
 /// Number of history entries read at a time.
 const ENTRIES_AT_ONCE: usize = 500;
 
-/// Cluster data of a store as of one revision. Observed state and the audit log are excluded: the former is
-/// reported again, the latter belongs to one store.
+/// Cluster data of a store at one revision. Excluded are observed state, which agents report again, and the
+/// audit log, which belongs to one store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
     /// Revision of the last commit.
     pub revision: Revision,
-    /// All objects in store key order.
+    /// All objects in the order of store keys.
     pub objects: Vec<Arc<Object>>,
-    /// Retained history, oldest first.
+    /// Retained history entries, oldest first.
     pub history: Vec<RevisionEntry>,
     /// Writes up to this revision may be missing from the history.
     pub history_floor: Revision,
-    /// Records of the vault, which are secrets.
+    /// Vault records by key, all of them secret.
     pub vault: BTreeMap<String, Vec<u8>>,
 }
 
@@ -65,7 +65,7 @@ impl Contents {
         Ok((position, Self { revision, objects, history, history_floor, vault }))
     }
 
-    /// Returns true if a store with these contents would be equal to a new one.
+    /// Returns true if the contents equal those of a new store.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { revision, objects, history, history_floor: _, vault } = self;

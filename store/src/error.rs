@@ -15,7 +15,7 @@ pub enum StoreError {
     Unreadable {
         /// Store key, or revision of a commit and the key within it.
         key: String,
-        /// Error in the body.
+        /// Decoding error of the body.
         reason: String,
     },
     /// The disk, the file or the peer failed. May be temporary.
@@ -23,7 +23,7 @@ pub enum StoreError {
     Unavailable {
         /// Attempted action, as a phrase after "could not".
         action: &'static str,
-        /// Cause of the failure.
+        /// Error that the backend returned.
         #[source]
         cause: Cause,
     },
@@ -35,7 +35,7 @@ impl StoreError {
     }
 }
 
-/// Formats an error with its causes on one line.
+/// Error displayed with all its causes on one line.
 pub(crate) struct Chain<'a>(pub(crate) &'a dyn Error);
 
 impl fmt::Display for Chain<'_> {
@@ -50,13 +50,13 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// Error of a commit.
+/// Reason why a commit failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
     /// The commit was decided on a different state. Load and decide again.
     #[error("the store is at {current}, not at the position of the decision")]
     Stale {
-        /// Current position.
+        /// Position of the store.
         current: Position,
     },
     /// The group contradicts itself or the state it was decided on: a bug of the caller.
@@ -65,11 +65,11 @@ pub enum CommitError {
     /// The group exceeds a limit. Commit less at once.
     #[error("the group has {found} {unit}, at most {limit} are allowed")]
     TooLarge {
-        /// Counted unit.
+        /// Name of the counted unit, such as `changes`.
         unit: &'static str,
-        /// Actual count; counting stops soon after the limit.
+        /// Actual count or size. Counting stops soon after the limit.
         found: usize,
-        /// Maximum count.
+        /// Maximum permitted count.
         limit: usize,
     },
     /// The store failed, and the outcome is unknown. Load before the next write.
@@ -77,55 +77,55 @@ pub enum CommitError {
     Unavailable(#[from] StoreError),
 }
 
-/// Error of a read of changes.
+/// Reason why changes cannot be read.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChangesError {
     /// The log begins later. Start over from the complete state.
     #[error("the change log begins at revision {oldest}")]
     Compacted {
-        /// Oldest commit in the log.
+        /// Revision of the oldest commit in the log.
         oldest: Revision,
     },
-    /// The store failed.
+    /// The backend failed.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
 
-/// Error of writing a status.
+/// Reason why a status cannot be written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StatusError {
     /// The key, the body or the number of statuses exceeds a limit.
     #[error("the status has {found} {unit}, at most {limit} are allowed")]
     TooLarge {
-        /// Counted unit.
+        /// Name of the counted unit.
         unit: &'static str,
-        /// Actual count.
+        /// Actual count or size.
         found: usize,
-        /// Maximum count.
+        /// Maximum permitted count.
         limit: usize,
     },
-    /// The store failed.
+    /// The backend failed.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
 
-/// Error of writing a vault record.
+/// Reason why a vault record cannot be written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum VaultError {
     /// The record was changed concurrently. Read it and decide again.
     #[error("the record was changed concurrently; its version is now {found}")]
     Stale {
-        /// Current version; 0 if absent.
+        /// Current version of the record; 0 if it does not exist.
         found: u64,
     },
     /// The key, the body or the number of records exceeds a limit.
     #[error("the vault has {found} {unit}, at most {limit} are allowed")]
     TooLarge {
-        /// Counted unit.
+        /// Name of the counted unit.
         unit: &'static str,
-        /// Actual count.
+        /// Actual count or size.
         found: usize,
-        /// Maximum count.
+        /// Maximum permitted count.
         limit: usize,
     },
     /// The store failed, and the outcome is unknown.
@@ -136,16 +136,16 @@ pub enum VaultError {
 /// Error of replacing the contents of a store.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReplaceError {
-    /// The store is in use.
+    /// The store has changed since the expected position.
     #[error("the store has meanwhile moved to {current}; stop all servers that use it")]
     Stale {
-        /// Current position.
+        /// Position of the store.
         current: Position,
     },
     /// The contents were not written by a store.
     #[error("the contents are malformed: {0}")]
     Malformed(String),
-    /// This backend does not support replacement.
+    /// The backend does not support the replacement of its contents.
     #[error("contents cannot be restored to this kind of store; use `sqlite:PATH`")]
     Unsupported,
     /// The store failed, and the outcome is unknown.
@@ -168,7 +168,7 @@ pub enum OpenError {
     /// No member responds, or the data cannot be read.
     #[error("--store etcd: cannot open the store; check that etcd is running and that this user has access")]
     EtcdUnavailable {
-        /// Cause of the failure.
+        /// Error that the backend returned.
         #[source]
         cause: Cause,
     },
@@ -178,9 +178,9 @@ pub enum OpenError {
     /// The directory of the file is missing or not accessible.
     #[error("cannot use the directory of {path}; create it, and make it writable for this user")]
     Directory {
-        /// Requested file.
+        /// Path of the requested file.
         path: PathBuf,
-        /// Cause of the failure.
+        /// I/O error of the operation.
         #[source]
         cause: Cause,
     },
@@ -189,10 +189,10 @@ pub enum OpenError {
     InUse {
         /// Path of the file.
         path: PathBuf,
-        /// Holder, as far as known.
+        /// Description of the other process, as far as known.
         holder: String,
     },
-    /// The file is not a store.
+    /// The file is not a Tidegate store.
     #[error("{path} is not a Tidegate store; use another file")]
     NotOurs {
         /// Path of the file.
@@ -206,19 +206,19 @@ pub enum OpenError {
     NewerSchema {
         /// Path of the file.
         path: PathBuf,
-        /// Newest migration of the file.
+        /// Number of the newest migration applied to the file.
         found: i64,
-        /// Newest migration of this version.
+        /// Number of the newest migration that this version contains.
         known: i64,
     },
-    /// The file cannot be read or written.
+    /// The file cannot be opened, read or written.
     #[error("cannot open {path}: the store could not {action}")]
     Unavailable {
         /// Path of the file.
         path: PathBuf,
         /// Attempted action, as a phrase after "could not".
         action: &'static str,
-        /// Cause of the failure.
+        /// Error of the file system or of SQLite.
         #[source]
         cause: Cause,
     },

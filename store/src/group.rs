@@ -17,27 +17,27 @@ use crate::{
     window::Entry,
 };
 
-/// Encoded group that is consistent in itself.
+/// Group of commits in encoded form, validated and with consecutive revisions.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// At least one commit, with consecutive revisions.
+    /// Commits of the group, at least one, with consecutive revisions.
     pub(crate) commits: Vec<EncodedCommit>,
     /// History of some of the commits, in their order.
     pub(crate) history: Vec<EncodedEntry>,
 }
 
-/// Encoded commit.
+/// Commit in encoded form.
 #[derive(Debug)]
 pub(crate) struct EncodedCommit {
     pub(crate) revision: Revision,
     pub(crate) at: Timestamp,
-    /// At least one change.
+    /// Changes of the commit, at least one.
     pub(crate) changes: Vec<EncodedChange>,
-    /// Encoded form in the change log.
+    /// Text of the commit in the change log.
     pub(crate) body: String,
 }
 
-/// Encoded change of an object.
+/// Change of one object in encoded form.
 #[derive(Debug)]
 pub(crate) struct EncodedChange {
     pub(crate) kind: ChangeKind,
@@ -46,7 +46,7 @@ pub(crate) struct EncodedChange {
 }
 
 impl Group {
-    /// Returns the revision of the last commit.
+    /// Returns the revision of the group's last commit.
     pub(crate) fn head(&self) -> Revision {
         self.commits.last().expect("a group has at least one commit").revision
     }
@@ -64,7 +64,7 @@ impl Group {
     }
 }
 
-/// Validates a group based on position `at`, and encodes it with its history.
+/// Validates a group that follows position `at`, and encodes it together with its history.
 pub(crate) fn encode(
     at: Position,
     commits: &[Commit],

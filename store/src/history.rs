@@ -21,39 +21,39 @@ use serde_json::value::RawValue;
 
 use crate::{error::StoreError, group::EncodedCommit, record};
 
-/// History query.
+/// Selection of history entries, with the maximum number to return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
-    /// Only entries before this revision.
+    /// Revision before which entries are returned; `None` starts with the newest.
     pub before: Option<Revision>,
-    /// Only entries that changed a matching object.
+    /// Filter of changed objects; an entry matches if one of its objects does.
     pub filter: ObjectFilter,
-    /// Maximum number of entries, newest first.
+    /// Maximum number of returned entries, newest first.
     pub limit: usize,
 }
 
-/// Object filter; `None` matches anything.
+/// Filter of objects, in which a field that is `None` matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectFilter {
-    /// Object kind.
+    /// Kind of the object.
     pub kind: Option<Kind>,
-    /// Object namespace.
+    /// Namespace of the object.
     pub namespace: Option<Namespace>,
-    /// Object name.
+    /// Name of the object.
     pub name: Option<Name>,
 }
 
-/// Page of the history.
+/// Page of history entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryPage {
-    /// Entries, newest first.
+    /// Heads of the entries, newest first.
     pub heads: Vec<RevisionHead>,
-    /// Writes up to this revision may be missing. Server writes may be missing beyond it, because fewer of
-    /// them are kept.
+    /// Revision up to which client writes may be missing. Server writes may be missing beyond it, because
+    /// fewer of them are retained.
     pub floor: Revision,
 }
 
-/// Encoded entry.
+/// History entry in encoded form.
 #[derive(Debug)]
 pub(crate) struct EncodedEntry {
     pub(crate) revision: Revision,
@@ -83,7 +83,7 @@ struct StateIn<'a> {
 }
 
 impl ObjectFilter {
-    /// True if the filter matches everything.
+    /// True if the filter matches every object.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         let Self { kind, namespace, name } = self;
@@ -104,7 +104,7 @@ impl ObjectFilter {
 }
 
 impl EncodedEntry {
-    /// Returns the size in bytes.
+    /// Returns the encoded size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.head.len() + self.body.len()
     }
@@ -148,14 +148,14 @@ pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEn
     }
 }
 
-/// Encodes an entry without its commit.
+/// Encodes an entry that is written without a commit, when contents are replaced.
 pub(crate) fn encode_alone(entry: &RevisionEntry) -> EncodedEntry {
     let commit =
         EncodedCommit { revision: entry.revision, at: entry.at, changes: Vec::new(), body: String::new() };
     encode(entry, &commit)
 }
 
-/// Decodes the head of an entry.
+/// Decodes a head from its row.
 pub(crate) fn decode_head((revision, at, head): HeadRow) -> Result<RevisionHead, StoreError> {
     let revision = Revision(revision.unsigned_abs());
     let EntryHeader { origin, touched } =
@@ -168,7 +168,7 @@ pub(crate) fn decode_head((revision, at, head): HeadRow) -> Result<RevisionHead,
     Ok(RevisionHead { revision, at: Timestamp::from_unix_seconds(at), origin, touched })
 }
 
-/// Decodes an entry.
+/// Decodes an entry from its row and its body.
 pub(crate) fn decode(row: HeadRow, body: &[u8]) -> Result<RevisionEntry, StoreError> {
     let RevisionHead { revision, at, origin, touched: _ } = decode_head(row)?;
     let states: Vec<StateIn<'_>> =

@@ -80,11 +80,11 @@ pub const GROUP_COMMITS_MAX: usize = 1024;
 pub const GROUP_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Maximum size of a status in bytes; several times the largest node report.
 pub const STATUS_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum length of a status key in bytes; the longest object key is about 340 bytes.
+/// Maximum length of a status key in bytes. The longest object key has about 340 bytes.
 pub const STATUS_KEY_BYTES_MAX: usize = 512;
 /// Maximum number of statuses in a store: several per node of the largest supported cluster.
 pub const STATUSES_MAX: usize = 16_384;
-/// Maximum size of a vault record in bytes; several times a certificate chain with its key.
+/// Maximum size of a vault record in bytes, several times the size of a certificate chain with its key.
 pub const VAULT_BYTES_MAX: usize = 64 * 1024;
 /// Maximum length of a vault key in bytes.
 pub const VAULT_KEY_BYTES_MAX: usize = 256;
@@ -92,12 +92,12 @@ pub const VAULT_KEY_BYTES_MAX: usize = 256;
 /// and automation.
 pub const VAULT_RECORDS_MAX: usize = 16_384;
 
-/// State from which a control replica starts, as of one instant.
+/// Position, objects and recent commits of a store at one instant, from which a control server starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredState {
-    /// Epoch and revision of the last commit.
+    /// Epoch, and revision of the last commit.
     pub position: Position,
-    /// All objects in store key order.
+    /// All objects in the order of store keys.
     pub objects: Vec<Arc<Object>>,
     /// Tail of the change log up to `position`, oldest first, without gaps.
     pub recent: Vec<Commit>,
@@ -108,7 +108,7 @@ pub struct StoredState {
 /// Methods are cancel safe: a cancelled write is applied completely or not at all.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Reads the complete state as of one instant.
+    /// Reads epoch, revision, objects and recent commits as of one instant.
     async fn load(&self) -> Result<StoredState, StoreError>;
 
     /// Commits a group durably and atomically, if the store is still at `at`.
@@ -153,13 +153,13 @@ pub trait Store: Send + Sync + 'static {
     /// be lost with the machine. Records with an existing number are ignored.
     async fn put_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError>;
 
-    /// Drops audit records older than [`AUDIT_AGE_MAX_SECS`].
+    /// Deletes audit records older than [`AUDIT_AGE_MAX_SECS`].
     async fn drop_old_audit(&self, now: Timestamp) -> Result<(), StoreError>;
 
     /// Lists the audit log, newest first: at most `limit` records, optionally before a number.
     async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRecord>, StoreError>;
 
-    /// Lists the history, newest first.
+    /// Returns a page of history entries, newest first.
     async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError>;
 
     /// Reads the history from a revision on, oldest first, at most `limit` entries.
@@ -178,7 +178,7 @@ pub trait Store: Send + Sync + 'static {
     /// Removes the observed state under a key, if any, without a new revision.
     async fn remove_status(&self, key: &str) -> Result<(), StoreError>;
 
-    /// Reads all observed state.
+    /// Reads all statuses by key.
     async fn statuses(&self) -> Result<BTreeMap<String, Vec<u8>>, StoreError>;
 
     /// Starts a new epoch at the same revision, so that all positions of the old epoch are rejected. The new
@@ -227,19 +227,19 @@ pub trait Store: Send + Sync + 'static {
         std::future::pending().await
     }
 
-    /// Leadership of this process for tasks that should run once per shared store. An optimization only: two
-    /// processes may hold it for a moment, and the head decides which of them writes.
+    /// Returns the leadership of this process for tasks that run once per shared store. Leadership is an
+    /// optimization: two processes may hold it for a moment, and only writes at the store's head succeed.
     fn leadership(&self) -> watch::Receiver<bool> {
         // The value stays readable when its sender is dropped.
         watch::channel(true).1
     }
 
-    /// True if other processes may write to the store while this one has it open.
+    /// True if other processes may write to the store while this process has it open.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Resigns leadership before the process ends, so that another process gets it at once. Waits for a
+    /// Resigns leadership before the process ends, so that another process obtains it at once. Waits for a
     /// limited time.
     async fn resign(&self) {}
 

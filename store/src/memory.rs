@@ -29,7 +29,7 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// In-memory store.
+/// Store in memory, for tests and trials.
 #[derive(Debug)]
 pub(crate) struct Memory(Mutex<State>);
 
@@ -51,8 +51,8 @@ struct State {
 struct Audit([BTreeMap<u64, AuditRecord>; 2]);
 
 impl Audit {
-    /// Adds records and drops the oldest of their kind. The cost is proportional to the added and dropped
-    /// records.
+    /// Adds audit records and drops the oldest ones of the same type (with or without changes) above their
+    /// limit.
     fn keep(&mut self, records: &[AuditRecord]) {
         for record in records {
             if self.0.iter().all(|own| !own.contains_key(&record.number)) {
@@ -81,7 +81,7 @@ impl Audit {
     }
 }
 
-/// History with its retention windows.
+/// Retained history entries, with separate windows for client and server writes.
 #[derive(Debug)]
 struct History {
     entries: BTreeMap<Revision, RevisionEntry>,
@@ -96,7 +96,8 @@ impl History {
         Self { entries: BTreeMap::new(), of_others, of_server, floor: Revision(0) }
     }
 
-    /// Creates a history with given entries.
+    /// Creates a history with the given entries. `floor` is the revision up to which client writes may be
+    /// missing.
     fn of(entries: &[RevisionEntry], floor: Revision) -> Self {
         let window = |bounds, is_by_server| {
             let encoded = entries.iter().map(history::encode_alone);
@@ -132,7 +133,7 @@ impl History {
 }
 
 impl Memory {
-    /// Creates an empty store with epoch `now`.
+    /// Creates an empty store whose epoch is `now` in Unix seconds.
     pub(crate) fn new(now: Timestamp) -> Self {
         let position = Position { epoch: epoch_after(None, now), revision: Revision(0) };
         Self(Mutex::new(State {

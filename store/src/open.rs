@@ -1,4 +1,4 @@
-//! Opens a store by its address, and rules shared by all stores.
+//! Opening of a store by its address, and the rules that all backends share.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::{
     sqlite::Sqlite,
 };
 
-/// Settings of a store in addition to its address.
+/// Options for opening a store, in addition to its address.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// etcd settings.
+    /// Options of an etcd store.
     pub etcd: EtcdOptions,
-    /// Address of this process's local store beside a shared one, for agent reports and the audit log.
-    /// Default: `memory:`.
+    /// Address of the local store of this process, which holds agent reports and the audit log beside a
+    /// shared store. Default: `memory:`.
     pub local: Option<String>,
 }
 
@@ -57,16 +57,16 @@ async fn open_one(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError
     }
 }
 
-/// State of the store at an address.
+/// State of the store at an address, found without changing it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreState {
     /// The store does not exist; opening it would create it.
     Absent,
-    /// This version can open the store.
+    /// The store exists and this version can open it.
     Ready,
     /// Another process has opened the store.
     InUse {
-        /// Holder, as far as known.
+        /// Description of the other process, as far as known.
         holder: String,
     },
 }
@@ -99,13 +99,14 @@ fn is_path(path: &str) -> bool {
     !path.is_empty() && !path.starts_with(':') && !names_host && !path.contains(['?', '\0'])
 }
 
-/// Returns the epoch of a store created at `now`; higher than the previous epoch `before`, if there was one.
+/// Returns the epoch of a store that is created at `now`: the Unix time in seconds, or `before` plus 1 if
+/// that is higher.
 pub(crate) fn epoch_after(before: Option<Epoch>, now: Timestamp) -> Epoch {
     let now = u64::try_from(now.unix_seconds()).unwrap_or(0);
     Epoch(before.map_or(now, |Epoch(before)| now.max(before.saturating_add(1))))
 }
 
-/// Checks the size limits of a status.
+/// Returns an error if the key or the body of a status exceeds its size limit.
 pub(crate) fn check_status(key: &str, body: &[u8]) -> Result<(), StatusError> {
     let limits =
         [("bytes in its key", key.len(), STATUS_KEY_BYTES_MAX), ("bytes", body.len(), STATUS_BYTES_MAX)];

@@ -32,7 +32,7 @@ use serde_json::{
 
 use crate::error::StoreError;
 
-/// Schema version of written bodies.
+/// Schema version in newly written bodies.
 const SCHEMA: u32 = 1;
 /// Upgrade steps; step `n` upgrades a document from schema `n + 1` to `n + 2`. Append only.
 const UPGRADES: [Upgrade; SCHEMA as usize - 1] = [];
@@ -81,7 +81,7 @@ pub(crate) fn encode(object: &Object) -> Box<RawValue> {
     body.expect("published types have string keys only and serialize without failing")
 }
 
-/// Decodes the object stored under a key.
+/// Decodes an object from its store key and body.
 pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
     let unreadable = |reason: String| StoreError::Unreadable { key: key.to_owned(), reason };
     let parsed = ObjectKey::parse_store_key(key)
@@ -121,7 +121,7 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
     }
 }
 
-/// Encodes the changes of a commit, each with its store key and its already encoded object.
+/// Encodes the changes of a commit, each given by store key and already encoded object.
 pub(crate) fn encode_changes<'a>(
     changes: impl IntoIterator<Item = (ChangeKind, &'a str, &'a RawValue)>,
 ) -> String {
@@ -130,7 +130,7 @@ pub(crate) fn encode_changes<'a>(
     serde_json::to_string(&changes).expect("strings and raw JSON serialize without failing")
 }
 
-/// Decodes the changes of a commit.
+/// Decodes a commit from its text in the change log.
 pub(crate) fn decode_commit(revision: Revision, at: Timestamp, body: &[u8]) -> Result<Commit, StoreError> {
     let stored: Vec<ChangeIn<'_>> = serde_json::from_slice(body).map_err(|error| StoreError::Unreadable {
         key: format!("commit {revision}"),

@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::{VAULT_BYTES_MAX, VAULT_KEY_BYTES_MAX, VAULT_RECORDS_MAX, VaultError};
 
-/// Vault record. Its contents are hidden from `Debug`.
+/// Record of the vault. `Debug` does not print its contents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VaultRecord {
     /// Version; changes with every write and is never reused.
     pub version: u64,
-    /// Contents.
+    /// Contents of the record, which are secret.
     pub body: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Debug for VaultRecord {
     }
 }
 
-/// Checks the size limits of a record.
+/// Returns an error if the key or the body of a vault record exceeds its size limit.
 pub(crate) fn check(key: &str, body: Option<&[u8]>) -> Result<(), VaultError> {
     let limits = [
         ("bytes in a key", key.len(), VAULT_KEY_BYTES_MAX),

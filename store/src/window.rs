@@ -1,6 +1,7 @@
-//! Retention of a log: the newest entries, up to a count and a size.
+//! Retention window of a log: the newest entries, up to a number and a size.
 //!
-//! Pure bookkeeping beside the log, so that trimming costs only the added entries and never a scan.
+//! The window only keeps revision and size of each entry, so that trimming costs as much as the added entries
+//! and never scans the log.
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,7 @@ use crate::{
     SERVER_HISTORY_KEPT,
 };
 
-/// Retention limits of a log.
+/// Maximum number and total size of the entries of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     count: usize,
@@ -19,22 +20,22 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Limits of the change log.
+    /// Bounds of the change log.
     pub(crate) const CHANGES: Self = Self { count: CHANGES_KEPT, bytes: CHANGES_BYTES_KEPT };
-    /// Limits of the history of client writes.
+    /// Bounds of the history of client writes.
     pub(crate) const HISTORY: Self = Self { count: HISTORY_KEPT, bytes: HISTORY_BYTES_KEPT };
-    /// Limits of the history of server writes.
+    /// Bounds of the history of server writes.
     pub(crate) const SERVER: Self = Self { count: SERVER_HISTORY_KEPT, bytes: SERVER_HISTORY_BYTES_KEPT };
 }
 
-/// Log entry of a commit.
+/// Revision and size of a log entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) revision: Revision,
     pub(crate) bytes: usize,
 }
 
-/// Entries of the log, oldest first.
+/// Entries of a log within its bounds, oldest first.
 #[derive(Debug)]
 pub(crate) struct Window {
     bounds: Bounds,
@@ -43,7 +44,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Entries of the log, oldest first.
+    /// Creates a window that contains the given entries, oldest first.
     pub(crate) fn new(bounds: Bounds, entries: impl IntoIterator<Item = Entry>) -> Self {
         let entries: VecDeque<_> = entries.into_iter().collect();
         let bytes = entries.iter().map(|entry| entry.bytes).sum();
@@ -85,7 +86,7 @@ impl Window {
         self.entries.range(first..).map(|entry| entry.bytes).sum()
     }
 
-    /// Returns the oldest entry.
+    /// Returns the revision of the oldest entry in the window.
     pub(crate) fn oldest(&self) -> Option<Revision> {
         self.entries.front().map(|entry| entry.revision)
     }

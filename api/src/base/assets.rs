@@ -19,18 +19,18 @@ use crate::base::{hex::hex, negotiate::Coding};
 
 /// Maximum length of a file name in characters; the longest has about forty.
 const NAME_LENGTH_MAX: usize = 128;
-/// Minimum size in bytes of a file to compress: less fits into one segment anyway.
+/// Minimum size in bytes of a file that is compressed; a smaller one fits into one TCP segment uncompressed.
 const PACKED_BYTES_MIN: usize = 512;
 /// Compression level of gzip: the best, because a file is compressed once.
 const GZIP_LEVEL: u32 = 9;
-/// Quality of Brotli: the highest takes ten times as long for a few percent, and the first visitor waits for
-/// it.
+/// Brotli quality (0–11). Quality 11 takes ten times as long for a few percent, and delays the first
+/// response.
 const BROTLI_QUALITY: u32 = 9;
 /// Logarithm of the Brotli window; every file fits into it.
 const BROTLI_WINDOW_BITS: u32 = 22;
-/// Buffer size of Brotli in bytes.
+/// Size in bytes of the Brotli encoder's input buffer.
 const BROTLI_BUFFER_BYTES: usize = 4096;
-/// Name of the page.
+/// File name of the status page, served for `/`.
 pub(crate) const INDEX: &str = "index.html";
 
 /// Extensions of served files with their media types. Other files are not served.
@@ -44,19 +44,19 @@ const TYPES: [(&str, &str); 8] = [
     ("ico", "image/x-icon"),
     ("woff2", "font/woff2"),
 ];
-/// Extensions of files that are compressed already.
+/// Extensions of files in compressed formats, which are served without a content coding.
 const DENSE: [&str; 2] = ["png", "woff2"];
 
 #[derive(RustEmbed)]
 #[folder = "../web"]
 struct Files;
 
-/// One file in every content coding.
+/// File of the status page, with its representation in each content coding.
 #[derive(Debug)]
 pub(crate) struct Asset {
-    /// Media type.
+    /// Value of `Content-Type`.
     pub(crate) content_type: &'static str,
-    /// SHA-256 of the contents, in hexadecimal.
+    /// SHA-256 of the uncompressed contents, in lower-case hexadecimal.
     digest: String,
     plain: Bytes,
     gzip: Option<Bytes>,
@@ -68,7 +68,8 @@ pub(crate) struct Asset {
 pub(crate) struct Assets(Mutex<BTreeMap<String, Arc<Asset>>>);
 
 impl Assets {
-    /// Returns a file by its name below the directory, or `None` if it is not served.
+    /// Returns a file by its path below the directory of the status page, or `None` if no such file is
+    /// served.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Asset>> {
         let content_type = type_of(name)?;
         let file = Files::get(name)?;

@@ -8,26 +8,26 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Maximum number of pieces in flight per client. With pieces of 64 KiB a stream takes at most half a
-/// mebibyte.
+/// Maximum number of pieces queued for one client. With pieces of 64 KiB, a stream buffers at most 512 KiB.
 const PIECES_MAX: usize = 8;
-/// Bytes gathered before a piece is sent.
+/// Number of bytes that a stream collects before it sends a piece.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
 /// Time that a piece may stay unread: three missed heartbeats.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time between heartbeats. The contract says 10 s at most.
+/// Interval of heartbeats on an idle stream. The API promises at most 10 s.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// The client went away, or does not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gone;
 
-/// The writing end of a long answer.
+/// Sender of the body of a streaming response; the receiver is the HTTP body.
 #[derive(Debug)]
 pub(crate) struct Pieces(mpsc::Sender<Bytes>);
 
 impl Pieces {
-    /// Sends a piece once there is room for it.
+    /// Queues a piece, waiting for room in the queue. Returns an error if the client is gone or does not read
+    /// in time.
     pub(crate) async fn send(&self, piece: Bytes) -> Result<(), Gone> {
         match tokio::time::timeout(SEND_TIMEOUT, self.0.send(piece)).await {
             Ok(Ok(())) => Ok(()),
@@ -35,13 +35,13 @@ impl Pieces {
         }
     }
 
-    /// Waits until the client has gone away.
+    /// Waits until the client has gone away, that is, until the body is dropped.
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }
 }
 
-/// Makes both ends of a long answer.
+/// Creates the sender of a streaming response and the body that carries its pieces.
 pub(crate) fn pieces() -> (Pieces, Body) {
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     (Pieces(sender), Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>)))

@@ -1,4 +1,4 @@
-//! Source of time and randomness as a trait, so that tests can fix both.
+//! Clock and random numbers behind a trait, so that tests can replace both by fixed values.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,18 +7,18 @@ use model::{admission::admit::Entropy, primitives::quantity::Timestamp};
 /// Reason why random bytes are available: `getrandom(2)` fails only before Linux 3.17 or in a broken sandbox.
 const RANDOM_WORKS: &str = "the kernel provides random bytes";
 
-/// A source of time and randomness.
+/// Clock and random number generator of the server. Tests provide fixed values.
 pub trait Source: Send + Sync {
     /// Returns the current time.
     fn now(&self) -> Timestamp;
 
-    /// Returns a number that clients cannot predict.
+    /// Returns a random number that clients cannot predict.
     fn seed(&self) -> u64;
 
     /// Returns 32 unpredictable bytes for a key.
     fn secret(&self) -> [u8; 32];
 
-    /// Returns the time and a seed for one admission.
+    /// Returns the current time and a seed, the entropy of one admission.
     fn draw(&self) -> Entropy {
         Entropy { now: self.now(), seed: self.seed() }
     }

@@ -37,7 +37,7 @@ const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
 /// Default of `--guard-vips-percent`. A mistake usually removes nearly everything; an intended write rarely
 /// removes more than half at once.
 const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
-/// Default of `--guard-endpoints-percent`. A Service with two thirds of its endpoints usually still carries
+/// Default of `--guard-endpoints-percent`. A Service that keeps two thirds of its endpoints can usually carry
 /// its load.
 const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
 const BOOTSTRAP_TOKEN_FILE_DEFAULT: &str = "bootstrap-token";
@@ -171,7 +171,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// A port range such as `30000-32767`.
+/// Inclusive port range, parsed from text such as `30000-32767`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortRange(RangeInclusive<u16>);
 
@@ -185,39 +185,39 @@ impl FromStr for PortRange {
     }
 }
 
-/// The complete, validated configuration.
+/// Complete, validated configuration from flags, environment and file.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Address to listen on.
+    /// Socket address on which the API is served.
     pub listen: SocketAddr,
-    /// URL of the store.
+    /// URL of the store: `memory:`, `sqlite:` or `etcd:`.
     pub store: String,
-    /// Options of the store that its URL does not contain.
+    /// Store options from separate flags, such as etcd credentials.
     pub store_options: store::Options,
     /// True if the store starts a new epoch.
     pub is_new_epoch: bool,
-    /// File for the first token.
+    /// File to which the bootstrap token is written if there is no valid token of an administrator.
     pub bootstrap_token_file: PathBuf,
     /// Service that this server registers itself with as an endpoint.
     pub publish_as: Option<ServiceKey>,
-    /// Settings of the server.
+    /// Settings that the running server reads.
     pub settings: Settings,
-    /// Log filter.
+    /// Log filter in the syntax of `tracing`.
     pub log: String,
-    /// Log format.
+    /// Output format of log lines.
     pub log_format: LogFormat,
 }
 
-/// Reason why the configuration is rejected.
+/// Reason why the configuration is rejected at start.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidConfig {
     /// The ranges are invalid or contradict each other.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
-    /// The store settings contradict each other.
+    /// The etcd flags contradict each other or name an unreadable file.
     #[error(transparent)]
     Store(#[from] etcd::InvalidStore),
-    /// Invalid server name.
+    /// The server name has characters or a length that are not permitted.
     #[error("--replica-name must be 1 to {REPLICA_NAME_LENGTH_MAX} visible ASCII characters, not `{0}`")]
     ReplicaName(String),
     /// Invalid settings of the status page.
@@ -358,22 +358,22 @@ fn machine_name() -> String {
     name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
 }
 
-/// Settings of the running server.
+/// Settings that the running server reads, after validation.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The ranges of the cluster.
+    /// Service ranges, node port range, allowed external ranges and guard limits of the cluster.
     pub cluster: ClusterConfig,
     /// True if the server listens off loopback without security.
     pub is_insecure: bool,
-    /// Accepted `Host` headers.
+    /// `Host` header values that the server accepts.
     pub hosts: Hosts,
     /// Percentage of health-checked endpoints that may become unhealthy at once. 100 disables the guard.
     pub health_guard_percent: u8,
     /// Name of this control server among the servers of the same store.
     pub replica_name: String,
-    /// TLS options; plain HTTP if `None`.
+    /// TLS options; `None` serves plain HTTP.
     pub tls: Option<TlsOptions>,
-    /// True if every request must be authenticated.
+    /// True if every request must present a token, session or agent certificate.
     pub is_auth_required: bool,
     /// Settings of the status page.
     pub page: PageSettings,

@@ -9,7 +9,7 @@ use model::primitives::violation::Violation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// `WWW-Authenticate` challenge (RFC 6750).
+/// Value of `WWW-Authenticate` in a response with status 401 (RFC 6750).
 const CHALLENGE: &str = "Bearer realm=\"tidegate\"";
 
 /// Stable machine-readable code of a problem.
@@ -83,7 +83,7 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// Returns the HTTP status.
+    /// Returns the HTTP status code of the error code.
     #[must_use]
     pub(crate) const fn status(self) -> StatusCode {
         match self {
@@ -209,14 +209,14 @@ pub(crate) struct Current {
     pub(crate) resource_version: String,
 }
 
-/// An error response under construction.
+/// Error response (RFC 9457) to which a handler adds details before returning it.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     body: Box<ProblemBody>,
     retry_after_secs: Option<u32>,
 }
 
-/// Return type of handlers.
+/// Result of a handler: a response, or a problem.
 pub(crate) type Answer = Result<Response, Problem>;
 
 impl Problem {
@@ -258,7 +258,7 @@ impl Problem {
         &self.body.detail
     }
 
-    /// Creates a `BadRequest` problem.
+    /// Creates a problem with code `BadRequest` and the given detail.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(Code::BadRequest, detail)
     }
@@ -275,13 +275,13 @@ impl Problem {
         problem
     }
 
-    /// Adds conflicting objects or invalid fields.
+    /// Sets the list of conflicting objects or invalid fields.
     pub(crate) fn errors(mut self, errors: Vec<Violation>) -> Self {
         self.body.errors = errors;
         self
     }
 
-    /// Adds a suggested remedy.
+    /// Sets the hint, a remedy suggested to the client.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.body.hint = Some(hint.into());
         self
@@ -305,13 +305,13 @@ impl Problem {
         self
     }
 
-    /// Adds a `Retry-After` in seconds.
+    /// Sets the `Retry-After` header, in seconds.
     pub(crate) fn retry_after(mut self, secs: u32) -> Self {
         self.retry_after_secs = Some(secs);
         self
     }
 
-    /// Returns the code.
+    /// Returns the error code of the problem.
     pub(crate) fn code(&self) -> Code {
         self.body.code
     }
@@ -325,8 +325,8 @@ impl Problem {
 }
 
 impl IntoResponse for Problem {
-    /// Returns a response without body. The outermost layer takes the problem from the extensions and writes
-    /// it.
+    /// Returns a response without a body. The outermost middleware reads the problem from the extensions and
+    /// writes the body.
     fn into_response(self) -> Response {
         let mut response = self.body.code.status().into_response();
         if let Some(secs) = self.retry_after_secs {

@@ -1,6 +1,6 @@
-//! One-line rendering of an error with its causes.
+//! Rendering of an error and all its causes on one line.
 
-/// An error with its causes on one line.
+/// Error displayed with all its causes on one line.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'a));
 
 impl std::fmt::Display for Chain<'_> {

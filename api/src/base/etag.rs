@@ -9,12 +9,12 @@ use model::{
 
 use crate::base::error::{Code, Current, Problem};
 
-/// Value of `If-Match`.
+/// Parsed `If-Match` header (RFC 9110, 13.1.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum IfMatch {
-    /// `*`: any state of an existing object.
+    /// `*`: the object must exist, in any state.
     Any,
-    /// One of these tags.
+    /// The tag of the current state must be in this list.
     Tags(Vec<String>),
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn of(metadata: &Metadata) -> String {
     format!("\"{uid}.{}\"", metadata.revision())
 }
 
-/// Returns the tag as a header value.
+/// Returns the entity tag of an object as a header value.
 pub(crate) fn header_value(metadata: &Metadata) -> HeaderValue {
     HeaderValue::from_str(&of(metadata)).expect("a UUID and a number are header text")
 }
@@ -38,7 +38,7 @@ pub(crate) fn current(object: &Object) -> Current {
     }
 }
 
-/// Parses `If-Match`.
+/// Parses the `If-Match` header; `None` if it is absent.
 pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
     let Some(text) = joined(headers, &header::IF_MATCH)? else { return Ok(None) };
     if text.trim() == "*" {
@@ -80,7 +80,7 @@ pub(crate) fn required_revision(demand: &IfMatch, object: &Object) -> Result<Opt
     }
 }
 
-/// Creates the problem for a failed precondition.
+/// Creates the problem for an `If-Match` that does not match the current state of an object.
 pub(crate) fn failed(object: &Object) -> Problem {
     let detail =
         format!("{} has changed since: it is at revision {}", object.key(), object.metadata.revision());

@@ -9,37 +9,37 @@ use serde::Serialize;
 
 use crate::base::error::{Code, Problem};
 
-/// Media type of an ordinary response.
+/// Media type of a response that is not a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// `application/json`.
+    /// `application/json`, the default.
     Json,
     /// `application/yaml`.
     Yaml,
 }
 
-/// Format of an event stream.
+/// Media type of a stream of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamForm {
     /// One JSON object per line.
     Ndjson,
-    /// Server-sent events.
+    /// Stream of server-sent events (`text/event-stream`).
     Sse,
 }
 
-/// Content coding of a response.
+/// Content coding of a response (RFC 9110, 8.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// No compression.
+    /// The body is sent without compression.
     Identity,
-    /// gzip.
+    /// The body is compressed with gzip (RFC 1952).
     Gzip,
-    /// Brotli.
+    /// The body is compressed with Brotli (RFC 7932).
     Brotli,
 }
 
 impl Coding {
-    /// Returns the token for headers.
+    /// Returns the coding's name for `Content-Encoding`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -62,7 +62,7 @@ pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Problem> {
     )
 }
 
-/// Selects the format of a stream.
+/// Selects the stream format by `Accept`. Returns a problem if the client accepts none of the formats.
 pub(crate) fn stream_form(headers: &HeaderMap) -> Result<StreamForm, Problem> {
     choose(
         headers,
@@ -94,7 +94,7 @@ pub(crate) fn render(form: Form, value: &impl Serialize) -> Response {
     }
 }
 
-/// True if the client accepts gzip.
+/// True if `Accept-Encoding` permits gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     accepts(headers, Coding::Gzip)
 }
@@ -105,7 +105,8 @@ pub(crate) fn accepts(headers: &HeaderMap, coding: Coding) -> bool {
     ranges.iter().any(|(name, quality)| name == coding.as_str() && *quality > 0)
 }
 
-/// Selects the offer with the highest quality; among equals the first one.
+/// Selects the offer with the highest quality in `Accept`; of several, the first in `offers`. Returns a
+/// problem if none is accepted.
 fn choose<T: Copy>(headers: &HeaderMap, offers: &[(&'static str, T)]) -> Result<T, Problem> {
     let wanted = ranges(headers, &header::ACCEPT);
     if wanted.is_empty() {

@@ -38,11 +38,11 @@ use crate::{
 /// Maximum number of open agent feeds: twice the largest supported cluster, because a reconnecting agent may
 /// still hold its previous feed.
 pub(crate) const FEEDS_MAX: usize = 2048;
-/// Watches at once: people, scripts and adapters.
+/// Maximum number of open watches of all clients.
 pub const WATCHES_MAX: usize = 1024;
 /// Maximum number of ordinary requests in progress. More would only queue for the writer and the CPUs.
 pub(crate) const REQUESTS_MAX: usize = 1024;
-/// Backups at once: each holds the whole state in memory.
+/// Maximum number of concurrent backups; each one holds the whole state in memory.
 pub(crate) const BACKUPS_MAX: usize = 1;
 /// Maximum time a request waits for a position that another control server has already returned. Replication
 /// takes milliseconds; a server that needs longer is cut off from the store, and the client should use
@@ -50,20 +50,20 @@ pub(crate) const BACKUPS_MAX: usize = 1;
 const BEHIND_PATIENCE: Duration = Duration::from_secs(5);
 /// When to come back to a server that is behind, in seconds.
 const BEHIND_RETRY_SECS: u32 = 1;
-/// What every handler shares.
+/// State of the server that every handler and task shares.
 pub struct ServerState {
     pub(crate) settings: Settings,
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) leadership: Leadership,
     pub(crate) vault: Arc<Vault>,
-    /// Signs certificates, where TLS is spoken.
+    /// Certificate authority for agent certificates; `None` if the server runs without TLS.
     pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) feeding: Arc<Feeding>,
     pub(crate) watching: Watching,
     pub(crate) writer: Writer,
-    /// Data reported by the agents.
+    /// Reports of agents and data merged from them.
     pub(crate) observations: Arc<Observations>,
     pub(crate) queries: Arc<NodeQueries>,
     pub(crate) plans: PlanCache,
@@ -73,9 +73,9 @@ pub struct ServerState {
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) metrics: Arc<Metrics>,
-    /// The files of the status page.
+    /// Compressed files of the status page.
     pub(crate) assets: Arc<Assets>,
-    /// How it went in the last hour.
+    /// Time series of the last hour.
     pub(crate) series: SeriesBook,
     /// True if the last group commit failed.
     pub(crate) has_failed: Arc<AtomicBool>,
@@ -84,18 +84,18 @@ pub struct ServerState {
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) backups: Arc<Semaphore>,
-    /// Ends the streams.
+    /// Cancelled at shutdown to end feeds and watches.
     pub(crate) stop_streams: CancellationToken,
     pub(crate) stop_writer: CancellationToken,
 }
 
 impl ServerState {
-    /// The newest state with what is known of the nodes.
+    /// Returns a view of the newest published state, combined with the reports of agents at this moment.
     pub(crate) fn view(&self) -> View<'_> {
         self.view_of(self.hub.load())
     }
 
-    /// A state with what is known of the nodes.
+    /// Returns a view of the given state, combined with the reports of agents at this moment.
     pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
         View::new(published, &self.observations, self.source.now())
     }

@@ -23,70 +23,70 @@ use crate::{
 /// State for reads of objects with their status.
 #[derive(Clone)]
 pub(crate) struct ReadState {
-    /// Holder of the published state.
+    /// Holder of the newest published state.
     pub(crate) hub: Arc<Hub>,
-    /// Data reported by the agents.
+    /// Reports of agents and data merged from them.
     pub(crate) observations: Arc<Observations>,
-    /// Clock.
+    /// Clock of the server.
     pub(crate) source: Arc<dyn Source>,
 }
 
-/// State for reports of agents.
+/// Fields for the handler of agent reports.
 #[derive(Clone)]
 pub(crate) struct ReportState {
-    /// Holder of the published state.
+    /// Holder of the newest published state.
     pub(crate) hub: Arc<Hub>,
-    /// Data reported by the agents.
+    /// Reports of agents and data merged from them.
     pub(crate) observations: Arc<Observations>,
-    /// Store, which holds the last-seen times.
+    /// Store, to which last-seen times are written.
     pub(crate) store: Arc<dyn Store>,
-    /// Metrics.
+    /// Metrics of the server.
     pub(crate) metrics: Arc<Metrics>,
-    /// Clock.
+    /// Clock of the server.
     pub(crate) source: Arc<dyn Source>,
 }
 
-/// State for queries to agents.
+/// Fields for handlers that query agents.
 #[derive(Clone)]
 pub(crate) struct QueryState {
-    /// Holder of the published state.
+    /// Holder of the newest published state.
     pub(crate) hub: Arc<Hub>,
-    /// Queries in progress.
+    /// Registry of pending queries.
     pub(crate) queries: Arc<NodeQueries>,
-    /// Clock.
+    /// Clock of the server.
     pub(crate) source: Arc<dyn Source>,
 }
 
-/// State for the health guard.
+/// Fields for handlers of the health guard.
 #[derive(Clone)]
 pub(crate) struct GuardState {
     /// Data reported by the agents, with the guard.
     pub(crate) observations: Arc<Observations>,
-    /// Leadership; only the leader holds endpoints.
+    /// Leadership of this server. Only the leader's guard holds unhealthy endpoints in service.
     pub(crate) leadership: Leadership,
-    /// Clock.
+    /// Clock of the server.
     pub(crate) source: Arc<dyn Source>,
 }
 
-/// State for tokens and roles.
+/// Fields for handlers of tokens and roles.
 #[derive(Clone)]
 pub(crate) struct CredentialState {
-    /// Authentication.
+    /// Authenticator, which caches tokens and roles.
     pub(crate) authenticator: Arc<Authenticator>,
-    /// Vault, which holds tokens and roles.
+    /// Vault, in which tokens and roles are stored.
     pub(crate) vault: Arc<Vault>,
-    /// Clock and random numbers.
+    /// Clock and random numbers of the server.
     pub(crate) source: Arc<dyn Source>,
 }
 
 /// State for certificates and join tokens of agents.
 #[derive(Clone)]
 pub(crate) struct EnrollmentState {
-    /// Vault, which holds certificates and join tokens.
+    /// Vault, in which certificate records and join tokens are stored.
     pub(crate) vault: Arc<Vault>,
     /// Certificate authority and validity of agent certificates in seconds; `None` without TLS.
     pub(crate) authority: Option<(Arc<Authority>, i64)>,
-    /// Clock and random numbers.
+    /// Clock and random numbers of the server.
     pub(crate) source: Arc<dyn Source>,
 }
 

@@ -1,6 +1,6 @@
 //! Reader of request bodies: known media types, bounded size and depth, no duplicate keys.
 //!
-//! Limits are checked before values are built in memory, so a hostile body costs no more than its bytes.
+//! Limits are checked before values are built in memory, so a malicious body costs no more than its bytes.
 
 mod json;
 mod strict;
@@ -23,20 +23,20 @@ use crate::base::error::{Code, Problem};
 
 /// Maximum size of one object in bytes: ten times the largest valid EndpointSet.
 pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum size of an `apply` in bytes: some thousand Services, and still a bounded transaction.
+/// Maximum size of an `apply` body in bytes, enough for several thousand Services in one bounded transaction.
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum size of an agent's reply in bytes. Agents omit lines to stay below it.
 pub(crate) const ANSWER_BYTES_MAX: usize = model::wire::ask::REPLY_BYTES_MAX;
 /// Maximum nesting of arrays and objects. The deepest published field is at 8; an apply list adds 2.
 pub(crate) const DEPTH_MAX: usize = 32;
-/// Maximum time for a body to arrive. Shorter than the request timeout, so that a slow sender learns that
-/// nothing was changed.
+/// Maximum time for a body to arrive. Shorter than the request timeout, so that a slow sender receives a
+/// response that states that no object was changed.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of documents in one YAML body. One more than the operations of a request, so that the
 /// model's limit is the one reported.
 const DOCUMENTS_MAX: usize = model::admission::admit::OPERATIONS_MAX + 1;
 
-/// Encoding of a body.
+/// Format of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyFormat {
     Json,
@@ -51,7 +51,7 @@ pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
     })
 }
 
-/// Reads a body that must hold exactly one value.
+/// Reads a body that must contain exactly one object.
 pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, Value), Problem> {
     let form = form_of(headers, &["application/json"])?;
     let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn read_answer(headers: &HeaderMap, body: Body) -> Result<Value
     parse(form, &bytes)?.pop().ok_or_else(|| Problem::bad_request("the body is empty; it must be one answer"))
 }
 
-/// Reads a merge patch.
+/// Reads a body with a JSON merge patch (RFC 7396).
 pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize, Value), Problem> {
     let form = form_of(headers, &["application/merge-patch+json", "application/json"])?;
     let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize
     Ok((bytes.len(), patch))
 }
 
-/// Reads a body of many values: one object, an array, a `List`, or YAML documents.
+/// Reads a body of several objects: one object, an array, a `List`, or YAML documents.
 pub(crate) async fn read_many(headers: &HeaderMap, body: Body) -> Result<(Bytes, Vec<Value>), Problem> {
     let form = form_of(headers, &["application/json"])?;
     let bytes = read_bytes(body, APPLY_BYTES_MAX).await?;
@@ -109,7 +109,7 @@ fn flatten(value: Value, items: &mut Vec<Value>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// True for a `List`, or a collection response such as a `ServiceList` that is sent back.
+/// True for a `List`, or for a list response such as a `ServiceList` that a client sends unchanged.
 fn is_list(fields: &serde_json::Map<String, Value>) -> bool {
     let kind = fields.get("kind").and_then(Value::as_str);
     let of = kind.and_then(|kind| kind.strip_suffix("List"));

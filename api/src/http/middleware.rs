@@ -53,13 +53,13 @@ const RETRY_SECS: u32 = 1;
 /// Request header with the minimum position or revision of the response. State returned by another control
 /// server is waited for here.
 pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
-/// Response header that restricts browser features.
+/// Response header that disables browser features such as the camera.
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
 /// Response header that isolates pages from cross-origin windows.
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-/// Response header that prevents cross-origin embedding.
+/// Response header that forbids other origins to embed the response.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
-/// Header of the request id.
+/// Header with the request id, in requests and responses.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Content security policy: same origin only, no inline code, no framing.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; \
@@ -72,7 +72,7 @@ const POLICY_OF_DOCS: &str = "default-src 'none'; style-src 'self' 'unsafe-inlin
 const ABILITIES: &str = "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), \
                          midi=(), payment=(), usb=()";
 
-/// Id of the current request.
+/// Id of the current request, stored in its extensions and logged.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
@@ -85,7 +85,8 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// Wraps the routes in the middleware.
+/// Wraps the routes in the middleware for all requests: request ids, host check, limits, and the wait for a
+/// requested position.
 pub(crate) fn wrap(router: Router, app: Arc<ServerState>) -> Router {
     let state = |app: &Arc<ServerState>| Arc::clone(app);
     router
@@ -156,7 +157,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     response
 }
 
-/// Returns the request id of the client if it is valid, else a new one.
+/// Returns the request id sent by the client if it is well-formed, else a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
     let is_fit = |id: &&str| {

@@ -29,18 +29,18 @@ use crate::{
 
 /// Response header with the revision of the state after the mutation.
 pub(crate) const X_REVISION: HeaderName = HeaderName::from_static("x-revision");
-/// Response header of a dry run.
+/// Response header that marks the result of a dry run.
 pub(crate) const X_DRY_RUN: HeaderName = HeaderName::from_static("x-dry-run");
-/// Options of a mutation.
+/// Options of a write, taken from the query and headers of its request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteOptions {
-    /// True for a dry run.
+    /// True if the write is only admitted, not committed.
     pub(crate) is_dry_run: bool,
     /// True if Services whose addresses a pool loses are moved to other addresses.
     pub(crate) evict: bool,
-    /// True if the guards are overridden.
+    /// True if the write is accepted although a guard would reject it.
     pub(crate) confirm: bool,
-    /// Media type of the response.
+    /// Media type requested for the response.
     pub(crate) form: Form,
     /// Size of the request body in bytes.
     pub(crate) bytes: usize,
@@ -127,8 +127,8 @@ fn location(object: &Object) -> HeaderValue {
     HeaderValue::from_str(&object.key().path()).expect("names are ASCII")
 }
 
-/// Renders the objects of a mutation. Deleted objects and objects of a dry run have no status, because no
-/// node has observed them.
+/// Renders the objects of a write for its response. Deleted objects and objects of a dry run have no status,
+/// because no node has observed them.
 pub(crate) fn render_all(app: &ServerState, manner: WriteOptions, outcomes: &[Outcome]) -> Vec<Value> {
     let view = app.view();
     let renderer = view.renderer();
@@ -142,7 +142,7 @@ pub(crate) fn render_all(app: &ServerState, manner: WriteOptions, outcomes: &[Ou
     outcomes.iter().map(show).collect()
 }
 
-/// Creates the response with all objects of a mutation.
+/// Creates the response with all objects of a write.
 pub(crate) fn answer_many(app: &ServerState, manner: WriteOptions, written: &Written) -> Response {
     let shown = render_all(app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);

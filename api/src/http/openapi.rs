@@ -1,4 +1,4 @@
-//! OpenAPI document. Routes and their documentation are registered together, so that neither exists alone.
+//! OpenAPI document. Each route is registered together with its documentation, so that no route lacks it.
 
 mod descriptions;
 
@@ -46,7 +46,7 @@ use crate::{
     security::{Permission, permission},
 };
 
-/// Problems of every operation.
+/// Error codes that every operation may return.
 const COMMON: [Code; 6] =
     [Code::BadRequest, Code::TooManyRequests, Code::Timeout, Code::Unavailable, Code::Behind, Code::Internal];
 /// Name of the security scheme of bearer tokens.
@@ -55,25 +55,26 @@ const TOKEN: &str = "token";
 const CERTIFICATE: &str = "agentCertificate";
 /// Name of the security scheme of page sessions.
 const SESSION: &str = "pageSession";
-/// Media types of ordinary responses.
+/// Media types of responses with objects.
 pub(crate) const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
-/// Documentation of one operation.
+/// Builder for the documentation of one operation.
 pub(crate) struct Doc {
     operation: OperationBuilder,
     schemas: Schemas,
     problems: Vec<Code>,
 }
 
-/// Routes of the server. Only [`GuardedRoute`] routes can be added, so each has a permission.
+/// Routes of the server with their documentation. Only a [`GuardedRoute`] can be added, so each route has a
+/// permission.
 pub(crate) struct Routes(OpenApiRouter<Shared>);
 
 /// A path whose operations have permissions, in the representation of the router.
 pub(crate) struct GuardedRoute(UtoipaMethodRouter<Shared>);
 
-/// One path with its operations.
+/// Path with its operations and their documentation, under construction.
 pub(crate) struct Route {
     path: String,
     paths: Paths,
@@ -82,13 +83,13 @@ pub(crate) struct Route {
 }
 
 impl Doc {
-    /// Creates an operation with its id, tag and summary.
+    /// Creates the documentation of an operation from its id, tag and summary.
     pub(crate) fn new(id: impl Into<String>, tag: &str, summary: impl Into<String>) -> Self {
         let operation = OperationBuilder::new().operation_id(Some(id)).tag(tag).summary(Some(summary.into()));
         Self { operation, schemas: Schemas::new(), problems: COMMON.to_vec() }
     }
 
-    /// Adds the parameters common to all mutations of a kind.
+    /// Adds the query parameters, headers and problems that all writes of a kind share.
     pub(crate) fn mutation(self, kind: Kind) -> Self {
         let doc = if kind == Kind::AddressPool {
             self.query::<PoolMutationQuery>()
@@ -98,7 +99,7 @@ impl Doc {
         doc.authored().problems(&[Code::GuardHeld])
     }
 
-    /// Adds the headers with author and reason.
+    /// Adds the request headers with the author and the reason of a change.
     pub(crate) fn authored(self) -> Self {
         self.header(
             "X-Tidegate-Author",
@@ -112,7 +113,7 @@ impl Doc {
         )
     }
 
-    /// Adds a description.
+    /// Sets the description of the operation, in Markdown.
     pub(crate) fn describe(self, text: impl Into<String>) -> Self {
         Self { operation: self.operation.description(Some(text.into())), ..self }
     }
@@ -127,7 +128,7 @@ impl Doc {
         self.path_parameter(parameter, description, Name::schema())
     }
 
-    /// Adds a path parameter with an id.
+    /// Adds a path parameter that holds an id.
     pub(crate) fn named_text(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, String::schema())
     }
@@ -137,7 +138,7 @@ impl Doc {
         self.path_parameter(parameter, description, u64::schema())
     }
 
-    /// Adds a path parameter with a revision.
+    /// Adds a path parameter that holds a revision.
     pub(crate) fn numbered(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, Revision::schema())
     }
@@ -149,13 +150,13 @@ impl Doc {
         Self { operation: self.operation.parameter(parameter), ..self }
     }
 
-    /// Adds query parameters.
+    /// Adds the query parameters of type `T`.
     pub(crate) fn query<T: IntoParams>(self) -> Self {
         let parameters = T::into_params(|| Some(ParameterIn::Query));
         Self { operation: parameters.into_iter().fold(self.operation, OperationBuilder::parameter), ..self }
     }
 
-    /// Adds a request header.
+    /// Adds an optional request header.
     pub(crate) fn header(self, name: &str, description: &str) -> Self {
         let schema = ObjectBuilder::new().schema_type(Type::String).max_length(Some(1024));
         let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header);
@@ -164,7 +165,7 @@ impl Doc {
         Self { operation: self.operation.parameter(parameter), ..self }
     }
 
-    /// Adds the request body.
+    /// Adds a request body of type `T` in the given media types.
     pub(crate) fn body<T: ToSchema>(mut self, types: &[&str], description: &str) -> Self {
         let schema = self.reference::<T>();
         let body = RequestBodyBuilder::new().description(Some(description)).required(Some(Required::True));
@@ -178,7 +179,7 @@ impl Doc {
         ])
     }
 
-    /// Adds a response with a body.
+    /// Adds a response whose body has type `T`.
     pub(crate) fn answer<T: ToSchema>(
         mut self,
         status: u16,
@@ -197,7 +198,7 @@ impl Doc {
         }
     }
 
-    /// Adds a text response.
+    /// Adds a response with a body of plain text.
     pub(crate) fn text(self, status: u16, description: &str, content_type: &str) -> Self {
         let schema = ObjectBuilder::new().schema_type(Type::String);
         let response = ResponseBuilder::new().description(description);
@@ -212,13 +213,14 @@ impl Doc {
         Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
     }
 
-    /// Adds problems in addition to the common ones.
+    /// Adds error codes in addition to [`COMMON`].
     pub(crate) fn problems(mut self, codes: &[Code]) -> Self {
         self.problems.extend(codes);
         self
     }
 
-    /// Adds the required permission.
+    /// Records the permission as `x-permission`, with the authentication schemes and error codes that follow
+    /// from it.
     fn asking(self, asks: Permission) -> Self {
         let extension = BTreeMap::from([("x-permission".to_owned(), asks.to_json())]);
         let operation = self.operation.extensions(Some(extension.into_iter().collect()));
@@ -288,7 +290,7 @@ fn with_headers(response: ResponseBuilder, headers: &[(&str, &str)]) -> Response
 }
 
 impl Route {
-    /// Creates a path without operations.
+    /// Creates a path that has no operations yet.
     pub(crate) fn at(path: impl Into<String>) -> Self {
         Self { path: path.into(), paths: Paths::new(), schemas: Schemas::new(), methods: MethodRouter::new() }
     }
@@ -312,7 +314,7 @@ impl Route {
         self
     }
 
-    /// Returns the representation of the router.
+    /// Finishes the path; afterwards operations cannot be added.
     pub(crate) fn done(self) -> GuardedRoute {
         GuardedRoute((self.schemas, self.paths, self.methods))
     }
@@ -332,18 +334,18 @@ impl Routes {
         Self(OpenApiRouter::with_openapi(base()))
     }
 
-    /// Adds a path.
+    /// Adds a path to the routes and to the document.
     pub(crate) fn routes(self, GuardedRoute(path): GuardedRoute) -> Self {
         Self(self.0.routes(path))
     }
 
-    /// Returns the router and the OpenAPI document.
+    /// Splits the routes into the router and the OpenAPI document.
     pub(crate) fn split(self) -> (axum::Router<Shared>, OpenApi) {
         self.0.split_for_parts()
     }
 }
 
-/// Returns the document without its paths.
+/// Returns the document without paths: title, version and authentication schemes.
 pub(crate) fn base() -> OpenApi {
     let info = InfoBuilder::new()
         .title("Tidegate")
@@ -377,7 +379,7 @@ pub(crate) fn base() -> OpenApi {
         .build()
 }
 
-/// Returns the authentication schemes.
+/// Returns the authentication schemes: bearer token, client certificate and session cookie.
 fn schemes() -> Components {
     let token = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)

@@ -15,10 +15,10 @@ use crate::{
     state::paging::{LIMIT_DEFAULT, LIMIT_MAX},
 };
 
-/// Path parameters.
+/// Extractor of path parameters that rejects malformed ones with a problem.
 pub(crate) struct ApiPath<T>(pub(crate) T);
 
-/// Query parameters; unknown ones are rejected.
+/// Extractor of query parameters that rejects unknown and malformed ones with a problem.
 pub(crate) struct ApiQuery<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for ApiPath<T> {
@@ -78,7 +78,7 @@ fn plain(reason: &str) -> String {
     }
 }
 
-/// Path of a collection.
+/// Path parameters of a list of objects.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct CollectionPath {
     /// Absent for cluster-scoped kinds and for listings across namespaces.
@@ -86,10 +86,10 @@ pub(crate) struct CollectionPath {
     pub(crate) namespace: Option<Namespace>,
 }
 
-/// Path of an object.
+/// Path parameters of a single object.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ObjectPath {
-    /// Absent for cluster-scoped kinds.
+    /// Namespace; absent for cluster-scoped kinds.
     #[serde(default)]
     pub(crate) namespace: Option<Namespace>,
     /// Name of the object.
@@ -169,7 +169,8 @@ pub(crate) struct PoolMutationQuery {
 }
 
 impl PoolMutationQuery {
-    /// Returns the options of a mutation of a kind.
+    /// Combines the query with the response format and body size to the options of a write. Returns a problem
+    /// if the kind does not support a parameter.
     pub(crate) fn manner(&self, kind: Kind, form: Form, bytes: usize) -> Result<WriteOptions, Problem> {
         let evict = self.evict(kind)?;
         Ok(WriteOptions { is_dry_run: self.dry_run, evict, confirm: self.confirm, form, bytes })
@@ -206,7 +207,7 @@ impl ListQuery {
         limit(self.limit)
     }
 
-    /// Returns the label selector.
+    /// Parses the parameter `labelSelector`; an absent one matches all objects.
     pub(crate) fn selector(&self) -> Result<LabelSelector, Problem> {
         selector(self.label_selector.as_deref())
     }
@@ -219,7 +220,7 @@ impl PageQuery {
     }
 }
 
-/// Validates a page size.
+/// Validates the parameter `limit`; the default is `LIMIT_DEFAULT`.
 pub(crate) fn limit(given: Option<u32>) -> Result<usize, Problem> {
     let limit = given.unwrap_or(LIMIT_DEFAULT);
     if (1..=LIMIT_MAX).contains(&limit) {
@@ -231,7 +232,7 @@ pub(crate) fn limit(given: Option<u32>) -> Result<usize, Problem> {
     }
 }
 
-/// Parses a label selector.
+/// Parses a label selector; `None` matches all objects.
 pub(crate) fn selector(text: Option<&str>) -> Result<LabelSelector, Problem> {
     let parsed = text.unwrap_or_default().parse::<LabelSelector>();
     parsed.map_err(|error| Problem::bad_request(format!("query parameter: `labelSelector`: {error}")))

@@ -27,14 +27,14 @@ use crate::{
     state::published::Published,
 };
 
-/// Maximum number of attempts after conflicting writes.
+/// Maximum number of attempts of a patch if concurrent writes conflict with it.
 const ATTEMPTS_MAX: usize = 5;
-/// Metadata set by the server. It is removed before patching, so that only values in the patch itself are
-/// validated.
+/// Metadata fields that the server sets. They are removed before a patch is applied, so that only values in
+/// the patch itself are validated.
 const SERVER_SET: [&str; 6] =
     ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "applySet"];
 
-/// Applies a patch.
+/// Applies a merge patch to an object and writes the result, with new attempts after conflicting writes.
 pub(crate) async fn patch(
     app: &Arc<ServerState>,
     caller: &Caller,
@@ -92,8 +92,8 @@ fn patched(current: &Object, key: &ObjectKey, changes: &Value) -> Result<Object,
     decode(&json, &expect).map_err(Problem::invalid)
 }
 
-/// Returns violations for server-set metadata that the patch changes. `uid` and `resourceVersion` are left to
-/// admission, where they are preconditions.
+/// Returns violations for server-set metadata that the patch changes. `uid` and `resourceVersion` are not
+/// checked: admission compares them as preconditions.
 fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
     let json = current.to_json();
     let is_changed = |field: &&str| {
@@ -155,7 +155,7 @@ fn drop_health_check_node_port(json: &mut Value, changes: &Value) {
     }
 }
 
-/// Creates the problem for a missing object.
+/// Creates the problem for a patch of an object that does not exist.
 pub(crate) fn not_found(key: &ObjectKey) -> Problem {
     Problem::new(Code::NotFound, format!("there is no {key}"))
 }

@@ -40,7 +40,7 @@ use crate::{
 
 /// Lifetime of a plan in seconds: long enough for a review.
 const LIFE_SECS: i64 = 60 * 60;
-/// Timeout of one node; a preview takes milliseconds.
+/// Time limit for one node to preview a plan. A preview takes milliseconds.
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
 /// Total timeout of all nodes, within the timeout of a request.
 const NODES_PATIENCE: Duration = Duration::from_secs(20);
@@ -49,17 +49,17 @@ const NODES_AT_ONCE: usize = 16;
 /// Maximum number of lines of all nodes in one plan; further lines are only counted.
 const LINES_MAX: usize = 100_000;
 
-/// Request for a plan.
+/// Parameters of a plan request.
 pub(crate) struct PlanRequest {
-    /// The write.
+    /// Write to simulate.
     pub(crate) request: Request,
     /// Size of the request body in bytes.
     pub(crate) bytes: usize,
-    /// True if the nodes are queried.
+    /// True if the nodes are queried for the kernel changes that the write would cause.
     pub(crate) asks_nodes: bool,
 }
 
-/// Computes the effect of a write.
+/// Simulates a write and returns its effect on objects, addresses and, on request, nodes.
 pub(crate) async fn make(app: &ServerState, caller: &Caller, wish: PlanRequest) -> Result<Plan, Problem> {
     let PlanRequest { request, bytes, asks_nodes } = wish;
     let published = app.hub.load();
@@ -163,7 +163,8 @@ async fn ask_all(app: &ServerState, proposals: BTreeMap<Name, Proposal>) -> BTre
     plans
 }
 
-/// Truncates a response to its limit; omitted lines are counted.
+/// Truncates the announcement and kernel lines of all nodes to `LINES_MAX` in total, and counts the omitted
+/// lines.
 fn limit_lines(plans: &mut BTreeMap<Name, NodePlan>) {
     let mut room = LINES_MAX;
     for preview in plans.values_mut().filter_map(|plan: &mut NodePlan| plan.preview.as_mut()) {

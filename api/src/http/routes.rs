@@ -1,4 +1,4 @@
-//! Routes by subject.
+//! Routes of the API, one module for each subject.
 
 mod addresses;
 mod answer;
@@ -51,7 +51,7 @@ use crate::{
 /// State shared by the handlers.
 pub(crate) type Shared = Arc<ServerState>;
 
-/// Returns every documented route.
+/// Returns the routes of the API that are part of the OpenAPI document.
 pub(crate) fn router() -> Routes {
     let router = Routes::new();
     let router = Kind::ALL.into_iter().fold(router, resource::add);
@@ -93,7 +93,7 @@ pub(crate) fn router() -> Routes {
     parts.into_iter().fold(router, |router, add| add(router))
 }
 
-/// Returns the complete server as one service.
+/// Returns the complete server: documented routes, status page, Kubernetes API and middleware.
 pub fn service(app: Arc<ServerState>) -> Router {
     let (router, document) = router().split();
     let router = web::serve(docs::serve(router, document));

@@ -40,14 +40,14 @@ use crate::{
 
 use crate::stream::watching::ShownCommit;
 
-/// Selection of a watch.
+/// Selection of the objects that a watch reports.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
-    /// Kinds.
+    /// Kinds of the selected objects.
     pub(crate) kinds: BTreeSet<Kind>,
     /// Namespace; cluster-scoped objects match only if it is `None`.
     pub(crate) namespace: Option<Namespace>,
-    /// Label selector.
+    /// Label selector of the selected objects.
     pub(crate) selector: LabelSelector,
     /// Permissions of the watcher, which limit the selection.
     pub(crate) access: Arc<Access>,
@@ -97,17 +97,17 @@ pub(crate) struct WatchEvent {
     pub(crate) problem: Option<Box<ProblemBody>>,
 }
 
-/// Parameters of a watch.
+/// Watch of objects by one client.
 pub(crate) struct ObjectWatch {
-    /// Server state.
+    /// State of the server.
     pub(crate) app: Arc<ServerState>,
-    /// Selection.
+    /// Selection of the objects.
     pub(crate) filter: Filter,
-    /// Revision to resume from.
+    /// Revision after which the watch resumes; `None` starts with the current objects.
     pub(crate) resume: Option<Revision>,
-    /// Stream format.
+    /// Format of the events.
     pub(crate) form: StreamForm,
-    /// Request id for the error event.
+    /// Id of the request, included in an error event.
     pub(crate) request_id: String,
     /// Cancelled to end the watch.
     pub(crate) stop: CancellationToken,
@@ -126,8 +126,8 @@ impl Filter {
         self.selector.matches(&object.metadata.labels)
     }
 
-    /// Returns the event type of a change for this watcher: an object that stops matching is deleted, one
-    /// that begins to match is added.
+    /// Returns the event type of a change for this watch, or `None` if the change is not part of it. An
+    /// object that stops matching is deleted, one that begins to match is added.
     fn judge(&self, change: &RecentChange) -> Option<EventType> {
         if !self.covers(&change.object) {
             return None;
@@ -199,7 +199,7 @@ impl ObjectWatch {
         }
     }
 
-    /// Sends the current objects and the bookmark after them.
+    /// Sends the current objects as added ones, followed by a bookmark.
     async fn initial(&self, published: &Arc<Published>, sink: &mut EventSink) -> Result<Revision, Gone> {
         for kind in &self.filter.kinds {
             let namespace = self.filter.namespace.as_ref();
@@ -242,7 +242,7 @@ impl ObjectWatch {
         Some((last, events.collect()))
     }
 
-    /// Sends the changes after `at`. Returns `false` if the ring no longer has them.
+    /// Sends the changes after revision `at`. Returns `false` if the change ring no longer contains them.
     async fn follow(
         &self,
         published: &Arc<Published>,
@@ -291,7 +291,7 @@ impl ObjectWatch {
         }
     }
 
-    /// True if the watcher still has the permissions it had at the start.
+    /// True if the caller still has the permissions with which the watch started.
     fn is_allowed(&self) -> bool {
         let renewed = self.app.authenticator.renew(&self.filter.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.filter.access))

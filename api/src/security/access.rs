@@ -1,5 +1,5 @@
-//! Permissions of the caller of a request: its identity and the sum of its role bindings. See
-//! [`Caller`](super::Caller) for the access from a handler.
+//! Permissions of the caller of a request: its identity and the sum of its role bindings. Handlers access
+//! them through [`Caller`](super::Caller).
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -26,16 +26,16 @@ const NOBODY: &str = "nobody";
 /// Suffix of the author of a request from the status page.
 const BY_PAGE: &str = "by the page";
 
-/// A role with the restrictions of its binding.
+/// Role with the restrictions of the binding that grants it.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// Role.
+    /// Role that the binding grants.
     pub(crate) role: Arc<Role>,
-    /// Restrictions.
+    /// Restrictions of the binding to namespaces, pools and address ranges.
     pub(crate) binding: Binding,
 }
 
-/// Permissions of a caller.
+/// Identity and permissions of a caller.
 #[derive(Debug)]
 pub(crate) struct Access {
     identity: Identity,
@@ -44,14 +44,14 @@ pub(crate) struct Access {
     session: Option<SessionId>,
 }
 
-/// Parameters of a path.
+/// Path parameters that permissions depend on.
 #[derive(Debug)]
 pub(crate) struct PathParams<'a> {
-    /// Namespace.
+    /// Namespace in the path; `None` for cluster-scoped routes and routes over all namespaces.
     pub(crate) namespace: Option<&'a Namespace>,
-    /// Name of the object.
+    /// Object name in the path.
     pub(crate) name: Option<String>,
-    /// Name of the node.
+    /// Node name in the path.
     pub(crate) node: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Access {
         Self { identity, grants: Vec::new(), session: None }
     }
 
-    /// Creates the permissions of a token.
+    /// Creates the permissions of the holder of a token.
     pub(crate) fn of_token(id: String, name: String, grants: Vec<Grant>) -> Self {
         Self { identity: Identity::Token { id, name }, grants, session: None }
     }
@@ -83,7 +83,7 @@ impl Access {
         Self { session: Some(session), ..self }
     }
 
-    /// Returns the session that authenticates the request.
+    /// Returns the session of the status page that authenticates the request; `None` for other credentials.
     pub(crate) fn session(&self) -> Option<&SessionId> {
         self.session.as_ref()
     }
@@ -93,17 +93,17 @@ impl Access {
         self.session.is_some()
     }
 
-    /// Returns the identity.
+    /// Returns the identity of the caller.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Returns the grants.
+    /// Returns the roles granted to the caller, with their restrictions.
     pub(crate) fn grants(&self) -> &[Grant] {
         &self.grants
     }
 
-    /// Returns a prefix that separates data of different callers, such as idempotency keys.
+    /// Returns a text that is unique to the caller, as prefix of keys such as idempotency keys.
     pub(crate) fn key(&self) -> String {
         match &self.identity {
             Identity::Anyone => String::new(),
@@ -137,7 +137,7 @@ impl Access {
         }
     }
 
-    /// True if both have the same identity and grants.
+    /// True if both callers have the same identity and the same grants.
     pub(crate) fn is_as(&self, other: &Self) -> bool {
         let is_as =
             |(one, other): (&Grant, &Grant)| one.binding == other.binding && one.role.body == other.role.body;
@@ -170,7 +170,8 @@ impl Access {
         })
     }
 
-    /// Checks the permission for a route.
+    /// Checks that the caller has the permission of a route. Returns a problem with status 401 or 403
+    /// otherwise.
     pub(crate) fn check(&self, permission: Permission, place: &PathParams<'_>) -> Result<(), Problem> {
         if permission == Permission::Open || self.identity == Identity::Anyone {
             return Ok(());
@@ -281,7 +282,7 @@ pub(crate) fn unauthenticated(detail: &str) -> Problem {
     Problem::new(Code::Unauthenticated, detail).hint("send `Authorization: Bearer` with a token")
 }
 
-/// Creates the problem for a missing permission.
+/// Creates a problem with status 403 for a missing permission.
 pub(crate) fn forbidden(detail: String) -> Problem {
     Problem::new(Code::Forbidden, detail).hint("GET /v1/whoami returns the permissions of a token")
 }

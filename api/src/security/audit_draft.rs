@@ -18,7 +18,7 @@ pub(crate) const OBJECTS_NAMED_MAX: usize = 100;
 /// Audit data of a request in progress. Remains valid if the handler fails, panics or times out.
 #[derive(Debug)]
 pub(crate) struct AuditDraft {
-    /// HTTP method.
+    /// HTTP method of the request.
     pub(crate) method: Method,
     /// Path of the request, without the query string.
     pub(crate) path: String,
@@ -26,20 +26,20 @@ pub(crate) struct AuditDraft {
     outcome: Mutex<AuditOutcome>,
 }
 
-/// Objects and result of a request.
+/// Objects and result of a request, for its audit entry.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AuditOutcome {
-    /// First objects of the request as kind and name.
+    /// Objects of the request as kind and name, at most [`OBJECTS_NAMED_MAX`].
     pub(crate) objects: Vec<String>,
-    /// Total number of objects of the request.
+    /// Number of all objects of the request.
     pub(crate) objects_total: usize,
-    /// Revision that holds the change, if accepted.
+    /// Revision that contains the change; `None` if no change was committed.
     pub(crate) revision: Option<Revision>,
-    /// True for a dry run.
+    /// True if the request was a dry run.
     pub(crate) is_dry_run: bool,
     /// True if the request creates one object.
     pub(crate) is_creation: bool,
-    /// True if the request changed something without a write to the store.
+    /// True if the request had an effect outside of the stored objects, such as a logout.
     pub(crate) is_done: bool,
     /// Reason from the body; used if the header is absent.
     pub(crate) message: Option<String>,
@@ -94,7 +94,7 @@ impl AuditDraft {
         }
     }
 
-    /// Returns the data recorded so far.
+    /// Returns a copy of the data recorded so far.
     pub(crate) fn outcome(&self) -> AuditOutcome {
         self.lock().clone()
     }
@@ -105,7 +105,7 @@ impl AuditDraft {
     }
 }
 
-/// Returns the object of an operation as kind and name.
+/// Returns kind and name of the object that an operation writes; `None` for a retry of pending addresses.
 fn named(operation: &Operation) -> Option<String> {
     match operation {
         Operation::Create(object)

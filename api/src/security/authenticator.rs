@@ -31,25 +31,25 @@ const USED_NOTED_SECS: i64 = 60;
 /// Prefix of the keys of last-used times in the store.
 const USED_PREFIX: &str = "token-used/";
 
-/// Authenticator: tokens, roles, sessions and their use.
+/// Authenticator of requests: tokens, roles, sessions, and the use of tokens.
 pub(crate) struct Authenticator {
     is_required: bool,
     vault: Arc<Vault>,
     /// Parsed tokens and roles with the records they were parsed from.
     read: ArcSwap<(Arc<Records>, Arc<Directory>)>,
     uses: Mutex<BTreeMap<String, Use>>,
-    /// Sessions of the status page.
+    /// Open sessions of the status page.
     pub(crate) sessions: Sessions,
-    /// Failed login attempts.
+    /// Recent failed login attempts by address.
     attempts: Attempts,
 }
 
-/// A new session of the status page.
+/// Result of a login to the status page.
 #[derive(Debug)]
 pub(crate) struct Login {
-    /// Permissions of the session.
+    /// Permissions of the new session.
     pub(crate) access: Access,
-    /// Value of `Set-Cookie`.
+    /// Value of `Set-Cookie` with the session cookie.
     pub(crate) cookie: HeaderValue,
 }
 
@@ -58,11 +58,11 @@ pub(crate) struct Login {
 pub(crate) struct AuthPolicy {
     /// True if authentication is required.
     pub(crate) is_required: bool,
-    /// True if all connections use TLS.
+    /// True if clients reach the server by TLS only, so that cookies have the attribute `Secure`.
     pub(crate) is_secure: bool,
 }
 
-/// Use of one token.
+/// Rate and last-used time of one token.
 #[derive(Debug)]
 struct Use {
     bucket: Bucket,
@@ -92,7 +92,7 @@ impl Authenticator {
         }
     }
 
-    /// True if authentication is required.
+    /// True if every request must be authenticated.
     pub(crate) fn is_required(&self) -> bool {
         self.is_required
     }
@@ -110,7 +110,7 @@ impl Authenticator {
         directory
     }
 
-    /// Authenticates a request and returns its permissions.
+    /// Authenticates a request by its token, session or agent certificate, and returns the permissions.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
@@ -183,7 +183,7 @@ impl Authenticator {
         Some((id.to_owned(), directory.access(id, now)?))
     }
 
-    /// Rejects requests above the rate limit.
+    /// Returns a problem with status 429 if the token exceeds its request rate, else the permissions.
     fn paced(&self, id: &str, access: Access, now: Timestamp) -> Result<Access, Problem> {
         if self.record_use(id, now) {
             return Ok(access);

@@ -18,7 +18,7 @@ use super::{secrets::digest, vault::Vault};
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// Key of the vault record.
+/// Vault key of the CA's certificate and private key.
 const VAULT_KEY: &str = "ca/current";
 /// Lifetime of the CA: longer than that of machines.
 const CA_LIFE_SECS: i64 = 10 * 365 * 86_400;
@@ -36,12 +36,12 @@ const UNIX_SECONDS_MAX: u64 = 253_370_764_799;
 /// Prefix of the URI with the node name in a certificate.
 pub(crate) const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 
-/// The certificate authority.
+/// Certificate authority of the cluster.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
-    /// Trust anchors for control servers.
+    /// CAs and pin that agents trust for control servers; replaced at run time.
     trusted: ArcSwap<ControlTrust>,
 }
 
@@ -50,22 +50,22 @@ pub(crate) struct Authority {
 pub(crate) struct ControlTrust {
     /// SHA-256 of a certificate that every server presents, in hexadecimal.
     pub(crate) pin: String,
-    /// CA certificates as PEM.
+    /// Trusted CA certificates as PEM, concatenated.
     pub(crate) bundle: String,
 }
 
-/// Certificate signed for a node.
+/// Certificate that the CA signed for a node.
 #[derive(Debug, Clone)]
 pub(crate) struct SignedCertificate {
-    /// Certificate and CA certificate as PEM.
+    /// Node certificate followed by the CA certificate, as PEM.
     pub(crate) chain: String,
-    /// Serial number in hexadecimal.
+    /// Serial number in lower-case hexadecimal.
     pub(crate) serial: String,
-    /// End of validity.
+    /// Time at which the certificate expires.
     pub(crate) expires: Timestamp,
 }
 
-/// Record in the vault.
+/// CA as stored in the vault.
 #[derive(Serialize, Deserialize)]
 struct StoredCa {
     key: Secret,
@@ -116,23 +116,24 @@ impl Authority {
         }
     }
 
-    /// Returns the CA certificate.
+    /// Returns the certificate of the CA.
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// Returns the trust anchors for control servers.
+    /// Returns the CAs and the pin by which agents verify control servers.
     pub(crate) fn trusted(&self) -> ControlTrust {
         ControlTrust::clone(&self.trusted.load())
     }
 
-    /// Adds the last certificate of a chain given by the operator to the trust anchors.
+    /// Adds the last certificate of an operator's chain to the CAs that agents trust for control servers.
     pub(crate) fn trust_also(&self, presented: &CertificateDer<'_>) {
         let bundle = format!("{}{}", self.pem, to_pem(presented));
         self.trusted.store(ControlTrust { pin: digest(presented), bundle }.into());
     }
 
-    /// Signs a certificate for this server with these names. Returns the chain and its key.
+    /// Signs a certificate for this server with the given names. Returns the certificate chain and the
+    /// private key.
     pub(crate) fn sign_server(
         &self,
         names: &[ServerName<'static>],

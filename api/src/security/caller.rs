@@ -21,12 +21,12 @@ use crate::base::error::{Code, Problem};
 
 /// Header with the author that the client claims.
 pub(crate) const X_AUTHOR: HeaderName = HeaderName::from_static("x-tidegate-author");
-/// Header with the reason of the change.
+/// Request header with the reason of a change, recorded in the history.
 pub(crate) const X_MESSAGE: HeaderName = HeaderName::from_static("x-change-message");
-/// Author of a request without author.
+/// Recorded author of a request that names none.
 const UNKNOWN: &str = "unknown";
 
-/// Remote address of the connection.
+/// Remote address of the connection, added to the extensions of each request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
@@ -85,12 +85,12 @@ impl Caller {
         extensions.get().ok_or_else(|| Problem::new(Code::Internal, "the request has no caller"))
     }
 
-    /// Returns the permissions.
+    /// Returns the permissions of the caller.
     pub(crate) fn access(&self) -> &Arc<Access> {
         &self.access
     }
 
-    /// Returns the author and reason.
+    /// Returns the author and the reason of a change, for the history.
     pub(crate) fn origin(&self) -> Origin {
         let message = || self.draft.as_ref().and_then(|draft| draft.outcome().message);
         let message = self.origin.message.clone().or_else(message);
@@ -139,7 +139,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// True if a request with this method may change something.
+/// True if requests with this method may change something.
 pub(crate) fn may_change(method: &Method) -> bool {
     !method.is_safe()
 }

@@ -23,15 +23,15 @@ use crate::base::hex::hex;
 /// Maximum interval of expiry checks of a connection's certificate, because clocks can be changed.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Certificate record of a node.
+/// Record of the certificate that a node holds, stored in the vault.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentRecord {
-    /// Serial number of the newest certificate.
+    /// Serial number of the node's newest certificate.
     pub(crate) serial: Option<String>,
-    /// Time at which it was signed.
+    /// Time at which the newest certificate was signed.
     pub(crate) issued: Option<Timestamp>,
-    /// End of validity.
+    /// Time at which the newest certificate expires.
     pub(crate) expires: Option<Timestamp>,
     /// Certificates signed up to and including this time are revoked.
     #[serde(default)]
@@ -39,7 +39,7 @@ pub(crate) struct AgentRecord {
 }
 
 impl AgentRecord {
-    /// True if a valid certificate may exist.
+    /// True if the node may have a certificate that is neither expired nor revoked.
     pub(crate) fn is_held(&self, now: Timestamp) -> bool {
         let lives = self.expires.is_some_and(|expires| expires > now);
         lives && self.issued.is_some_and(|issued| self.counts(issued))
@@ -59,7 +59,7 @@ pub(crate) fn key(node: &Name) -> String {
 /// Prefix of the vault keys of all node records.
 pub(crate) const PREFIX: &str = "agents/";
 
-/// Returns a node's record and its version; version 0 if there is none.
+/// Returns the certificate record of a node and its version; version 0 and an empty record if none is stored.
 pub(crate) fn record(vault: &Vault, node: &Name) -> (u64, AgentRecord) {
     vault.get(&key(node)).unwrap_or_else(|| (vault.version(&key(node)), AgentRecord::default()))
 }
@@ -80,7 +80,8 @@ pub(crate) async fn revoke(vault: &Vault, node: &Name, now: Timestamp) -> Result
     }
 }
 
-/// Certificate of a connection. TLS has verified that our CA signed it and that the peer has its key.
+/// Client certificate of a connection. TLS has verified that the cluster CA signed it and that the peer has
+/// its private key.
 #[derive(Clone)]
 pub(crate) struct ConnectionCertificate {
     certificate: ClientCertificate,
@@ -114,7 +115,7 @@ impl ConnectionCertificate {
         is_current.then_some(&self.certificate)
     }
 
-    /// Time at which it was signed.
+    /// Returns the time at which the certificate was signed.
     pub(crate) fn issued(&self) -> Timestamp {
         self.issued
     }
@@ -134,7 +135,7 @@ impl ConnectionCertificate {
     }
 }
 
-/// Returns the node that a certificate names. The certificate must have exactly one name.
+/// Returns the node named in a certificate, or `None` unless the certificate has exactly one name.
 fn node_of(certificate: &X509Certificate<'_>) -> Option<Name> {
     let names = certificate.subject_alternative_name().ok()??;
     match names.value.general_names.as_slice() {

@@ -16,13 +16,13 @@ const CSR_BYTES_MAX: usize = 8 * 1024;
 /// Reason why a request is not signed. The text follows "the request".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CsrError {
-    /// Too long.
+    /// The request is longer than permitted.
     #[error("must be at most {CSR_BYTES_MAX} bytes")]
     TooLong,
-    /// Malformed request.
+    /// The request is not one PEM block with a PKCS #10 request.
     #[error("must be one PEM block `CERTIFICATE REQUEST` (RFC 2986)")]
     Malformed,
-    /// Unsupported type of key.
+    /// The key has an unsupported type.
     #[error("must be of a key on P-256, signed with SHA-256, or of an Ed25519 key")]
     Key,
     /// The signature does not prove possession of the key.
@@ -31,15 +31,16 @@ pub(crate) enum CsrError {
     /// The request contains extensions, which only the server sets.
     #[error("must have no extensions: the server sets names and usages")]
     Extensions,
-    /// The request names another subject.
+    /// The request names another subject than the node.
     #[error("must have an empty subject, or the node as its only common name")]
     Subject,
 }
 
-/// Validates a request and returns its key.
+/// Validates a certificate signing request for a node and returns its public key.
 ///
 /// # Errors
-/// Returns the reason if the request is not acceptable.
+///
+/// Returns the rule that the request violates.
 pub(crate) fn key_of(csr: &str, node: &Name) -> Result<PublicKey, CsrError> {
     if csr.len() > CSR_BYTES_MAX {
         return Err(CsrError::TooLong);

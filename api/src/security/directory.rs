@@ -11,7 +11,7 @@ use super::{
     tokens::{self, Binding, TokenRecord},
 };
 
-/// Tokens and roles.
+/// Tokens and roles, parsed from one version of the vault.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     tokens: BTreeMap<String, (u64, Arc<TokenRecord>)>,
@@ -19,7 +19,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Parses the vault. Unreadable records grant nothing.
+    /// Parses tokens and roles from vault records. An unreadable record grants no permission.
     pub(crate) fn read(records: &BTreeMap<String, VaultRecord>) -> Self {
         let mut directory = Self::default();
         for (key, VaultRecord { version, body }) in records {
@@ -50,22 +50,22 @@ impl Directory {
         self.tokens.iter().map(|(id, (version, token))| (id, *version, token))
     }
 
-    /// Returns a token with its record version.
+    /// Returns a token with the version of its record.
     pub(crate) fn token(&self, id: &str) -> Option<(u64, &Arc<TokenRecord>)> {
         self.tokens.get(id).map(|(version, token)| (*version, token))
     }
 
-    /// Returns a built-in or stored role.
+    /// Returns the built-in or stored role of this name.
     pub(crate) fn role(&self, name: &Label) -> Option<&Arc<Role>> {
         roles::built_in().get(name).or_else(|| self.roles.get(name).map(|(_, role)| role))
     }
 
-    /// Returns the stored roles with record versions.
+    /// Returns the stored roles, each with the version of its record.
     pub(crate) fn written_roles(&self) -> &BTreeMap<Label, (u64, Arc<Role>)> {
         &self.roles
     }
 
-    /// Resolves a binding, or returns `None` if its role does not exist.
+    /// Returns the role and restrictions of a binding, or `None` if its role does not exist.
     pub(crate) fn grant(&self, binding: &Binding) -> Option<Grant> {
         Some(Grant { role: Arc::clone(self.role(&binding.role)?), binding: binding.clone() })
     }

@@ -34,43 +34,44 @@ use crate::base::{
 pub(crate) const TOKEN_PREFIX: &str = "tgj";
 /// Default lifetime of a join token: time to walk to the machine.
 pub(crate) const TTL_SECS_DEFAULT: u32 = 3600;
-/// Maximum lifetime of a join token, which admits anybody who finds it.
+/// Maximum lifetime of a join token in seconds: one day, because whoever finds the token can add a node.
 pub(crate) const TTL_SECS_MAX: u32 = 86_400;
 /// Maximum number of unused join tokens: one for each node of twice the largest supported cluster.
 const TOKENS_MAX: usize = 2048;
-/// Length of an id in bytes.
+/// Length of a join token's id in random bytes.
 const ID_BYTES: usize = 8;
 /// Maximum length of a token's text in bytes: prefix, id, secret and hash, in hexadecimal.
 const TOKEN_BYTES_MAX: usize = 256;
-/// Prefix of the vault keys.
+/// Prefix of vault keys of join tokens.
 const PREFIX: &str = "joins/";
-/// Maximum number of attempts after conflicting writes.
+/// Maximum number of attempts to redeem a join token if concurrent writes conflict.
 const TRIES_MAX: usize = 8;
 
-/// Stored join token.
+/// Join token as stored in the vault, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinRecord {
     hash: String,
     /// Only node that may use the token; `None` allows any free name.
     pub(crate) node: Option<Name>,
-    /// Time of creation.
+    /// Time at which the token was created.
     pub(crate) created: Timestamp,
-    /// End of validity.
+    /// Time at which the token expires.
     pub(crate) expires: Timestamp,
 }
 
-/// Dependencies for issuing certificates.
+/// Inputs of the issue of a node certificate.
 #[derive(Clone, Copy)]
 pub(crate) struct CertificateIssuer<'a> {
     pub(crate) vault: &'a Vault,
     pub(crate) authority: &'a Authority,
     pub(crate) source: &'a dyn Source,
-    /// Lifetime of node certificates in seconds.
+    /// Lifetime of issued node certificates, in seconds.
     pub(crate) life_secs: i64,
 }
 
-/// Creates a join token. Returns its id, the stored record, and its text, which is not stored.
+/// Creates a join token. Returns its id, the stored record, and the text for the operator, which is not
+/// stored.
 pub(crate) async fn make_token(
     issuer: CertificateIssuer<'_>,
     node: Option<Name>,
@@ -100,7 +101,7 @@ pub(crate) async fn make_token(
     Ok((id, record, text))
 }
 
-/// Returns the valid join tokens by id.
+/// Returns the join tokens that are not expired, by id.
 pub(crate) fn tokens(vault: &Vault, now: Timestamp) -> Vec<(String, JoinRecord)> {
     let all = vault.list::<JoinRecord>(PREFIX).into_iter();
     all.filter(|(_, _, record)| record.expires > now).map(|(id, _, record)| (id, record)).collect()
@@ -164,7 +165,7 @@ pub(crate) async fn enrol(
     Ok(signed)
 }
 
-/// Signs a new key for the node authenticated by its certificate.
+/// Signs a certificate for a new key of the node that is authenticated by its current certificate.
 pub(crate) async fn renew(
     issuer: CertificateIssuer<'_>,
     proven: &ConnectionCertificate,
@@ -230,7 +231,7 @@ fn check_free(record: &AgentRecord, node: &Name, is_bound: bool, now: Timestamp)
         .hint(format!("create a join token for node {node}, or choose another name with --node")))
 }
 
-/// Returns id and secret of a token's text. The pin at its end is for the agent.
+/// Splits the text of a join token into id and secret. The pin at the end is used by the agent only.
 fn parse(token: &Secret) -> Option<(&str, &str)> {
     let text = token.reveal().trim();
     if text.len() > TOKEN_BYTES_MAX {
@@ -242,7 +243,7 @@ fn parse(token: &Secret) -> Option<(&str, &str)> {
     (prefix == TOKEN_PREFIX && is_id && parts.next().is_none()).then_some((id, secret))
 }
 
-/// Single error for all invalid join tokens, so that they cannot be probed.
+/// Creates the single error for all invalid join tokens, so that a client cannot find valid ids.
 fn refused() -> Problem {
     Problem::new(Code::Unauthenticated, "the join token is unknown, already used, or has expired").hint(
         "a join token is valid for one use, and for one hour by default; create another one with \

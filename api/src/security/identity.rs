@@ -6,26 +6,26 @@ use model::primitives::name::Name;
 /// the extensions of every request of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// Node that it names.
+    /// Node that the certificate names.
     pub node: Name,
-    /// Serial number in hexadecimal.
+    /// Serial number in lower-case hexadecimal.
     pub serial: String,
 }
 
-/// Identity of a caller.
+/// Authenticated identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Identity {
     /// Authentication is disabled: the server runs on loopback or in a lab.
     Anyone,
-    /// Unauthenticated caller.
+    /// Caller without credentials on a server that requires them.
     Nobody,
-    /// Agent of a node.
+    /// Agent of the named node, authenticated by its certificate.
     Agent(Name),
-    /// Holder of a token.
+    /// Holder of a token, also through a session of the status page.
     Token {
-        /// Id of the token; not secret.
+        /// Id of the token; not a secret.
         id: String,
-        /// Name of the token; recorded as the author of its requests.
+        /// Name of the token, recorded as the author of its writes.
         name: String,
     },
 }

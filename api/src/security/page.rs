@@ -9,27 +9,28 @@ use http::{HeaderMap, HeaderName, Method, Uri, header};
 use super::{Access, Identity};
 use crate::base::error::{Code, Problem};
 
-/// Request header added by the status page.
+/// Request header that the status page sends with every request; other origins cannot set it without CORS.
 const X_PAGE: HeaderName = HeaderName::from_static("x-tidegate-page");
 /// Fetch Metadata header with the relation between the requesting page and this server.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Routes whose requests have a body but change nothing, or that end the session.
 const QUESTIONS: [&str; 3] = ["/v1/plan", "/v1/rollback/plan", "/v1/session"];
 
-/// Checked parts of a request.
+/// Properties of a request that the cross-origin check reads.
 #[derive(Debug)]
 pub(crate) struct PageRequest<'a> {
-    /// Method.
+    /// HTTP method of the request.
     pub(crate) method: &'a Method,
-    /// Target.
+    /// Request target.
     pub(crate) uri: &'a Uri,
-    /// Headers.
+    /// Request headers.
     pub(crate) headers: &'a HeaderMap,
-    /// Pattern of the route.
+    /// Path pattern of the matched route.
     pub(crate) route: &'a str,
 }
 
-/// True if a request comes from the status page.
+/// True if the status page sent the request: it has a session or, without authentication, the header
+/// [`X_PAGE`].
 pub(crate) fn is_from_page(access: &Access, headers: &HeaderMap) -> bool {
     access.is_by_page() || (*access.identity() == Identity::Anyone && headers.contains_key(X_PAGE))
 }
@@ -76,7 +77,7 @@ fn check_site(asked: &PageRequest<'_>) -> Result<(), Problem> {
     Err(cross_site("the header `Origin` does not match the host of the request"))
 }
 
-/// True if an origin matches a host. The scheme is ignored except for its default port, because a proxy may
+/// True if an `Origin` matches the `Host`. The scheme determines the default port only, because a proxy may
 /// terminate TLS in front of this server.
 fn is_same(origin: &str, host: &str) -> bool {
     let Some((scheme, site)) = origin.split_once("://") else { return false };

@@ -6,15 +6,15 @@ use store::{Store, StoreError, VaultError};
 
 use crate::base::clock_and_random::Source;
 
-/// Key of the vault record.
+/// Vault key of the peer key.
 const VAULT_KEY: &str = "peer-key";
 /// Key under which servers without a vault stored it.
 const STATUS_KEY: &str = "peer-key";
 /// Length of the key in bytes, before base64 encoding.
 const KEY_BYTES: usize = 32;
 
-/// Returns the stored key of the cluster, or stores a new one. Of several replicas that start at once the
-/// first one wins.
+/// Returns the peer key of the cluster. At the first start a new one is stored; of several replicas that
+/// start at once, the first one wins.
 pub(crate) async fn obtain(store: &dyn Store, source: &dyn Source) -> Result<Secret, StoreError> {
     loop {
         let stored = store.vault().await?.remove(VAULT_KEY);

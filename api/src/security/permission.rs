@@ -13,37 +13,37 @@ use serde_json::{Value, json};
 
 use super::{Caller, access};
 
-/// Action.
+/// Action that a role permits on a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
-    /// Read one object.
+    /// Read one object or document.
     Get,
-    /// Read many objects.
+    /// Read a list of objects.
     List,
-    /// Receive changes.
+    /// Receive changes of objects in a stream.
     Watch,
-    /// Create an object.
+    /// Create an object that does not exist.
     Create,
-    /// Replace or change an object.
+    /// Replace or patch an object.
     Update,
-    /// Delete an object, also by a prune.
+    /// Delete an object, also through the prune of an apply set.
     Delete,
     /// Compute the effect of a write, including queries to the nodes.
     Plan,
     /// Explain the current state, including queries to the nodes.
     Explain,
-    /// Override or release a guard.
+    /// Override a guard, or release the endpoints and states that it holds.
     Confirm,
-    /// Restore a former state.
+    /// Restore former states of objects.
     Rollback,
-    /// Move an address to another node.
+    /// Move a load balancer address to another node.
     Move,
-    /// Apply fixes to a machine through its agent.
+    /// Apply fixes on a node through its agent.
     Fix,
 }
 
 impl Verb {
-    /// All verbs.
+    /// All verbs, in the order of the reference page.
     pub(crate) const ALL: [Self; 12] = [
         Self::Get,
         Self::List,
@@ -59,7 +59,7 @@ impl Verb {
         Self::Fix,
     ];
 
-    /// Returns the name in rules.
+    /// Returns the verb as written in roles.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -77,7 +77,7 @@ impl Verb {
         }
     }
 
-    /// Parses the name in a rule.
+    /// Parses a verb as written in roles.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| verb.as_str() == text)
     }
@@ -89,32 +89,32 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Subject of an action.
+/// Type of object or document to which a permission applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// Objects of a kind.
+    /// Objects of one kind.
     Object(Kind),
-    /// State of the cluster.
+    /// Overview, status and other documents about the state of the cluster.
     Status,
-    /// Metrics.
+    /// Metrics of the server.
     Metrics,
     /// Accepted writes; limited to the visible objects of each.
     History,
-    /// Audit log.
+    /// Entries of the audit log.
     Audit,
-    /// BGP sessions and routes.
+    /// Listings of BGP sessions, routes and events.
     Bgp,
-    /// Guards of health checks.
+    /// Health guard and state guards.
     Guard,
     /// Tokens of users and automation.
     Token,
-    /// Roles.
+    /// Stored roles.
     Role,
-    /// Join tokens of agents.
+    /// Join tokens for new nodes.
     JoinToken,
     /// Certificates of agents.
     Certificate,
-    /// Complete contents of the store.
+    /// Backups, which contain every secret of the store.
     Backup,
 }
 
@@ -133,12 +133,12 @@ impl Subject {
         Self::Backup,
     ];
 
-    /// Returns all subjects.
+    /// Returns all subjects, kinds first.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         Kind::ALL.into_iter().map(Self::Object).chain(Self::OTHERS)
     }
 
-    /// Returns the name in rules.
+    /// Returns the subject as written in roles.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Object(kind) => kind.as_str(),
@@ -156,7 +156,7 @@ impl Subject {
         }
     }
 
-    /// Parses the name in a rule.
+    /// Parses a subject as written in roles.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::all().find(|subject| subject.as_str() == text)
     }
@@ -168,29 +168,32 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Permission required by a route.
+/// Permission that a caller needs for a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
-    /// None: the route reveals nothing about the cluster, or requires a secret of its own.
+    /// No permission: the route contains no data of the cluster, or checks a secret of its own.
     Open,
     /// Any authenticated caller: a token holder or an agent.
     Known,
-    /// A verb on a subject in the namespace of the path; without one, in all namespaces.
+    /// The verb on the subject, in the namespace of the path. A path without namespace requires the
+    /// permission in all namespaces.
     On(Verb, Subject),
-    /// A verb on a subject, or on any subject, in at least one namespace. The handler filters by permission.
+    /// The verb on the subject (`None`: on any subject) in at least one namespace. The handler omits objects
+    /// that the caller may not see.
     Each(Verb, Option<Subject>),
-    /// The agent of any node.
+    /// An agent certificate of any node.
     Agent,
     /// The agent of the node in the path.
     OwnNode,
 }
 
-/// Returns the permission for a verb on objects of a kind.
+/// Returns the permission for a verb on objects of a kind, in the namespace of the path.
 pub(crate) const fn on(verb: Verb, kind: Kind) -> Permission {
     Permission::On(verb, Subject::Object(kind))
 }
 
-/// Returns the permission for a verb on objects of a kind that the handler filters one by one.
+/// Returns the permission for a verb on objects of a kind in at least one namespace; the handler omits the
+/// objects of others.
 pub(crate) const fn each(verb: Verb, kind: Kind) -> Permission {
     Permission::Each(verb, Some(Subject::Object(kind)))
 }

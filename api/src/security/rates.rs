@@ -15,12 +15,13 @@ pub(crate) const BURST: i64 = 5000;
 
 /// Failed login attempts per second of an address.
 const WRONG_PER_SECOND: i64 = 1;
-/// Burst of failed login attempts of an address: a team behind one address that pastes an old token.
+/// Maximum burst of failed login attempts from one address. Twenty attempts allow for a team behind one NAT
+/// address that uses an expired token.
 const WRONG_BURST: i64 = 20;
-/// Maximum number of addresses with their own bucket; further ones share one.
+/// Maximum number of addresses with a token bucket of their own. All further addresses share one bucket.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Parameters of a bucket.
+/// Rate and burst of a token bucket.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     per_second: i64,
@@ -35,7 +36,7 @@ pub(crate) struct Bucket {
     at: Timestamp,
 }
 
-/// Failed login attempts by address.
+/// Token buckets of failed login attempts, by client address.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<BTreeMap<Option<IpAddr>, Bucket>>);
 
@@ -47,7 +48,7 @@ impl Attempts {
         all.get_mut(&place).is_none_or(|bucket| bucket.has_one(now))
     }
 
-    /// Counts a failed attempt.
+    /// Consumes one unit of the bucket of an address after a failed login attempt.
     pub(crate) fn record_failure(&self, from: Option<IpAddr>, now: Timestamp) {
         let mut all = self.lock();
         all.retain(|_, bucket| !bucket.is_full(now));
@@ -62,7 +63,8 @@ impl Attempts {
     }
 }
 
-/// Returns the bucket key of an address. An IPv6 address stands for its /64.
+/// Returns the bucket key of an address: the address itself for IPv4, its /64 network for IPv6. An unknown
+/// address, or a new one beyond [`ADDRESSES_MAX`] buckets, has the key `None` of the shared bucket.
 fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option<IpAddr> {
     let network = |address: Ipv6Addr| Ipv6Addr::from_bits(address.to_bits() >> 64 << 64);
     let from = from.map(|address| match address {
@@ -73,7 +75,7 @@ fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option
 }
 
 impl Bucket {
-    /// Creates a full bucket for a token.
+    /// Creates a full token bucket.
     pub(crate) fn full(now: Timestamp) -> Self {
         Self::of(Rate { per_second: PER_SECOND, burst: BURST }, now)
     }
@@ -100,7 +102,7 @@ impl Bucket {
         self.left == self.rate.burst
     }
 
-    /// Consumes one unit. Returns `false` if the bucket is empty.
+    /// Consumes one unit. Returns `false`, and consumes none, if the bucket is empty.
     pub(crate) fn take(&mut self, now: Timestamp) -> bool {
         let is_there = self.has_one(now);
         self.left -= i64::from(is_there);

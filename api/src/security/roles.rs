@@ -17,17 +17,17 @@ use utoipa::ToSchema;
 
 use super::permission::{Subject, Verb};
 
-/// Prefix of the vault keys of roles.
+/// Prefix of vault keys of roles.
 pub(crate) const VAULT_PREFIX: &str = "roles/";
 /// Maximum number of user-defined roles.
 pub(crate) const ROLES_MAX: usize = 200;
-/// Maximum number of rules of a role.
+/// Maximum number of rules in one role.
 const RULES_MAX: usize = 64;
-/// Maximum length of one list of a rule: more than there are verbs and kinds.
+/// Maximum length of a list in a rule; larger than the number of verbs and of kinds.
 const WORDS_MAX: usize = 256;
-/// Wildcard for every verb or kind.
+/// Wildcard in a rule for every verb or every kind.
 const EVERY: &str = "*";
-/// Role with all permissions.
+/// Name of the built-in role with all permissions.
 pub(crate) const ADMIN: &str = "admin";
 /// Role of agents; tokens cannot be bound to it.
 pub(crate) const AGENT: &str = "agent";
@@ -60,7 +60,7 @@ pub(crate) struct RoleBody {
     pub(crate) rules: Vec<Rule>,
 }
 
-/// A parsed rule.
+/// Rule of a role with parsed verbs and subjects.
 #[derive(Debug)]
 struct ParsedRule {
     verbs: BTreeSet<Verb>,
@@ -68,16 +68,16 @@ struct ParsedRule {
     namespaces: Option<BTreeSet<Namespace>>,
 }
 
-/// A role.
+/// Role with its parsed rules.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// Contents as written.
+    /// Contents as the client wrote them.
     pub(crate) body: RoleBody,
     compiled: Vec<ParsedRule>,
 }
 
 impl Role {
-    /// Parses a role.
+    /// Parses and validates a role. Returns all violations if it is invalid.
     pub(crate) fn new(body: RoleBody) -> Result<Self, Vec<Violation>> {
         let mut violations = Vec::new();
         if body.rules.len() > RULES_MAX {
@@ -136,7 +136,7 @@ impl Role {
         self.compiled.iter().any(allows)
     }
 
-    /// Returns the namespaces that the rules name.
+    /// Returns the namespaces to which rules of the role are restricted.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.compiled.iter().filter_map(|rule| rule.namespaces.as_ref()).flatten()
     }
@@ -173,7 +173,7 @@ fn words<T: Ord + Copy>(
     found
 }
 
-/// Built-in roles.
+/// Built-in roles by name, which cannot be changed or deleted.
 static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
     let objects = Kind::ALL.map(Kind::as_str);
     let seen = [&objects[..], &["Status", "Metrics", "History", "Bgp", "Guard"]].concat();
@@ -206,7 +206,7 @@ fn rule(verbs: &[&str], kinds: &[&str]) -> Rule {
     Rule { verbs: owned(verbs), kinds: owned(kinds), namespaces: None }
 }
 
-/// Returns the built-in roles.
+/// Returns the built-in roles by name.
 pub(crate) fn built_in() -> &'static BTreeMap<Label, Arc<Role>> {
     &BUILT_IN
 }

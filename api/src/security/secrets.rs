@@ -1,9 +1,9 @@
-//! Hashing and comparison of secrets.
+//! Hashing and constant-time comparison of secrets.
 
 use crate::base::hex::hex;
 use sha2::{Digest, Sha256};
 
-/// Returns the SHA-256 in lower-case hexadecimal.
+/// Returns the SHA-256 digest in lower-case hexadecimal.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }

@@ -20,29 +20,29 @@ use crate::base::hex::hex;
 
 /// Maximum lifetime of a session in seconds: a working day.
 pub(crate) const LIFE_SECS_MAX: i64 = 12 * 3600;
-/// Idle time in seconds after which a session ends. An open stream counts as activity.
+/// Maximum idle time of a session in seconds. An open stream counts as activity.
 pub(crate) const IDLE_SECS_MAX: i64 = 3600;
-/// Maximum number of sessions; each takes some hundred bytes.
+/// Maximum number of sessions of all tokens, some hundred bytes each.
 pub(crate) const SESSIONS_MAX: usize = 4096;
 /// Maximum number of sessions of one token, so that no token evicts the sessions of others. Allows for a team
 /// that shares a token.
 pub(crate) const SESSIONS_PER_TOKEN_MAX: usize = 64;
 /// Maximum number of cookies parsed per request; browsers send some dozens.
 const COOKIES_MAX: usize = 256;
-/// Name of the cookie over plain HTTP.
+/// Name of the session cookie if the server is reached over plain HTTP.
 const NAME: &str = "tidegate-session";
 /// Name of the cookie over TLS. Browsers accept this name only from this host over TLS (RFC 6265bis,
 /// 4.1.3.2).
 const NAME_SECURE: &str = "__Host-tidegate-session";
 
-/// Sessions by the digest of their cookie, so that a memory dump does not reveal usable cookies.
+/// Open sessions by the SHA-256 of their cookie, so that a memory dump contains no usable cookie.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     is_secure: bool,
     open: Mutex<BTreeMap<SessionId, Session>>,
 }
 
-/// Digest that identifies a session; not secret.
+/// SHA-256 of a session's cookie, which identifies the session. Not a secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SessionId(String);
 
@@ -112,12 +112,12 @@ impl Sessions {
         Some(session.token.clone())
     }
 
-    /// Returns the latest end of a session.
+    /// Returns the time at which a session ends even if it is used.
     pub(crate) fn ends(&self, key: &SessionId) -> Option<Timestamp> {
         self.lock().get(key).map(|session| session.ends)
     }
 
-    /// Ends a session.
+    /// Ends a session; its cookie is invalid afterwards.
     pub(crate) fn end(&self, key: &SessionId) {
         self.lock().remove(key);
     }

@@ -23,21 +23,21 @@ use super::{
 };
 use crate::base::hex::hex;
 
-/// Prefix of the vault keys of tokens.
+/// Prefix of vault keys of tokens.
 pub(crate) const VAULT_PREFIX: &str = "tokens/";
 /// Maximum number of tokens, which leaves room for other records in the vault.
 pub(crate) const TOKENS_MAX: usize = 1000;
 /// Maximum lifetime of a token with expiry, in seconds: ten years.
 pub(crate) const LIFE_SECS_MAX: i64 = 10 * 366 * 86_400;
-/// Prefix of every token.
+/// Prefix of the text of every token.
 const PREFIX: &str = "tgt_";
-/// Length of an id in digits.
+/// Length of a token's id in hexadecimal digits.
 const ID_LENGTH: usize = 12;
-/// Length of a secret in digits.
+/// Length of a token's secret in hexadecimal digits.
 const SECRET_LENGTH: usize = 64;
-/// Length of the checksum in digits.
+/// Length of a token's checksum in hexadecimal digits.
 const CHECK_LENGTH: usize = 8;
-/// Maximum number of bindings of a token.
+/// Maximum number of role bindings of one token.
 const BINDINGS_MAX: usize = 32;
 /// Maximum number of entries in each list of a binding.
 const ENTRIES_MAX: usize = 256;
@@ -65,21 +65,21 @@ pub(crate) struct Binding {
     pub(crate) endpoint_ranges: Option<BTreeSet<IpNet>>,
 }
 
-/// Stored record of a token.
+/// Token as stored in the vault, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TokenRecord {
-    /// Name; recorded as the author of its requests.
+    /// Name of the token, recorded as the author of its writes.
     pub(crate) name: Label,
-    /// SHA-256 of the text, in hexadecimal.
+    /// SHA-256 of the token's text, in lower-case hexadecimal.
     pub(crate) digest: String,
     /// Role bindings; the token has the permissions of all.
     pub(crate) bindings: Vec<Binding>,
-    /// Time of creation.
+    /// Time at which the token was created.
     pub(crate) created: Timestamp,
-    /// Creator.
+    /// Author of the request that created the token.
     pub(crate) created_by: String,
-    /// End of validity; `None` if unlimited.
+    /// Time at which the token expires; `None` if it never does.
     pub(crate) expires: Option<Timestamp>,
 }
 
@@ -116,12 +116,12 @@ pub(crate) fn id_of(text: &str) -> Option<&str> {
     (is_form && check(body) == found).then_some(id)
 }
 
-/// Creates an id from random bytes.
+/// Creates a token id from random bytes.
 pub(crate) fn id(random: &[u8; 32]) -> String {
     hex(&random[..ID_LENGTH / 2])
 }
 
-/// Returns the stored digest of a text.
+/// Returns the digest under which the text of a token is stored.
 pub(crate) fn digest(text: &str) -> String {
     secrets::digest(text.as_bytes())
 }
@@ -130,7 +130,7 @@ fn check(text: &str) -> String {
     digest(text)[..CHECK_LENGTH].to_owned()
 }
 
-/// Validates bindings independently of the existing roles.
+/// Returns the violations of bindings, except roles that do not exist.
 pub(crate) fn check_bindings(bindings: &[Binding]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut add =

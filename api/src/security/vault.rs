@@ -15,17 +15,17 @@ use serde::{Serialize, de::DeserializeOwned};
 use store::{Store, StoreError, VaultError, VaultRecord};
 use tokio::sync::{Mutex, watch};
 
-/// Interval of refreshes from a shared store.
+/// Interval at which the copy is refreshed from a shared store.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// All records by key.
+/// Vault records by key.
 pub(crate) type Records = BTreeMap<String, VaultRecord>;
 
 /// Vault of the store with an in-memory copy.
 pub(crate) struct Vault {
     store: Arc<dyn Store>,
     records: ArcSwap<Records>,
-    /// Serializes updates of the copy, so that an older read never replaces a newer one.
+    /// Lock held during a refresh or write, so that an older read never replaces a newer one.
     order: Mutex<()>,
     changed: watch::Sender<()>,
 }
@@ -40,7 +40,7 @@ impl Vault {
         Ok(Arc::new(Self { store, records, order: Mutex::default(), changed: watch::channel(()).0 }))
     }
 
-    /// Returns a consistent view of all records.
+    /// Returns all records as of one moment.
     pub(crate) fn records(&self) -> Arc<Records> {
         self.records.load_full()
     }
@@ -122,7 +122,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Subscribes to changes of records.
+    /// Returns a receiver that is notified after each change of the records.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

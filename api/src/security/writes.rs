@@ -54,12 +54,13 @@ impl Access {
         self.refuse_all(violations)
     }
 
-    /// Checks the permissions for side effects of a write: pruned members of an apply set.
+    /// Checks the permissions for objects that a write prunes from an apply set, which the request does not
+    /// name.
     pub(crate) fn check_outcomes(&self, outcomes: &[Outcome]) -> Result<(), Problem> {
         self.refuse_all(self.prunes_refused(outcomes))
     }
 
-    /// Returns the violations of pruned objects.
+    /// Returns a violation for each pruned object that the caller may not delete.
     pub(crate) fn prunes_refused(&self, outcomes: &[Outcome]) -> Vec<Violation> {
         let pruned = outcomes.iter().filter(|outcome| outcome.action == Action::Pruned);
         let keys = pruned.map(|outcome| outcome.object.key());
@@ -70,7 +71,7 @@ impl Access {
         kinds.iter().map(|(kind, namespace)| lacks("", Verb::Delete, *kind, namespace.as_ref())).collect()
     }
 
-    /// Returns an error with all violations, if there are any.
+    /// Returns an error with the violations, unless the list is empty.
     pub(crate) fn refuse_all(&self, violations: Vec<Violation>) -> Result<(), Problem> {
         if violations.is_empty() {
             return Ok(());
@@ -145,7 +146,8 @@ fn lacks(at: &str, verb: Verb, kind: Kind, namespace: Option<&Namespace>) -> Vio
     Violation::new(at, ViolationCode::Forbidden, message)
 }
 
-/// Returns the parts of an object outside the address restrictions of a grant, as pointers and messages.
+/// Returns the addresses and pools of an object that a grant's restrictions exclude, as JSON pointers and
+/// messages.
 fn limits(snapshot: &Snapshot, grant: &Grant, object: &Object) -> Vec<(String, String)> {
     let (pools, ranges) = (grant.binding.pools.as_ref(), grant.binding.endpoint_ranges.as_ref());
     match &object.spec {
@@ -208,8 +210,8 @@ fn service_limits(snapshot: &Snapshot, pools: &BTreeSet<Name>, spec: &ServiceSpe
     refused
 }
 
-/// Returns the reason why an agent may not perform an operation. An agent may only create its own Node with
-/// facts about its machine.
+/// Returns the reason why an agent may not perform an operation. The only permitted one creates the agent's
+/// own Node from facts about its machine.
 fn refused_to_agent(node: &Name, operation: &Operation) -> Option<String> {
     let Operation::Create(object) = operation else {
         return Some(format!(

@@ -23,27 +23,27 @@ use crate::security::{
 /// Id of the bootstrap token: the same for all replicas, so that there is only one. Twelve hexadecimal
 /// digits, like every id.
 const ID: &str = "b00757ab0000";
-/// Name of the token.
+/// Name of the bootstrap token.
 const NAME: &str = "bootstrap";
-/// Recorded creator of the token.
+/// Recorded creator of the bootstrap token.
 const MAKER: &str = "tidegate";
 
 /// Reason why the bootstrap token could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// The file cannot be written.
+    /// The token file cannot be written.
     #[error("--bootstrap-token-file {path} cannot be written")]
     File {
-        /// Path of the file.
+        /// Path of the token file.
         path: PathBuf,
-        /// Cause.
+        /// I/O error of the write.
         #[source]
         cause: io::Error,
     },
-    /// The vault is full.
+    /// The vault has no room for another token.
     #[error("the vault of the store is full; revoke unused tokens")]
     Full,
-    /// The store failed.
+    /// The store cannot be read or written.
     #[error("the bootstrap token cannot be stored")]
     Store(#[source] StoreError),
 }

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Connection to the service manager, if there is one.
+/// Socket of the service manager (`NOTIFY_SOCKET`); `None` if the server is not started by one.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -40,7 +40,7 @@ impl Notifier {
         Self { socket, watchdog: watchdog.map(Duration::from_micros) }
     }
 
-    /// Sends a message such as `READY=1`. Errors are logged only.
+    /// Sends a message such as `READY=1` to the service manager. Errors are only logged.
     pub fn say(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)

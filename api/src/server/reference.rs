@@ -1,4 +1,5 @@
-//! Pages of this program in `docs/reference/`: commands, settings and metrics. `UPDATE_GOLDEN=1` rewrites them.
+//! Generator of the reference pages of `tidegate-api`: commands, settings and metrics. `UPDATE_GOLDEN=1`
+//! rewrites them.
 
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ async fn every_metric_has_a_row() -> Result<(), String> {
     golden::check("metrics-tidegate-api.md", &page)
 }
 
-/// Returns the text of `/metrics` with at least one sample of every metric.
+/// Returns the text of `/metrics` after every metric has received at least one sample.
 async fn scrape() -> String {
     let (now, node) = (Timestamp::from_unix_seconds(0), Name::parse("node-1").unwrap());
     let metrics = Metrics::new();

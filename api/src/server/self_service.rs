@@ -20,7 +20,7 @@ use crate::{context::server_state::ServerState, security::Caller};
 
 /// Port of the Service, as for the Kubernetes API service.
 const PORT: u16 = 443;
-/// Name of the port.
+/// Name of the port in the registered Service.
 const PORT_NAME: &str = "https";
 /// Interval of health checks in milliseconds; a dead server is removed after three of them.
 const CHECK_INTERVAL_MS: u32 = 1000;
@@ -29,7 +29,7 @@ const CHECK_TIMEOUT_MS: u32 = 500;
 /// Interval of attempts to register after an error.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Objects to register.
+/// Objects that register this server as an endpoint of the control Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
     key: ServiceKey,
@@ -38,7 +38,7 @@ pub struct Publication {
     endpoints: Object,
 }
 
-/// Reason why this server cannot be registered.
+/// Reason why this server cannot be registered as an endpoint.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CannotPublish {
     /// The listen address is not reachable from other machines.
@@ -77,7 +77,7 @@ impl Publication {
     }
 }
 
-/// Returns the Service to create if it does not exist. An existing Service is left unchanged.
+/// Returns the Service that is created if it does not exist. An existing Service remains unchanged.
 fn service_of(key: &ServiceKey, address: SocketAddr) -> Value {
     let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
     json!({

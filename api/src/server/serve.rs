@@ -36,11 +36,11 @@ use crate::{
 
 /// Maximum number of connections: feeds, watches and reports, with room for users.
 const CONNECTIONS_MAX: usize = 8192;
-/// Timeout for the head of a request.
+/// Timeout for the head of an HTTP request to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum size of a request head in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Maximum number of concurrent requests on one HTTP/2 connection.
+/// Maximum number of concurrent requests (streams) on one HTTP/2 connection.
 const H2_STREAMS_MAX: u32 = 256;
 /// Maximum size of the decoded headers of an HTTP/2 request in bytes, the same as for HTTP/1.
 const H2_HEADERS_BYTES_MAX: u32 = 64 * 1024;
@@ -48,25 +48,28 @@ const H2_HEADERS_BYTES_MAX: u32 = 64 * 1024;
 /// (CVE-2023-44487), or make the server reset by protocol violations. Ordinary clients reset a stream now and
 /// then.
 const H2_RESETS_MAX: usize = 20;
-/// Idle time before an HTTP/2 ping, and timeout of its reply.
+/// Idle time after which the server sends an HTTP/2 ping, and time limit of the acknowledgment.
 const H2_PING: Duration = Duration::from_secs(30);
 /// Time for open requests after the stop signal.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Timeout of the TLS handshake.
+/// Time limit of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// First byte of every TLS connection: a handshake record (RFC 8446, 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 /// Response to a client that uses HTTP without TLS.
 const NO_TLS: &str = "this port requires TLS; use https://\n";
-/// Time for such a client to read the response.
+/// Time for which a connection without TLS stays open after the error response, so that the client can read
+/// it.
 const NO_TLS_LINGER: Duration = Duration::from_secs(1);
-/// Maximum number of request bytes that are read, so that a connection reset does not discard the response.
+/// Maximum number of request bytes read from a connection without TLS. Unread bytes would reset the
+/// connection and discard the response.
 const NO_TLS_BYTES_MAX: u64 = 64 * 1024;
 /// Listen backlog: when a thousand agents reconnect at once with two connections each, connections beyond the
 /// backlog are retried after one second, then three, and so on. The kernel applies its own limit as well
 /// (`net.core.somaxconn`, 4,096 by default).
 const BACKLOG: u32 = 8192;
-/// Pause after an accept error, so that running out of descriptors does not spin.
+/// Pause after an error of `accept`, so that the loop does not consume all CPU time while no file descriptor
+/// is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Listens at an address.
@@ -113,8 +116,8 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>,
     }
 }
 
-/// Counts a connection for its address. Returns `None` if the address has reached its limit or the connection
-/// is already closed.
+/// Counts a new connection for its client address. Returns `None` if the address has reached its limit or the
+/// connection is already closed.
 fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::ConnectionSlot> {
     let address: IpAddr = stream.peer_addr().ok()?.ip();
     let place = neighbours.enter(address);
@@ -124,7 +127,7 @@ fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::Conn
     place
 }
 
-/// Dependencies of a connection.
+/// State that a connection task needs.
 struct Connection {
     builder: Builder<TokioExecutor>,
     router: Router,
@@ -133,7 +136,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Performs the handshake in the task of the connection, so that others are not delayed.
+    /// Performs the TLS handshake in the task of the connection, so that a slow client does not delay others,
+    /// and serves the connection.
     async fn hold_encrypted(self, stream: TcpStream, tls: &Tls, stop: &CancellationToken) {
         let peer = self.peer;
         let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, async {
@@ -153,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// Serves the requests of a connection while its client certificate is valid.
+    /// Serves the requests of a connection until it ends or its client certificate is no longer valid.
     async fn hold<S>(self, stream: S, proven: Option<ConnectionCertificate>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -146,9 +146,9 @@ const AUDIT_TRIM: Duration = Duration::from_secs(3600);
 /// Interval at which data of deleted Nodes, Services and addresses is dropped.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 
-/// A running server: its shared state and the handles of its tasks.
+/// Running server: its shared state and the handles of its tasks.
 pub struct Running {
-    /// State shared by the handlers.
+    /// State shared by handlers and tasks.
     pub app: Arc<ServerState>,
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
@@ -163,7 +163,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Ends all streams so that their connections can close.
+    /// Ends all feeds and watches, so that their connections can close.
     pub fn stop_streams(&self) {
         self.app.stop_streams.cancel();
     }
@@ -201,7 +201,7 @@ impl Running {
     }
 }
 
-/// Notifies feeds and watches of new positions.
+/// Runs the pacers, which notify feeds and watches of published states.
 async fn pacer(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
     let feeds = app.feeding.pacer.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
     let watches = app.watching.pacer.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));

@@ -1,7 +1,7 @@
-//! TLS of the server: its certificate, client certificate verification, and renewal at run time.
+//! TLS of the server: its certificate, the verification of client certificates, and renewal at run time.
 //!
-//! Configurations are replaced as a whole: certificate and key are loaded together, and an invalid pair
-//! leaves the old one in use.
+//! Certificate and key are loaded together and replaced as a pair; if the new pair is invalid, the old one
+//! remains in use.
 
 use std::{
     fmt, io,
@@ -33,49 +33,49 @@ use crate::{
     },
 };
 
-/// Interval of checks for certificates to replace.
+/// Interval of checks for changed certificate files and for expiring certificates.
 const LOOK: Duration = Duration::from_secs(2);
 /// Maximum size of a certificate or key file in bytes; a chain has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// ALPN protocols, preferred one first.
+/// ALPN protocols, in order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Reason why a certificate cannot be used. Messages contain no key material.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
+    /// The file that a flag names cannot be read.
     #[error("{flag} {path} cannot be read")]
     Unreadable {
-        /// Flag that names the file.
+        /// Name of the flag.
         flag: &'static str,
-        /// Path of the file.
+        /// Path given to the flag.
         path: PathBuf,
-        /// Cause.
+        /// I/O error of the read.
         #[source]
         cause: io::Error,
     },
-    /// A file has other contents.
+    /// The file that a flag names has unexpected contents.
     #[error("{flag} {path} must hold {expected} as PEM")]
     Malformed {
-        /// Flag that names the file.
+        /// Name of the flag.
         flag: &'static str,
-        /// Path of the file.
+        /// Path given to the flag.
         path: PathBuf,
-        /// Expected contents.
+        /// Description of the expected contents.
         expected: &'static str,
     },
     /// Certificate and key do not match, or are of an unsupported type.
     #[error("the certificate and the key cannot be used together: {0}")]
     Unfit(rustls::Error),
-    /// The CA cannot sign.
+    /// The CA failed to sign the server certificate.
     #[error("the certificate of the server cannot be signed")]
     Unsigned(#[source] rcgen::Error),
-    /// The server was started without TLS.
+    /// TLS is required for the operation, but the server was started without it.
     #[error("the server has no CA: --tls is off")]
     Off,
 }
 
-/// TLS state of a running server.
+/// TLS configuration of a running server, replaced on renewal.
 pub struct Tls {
     config: ArcSwap<ServerConfig>,
     options: TlsOptions,
@@ -84,7 +84,7 @@ pub struct Tls {
     source: Arc<dyn Source>,
 }
 
-/// Certificate chain and private key.
+/// Certificate chain and private key of the server.
 struct ServerIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -117,7 +117,8 @@ impl Tls {
         Ok(tls)
     }
 
-    /// Performs the handshake of a connection. Also returns the client certificate, if one was presented.
+    /// Performs the TLS handshake of a connection. Returns the encrypted stream and the client certificate,
+    /// if one was presented.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -201,7 +202,7 @@ async fn obtain(
     Ok(identity)
 }
 
-/// Checks that the files hold certificates and the key of the first one.
+/// Checks that the files contain a certificate chain and the private key of its first certificate.
 pub(crate) async fn check(files: &CertificateFiles, now: Timestamp) -> Result<(), TlsError> {
     read_pair(files, now).await.map(drop)
 }
@@ -285,7 +286,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Clock of the server for rustls.
+/// Clock of the server as a time source for rustls.
 struct Clock(Arc<dyn Source>);
 
 impl fmt::Debug for Clock {

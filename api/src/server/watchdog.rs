@@ -9,7 +9,7 @@ use crate::{
     context::server_state::ServerState, security::Caller, server::notify::Notifier, write::writer::WriteError,
 };
 
-/// Pause before the writer is tried again when its queue is full.
+/// Pause before the watchdog submits another request to the writer if the queue is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Notifies the service manager while this server works. Returns at once if no watchdog is configured.
@@ -24,8 +24,8 @@ pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
     }
 }
 
-/// Waits until the writer has processed an empty request. A rejection counts, and so does a store failure,
-/// which a restart would not fix.
+/// Waits until the writer has processed an empty request. A rejection and a store failure also show that the
+/// writer runs; a restart would not fix the store.
 async fn wait_for_writer(app: &ServerState) {
     loop {
         match app.writer.write(&Caller::server(), Request::default(), app.source.draw(), 0).await {

@@ -13,32 +13,32 @@ use model::{
 /// seconds behind.
 const CHANGES_MAX: usize = 32_768;
 
-/// One recent commit.
+/// Recent commit with its changes.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    /// Revision.
+    /// Revision of the commit.
     pub(crate) revision: Revision,
     /// Changes of the commit.
     pub(crate) changes: Vec<RecentChange>,
 }
 
-/// One change of a recent commit.
+/// Change of one object in a recent commit.
 #[derive(Debug)]
 pub(crate) struct RecentChange {
     /// Type of the change.
     pub(crate) kind: ChangeKind,
-    /// New state of the object, or its last state if deleted.
+    /// State after the change; for a deletion, the last state.
     pub(crate) object: Arc<Object>,
     /// State before the change.
     pub(crate) before: Before,
 }
 
-/// State of an object before a change.
+/// State of an object before a change, as far as known.
 #[derive(Debug, Clone)]
 pub(crate) enum Before {
     /// The object did not exist.
     Nothing,
-    /// Previous state.
+    /// The object had this state.
     Object(Arc<Object>),
     /// The object existed, but its previous state is older than the change log.
     Unknown,

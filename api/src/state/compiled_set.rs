@@ -31,27 +31,27 @@ use model::{
 /// many removals.
 const TOMBSTONES_MAX: usize = 10_000;
 
-/// All compiled Services.
+/// Compiled form of every Service.
 pub(crate) type CompiledSet = FormSet<CompiledService>;
-/// All compiled load balancer addresses.
+/// Compiled form of every load balancer address.
 pub(crate) type AddressSet = FormSet<AddressState>;
 
 /// A type of compiled object that is sent to agents.
 pub(crate) trait CompiledForm: Sized + PartialEq {
-    /// Key of the form.
+    /// Key that identifies the source object of a form.
     type Key: Ord + Clone;
 
     /// Returns the keys of all objects that may have a form.
     fn keys(snapshot: &Snapshot) -> Vec<Self::Key>;
-    /// Compiles one object. The caller sets the revision.
+    /// Compiles the object with this key. The caller sets the revision.
     fn compile(snapshot: &Snapshot, key: &Self::Key) -> Option<Self>;
-    /// Returns the revision that produced the form.
+    /// Returns the revision field of the form, which the caller sets.
     fn revision(&mut self) -> &mut Revision;
-    /// Returns the frame that carries the form.
+    /// Returns the feed frame that sends the form to agents.
     fn frame(form: Arc<Self>) -> Frame;
-    /// Returns the frame that removes the form.
+    /// Returns the feed frame that removes the form from agents.
     fn removal(key: Self::Key, revision: Revision) -> Frame;
-    /// Returns the smallest possible key.
+    /// Returns a key that sorts before all other keys.
     fn first_key() -> Self::Key;
 }
 
@@ -83,7 +83,7 @@ impl CompiledForm for CompiledService {
         Frame::Removed { service, revision }
     }
 
-    /// Names start with a letter or a digit, so `0` is the smallest.
+    /// Returns the smallest Service key. Names start with a letter or a digit, so `0` is the smallest name.
     fn first_key() -> ServiceKey {
         let name = Name::parse("0").expect("a digit is a name");
         ServiceKey { namespace: Namespace::parse("0").expect("a digit is a namespace"), name }
@@ -114,41 +114,41 @@ impl CompiledForm for AddressState {
         Frame::AddressRemoved { address, revision }
     }
 
-    /// IPv4 sorts before IPv6.
+    /// Returns the smallest address; IPv4 sorts before IPv6.
     fn first_key() -> IpAddr {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED)
     }
 }
 
-/// One compiled form.
+/// Compiled form with its revision and feed line.
 #[derive(Debug)]
 pub(crate) struct Entry<F> {
-    /// Compiled form.
+    /// Form that agents receive.
     pub(crate) form: Arc<F>,
-    /// Revision that produced it.
+    /// Revision that produced the form.
     revision: Revision,
-    /// Serialized feed line, shared by all agents.
+    /// Feed line of the form, serialized once for all agents.
     line: Bytes,
 }
 
-/// One change that a position lacks.
+/// Change between two positions: an added, changed or removed form.
 #[derive(Debug)]
 pub(crate) enum Delta<F: CompiledForm> {
-    /// An added or changed form.
+    /// The form was added or changed.
     Changed(Arc<Entry<F>>),
-    /// A removal.
+    /// The form with this key was removed in this revision.
     Removed(F::Key, Revision),
 }
 
 impl<F> Entry<F> {
-    /// Returns the feed line of the form.
+    /// Returns the feed line that sends the form.
     pub(crate) fn line(&self) -> Bytes {
         self.line.clone()
     }
 }
 
 impl<F: CompiledForm> Delta<F> {
-    /// Returns the feed line of the form.
+    /// Returns the feed line that sends or removes the form.
     pub(crate) fn line(self) -> Bytes {
         match self {
             Self::Changed(entry) => entry.line(),
@@ -157,7 +157,7 @@ impl<F: CompiledForm> Delta<F> {
     }
 }
 
-/// All compiled forms of one type.
+/// Compiled forms of one type, with the removals that feeds may still need.
 #[derive(Debug)]
 pub(crate) struct FormSet<F: CompiledForm> {
     entries: OrdMap<F::Key, Arc<Entry<F>>>,
@@ -181,22 +181,22 @@ impl<F: CompiledForm> Clone for FormSet<F> {
     }
 }
 
-/// First and last revision of the commits published together that touch one object.
+/// First and last of the commits, published together, that change one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// First revision.
+    /// Revision of the first commit.
     pub(crate) first: Revision,
-    /// Last revision.
+    /// Revision of the last commit.
     pub(crate) last: Revision,
 }
 
 impl Span {
-    /// Returns the span of a single commit.
+    /// Returns the span of one commit.
     pub(crate) const fn at(revision: Revision) -> Self {
         Self { first: revision, last: revision }
     }
 
-    /// Returns the span of the touches of one object in commit order, or `None` if there is none.
+    /// Returns the span of the changes of one object in commit order, or `None` without a change.
     pub(crate) fn of<K>(touches: &[(K, Revision)]) -> Option<Self> {
         Some(Self { first: touches.first()?.1, last: touches.last()?.1 })
     }
@@ -275,7 +275,7 @@ impl<F: CompiledForm> FormSet<F> {
         }
     }
 
-    /// One compiled form.
+    /// Returns the compiled form with this key.
     pub(crate) fn get(&self, key: &F::Key) -> Option<&Arc<Entry<F>>> {
         self.entries.get(key)
     }
@@ -303,13 +303,13 @@ impl<F: CompiledForm> FormSet<F> {
         self.log.get_max().map_or(self.floor, |(revision, _)| *revision)
     }
 
-    /// Returns the number of forms.
+    /// Returns the number of compiled forms.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 }
 
-/// Encodes one frame as a line.
+/// Encodes a frame as a feed line with its line end.
 pub(crate) fn line(frame: &Frame) -> Bytes {
     let mut text = serde_json::to_vec(frame).expect("frames have string keys only");
     text.push(b'\n');

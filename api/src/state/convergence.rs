@@ -24,7 +24,7 @@ use model::{
 /// Maximum number of revisions kept: enough to examine a recent change in a busy cluster.
 const REVISIONS_MAX: usize = 256;
 
-/// Convergence records, oldest revision first.
+/// Convergence records of the newest revisions, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Convergence(Mutex<VecDeque<ConvergenceRecord>>);
 
@@ -37,7 +37,7 @@ struct ConvergenceRecord {
     nodes: BTreeMap<Name, Steps>,
 }
 
-/// Reported progress of a node.
+/// Positions that a node reports as received, applied and verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Watermarks {
     received: Position,
@@ -58,7 +58,7 @@ impl Convergence {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts records for new revisions.
+    /// Starts a convergence record for each new revision.
     pub(crate) fn record_revisions(&self, revisions: &[Revision], committed: Instant) {
         let mut curves = self.lock();
         for revision in revisions {
@@ -78,8 +78,8 @@ impl Convergence {
         curves.drain(..surplus);
     }
 
-    /// Marks a revision as relevant for nodes. For other revisions no node reports progress until a later one
-    /// arrives.
+    /// Marks a revision as one that nodes receive. For other revisions no node reports progress before the
+    /// next one.
     pub(crate) fn concerns_nodes(&self, revision: Revision) {
         if let Some(curve) = self.lock().iter_mut().rev().find(|curve| curve.revision == revision) {
             curve.concerns_nodes = true;
@@ -132,7 +132,7 @@ impl Convergence {
         Some((curve.nodes.clone(), millis_between(curve.committed, now)))
     }
 
-    /// Returns a summary of all records.
+    /// Returns a summary of the convergence of recent revisions.
     pub(crate) fn brief(&self, views: &[NodeView<'_>], head: Position, now: Instant) -> LagBrief {
         let curves = self.lock();
         let concerning = curves.iter().filter(|curve| curve.concerns_nodes);

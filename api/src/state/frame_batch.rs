@@ -26,23 +26,23 @@ use crate::{
     },
 };
 
-/// Maximum number of cached batches, for feeds slightly behind others. Each turn of the pacer makes one, and
-/// feeds that keep up need the newest only.
+/// Maximum number of cached batches for feeds that lag behind. Each turn of the pacer creates one batch;
+/// feeds that keep up use only the newest.
 const RECENT_MAX: usize = 8;
-/// A cached full state is reused, followed by the changes since, while those are at most one part in this
-/// many of its objects.
+/// Divisor of the size of a cached full state: it is reused, with a delta appended, while the delta has at
+/// most an eighth as many objects.
 const STALE_SHARE: usize = 8;
 
-/// Lines that are sent together.
+/// Feed lines that are sent together to many agents.
 #[derive(Debug)]
 pub(crate) struct Batch {
     /// Number of objects and removals among the lines.
     pub(crate) objects: usize,
-    /// The lines in chunks.
+    /// Lines of the batch in chunks.
     pub(crate) chunks: Vec<Chunk>,
 }
 
-/// Lines of about the size of one piece of a stream.
+/// Group of lines of about the size of one stream piece, compressed once for all agents.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     lines: Vec<Bytes>,
@@ -54,9 +54,9 @@ pub(crate) struct Chunk {
 /// Lines compressed into non-final deflate blocks that end on a byte boundary.
 #[derive(Debug)]
 pub(crate) struct PackedLines {
-    /// Compressed blocks.
+    /// Lines as complete deflate blocks (RFC 1951), which can be appended to any gzip stream.
     pub(crate) bytes: Bytes,
-    /// Checksum of the uncompressed data.
+    /// CRC-32 of the uncompressed lines, for the gzip trailer.
     pub(crate) crc: Crc,
 }
 
@@ -75,18 +75,18 @@ impl PackedLines {
 }
 
 impl Chunk {
-    /// Creates a chunk of lines.
+    /// Creates a chunk from lines.
     pub(crate) fn of(lines: Vec<Bytes>) -> Self {
         let length = lines.iter().map(Bytes::len).sum();
         Self { lines, length, plain: OnceLock::new(), packed: OnceLock::new() }
     }
 
-    /// Returns the uncompressed size in bytes.
+    /// Returns the size of the uncompressed lines in bytes.
     pub(crate) const fn length(&self) -> usize {
         self.length
     }
 
-    /// Returns the lines uncompressed.
+    /// Returns the uncompressed lines, concatenated on first use.
     pub(crate) fn plain(&self) -> &Bytes {
         self.plain.get_or_init(|| match &*self.lines {
             [line] => line.clone(),
@@ -94,7 +94,7 @@ impl Chunk {
         })
     }
 
-    /// Returns the lines compressed.
+    /// Returns the compressed lines, compressed on first use.
     pub(crate) fn packed(&self) -> &PackedLines {
         self.packed.get_or_init(|| PackedLines::of(self.lines.iter().map(|line| &**line)))
     }
@@ -120,7 +120,7 @@ impl Batch {
     }
 }
 
-/// Cache of current batches.
+/// Cache of the full state and of recent deltas, shared by all feeds.
 #[derive(Debug, Default)]
 pub(crate) struct Batches(Mutex<BatchCache>);
 
@@ -149,8 +149,8 @@ impl Batches {
         self.lock().since(from, published)
     }
 
-    /// Returns a full state that is not much older than the published one, and the delta from it to the
-    /// published one.
+    /// Returns a cached full state that is not much older than the published one, and the delta from the
+    /// cached to the published state.
     pub(crate) fn whole(&self, published: &Published) -> [Arc<Batch>; 2] {
         let mut kept = self.lock();
         let position = published.position();
@@ -198,7 +198,7 @@ fn deltas(published: &Published, position: Revision) -> Option<Vec<Bytes>> {
     Some(services.chain(addresses).collect())
 }
 
-/// Returns the lines of the full state.
+/// Returns the feed lines of the complete published state.
 fn everything(published: &Published) -> Vec<Bytes> {
     let services = published.compiled.after(None).map(|(_, entry)| entry.line());
     let addresses = published.addresses.after(None).map(|(_, entry)| entry.line());

@@ -38,12 +38,12 @@ impl HealthState {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has left service of late, and what is held.
+    /// Locks the health guard, which contains recent removals from service and held endpoints.
     pub(crate) fn guard(&self) -> MutexGuard<'_, Guard> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves what a report brings.
+    /// Applies the health part of a node's report and triggers the health judge for the changed Services.
     pub(crate) fn report(&self, node: &Name, news: HealthUpdate) {
         if news.services.is_empty() && !news.is_complete {
             return;
@@ -52,7 +52,8 @@ impl HealthState {
         self.ring(changed);
     }
 
-    /// Lets go what is held, after a look at it.
+    /// Confirms the removal of all held endpoints. Returns the result of `look`, which is called with the
+    /// guard before the confirmation.
     pub(crate) fn confirm<T>(&self, look: impl FnOnce(&Guard) -> T) -> T {
         let mut guard = self.guard();
         let seen = look(&guard);

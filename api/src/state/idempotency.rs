@@ -30,22 +30,22 @@ use crate::{
     security::Access,
 };
 
-/// Request header.
+/// Request header with the idempotency key that the client chooses.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Response header that marks a replayed response.
+/// Response header that marks a response repeated from the cache.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Maximum number of keys; the oldest is evicted first.
 const KEYS_MAX: usize = 10_000;
 /// Maximum total size of the cached responses in bytes; the oldest is evicted first.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Lifetime of a cached response in seconds: one day.
+/// Maximum age of a cached response in seconds: one day.
 const AGE_MAX_SECS: i64 = 24 * 60 * 60;
 /// Maximum length of a key in characters; enough for any UUID or hash.
 const KEY_LENGTH_MAX: usize = 255;
 /// `Retry-After` while the first request is in progress, in seconds.
 const IN_FLIGHT_RETRY_SECS: u32 = 1;
 
-/// Cache of responses.
+/// Cache of responses by caller and idempotency key.
 #[derive(Debug, Default)]
 pub(crate) struct Idempotency {
     hasher: RandomState,
@@ -81,16 +81,16 @@ struct Claim {
     kept: bool,
 }
 
-/// A request that may have a key.
+/// Properties of a write request that may have an idempotency key.
 #[derive(Debug)]
 pub(crate) struct KeyedRequest<'a> {
-    /// Permissions of the caller.
+    /// Identity and permissions of the caller; each caller has separate keys.
     pub(crate) access: &'a Access,
-    /// Headers of the request.
+    /// Headers of the request, which may contain the key.
     pub(crate) headers: &'a HeaderMap,
     /// Path and query of the request.
     pub(crate) target: &'a str,
-    /// Body of the request.
+    /// Body of the request, which must be equal when a key is repeated.
     pub(crate) body: &'a [u8],
 }
 

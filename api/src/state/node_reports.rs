@@ -22,15 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::base::error_chain::Chain;
 
-/// Time after its last report during which a node counts as connected, in seconds.
+/// Time after the last report for which a node counts as connected, in seconds.
 pub(crate) const LEASE_SECS: i64 = ANNOUNCEMENT_LEASE_SECS;
 /// Minimum interval between stored last-seen times of a node, in seconds: accurate enough after a restart,
 /// and 17 writes a second for 1,000 nodes.
 const LAST_SEEN_STORED_EVERY_SECS: i64 = 60;
-/// Prefix of the keys in the store.
+/// Prefix of status keys under which last-seen times are stored.
 const STATUS_PREFIX: &str = "node-last-seen/";
 
-/// Stored data of a node.
+/// Last-seen data of a node as stored.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LastSeen {
@@ -43,9 +43,10 @@ struct NodeEntry {
     last_report: Option<Timestamp>,
     stored_at: Option<Timestamp>,
     feed: Option<CancellationToken>,
-    /// Cancels the query-only feed of an agent that receives its state from another control server.
+    /// Cancels the agent's query-only feed, open while the agent receives its state from another control
+    /// server.
     questions: Option<CancellationToken>,
-    /// Boot id of the agent process before the current one.
+    /// Boot id of the agent process that ran before the current one.
     previous_boot_id: Option<String>,
     /// Time at which a superseded boot id reported again.
     contested_at: Option<Timestamp>,
@@ -66,7 +67,7 @@ impl NodeEntry {
     }
 }
 
-/// Reported data of all nodes.
+/// Reported data of all nodes by name.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     entries: Mutex<BTreeMap<Name, NodeEntry>>,
@@ -74,16 +75,16 @@ pub(crate) struct Nodes {
     gone: Mutex<ExpiredLeases>,
 }
 
-/// State of a node before a report.
+/// Report of a node that preceded the current one.
 #[derive(Debug, Default)]
 pub(crate) struct Earlier {
     /// Previous report since the start of this server.
     pub(crate) report: Option<Arc<Report>>,
-    /// Time of the previous report, including one before the start of this server.
+    /// Time of the preceding report, which may have arrived before the start of this server.
     pub(crate) last_report: Option<Timestamp>,
 }
 
-/// State of one node at one instant.
+/// Reported data of one node at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     /// True if the agent reported within the lease.
@@ -94,22 +95,22 @@ pub(crate) struct Row {
     report: Option<Arc<Report>>,
 }
 
-/// State of all nodes at one instant.
+/// Reported data of all nodes at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table(BTreeMap<Name, Row>);
 
 impl Table {
-    /// Returns the view of every Node.
+    /// Returns the views of all Nodes, in the order of names.
     pub(crate) fn views(&self) -> Vec<NodeView<'_>> {
         self.0.iter().map(|(name, row)| row.view(name)).collect()
     }
 
-    /// Returns the view of one Node.
+    /// Returns the view of one Node, or `None` if the Node does not exist.
     pub(crate) fn view(&self, name: &Name) -> Option<NodeView<'_>> {
         self.0.get_key_value(name).map(|(name, row)| row.view(name))
     }
 
-    /// Returns the number of connected nodes.
+    /// Returns the number of nodes whose last report is within the lease.
     pub(crate) fn connected(&self) -> usize {
         self.0.values().filter(|row| row.is_connected).count()
     }
@@ -189,12 +190,12 @@ impl Nodes {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the Nodes whose announcement lease expired.
+    /// Sets the Nodes whose announcement lease has expired, as the assigner determined.
     pub(crate) fn set_gone(&self, gone: ExpiredLeases) {
         *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = gone;
     }
 
-    /// Returns the state of all existing Nodes.
+    /// Returns the reported data of all Nodes of a snapshot at time `now`.
     pub(crate) fn table(&self, snapshot: &Snapshot, now: Timestamp) -> Table {
         let gone = self.gone();
         let entries = self.lock();
@@ -212,7 +213,7 @@ impl Nodes {
         Table(names.map(|name| (name.clone(), row(name))).collect())
     }
 
-    /// Registers a feed of a node. An older feed of the node is cancelled: its agent has reconnected.
+    /// Registers a feed of a node. An older feed of the node is cancelled, because its agent has reconnected.
     pub(crate) fn begin_feed(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
         let mut entries = self.lock();
@@ -223,7 +224,7 @@ impl Nodes {
         token
     }
 
-    /// Registers a query-only feed of a node. An older one is cancelled.
+    /// Registers a query-only feed of a node and cancels an older one of the same node.
     pub(crate) fn begin_questions(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
         let older = self.lock().entry(name.clone()).or_default().questions.replace(token.clone());
@@ -233,7 +234,7 @@ impl Nodes {
         token
     }
 
-    /// Drops deleted nodes.
+    /// Removes the data of nodes that the snapshot no longer contains, also from the store.
     pub(crate) async fn forget_deleted(&self, store: &dyn Store, snapshot: &Snapshot) {
         let exists = |name: &Name| {
             snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() }).is_some()

@@ -41,14 +41,14 @@ pub(crate) struct View<'a> {
     table: OnceLock<Table>,
 }
 
-/// Renderer of a view.
+/// Renderer of objects with their status, from one view.
 pub(crate) struct ObjectRenderer<'a> {
     view: &'a View<'a>,
     nodes: OnceLock<NodeViews<'a>>,
 }
 
 impl<'a> View<'a> {
-    /// Creates a view of a state.
+    /// Creates a view of a published state and of the reports at time `now`.
     pub(crate) fn new(published: Arc<Published>, observations: &'a Observations, now: Timestamp) -> Self {
         Self { published, observations, now, table: OnceLock::new() }
     }
@@ -58,24 +58,24 @@ impl<'a> View<'a> {
         ObjectRenderer { view: self, nodes: OnceLock::new() }
     }
 
-    /// Returns the state.
+    /// Returns the published state of the view.
     pub(crate) fn published(&self) -> &Published {
         &self.published
     }
 
-    /// Returns the time of the view.
+    /// Returns the time of the view, to which ages and leases refer.
     pub(crate) fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Returns the node data.
+    /// Returns the reported data of all nodes.
     pub(crate) fn table(&self) -> &Table {
         self.table.get_or_init(|| self.observations.nodes.table(&self.published.snapshot, self.now))
     }
 }
 
 impl ObjectRenderer<'_> {
-    /// Renders an object with its status.
+    /// Renders an object with its metadata, spec and status.
     pub(crate) fn object(&self, object: &Object) -> Value {
         let status = match &object.spec {
             Spec::Service(_) => self.service(object).map(serde_json::to_value),
@@ -103,7 +103,7 @@ impl ObjectRenderer<'_> {
         json
     }
 
-    /// Returns the status of a Service.
+    /// Returns the status of a Service; `None` if the object has another kind.
     pub(crate) fn service(&self, object: &Object) -> Option<ServiceStatus> {
         let spec = object.as_service()?;
         let key =
@@ -144,7 +144,7 @@ impl ObjectRenderer<'_> {
         Some(service_health(&published.snapshot, form, &inputs, &guard))
     }
 
-    /// Returns the status of an AddressPool.
+    /// Returns the status of an AddressPool; `None` if the object has another kind.
     pub(crate) fn pool(&self, object: &Object) -> Option<AddressPoolStatus> {
         let Spec::AddressPool(spec) = &object.spec else { return None };
         let announced = self.announcing(|of| pool_announced(&of.scene, &object.metadata.name, spec));
@@ -153,13 +153,13 @@ impl ObjectRenderer<'_> {
         Some(status)
     }
 
-    /// Returns the status of an Advertisement.
+    /// Returns the status of an Advertisement; `None` if the object has another kind.
     pub(crate) fn advertisement(&self, object: &Object) -> Option<AdvertisementStatus> {
         let spec = object.as_advertisement()?;
         Some(self.announcing(|of| advertisement_status(&of.scene, spec)))
     }
 
-    /// Returns the status of a BgpPeer.
+    /// Returns the status of a BgpPeer; `None` if the object has another kind.
     pub(crate) fn bgp_peer(&self, object: &Object) -> Option<BgpPeerStatus> {
         let spec = object.as_bgp_peer()?;
         let Published { snapshot, asn, .. } = self.view.published();
@@ -173,7 +173,7 @@ impl ObjectRenderer<'_> {
         bfd_profile_status(&self.view.published().snapshot, &object.metadata.name)
     }
 
-    /// Returns the status of an Address.
+    /// Returns the status of an Address; `None` if the object has another kind.
     pub(crate) fn address(&self, object: &Object) -> Option<AddressStatus> {
         let record = object.as_address()?;
         Some(self.announcing(|of| address_status(of, record)))
@@ -183,7 +183,7 @@ impl ObjectRenderer<'_> {
         self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()))
     }
 
-    /// Calls `look` with the announcement data.
+    /// Calls `look` with the published state and reports from which announcement statuses are derived.
     pub(crate) fn announcing<T>(&self, look: impl FnOnce(&AnnouncementInputs<'_>) -> T) -> T {
         let published = self.view.published();
         let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
@@ -198,7 +198,7 @@ impl ObjectRenderer<'_> {
         look(&AnnouncementInputs { scene, book: &book, bgp: &bgp })
     }
 
-    /// Returns the status of a Node.
+    /// Returns the status of a Node; `None` if the object has another kind.
     pub(crate) fn node(&self, object: &Object) -> Option<NodeStatus> {
         let Spec::Node(spec) = &object.spec else { return None };
         let view = self.view.table().view(&object.metadata.name)?;

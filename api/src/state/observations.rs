@@ -40,15 +40,15 @@ use crate::state::{
     published::Published,
 };
 
-/// Data reported by the agents.
+/// Reports of the agents and the data merged from them.
 pub(crate) struct Observations {
-    /// Newest report of each node.
+    /// Newest report and last-seen time of each node.
     pub(crate) nodes: Nodes,
     /// Results of health checks, and the trigger of the health judge.
     pub(crate) health: HealthState,
-    /// Progress of the nodes with recent revisions.
+    /// Convergence of recent revisions on the nodes.
     pub(crate) convergence: Arc<Convergence>,
-    /// Triggers of the assigner.
+    /// Pending triggers for the assigner task.
     pub(crate) triggers: PendingTriggers,
     overview: Arc<OverviewTrigger>,
     traffic: Mutex<TrafficBook>,
@@ -59,13 +59,13 @@ pub(crate) struct Observations {
 /// State of the server at the arrival of a report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
-    /// Epoch of the published state.
+    /// Epoch of the published state, to which reported positions are compared.
     pub(crate) epoch: Epoch,
-    /// Time of the arrival.
+    /// Time at which the report arrived.
     pub(crate) now: Timestamp,
 }
 
-/// Parts of a report that are stored separately from it.
+/// Report split into the parts that are merged separately: announcements, BGP, health, and the rest.
 struct ReportParts {
     report: Arc<Report>,
     announcements: AnnouncementUpdate,
@@ -74,7 +74,7 @@ struct ReportParts {
 }
 
 impl Observations {
-    /// Creates observations without reports. `nodes` holds the stored last-seen times.
+    /// Creates observations without reports. `nodes` contains the stored last-seen times.
     pub(crate) fn new(
         nodes: Nodes,
         health: HealthState,
@@ -124,8 +124,8 @@ impl Observations {
         self.triggers.report(node, &earlier, &report, addresses, now);
     }
 
-    /// Applies the BGP state of a node. Returns true if the sessions changed in a part that the overview
-    /// contains.
+    /// Applies the BGP part of a node's report. Returns true if sessions changed in data that the overview
+    /// shows.
     fn apply_bgp(&self, node: &Name, news: bgp_book::BgpReportUpdate, now: Timestamp) -> bool {
         let mut book = self.bgp();
         let before = sessions(&book, node);
@@ -133,19 +133,20 @@ impl Observations {
         before != sessions(&book, node)
     }
 
-    /// Locks the traffic counters.
+    /// Locks the traffic counters of all nodes.
     pub(crate) fn traffic(&self) -> MutexGuard<'_, TrafficBook> {
         // A panic in the middle of a report leaves counters that the next reports correct.
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the announcement states.
+    /// Locks the announcement states of all nodes.
     pub(crate) fn announcements(&self) -> MutexGuard<'_, AnnouncementBook> {
         // A panic in the middle of a report leaves states that the next full report corrects.
         self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the BGP state. Lock order: callers that also need [`Self::announcements`] lock that one first.
+    /// Locks the BGP state of all nodes. A caller that also needs [`Self::announcements`] must lock that one
+    /// first.
     pub(crate) fn bgp(&self) -> MutexGuard<'_, BgpBook> {
         // A panic in the middle of a report leaves routes that the next full report corrects.
         self.bgp.lock().unwrap_or_else(PoisonError::into_inner)
@@ -198,13 +199,13 @@ impl ReportParts {
     }
 }
 
-/// Returns the parts of the sessions of a node that the overview depends on.
+/// Returns the fields of a node's sessions that the overview shows.
 fn sessions(book: &BgpBook, node: &Name) -> Vec<(Name, Option<IpAddr>, BgpSessionState, String)> {
     let part = |one: &BgpSession| (one.peer.clone(), one.address, one.state, one.reason.clone());
     book.sessions_of(node).map(part).collect()
 }
 
-/// True if a report differs from the previous one in more than counters.
+/// True if a report differs from the preceding one in other data than counters.
 fn is_changed(earlier: &Earlier, report: &Report) -> bool {
     let Some(before) = earlier.report.as_deref() else { return true };
     // Fast path for almost every report after a change; a full comparison costs a copy.

@@ -11,7 +11,7 @@ use model::{
     views::overview::{AddressTotals, BgpSessionTotals},
 };
 use std::{collections::BTreeMap, net::IpAddr};
-/// Addresses and sessions, collected under one lock of the reported data.
+/// Announcement states of all addresses and BGP session counts of all nodes, collected under one lock.
 #[derive(Default)]
 pub(crate) struct AnnouncementSummary {
     pub(crate) standing: BTreeMap<IpAddr, AddressStanding>,
@@ -50,7 +50,7 @@ pub(crate) fn announced(view: &View<'_>, renderer: &ObjectRenderer<'_>) -> Annou
     announced
 }
 
-/// Whether a condition is true.
+/// Returns true if the list contains a condition of the wanted type with status True.
 pub(crate) fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
     conditions.iter().any(|one| one.condition_type == wanted && one.status == ConditionStatus::True)
 }

@@ -17,21 +17,22 @@ use crate::state::{overview_services::ServiceRowCache, overview_trigger::Overvie
 pub(crate) struct OverviewCache {
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) newest: watch::Sender<Option<Arc<OverviewDocument>>>,
-    /// Changes by reports.
+    /// Counter of reports that change the overview.
     pub(crate) trigger: Arc<OverviewTrigger>,
 }
 
 pub(crate) struct State {
     pub(crate) known: CarriedState,
-    /// Last revision in `known.writes`.
+    /// Revision up to which writes are recorded in `known`.
     pub(crate) written: Revision,
     pub(crate) mark: Option<Mark>,
     pub(crate) number: u64,
-    /// Time of the last check for changes.
+    /// Time at which the inputs were last checked for changes.
     pub(crate) looked: Instant,
 }
 
-/// State that is carried from one document to the next.
+/// State carried from one overview document to the next: first-seen times of findings, recent writes, and
+/// cached Service rows.
 pub(crate) struct CarriedState {
     pub(crate) memory: FindingMemory,
     pub(crate) writes: Writes,
@@ -51,31 +52,31 @@ pub(crate) struct Mark {
     pub(crate) is_moving: bool,
 }
 
-/// Computed overview with its derived forms.
+/// Computed overview with its serialized forms.
 pub(crate) struct OverviewDocument {
-    /// Number of documents before this one.
+    /// Sequence number of the document; the first one is 1.
     pub(crate) number: u64,
-    /// The document.
+    /// Contents of the document.
     pub(crate) overview: Overview,
-    /// Additional counts for `/v1/status`.
+    /// Counts that `/v1/status` returns in addition.
     pub(crate) counts: Counts,
-    /// Change line from the previous document; empty for the first one.
+    /// Serialized change from the previous document; empty for the first document.
     pub(crate) line: Bytes,
 }
 
-/// Counts of objects by condition.
+/// Number of Nodes and Services that meet a condition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Nodes whose agent reports.
+    /// Number of Nodes whose agent reports.
     pub(crate) connected: usize,
-    /// Nodes with everything, read back.
+    /// Number of Nodes that have verified the current state in the kernel.
     pub(crate) converged: usize,
-    /// Services that are ready.
+    /// Number of Services whose condition Ready is true.
     pub(crate) ready: usize,
 }
 
 impl OverviewCache {
-    /// Creates a cache without a document.
+    /// Creates a cache that contains no document yet.
     pub(crate) fn new(now: Timestamp, trigger: Arc<OverviewTrigger>) -> Self {
         let state = State {
             known: CarriedState {
@@ -92,7 +93,7 @@ impl OverviewCache {
         Self { state: Arc::new(Mutex::new(state)), newest, trigger }
     }
 
-    /// Adds a watcher; the overview is computed after each change while there is one.
+    /// Subscribes a watcher. While there is any, the overview is computed after each change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<OverviewDocument>>> {
         self.newest.subscribe()
     }

@@ -32,44 +32,45 @@ use crate::state::{
     published::Published,
 };
 
-/// Parts of the document, ordered by Service key.
+/// Cached contributions of Services to the overview, in the order of Service keys.
 #[derive(Default)]
 pub(crate) struct ServiceRowCache(Vec<Share>);
 
-/// Contribution of one Service to the document.
+/// Contribution of one Service to the overview.
 pub(crate) struct Share {
-    /// Inputs; `None` if the part depends on more than can be compared.
+    /// Inputs of the contribution; `None` if it depends on more than can be compared, so that it is computed
+    /// again each time.
     basis: Option<Basis>,
     /// Row of the Service, before findings are explained.
     pub(crate) row: Arc<ServiceRow>,
-    /// Problems of the Service.
+    /// Findings about the Service.
     pub(crate) findings: Vec<StatusFinding>,
-    /// Endpoint counts.
+    /// Endpoint counts of the Service.
     pub(crate) endpoints: EndpointCounts,
     /// True if the Service is ready.
     pub(crate) is_ready: bool,
 }
 
-/// Inputs of a part. The objects are kept alive, so that pointer comparison is safe.
+/// Inputs of a contribution. References keep the objects alive, so that comparison by pointer is safe.
 struct Basis {
     object: Arc<Object>,
     entry: Option<Arc<Entry<CompiledService>>>,
-    /// Shared by consecutive Services with equal counts: while a node is away all Services may name it.
+    /// Counts of Nodes by progress, shared by consecutive Services with equal counts.
     counts: Arc<NodeCounts>,
 }
 
-/// Context of a computation.
+/// Context in which contributions are computed.
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a> {
-    /// Published state.
+    /// View of the published state and reports.
     pub(crate) view: &'a View<'a>,
-    /// Renderer.
+    /// Renderer of statuses.
     pub(crate) renderer: &'a ObjectRenderer<'a>,
-    /// State of addresses.
+    /// Announcement states of all addresses.
     pub(crate) announced: &'a AnnouncementSummary,
 }
 
-/// A Service of the state.
+/// Service that exists in the published state, with its compiled form.
 struct Present<'a> {
     key: ServiceKey,
     object: &'a Arc<Object>,
@@ -78,7 +79,7 @@ struct Present<'a> {
 }
 
 impl ServiceRowCache {
-    /// Returns the current parts and the number of recomputed ones.
+    /// Returns the contributions of all Services and the number of recomputed ones.
     pub(crate) fn look(&mut self, look: Look<'_>) -> (&[Share], usize) {
         let published = look.view.published();
         // All are ordered by key, so they are merged in one pass.
@@ -118,7 +119,7 @@ impl Share {
     }
 }
 
-/// True if the inputs of a part are unchanged.
+/// True if the inputs of a contribution are unchanged.
 fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let Basis { object, entry, counts } = before;
@@ -131,7 +132,7 @@ fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
 }
 
 impl Present<'_> {
-    /// Returns the inputs of the part, or `None` if it has further inputs.
+    /// Returns the inputs of the contribution, or `None` if it has further inputs.
     fn basis(&self, look: &Look<'_>, last_counts: &mut Arc<NodeCounts>) -> Option<Basis> {
         let form = self.entry.map(|entry| &entry.form);
         let snapshot = &look.view.published().snapshot;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counter of reports that change the overview, with a wake-up of its task.
+/// Counter of reports that change the overview. Each increase wakes the overview task.
 #[derive(Debug, Default)]
 pub(crate) struct OverviewTrigger {
     changes: AtomicU64,
@@ -12,13 +12,13 @@ pub(crate) struct OverviewTrigger {
 }
 
 impl OverviewTrigger {
-    /// Records a report that changes the overview.
+    /// Counts a report that changes the overview, and wakes the overview task.
     pub(crate) fn record(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
         self.bell.notify_one();
     }
 
-    /// Returns the number of recorded changes.
+    /// Returns the number of reports counted so far.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }

@@ -23,16 +23,16 @@ use crate::{
     state::published::Published,
 };
 
-/// Default page size.
+/// Default number of objects on a page.
 pub(crate) const LIMIT_DEFAULT: u32 = 500;
-/// Maximum page size: some mebibytes.
+/// Maximum number of objects on a page; the response has a few mebibytes.
 pub(crate) const LIMIT_MAX: u32 = 5000;
 /// Maximum number of states kept for listings; the oldest is evicted first.
 const STATES_MAX: usize = 64;
-/// Time a state is kept after its last use, in seconds.
+/// Time for which a state is kept for the next page after its last use, in seconds.
 const STATE_HELD_SECS: i64 = 300;
 
-/// States kept for listings.
+/// Published states kept for listings of several pages.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     states: Mutex<BTreeMap<Position, PagedState>>,
@@ -44,39 +44,39 @@ struct PagedState {
     used_at: Timestamp,
 }
 
-/// Contents of a page token.
+/// Contents of a continue token.
 #[derive(Debug, Serialize, Deserialize)]
 struct PageToken {
-    /// Position of the state.
+    /// Position of the listed state.
     p: Position,
-    /// Last key of the page.
+    /// Key of the last object on the page.
     k: String,
     /// Hash of the query: a token does not continue another listing.
     q: u64,
 }
 
-/// Start of a page.
+/// State and key at which a page starts.
 #[derive(Debug)]
 pub(crate) struct Resume {
-    /// Position of the state.
+    /// State that is listed.
     pub(crate) published: Arc<Published>,
-    /// Last key of the page.
+    /// Key after which the page starts; `None` for the first page.
     pub(crate) after: Option<String>,
 }
 
-/// One page.
+/// Page of a listing.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Objects.
+    /// Rendered objects of the page.
     pub(crate) items: Vec<Value>,
-    /// Last key of the page, if there are more.
+    /// Key of the last object, if further objects follow.
     pub(crate) more_after: Option<String>,
-    /// Number of remaining objects, if known.
+    /// Number of objects after this page, if known.
     pub(crate) remaining: Option<usize>,
 }
 
 impl Pages {
-    /// Returns the state of a listing: that of the token, or the newest one.
+    /// Returns the state that a page lists: the one in the continue token, or the newest.
     pub(crate) fn resume(
         &self,
         newest: Arc<Published>,
@@ -109,7 +109,7 @@ impl Pages {
         Ok(Resume { published: Arc::clone(&held.published), after: Some(k) })
     }
 
-    /// Builds the list envelope and keeps the state if there is a next page.
+    /// Builds the list response, and keeps the state if a next page follows.
     pub(crate) fn envelope(
         &self,
         kind: &str,
@@ -159,7 +159,7 @@ impl Pages {
     }
 }
 
-/// A listing of live data: no state is kept, each page contains the data at the time of its request.
+/// Listing of live data: no state is kept, and each page contains the data at the time of its request.
 pub(crate) struct Moment {
     kind: &'static str,
     query: u64,
@@ -168,14 +168,14 @@ pub(crate) struct Moment {
 /// Contents of a page token of a live listing.
 #[derive(Debug, Serialize, Deserialize)]
 struct MomentToken<K> {
-    /// Last key of the page.
+    /// Key of the last row on the page.
     k: K,
-    /// Hash of the query.
+    /// Hash of the query, which must be equal on the next page.
     q: u64,
 }
 
 impl Moment {
-    /// Creates a listing of a kind. `query` distinguishes it from others.
+    /// Creates a listing of live data. `query` is the text that identifies it in page tokens.
     pub(crate) fn new(kind: &'static str, query: &str) -> Self {
         Self { kind, query: fingerprint(&(kind, query)) }
     }
@@ -194,7 +194,7 @@ impl Moment {
         }
     }
 
-    /// Builds the list envelope.
+    /// Builds the list response, with a token for the next page if further rows follow.
     pub(crate) fn envelope<T: Serialize, K: Serialize>(&self, part: &ListPage<T, K>) -> Value {
         let ListPage { items, more_after } = part;
         let mut metadata = json!({});

@@ -15,20 +15,20 @@ use tokio::sync::Notify;
 
 use crate::state::node_reports::{Earlier, LEASE_SECS};
 
-/// Pending triggers by subject.
+/// Pending triggers, grouped by the decisions that they require.
 #[derive(Debug, Default)]
 pub(crate) struct Triggers {
-    /// Nodes that returned or whose subnets changed.
+    /// Nodes that reported again after a silence, or whose networks changed.
     pub(crate) nodes: BTreeSet<Name>,
-    /// Nodes that verified a newer state.
+    /// Nodes that verified a newer state, which may make them eligible as announcers.
     pub(crate) verified: BTreeSet<Name>,
     /// Services that began or ceased to fail on some node.
     pub(crate) services: BTreeSet<ServiceKey>,
-    /// Addresses with a changed announcement report.
+    /// Addresses whose announcement state changed in a report.
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
-/// Collects triggers and wakes the assigner task.
+/// Collector of triggers, which wakes the assigner task.
 #[derive(Debug, Default)]
 pub(crate) struct PendingTriggers {
     news: Mutex<Triggers>,
@@ -36,7 +36,7 @@ pub(crate) struct PendingTriggers {
 }
 
 impl PendingTriggers {
-    /// Adds the triggers of a report. `addresses` are those with a changed announcement state.
+    /// Adds the triggers of a report. `addresses` are the ones with a changed announcement state.
     pub(crate) fn report(
         &self,
         node: &Name,
@@ -74,18 +74,18 @@ impl PendingTriggers {
         }
     }
 
-    /// Waits until a trigger is pending.
+    /// Waits until at least one trigger is pending.
     pub(crate) async fn wait(&self) {
         self.bell.notified().await;
     }
 
-    /// Removes and returns the pending triggers.
+    /// Removes and returns all pending triggers.
     pub(crate) fn drain(&self) -> Triggers {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// True if a report changes facts that decisions depend on, apart from its announcements.
+/// True if the networks or addresses of the node changed between two reports.
 pub(crate) fn is_other_network(before: &Report, after: &Report) -> bool {
     (&before.facts.subnets, &before.facts.addresses) != (&after.facts.subnets, &after.facts.addresses)
 }

@@ -1,5 +1,5 @@
-//! Cache of applicable plans: requests pinned to the object versions they were planned on. In memory, for one
-//! hour, bounded.
+//! Cache of plans that can be applied. Each is pinned to the object versions on which it was computed, and
+//! kept in memory for one hour.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,7 +20,7 @@ const PLANS_MAX: usize = 64;
 /// Maximum total size of the request bodies in bytes: eight of the largest. The oldest plan is evicted first.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Cache of applicable plans.
+/// Plans that can be applied, by id.
 #[derive(Debug, Default)]
 pub(crate) struct PlanCache {
     inner: Mutex<PlanEntries>,
@@ -33,7 +33,7 @@ struct PlanEntries {
     bytes: usize,
 }
 
-/// An applicable plan.
+/// Write of a plan, pinned to object versions, and the size of its request body.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedPlan {
     /// Write with preconditions on the version of each object.
@@ -91,14 +91,14 @@ impl PlanCache {
         inner.make_room(now);
     }
 
-    /// Returns the plan with this id if it is still available.
+    /// Returns the plan with this id, unless it has expired or was displaced.
     pub(crate) fn get(&self, id: &str, now: Timestamp) -> Option<CachedPlan> {
         let inner = self.lock();
         let (expires, plan) = inner.plans.get(id)?;
         (now < *expires).then(|| plan.clone())
     }
 
-    /// Drops expired plans.
+    /// Removes expired plans.
     pub(crate) fn forget_old(&self, now: Timestamp) {
         self.lock().make_room(now);
     }

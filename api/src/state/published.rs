@@ -31,42 +31,42 @@ use crate::state::{
     frame_batch::Chunk,
 };
 
-/// State at one revision with all derived data.
+/// Published state at one revision, with all data derived from the objects.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     /// Epoch of the store.
     pub(crate) epoch: Epoch,
-    /// Objects.
+    /// Objects and their indices.
     pub(crate) snapshot: Snapshot,
-    /// Compiled Services.
+    /// Compiled form of every Service.
     pub(crate) compiled: CompiledSet,
-    /// Compiled load balancer addresses.
+    /// Compiled form of every load balancer address.
     pub(crate) addresses: AddressSet,
-    /// Recent commits.
+    /// Recent commits, from which watches send changes.
     pub(crate) recent: Ring,
-    /// Cluster-wide settings for agents.
+    /// Cluster-wide settings that every agent receives.
     pub(crate) network: Arc<NetworkState>,
-    /// The cluster-wide settings as a feed line.
+    /// Serialized frame with the cluster-wide settings.
     pub(crate) network_line: Arc<Chunk>,
     network_changed_at: Revision,
     /// Revision of the last BGP change that affects Nodes other than a changed Node itself.
     bgp_changed_at: Revision,
-    /// AS number of Nodes that do not set one.
+    /// Default AS number, for Nodes that set none.
     pub(crate) asn: u32,
 }
 
-/// One commit with the states before and after it.
+/// Commit with the snapshots before and after it.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// State before the commit.
+    /// Snapshot before the commit.
     pub(crate) before: Snapshot,
-    /// State after the commit.
+    /// Snapshot after the commit.
     pub(crate) after: Snapshot,
-    /// The commit.
+    /// Changes with their revision and time.
     pub(crate) commit: Commit,
 }
 
-/// Holder of the published state.
+/// Holder of the newest published state, which notifies subscribers of changes.
 #[derive(Debug)]
 pub(crate) struct Hub {
     current: ArcSwap<Published>,
@@ -95,20 +95,19 @@ impl Published {
         }
     }
 
-    /// Returns the position of this state.
+    /// Returns the epoch and revision of the state.
     pub(crate) fn position(&self) -> Position {
         Position { epoch: self.epoch, revision: self.snapshot.revision() }
     }
 
-    /// Returns the settings of a node if they may have changed after `revision`. Costs one lookup if they
-    /// have not.
+    /// Returns the settings of a node if they may have changed after `revision`, else `None`.
     pub(crate) fn node_state_after(&self, node: &Name, revision: Revision) -> Option<NodeState> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
         let changed_at = self.snapshot.get(&key).map(|object| object.metadata.revision())?;
         (changed_at.max(self.bgp_changed_at) > revision).then(|| self.node_state(node))
     }
 
-    /// Returns the settings of a node.
+    /// Returns the settings of a node in this state.
     pub(crate) fn node_state(&self, node: &Name) -> NodeState {
         node_state(&self.snapshot, node, self.asn)
     }
@@ -201,19 +200,20 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
 }
 
 impl Hub {
-    /// Publishes the first state. `asn` is the AS number of Nodes that do not set one.
+    /// Publishes the first state. `asn` is the default AS number of Nodes.
     pub(crate) fn new(loaded: StoredState, peer_key: Secret, asn: u32) -> Self {
         let published = Published::of(loaded, peer_key.clone(), asn);
         let (bell, _) = watch::channel(published.position());
         Self { current: ArcSwap::from_pointee(published), bell, peer_key, asn }
     }
 
-    /// Returns the newest state.
+    /// Returns the newest published state.
     pub(crate) fn load(&self) -> Arc<Published> {
         self.current.load_full()
     }
 
-    /// Subscribes to changes. Subscribe before loading the state, so that no change is missed.
+    /// Subscribes to positions of published states. A caller must subscribe before it loads the state, so
+    /// that it misses no change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Position> {
         self.bell.subscribe()
     }

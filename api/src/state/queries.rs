@@ -33,19 +33,20 @@ use crate::{
     state::compiled_set::line,
 };
 
-/// Maximum number of pending queries per node. An agent answers one at a time; more would only time out.
+/// Maximum number of pending queries per node. An agent processes one query at a time; further ones would
+/// time out.
 const PER_NODE_MAX: usize = 8;
 /// Maximum number of pending queries of all nodes: a few for each node of the largest supported cluster.
 const WAITING_MAX: usize = 4096;
-/// Maximum size of one query in bytes: as large as a compiled `apply`, and within the line limit of agents.
+/// Maximum size of one query in bytes: enough for a compiled `apply`, and below the line limit of agents.
 const QUESTION_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Maximum total size of all pending queries in bytes.
 const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Reason why a query has no reply.
+/// Reason why a query to an agent has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueryError {
-    /// The node has no open feed.
+    /// The node has no open feed at this server.
     #[error("the agent is not connected")]
     NotConnected,
     /// The node or the server has reached its limit of pending queries.
@@ -75,7 +76,7 @@ impl QueryError {
     }
 }
 
-/// Registry of pending queries.
+/// Registry of open feeds and pending queries.
 #[derive(Debug)]
 pub(crate) struct NodeQueries {
     next: AtomicU64,
@@ -84,13 +85,13 @@ pub(crate) struct NodeQueries {
 
 #[derive(Debug, Default)]
 struct QueryTable {
-    /// Senders into the open feeds.
+    /// Channels into the open feeds, by node.
     posts: BTreeMap<Name, mpsc::Sender<Bytes>>,
     waiting: BTreeMap<AskId, PendingQuery>,
     waiting_bytes: usize,
 }
 
-/// A pending query.
+/// Query that waits for the reply of an agent.
 #[derive(Debug)]
 struct PendingQuery {
     node: Name,
@@ -98,7 +99,7 @@ struct PendingQuery {
     reply: oneshot::Sender<Reply>,
 }
 
-/// Guard that removes a pending query when its caller stops waiting for any reason.
+/// Guard that removes a pending query when its caller stops waiting, for example after a disconnect.
 struct PendingGuard<'a> {
     asks: &'a NodeQueries,
     id: AskId,
@@ -139,7 +140,7 @@ impl NodeQueries {
         lines
     }
 
-    /// Drops the channels of closed feeds.
+    /// Removes the channels of closed feeds.
     pub(crate) fn forget_closed(&self) {
         self.lock().posts.retain(|_, post| !post.is_closed());
     }

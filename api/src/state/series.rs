@@ -24,21 +24,21 @@ use self::track::{POINTS, Track};
 
 /// Interval of points in seconds, the same as that of traffic reports.
 pub(crate) const STEP_SECS: i64 = 10;
-/// Maximum number of tracks with non-zero values, 1,440 bytes each: 17 MB in total. A Service with traffic
-/// has three such tracks, one without traffic has none. This suffices for some 4,000 Services in use within
-/// an hour, busiest first.
+/// Maximum number of tracks with non-zero values, 1,440 bytes each, 17 MB in total. A Service with traffic
+/// has three of them, one without traffic has none, so that some 4,000 Services in use within an hour fit;
+/// the busiest ones are kept.
 pub(crate) const TRACKS_WITH_VALUES_MAX: usize = 12_000;
 /// Maximum number of Services, some 300 bytes each: more than in the largest supported cluster.
 pub(crate) const SERVICES_MAX: usize = 20_000;
-/// Number of steps between cleanups: one minute.
+/// Number of steps of 10 s between removals of deleted subjects: one minute.
 pub(crate) const STEPS_TO_FORGET: i64 = 6;
-/// Maximum number of Nodes.
+/// Maximum number of Nodes with time series; further Nodes have none.
 pub(crate) const NODES_MAX: usize = 2048;
 
-/// Subject of a series.
+/// Subject of a time series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// The cluster.
+    /// The whole cluster.
     Cluster,
     /// One Node.
     Node(Name),
@@ -81,15 +81,15 @@ pub(crate) struct Series {
     points: Vec<Option<f64>>,
 }
 
-/// Name and unit of a metric.
+/// Name and unit of a metric in a response.
 type Figure = (&'static str, &'static str);
 
-/// Metrics of a Service.
+/// Metrics recorded for each Service.
 pub(crate) const OF_SERVICE: [Figure; 3] = [("connections", "1/s"), ("bytes", "B/s"), ("active", "")];
 /// Metrics of a Node. `behind` is the number of revisions that it has not verified; `programmed` is the
 /// revision that it has applied.
 pub(crate) const OF_NODE: [Figure; 4] = [("lag", "ms"), ("behind", ""), ("programmed", ""), ("healthy", "")];
-/// Metrics of the cluster.
+/// Metrics recorded for the cluster.
 pub(crate) const OF_CLUSTER: [Figure; 6] = [
     ("servicesNotOk", ""),
     ("nodesNotConverged", ""),
@@ -99,7 +99,7 @@ pub(crate) const OF_CLUSTER: [Figure; 6] = [
     ("bytes", "B/s"),
 ];
 
-/// All time series.
+/// Time series of the last hour, of the cluster, its Nodes and its Services.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesBook(Mutex<Book>);
 
@@ -110,7 +110,7 @@ struct Book {
     cluster: [Track; OF_CLUSTER.len()],
     nodes: BTreeMap<Name, NodeTracks>,
     services: BTreeMap<ServiceKey, ServiceTracks>,
-    /// Number of tracks with values.
+    /// Number of tracks with allocated values, limited by [`TRACKS_WITH_VALUES_MAX`].
     full: usize,
 }
 
@@ -136,12 +136,12 @@ impl SeriesBook {
         is_new.then_some(step)
     }
 
-    /// Adds the point of a step.
+    /// Records the values of a sample as the point of a step.
     pub(crate) fn take(&self, step: i64, sample: &Sample) {
         self.lock().take(step, sample);
     }
 
-    /// Drops deleted subjects to release their memory.
+    /// Removes the series of deleted Nodes and Services.
     pub(crate) fn forget_gone(
         &self,
         has_service: impl Fn(&ServiceKey) -> bool,
@@ -206,7 +206,7 @@ impl Book {
         }
     }
 
-    /// Clears the slot of a new step.
+    /// Marks the slot of a new step as unknown in all tracks; the slot holds the point of one hour before.
     fn forget(&mut self, step: i64) {
         let slot = slot(step);
         let nodes = self.nodes.values_mut().flat_map(|node| &mut node.tracks);
@@ -291,7 +291,7 @@ impl std::fmt::Display for Of {
     }
 }
 
-/// Number of points of a track.
+/// Number of points of a track, as the type of step numbers.
 const POINTS_I64: i64 = POINTS as i64;
 
 fn slot(step: i64) -> usize {
@@ -307,7 +307,7 @@ fn set(track: &mut Track, slot: usize, value: Option<f32>, full: &mut usize) -> 
     is_set
 }
 
-/// Rounds a value to thousandths for output.
+/// Returns `base` plus a stored value, rounded to thousandths.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people; exact up to 2^53")]
 fn rounded(value: f32, base: u64) -> f64 {
     base as f64 + (f64::from(value) * 1000.0).round() / 1000.0
@@ -316,27 +316,27 @@ fn rounded(value: f32, base: u64) -> f64 {
 #[cfg(test)]
 mod tests;
 
-/// What is known at one moment.
+/// Values of all metrics at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// In the order of the figures.
+    /// Values of the cluster, in the order of [`OF_CLUSTER`]; `None` if unknown.
     pub(crate) cluster: [Option<f32>; OF_CLUSTER.len()],
-    /// Every Node.
+    /// Values of every Node.
     pub(crate) nodes: Vec<(Name, NodeSample)>,
     /// The Services that had traffic, the busiest first.
     pub(crate) services: Vec<(ServiceKey, [Option<f32>; OF_SERVICE.len()])>,
 }
 
-/// What is known of a Node.
+/// Values of one Node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NodeSample {
     /// Age of the oldest change that the node lacks, in milliseconds.
     pub(crate) lag_ms: Option<u64>,
-    /// Revisions that it has not verified.
+    /// Number of published revisions that the Node has not verified.
     pub(crate) behind: Option<u64>,
-    /// The revision that it has programmed.
+    /// Newest revision that the Node has programmed.
     pub(crate) programmed: Option<u64>,
-    /// Whether the overview says that it has everything.
+    /// True if the Node is converged according to the overview.
     pub(crate) is_healthy: bool,
 }
 

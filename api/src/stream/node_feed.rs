@@ -32,12 +32,12 @@ use self::{pacer::FanoutPacer, sink::Sink};
 use crate::state::frame_batch::Batches;
 pub(crate) use questions::Questions;
 
-/// State shared by all feeds.
+/// State that all feeds share.
 #[derive(Debug)]
 pub(crate) struct Feeding {
-    /// Pacer that triggers the turns.
+    /// Pacer that determines when feeds send changes.
     pub(crate) pacer: FanoutPacer,
-    /// Shared payloads.
+    /// Cache of batches that several feeds send.
     pub(crate) batches: Batches,
 }
 
@@ -48,23 +48,23 @@ impl Feeding {
     }
 }
 
-/// Parameters of a feed.
+/// Parameters of the feed of one agent.
 pub(crate) struct Feed {
     /// Node of the agent.
     pub(crate) node: Name,
-    /// Position of the agent, if it sent one.
+    /// Position from which the agent resumes; `None` requests a full sync.
     pub(crate) resume: Option<Position>,
-    /// Source of the first state.
+    /// Holder of the published state, from which the first batch is made.
     pub(crate) hub: Arc<Hub>,
-    /// Source of the later states.
+    /// Pacer and batches, from which later changes are sent.
     pub(crate) feeding: Arc<Feeding>,
-    /// Metrics.
+    /// Metrics of the server.
     pub(crate) metrics: Arc<Metrics>,
-    /// Cancelled to end the feed.
+    /// Cancelled to end the feed, for example at shutdown or after a reconnect of the agent.
     pub(crate) stop: CancellationToken,
 }
 
-/// Data the agent has been sent.
+/// Position and state that the agent has received.
 struct SentPosition {
     position: Position,
     network: Arc<NetworkState>,
@@ -84,7 +84,7 @@ impl From<Gone> for End {
 }
 
 impl Feed {
-    /// Serves the agent until it disconnects or has to resynchronize. `asks` are lines of queries; each is
+    /// Serves the agent until it disconnects or must resynchronize. `asks` are lines with queries; each is
     /// sent after the state that was published before it.
     pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
         let node = self.node.clone();
@@ -133,7 +133,7 @@ impl Feed {
         }
     }
 
-    /// Sends the first batch.
+    /// Sends the first batch: the changes after the agent's position if they are known, else the full state.
     async fn start(&self, published: &Published, sink: &mut Sink) -> Result<SentPosition, End> {
         let position = published.position();
         let known = self.resume.filter(|at| at.epoch == position.epoch && at.revision <= position.revision);
@@ -155,7 +155,7 @@ impl Feed {
         Ok(SentPosition { position, network: Arc::clone(&published.network), node })
     }
 
-    /// Sends the changes since the last batch. Returns true if there were any.
+    /// Sends the changes since the previous batch. Returns true if any were sent.
     async fn follow(
         &self,
         published: &Published,

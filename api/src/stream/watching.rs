@@ -15,18 +15,18 @@ use crate::{
     stream::node_feed::pacer::FanoutPacer,
 };
 
-/// Maximum number of cached ranges, for watchers slightly behind others.
+/// Maximum number of cached commit ranges for watches that lag behind.
 const RECENT_MAX: usize = 8;
 /// Maximum age of cached objects, because they include the current status.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Commits between two positions.
+/// Commits between two positions, shared by the watches that are at the first one.
 #[derive(Debug)]
 pub(crate) struct Stretch {
     pub(crate) commits: Vec<ShownCommit>,
 }
 
-/// Commit with its serialized objects.
+/// Recent commit with a cache of its serialized objects.
 #[derive(Debug)]
 pub(crate) struct ShownCommit {
     commit: Arc<Recent>,
@@ -35,18 +35,18 @@ pub(crate) struct ShownCommit {
 }
 
 impl ShownCommit {
-    /// Returns the revision.
+    /// Returns the revision of the commit.
     pub(crate) fn revision(&self) -> Revision {
         self.commit.revision
     }
 
-    /// Returns the changes, each with the cell of its serialized object.
+    /// Returns the changes, each with the cell that caches its serialized object.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (&RecentChange, &OnceLock<Box<str>>)> {
         self.commit.changes.iter().zip(&self.objects)
     }
 }
 
-/// Cache of commit ranges.
+/// Cache of the commit ranges that watches used last.
 #[derive(Debug, Default)]
 pub(crate) struct Stretches(Mutex<VecDeque<CachedStretch>>);
 
@@ -81,16 +81,16 @@ impl Stretches {
     }
 }
 
-/// What all watches share.
+/// State that all watches share.
 #[derive(Debug)]
 pub(crate) struct Watching {
-    /// When they are told.
+    /// Pacer that determines when watches send changes.
     pub(crate) pacer: FanoutPacer,
     pub(crate) stretches: Stretches,
 }
 
 impl Watching {
-    /// Begins with a state.
+    /// Creates the shared state of watches, which start at a published state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
         Self { pacer: FanoutPacer::new(published), stretches: Stretches::default() }
     }

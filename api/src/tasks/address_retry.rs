@@ -1,5 +1,5 @@
-//! Retry of pending load balancer addresses when time passes: quarantines end, and waiting Services get their
-//! turn. The writer decides; this task only submits a request when there may be a decision to make.
+//! Retry of pending load balancer addresses as time passes, for example when a quarantine ends. The task only
+//! submits a request if a decision may be due; the writer decides.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{context::server_state::ServerState, security::Caller, state::publish
 pub(crate) struct AddressRetry {
     app: Arc<ServerState>,
     seen: Position,
-    /// Last Service of the previous turn; the next turn continues after it.
+    /// Last Service that the previous turn retried; the next turn starts after it.
     after: Option<PendingService>,
     /// True if pending Services are retried without a quarantine that ends. `None` before the first turn as
     /// the leader: Services that are pending then, for example since an older version with other allocation
@@ -60,7 +60,7 @@ impl LeaderTask for AddressRetry {
 }
 
 impl AddressRetry {
-    /// Retries the pending Services of one turn if one of them may get an address.
+    /// Submits one turn of retries if one of the pending Services may get an address.
     async fn retry(&mut self) {
         let published = self.app.hub.load();
         let snapshot = &published.snapshot;
@@ -87,7 +87,8 @@ fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
     snapshot.next_quarantine_end().is_some_and(|end| end <= now)
 }
 
-/// Returns the start of the next turn, or `None` if this turn reaches the end.
+/// Returns the last Service of this turn, after which the next turn starts, or `None` if this turn retries
+/// all remaining Services.
 fn last_of_turn(snapshot: &Snapshot, after: Option<&PendingService>) -> Option<PendingService> {
     snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
 }

@@ -46,7 +46,7 @@ const CLOCK_SET_MIN: Duration = Duration::from_secs(2);
 /// Time the first assignment of an address waits for nodes that verify the Service later, so that the fastest
 /// node does not get every address. Agents report within milliseconds of a change.
 const FIRST_CHOICE_WAIT: Duration = Duration::from_secs(1);
-/// Maximum number of addresses decided in one write and before the task yields.
+/// Maximum number of addresses decided in one write, and before the task yields to others.
 const BATCH_MAX: usize = 128;
 /// Interval of a full re-evaluation: a safety net against errors in the rules that select affected addresses.
 const SWEEP: Duration = Duration::from_secs(300);
@@ -59,7 +59,7 @@ pub(crate) struct Assigner {
     listening_since: Timestamp,
     /// Position of the published state that the following fields are derived from.
     seen: Position,
-    /// Current announcement of every load balancer address.
+    /// Recorded announcement of every load balancer address.
     orders: BTreeMap<IpAddr, Announcement>,
     /// Number of addresses for which each node is the first candidate.
     owned: BTreeMap<Name, usize>,
@@ -165,8 +165,8 @@ impl LeaderTask for Assigner {
 }
 
 impl Assigner {
-    /// Detects a change of the wall clock. Last-seen times are meaningless then, so every node gets a full
-    /// new lease.
+    /// Detects a change of the wall clock. Last-seen times are then not comparable with it, so every node
+    /// gets a new full lease.
     fn check_clocks(&mut self) {
         let (wall, steady) = std::mem::replace(&mut self.clocks, (SystemTime::now(), Instant::now()));
         let passed = self.clocks.1.duration_since(steady);
@@ -216,8 +216,8 @@ impl Assigner {
         }
     }
 
-    /// Removes the Workloads of silent Nodes from the endpoints and restores them when the Node reports
-    /// again.
+    /// Marks Nodes without reports as lost, which removes their Workloads from the endpoints, and restores
+    /// Nodes that report again.
     async fn lose_nodes(&self, published: &Published, now: Timestamp) {
         let lost_since = |spec: &Spec| if let Spec::Node(spec) = spec { spec.lost_since } else { None };
         let nodes = || published.snapshot.list(Kind::Node, None, None);

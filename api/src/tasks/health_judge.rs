@@ -34,7 +34,7 @@ use crate::{
     state::{compiled_set::Delta, published::Published},
 };
 
-/// Maximum number of Services decided in one write and before the task yields.
+/// Maximum number of Services decided in one write, and before the task yields to others.
 const BATCH_MAX: usize = 128;
 /// Interval of a full re-evaluation: a safety net against errors in the rules that select affected Services.
 const SWEEP: Duration = Duration::from_secs(300);
@@ -48,7 +48,7 @@ pub(crate) struct HealthJudge {
     connected: BTreeSet<Name>,
     /// Services with endpoints in slow start, with the time of the next step.
     growing: BTreeMap<ServiceKey, Timestamp>,
-    /// Services to re-evaluate.
+    /// Services whose health must be decided again.
     due: BTreeSet<ServiceKey>,
     swept: Instant,
 }
@@ -169,8 +169,8 @@ impl HealthJudge {
         self.due.insert(service);
     }
 
-    /// Marks Services affected by time: agents that became silent or returned, slow-start steps, held
-    /// endpoints.
+    /// Marks Services whose health depends on the time: agents that fell silent or returned, steps of a slow
+    /// start, and held endpoints.
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
@@ -239,7 +239,7 @@ impl HealthJudge {
         operations
     }
 
-    /// Counts and logs the changes of a judgement.
+    /// Counts and logs the changes that a decision makes.
     fn log(
         &self,
         service: &ServiceKey,
@@ -262,7 +262,7 @@ impl HealthJudge {
     }
 }
 
-/// Removes from a judgement the endpoints that the guard holds in service.
+/// Removes from a decision the endpoints that the health guard keeps in service.
 fn hold_back(
     guard: &mut Guard,
     service: &ServiceKey,

@@ -23,18 +23,18 @@ use crate::{
     write::writer::WriteError,
 };
 
-/// Interval of time-based work.
+/// Interval at which a leader task does its time-based work.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A task of the leader.
+/// Task that runs on every server and decides on the leader only, such as the assigner and the health judge.
 pub(crate) trait LeaderTask: Sized + Send {
-    /// Creates the task without derived state.
+    /// Creates the task with empty derived state, which is computed from the published state.
     fn new(app: Arc<ServerState>) -> Self;
 
     /// Returns the position of the published state that the derived state follows.
     fn seen(&mut self) -> &mut Position;
 
-    /// Waits for a trigger from reports.
+    /// Waits until reports trigger a decision.
     fn triggered(app: &ServerState) -> impl Future<Output = ()> + Send;
 
     /// Updates the derived state by the commits after `since`. Returns `None` if they are no longer
@@ -44,20 +44,20 @@ pub(crate) trait LeaderTask: Sized + Send {
     /// Derives the state from the complete published state.
     fn begin_anew(&mut self, published: &Published);
 
-    /// Marks the work of the pending triggers.
+    /// Removes the pending triggers and marks the affected decisions as due.
     fn apply_triggers(&mut self);
 
     /// Does time-based work. `leads` is true if this server is the leader.
     fn tick(&mut self, leads: bool) -> impl Future<Output = ()> + Send;
 
-    /// Decides all due work. Called on the leader only.
+    /// Decides everything that is due. Called on the leader only.
     fn decide(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Discards due work, because another server is the leader.
     fn discard(&mut self);
 }
 
-/// Runs a task until the server stops.
+/// Runs a leader task until the server stops.
 pub(crate) async fn run<T: LeaderTask>(app: Arc<ServerState>) {
     let mut task = T::new(Arc::clone(&app));
     let mut commits = app.hub.subscribe();
@@ -100,7 +100,7 @@ pub(super) fn apply_commits<T: LeaderTask>(task: &mut T, app: &ServerState) {
     *task.seen() = position;
 }
 
-/// Submits the operations of a decision as one write of the server.
+/// Submits the operations of a decision as one write, with the server as its author.
 pub(super) async fn write(app: &ServerState, operations: Vec<Operation>) -> Result<(), WriteError> {
     let request = Request { operations, ..Request::default() };
     let outcome = app.writer.write(&Caller::server(), request, app.source.draw(), 0).await;

@@ -31,9 +31,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 const PAUSE: Duration = Duration::from_millis(250);
 /// Interval of checks for changes caused by time alone.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum age of the document without watchers: about a third of the time within which a new problem is
-/// known to be new. Longer by more than a tick than a step of the time series, so that the series comes
-/// first.
+/// Maximum age of the overview without watchers: about a third of the time within which a problem counts as
+/// new. Longer than a step of the time series by more than a tick, so that the series is updated first.
 const PULSE: Duration = Duration::from_secs(12);
 
 impl OverviewCache {
@@ -80,7 +79,7 @@ impl OverviewCache {
         shown
     }
 
-    /// Updates the counts without notifying watchers.
+    /// Replaces the counts of the current document without notifying watchers.
     fn recount(&self, known: &Arc<OverviewDocument>, counts: Counts) -> Arc<OverviewDocument> {
         let OverviewDocument { number, overview, counts: _, line } = &**known;
         let shown = Arc::new(OverviewDocument {
@@ -96,7 +95,8 @@ impl OverviewCache {
         shown
     }
 
-    /// True if the document is so old that it must be recomputed without a client.
+    /// True if the inputs were last checked at least [`PULSE`] ago, so that they must be checked although no
+    /// client requests the document.
     async fn is_unseen(&self) -> bool {
         self.state.lock().await.looked.elapsed() >= PULSE
     }
@@ -126,7 +126,7 @@ fn is_same(before: &Mark, now: &Mark) -> bool {
         && (*at == now.now || !is_moving)
 }
 
-/// Runs until the server stops.
+/// Runs the overview task until the server stops.
 pub(crate) async fn run(app: Arc<ServerState>) {
     let cache = &app.overview;
     let mut bell = app.hub.subscribe();

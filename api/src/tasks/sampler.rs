@@ -23,10 +23,10 @@ use crate::{
     state::series::{NodeSample, OF_CLUSTER, OF_SERVICE, SERVICES_MAX, STEPS_TO_FORGET, Sample, short},
 };
 
-/// Interval of checks for a due point.
+/// Interval at which the task checks whether a point is due.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Adds a point whenever one is due.
+/// Runs the task, which adds a point to all time series every 10 s.
 pub(crate) async fn run(app: Arc<ServerState>) {
     let mut turn = tokio::time::interval(LOOK);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -79,7 +79,7 @@ fn gather(app: &ServerState, shown: &Overview) -> Sample {
     Sample { cluster: cluster(&shown.totals, lag.p99_ms, &total), nodes, services }
 }
 
-/// Returns the cluster values from the overview counts and the total traffic.
+/// Returns the cluster's metrics from the overview counts and the total traffic.
 fn cluster(totals: &Totals, p99_ms: Option<u64>, traffic_of_all: &Counts) -> [Option<f32>; OF_CLUSTER.len()] {
     let count = |count: usize| Some(short(u64::try_from(count).unwrap_or(u64::MAX)));
     let services = &totals.services;

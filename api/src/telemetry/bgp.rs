@@ -29,7 +29,7 @@ struct PeerLabels {
     peer: String,
 }
 
-/// Sums of one BgpPeer over all nodes.
+/// Session counts by state, and prefix counts, of one BgpPeer over all nodes.
 #[derive(Debug, Default)]
 struct Sums {
     states: BTreeMap<&'static str, i64>,
@@ -37,7 +37,7 @@ struct Sums {
     prefixes_received: u64,
 }
 
-/// Registers the current values. Sessions of silent nodes count with state `Unknown`.
+/// Registers the BGP metrics with their current values. Sessions of silent nodes count as state `Unknown`.
 pub(crate) fn register(registry: &mut Registry, book: &BgpBook, is_reporting: impl Fn(&Name) -> bool) {
     let (sums, hidden) = sum(book, is_reporting);
     let sessions = Family::<SessionStateLabels, Gauge>::default();

@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Registers the current values.
+/// Registers the health metrics with their current values.
 pub(crate) fn register(
     registry: &mut Registry,
     snapshot: &Snapshot,

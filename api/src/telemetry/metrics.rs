@@ -21,28 +21,28 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Labels of a request.
+/// Labels of the metrics of HTTP requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
-    /// Pattern of the route, never the path.
+    /// Pattern of the matched route, not the path, so that the number of series is bounded.
     pub(crate) route: String,
-    /// HTTP method, or `other`.
+    /// HTTP method; `other` for an unusual one.
     pub(crate) method: &'static str,
-    /// HTTP status.
+    /// Status code of the response.
     pub(crate) status: u16,
 }
 
-/// Labels of an object count.
+/// Labels of the number of objects by kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindLabels {
-    /// Kind.
+    /// Kind of the objects.
     pub(crate) kind: &'static str,
 }
 
-/// Labels of an endpoint count.
+/// Labels of the number of endpoints by state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointStateLabels {
-    /// Endpoint state, or `all`.
+    /// State of the endpoints; `all` for the total.
     state: &'static str,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Metrics {
     group_writes: Histogram,
     group_commits: Histogram,
     commit_seconds: Histogram,
-    /// Failed group commits.
+    /// Number of group commits that failed.
     pub(crate) commit_failures: Counter,
     /// Decisions made on a state that another control server had already changed.
     pub(crate) commit_conflicts: Counter,
@@ -67,15 +67,15 @@ pub(crate) struct Metrics {
     store_seconds: Family<CallLabels, Histogram, fn() -> Histogram>,
     /// Feed lines with a Service or a removal.
     pub(crate) feed_objects: Counter,
-    /// Bytes of the feed before compression.
+    /// Bytes sent to agents, before compression.
     pub(crate) feed_bytes: Counter,
-    /// Bytes of the feed as sent.
+    /// Bytes sent to agents, after compression.
     pub(crate) feed_wire_bytes: Counter,
-    /// Feeds that began with a full sync.
+    /// Number of feeds that started with a full sync.
     pub(crate) feed_full_starts: Counter,
-    /// Reports received.
+    /// Number of reports received from agents.
     pub(crate) reports: Counter,
-    /// Watch events sent.
+    /// Number of events sent to watches.
     pub(crate) watch_events: Counter,
     /// Watches ended because they fell behind the change ring.
     pub(crate) watch_overruns: Counter,
@@ -83,7 +83,7 @@ pub(crate) struct Metrics {
     gauges: Gauges,
 }
 
-/// Gauges set when the metrics are read.
+/// Gauges whose values are set when `/metrics` is read.
 #[derive(Debug, Clone, Default)]
 struct Gauges {
     revision: Gauge<u64, AtomicU64>,
@@ -98,13 +98,13 @@ struct Gauges {
     leader: Gauge,
 }
 
-/// Values of the gauges.
+/// Current values of the gauges.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
     pub(crate) revision: u64,
     pub(crate) epoch: u64,
     pub(crate) compiled: usize,
-    /// Endpoint addresses of Services by state.
+    /// Endpoint addresses of all Services by state.
     pub(crate) endpoints: EndpointCounts,
     pub(crate) objects: Vec<(&'static str, usize)>,
     pub(crate) queue: usize,
@@ -115,16 +115,16 @@ pub(crate) struct Reading {
     pub(crate) is_leader: bool,
 }
 
-/// Type of a store call.
+/// Type of a call to the store, a label of its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Commit of a group.
+    /// Commit of a group of writes.
     Commit,
-    /// Read of the head position.
+    /// Read of the store's newest position.
     Head,
-    /// Read of changes of other servers.
+    /// Read of the commits of other servers.
     Changes,
-    /// Read of the full state.
+    /// Read of the complete state.
     Load,
 }
 
@@ -155,7 +155,7 @@ struct RouteLabels {
 }
 
 impl Metrics {
-    /// Registers all metrics.
+    /// Registers all metrics of the server.
     pub(crate) fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("tidegate"),
@@ -265,19 +265,19 @@ impl Metrics {
         to.register_collector(Box::new(allocator::HeapCollector));
     }
 
-    /// Counts a request.
+    /// Counts an HTTP request and records its duration.
     pub(crate) fn request(&self, labels: RequestLabels, took: Duration) {
         let route = RouteLabels { route: labels.route.clone() };
         self.request_seconds.get_or_create(&route).observe(took.as_secs_f64());
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts an endpoint that went `out` of service or came `back`.
+    /// Counts a health decision: `out` removes an endpoint from service, `back` restores it.
     pub(crate) fn verdict(&self, verdict: &'static str) {
         self.health_verdicts.get_or_create(&VerdictLabels { verdict }).inc();
     }
 
-    /// Awaits a store call and records its duration.
+    /// Awaits a store call and records its duration under its type.
     pub(crate) async fn time<T>(&self, call: Call, answer: impl Future<Output = T>) -> T {
         let started = Instant::now();
         let answer = answer.await;
@@ -291,7 +291,7 @@ impl Metrics {
         self.follow_seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts a group of writes.
+    /// Counts a group of writes and records its duration.
     pub(crate) fn group(&self, writes: usize, commits: usize, took: Duration) {
         self.group_writes.observe(as_float(writes));
         self.group_commits.observe(as_float(commits));

@@ -8,7 +8,7 @@ use prometheus_client::{
 };
 use store::Figures;
 
-/// Registers the counters.
+/// Registers the counters of an etcd store.
 pub(crate) fn register(registry: &mut Registry, figures: Figures) {
     let Figures { commits, commit_micros, conflicts, in_doubt, calls, call_micros, failed_calls, folded } =
         figures;

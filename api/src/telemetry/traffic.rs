@@ -14,8 +14,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Maximum number of Services with their own series: those with the most connections. At most nine series
-/// each.
+/// Maximum number of Services with series of their own, the ones with most connections. Each has at most nine
+/// series.
 pub(crate) const SERVICES_EXPOSED_MAX: usize = 1000;
 /// Maximum number of endpoints with their own series, among the exposed Services. At most nine series each.
 pub(crate) const ENDPOINTS_EXPOSED_MAX: usize = 2000;
@@ -32,22 +32,22 @@ struct EndpointLabels {
     service: String,
     protocol: &'static str,
     address: String,
-    /// Empty if the client's port is kept.
+    /// Port of the endpoint; empty if the endpoint receives the port to which the client connected.
     port: String,
 }
 
-/// Series of one label set.
+/// Traffic metrics with one type of labels.
 struct TrafficFamilies<L: Clone + std::hash::Hash + Eq> {
     connections: Family<L, Counter>,
     packets: Family<L, Counter>,
     bytes: Family<L, Counter>,
     active: Family<L, Gauge>,
     inactive: Family<L, Gauge>,
-    /// Failed connections by cause; only non-zero counts.
+    /// Failed connections by cause. Causes with count zero have no series.
     failed: Family<(L, FailedLabels), Counter>,
 }
 
-/// Cause of failed connections.
+/// Label with the cause of failed connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailedLabels {
     how: &'static str,
@@ -57,7 +57,7 @@ struct FailedLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
 
-/// Builds the registry of the current traffic.
+/// Returns a registry with the current traffic of Services.
 pub(crate) fn registry(book: &TrafficBook) -> Registry {
     let mut totals: Vec<_> = book.totals().collect();
     let (everything, services, endpoints) =
@@ -132,7 +132,7 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
         }
     }
 
-    /// Sets the series of one label set. Values that are not counted get no series.
+    /// Sets the series for the given labels. Values that are not counted have no series.
     fn set(&self, labels: &L, counts: &Counts) {
         // Rates are computed by the monitoring system from the sums.
         let Counts { connections, packets, bytes, active, inactive, per_second: _, failed } = counts;

@@ -38,7 +38,7 @@ const FLUSHED_MAX: usize = 200;
 const PASSED_OVER: &str = "/v1/nodes/{node}/";
 /// Path of confirmations, which change the state in force on a node.
 pub(crate) const CONFIRM_PATH: &str = "/v1/nodes/{node}/confirm";
-/// The one route below that prefix that changes a machine.
+/// Route of fixes: the only route with the prefix of read-only requests that changes a machine.
 const FIXES: &str = "/v1/nodes/{node}/fixes";
 /// Read-only request with a body. Applying a plan is another route.
 const QUESTION: &str = "/v1/plan";
@@ -107,20 +107,20 @@ struct Log {
 #[derive(Debug, Clone)]
 struct QueuedEntry {
     entry: AuditEntry,
-    /// True if the request changed nothing.
+    /// True if the request changed no object, so that the entry counts toward the limit of such requests.
     is_passing: bool,
 }
 
-/// Response to a recorded request.
+/// Request and response from which an audit entry is made.
 #[derive(Debug)]
 pub(crate) struct AuditResponse {
-    /// Time of the response.
+    /// Time at which the response was sent.
     pub(crate) at: Timestamp,
     /// HTTP method, for example `PUT`.
     pub(crate) method: Method,
     /// Path of the request, without the query string. At most 2048 bytes.
     pub(crate) path: String,
-    /// HTTP status of the response.
+    /// HTTP status code of the response.
     pub(crate) status: StatusCode,
     /// Problem code, if the response is a problem.
     pub(crate) code: Option<Code>,
@@ -139,7 +139,7 @@ impl AuditLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the entry of a write that is about to be committed.
+    /// Creates the audit entry of a write that is about to be committed.
     pub(crate) fn accepted(
         &self,
         origin: Origin,
@@ -183,7 +183,7 @@ impl AuditLog {
         }
     }
 
-    /// Writes queued entries to the store, at most [`FLUSHED_MAX`], so that writes are not delayed.
+    /// Writes at most [`FLUSHED_MAX`] queued entries to the store, so that writes of objects are not delayed.
     pub(crate) async fn flush(&self, store: &dyn Store) {
         let (entries, left_out): (Vec<_>, u64) = {
             let mut log = self.lock();
@@ -214,7 +214,7 @@ impl AuditLog {
         }
     }
 
-    /// Lists entries, newest first, starting below the number `after` if given.
+    /// Returns entries, newest first; if `after` is given, only entries with a lower number.
     pub(crate) async fn list(
         &self,
         store: &dyn Store,

@@ -99,7 +99,7 @@ fn guard_held(held: GuardRefusal, access: &Access) -> Problem {
         .would_remove(if is_named { held.named } else { Vec::new() })
 }
 
-/// What a guard holds.
+/// Describes a removal that a guard refused, with the limit and the flag that sets it.
 pub(crate) fn held_in_words(held: &GuardRefusal) -> String {
     let GuardRefusal { guard, named: _, removed, total, limit_percent } = held;
     let (what, flag) = match guard {

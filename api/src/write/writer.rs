@@ -60,31 +60,31 @@ const NOTHING_NEW_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Written {
     /// Position of the state that includes the write.
     pub(crate) position: Position,
-    /// Outcome of each object.
+    /// Outcome of the write for each object.
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// Reason why a write failed.
+/// Reason why a write failed or was rejected.
 #[derive(Debug)]
 pub(crate) enum WriteError {
-    /// Rejected by admission.
+    /// Admission rejected the write.
     Refused(Refusal),
-    /// The caller lacks permissions for side effects of the write.
+    /// The caller lacks permissions for objects that the write prunes.
     Forbidden(Vec<Violation>),
-    /// The queue is full.
+    /// The queue of the writer is full.
     Busy,
     /// The write exceeds the size of a transaction.
     TooLarge(String),
     /// Other control servers committed first in every attempt. Nothing was changed.
     Contended,
-    /// The store failed.
+    /// The store failed; the write may or may not have been committed.
     Unavailable,
 }
 
-/// A queued write.
+/// Queued write with the channel for its result.
 #[derive(Debug)]
 struct PendingService {
-    /// Write request; `None` only confirms the state.
+    /// Write request; `None` only waits until the published state is confirmed by the store.
     request: Option<Request>,
     entropy: Entropy,
     caller: Caller,
@@ -92,27 +92,27 @@ struct PendingService {
     reply: oneshot::Sender<Result<Written, WriteError>>,
 }
 
-/// Handle for submitting writes.
+/// Handle for submitting writes to the writer task.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<PendingService>,
 }
 
-/// Dependencies of the writer task.
+/// State that the writer task needs.
 pub(crate) struct Context {
     /// Holder of the published state.
     pub(crate) hub: Arc<Hub>,
-    /// Store.
+    /// Store to which groups are committed.
     pub(crate) store: Arc<dyn Store>,
     /// Address ranges and limits of the cluster.
     pub(crate) cluster: Arc<ClusterConfig>,
-    /// Metrics.
+    /// Metrics of the server.
     pub(crate) metrics: Arc<Metrics>,
-    /// Convergence records.
+    /// Convergence records, which each commit extends.
     pub(crate) convergence: Arc<Convergence>,
-    /// Audit log, which numbers the entries.
+    /// Audit log, which assigns entry numbers.
     pub(crate) audit: Arc<AuditLog>,
-    /// True if the last group commit failed.
+    /// True if the last group commit failed; shared with the readiness check.
     pub(crate) has_failed: Arc<AtomicBool>,
 }
 
@@ -154,7 +154,7 @@ impl Writer {
         }
     }
 
-    /// Returns the number of queued writes.
+    /// Returns the number of writes in the queue.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }

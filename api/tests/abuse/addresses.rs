@@ -76,7 +76,8 @@ const NO_ADDRESSES: [&str; 24] = [
     "http://169.254.169.254/",
 ];
 
-/// Field that takes an address: its request, and the object with the address in place.
+/// Field that takes an address, with a request path and a function that creates the object with a given
+/// address.
 struct Place {
     field: &'static str,
     path: &'static str,

@@ -100,8 +100,8 @@ async fn bombs_in_bodies_are_refused() {
     refused("bombs and deep nesting in JSON and YAML", by_status.values().sum(), bodies.len() * paths.len());
 }
 
-/// Requests with an ambiguous length are rejected, so that no proxy in front can be used for request
-/// smuggling.
+/// Requests whose length is ambiguous are rejected, so that a proxy in front of the server cannot be used for
+/// request smuggling.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_whose_length_is_ambiguous_are_refused() {
     let site = Site::start().await;

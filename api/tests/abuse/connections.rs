@@ -1,4 +1,4 @@
-//! Silent, slow and too many connections.
+//! Abuse by connections: silent ones, slow ones, and more than the limit.
 
 use std::time::Duration;
 

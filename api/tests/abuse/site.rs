@@ -20,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum peak memory of the test program, with several attacks at once.
 const MEMORY_MAX_KIB: u64 = 512 * 1024;
 
-/// A server on a port.
+/// Server that listens on a TCP port of this process.
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     stop: CancellationToken,
@@ -53,14 +53,14 @@ impl Site {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Connects from another loopback address.
+    /// Connects from loopback address 127.0.0.`host`, which counts as another client.
     pub(crate) async fn connect_from(&self, host: u8) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)), 0)).unwrap();
         socket.connect(self.address).await.unwrap()
     }
 
-    /// Sends bytes and returns all received bytes.
+    /// Sends raw bytes on a new connection and returns all received bytes as text.
     pub(crate) async fn say(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
         // After an early rejection the server may stop reading; the response counts.
@@ -68,7 +68,7 @@ impl Site {
         rest(&mut stream).await
     }
 
-    /// Sends a request with a body.
+    /// Sends a request with a body on a new connection and returns the response as text.
     pub(crate) async fn send(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> String {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {content_type}\r\n\
@@ -97,7 +97,7 @@ pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the status of a response; 0 if there is none.
+/// Returns the status code of a raw HTTP response; 0 if there is none.
 pub(crate) fn status(answer: &str) -> u16 {
     let line = answer.strip_prefix("HTTP/1.1 ").or_else(|| answer.strip_prefix("HTTP/1.0 "));
     line.and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)

@@ -55,7 +55,7 @@ async fn filled(addresses: usize) -> Arc<dyn Store> {
     store
 }
 
-/// Starts a server and advances its clock beyond the initial listening period.
+/// Starts a server at time `START` and creates Nodes with the given names.
 async fn start(store: &Arc<dyn Store>, nodes: &[&str]) -> Server {
     let server =
         support::start_on(support::settings(30000..=32767), Arc::clone(store), Fixed::at(START)).await;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::secured::{self, Secured, Who};
 
-/// Permission and decision of every operation.
+/// Path of the golden file with the permission and the decision for every operation and role.
 fn golden() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/authorisation.txt")
 }

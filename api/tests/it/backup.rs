@@ -18,7 +18,7 @@ use store::{Contents, Store, backup};
 
 use crate::support;
 
-/// Secret that must be in a backup, and in none of its output.
+/// Secret that a backup must contain and the output of commands must not.
 const CANARY: &str = "canary-3f9c";
 
 fn api(arguments: &[&str]) -> Output {
@@ -43,7 +43,7 @@ fn fails(arguments: &[&str]) -> String {
     said(&output)
 }
 
-/// Directory with files and stores.
+/// Temporary directory with backup files and stores.
 struct Place(tempfile::TempDir);
 
 impl Place {

@@ -19,7 +19,7 @@ use crate::support::{
 const PASSWORD: &str = "canary-8f2c61d0";
 const LATER: &str = "canary-51e97ab3";
 
-/// A log in memory.
+/// Log output collected in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -34,7 +34,7 @@ impl io::Write for Log {
     }
 }
 
-/// State of the search.
+/// Search for secrets in responses, with the number of responses and bytes searched.
 struct Search {
     secrets: Vec<String>,
     answers: usize,

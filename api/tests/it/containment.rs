@@ -14,7 +14,7 @@ fn node(name: &str) -> Value {
     json!({ "kind": "Node", "metadata": { "name": name }, "spec": { "addresses": [address] } })
 }
 
-/// Returns a minimal report.
+/// Returns a minimal valid report.
 fn report() -> Value {
     let at = format!("{}-1", support::START);
     json!({

@@ -26,7 +26,7 @@ fn endpoints(at: usize, last: u8) -> Value {
     })
 }
 
-/// Starts a server with a Node and `services` Services of one endpoint each.
+/// Starts a server with a Node and with `services` Services of one endpoint each.
 async fn cluster(services: usize) -> Server {
     let server = support::start().await;
     let mut items = vec![json!({ "kind": "Node", "metadata": { "name": "n1" }, "spec": {} })];

@@ -48,7 +48,8 @@ fn report(more: Value) -> Value {
     report
 }
 
-/// Sends a node's report about endpoints of Service `web`, by host and state.
+/// Sends a node's report with states of endpoints of Service `web`, each identified by the last octet of its
+/// address.
 async fn say(server: &Server, node: &str, states: &[(u8, &str)]) {
     let one = |(host, state): &(u8, &str)| {
         json!({

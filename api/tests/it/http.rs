@@ -344,10 +344,10 @@ fn remember(value: &Value, state: &mut State) {
     take("/metadata/continue", &mut state.continue_token);
 }
 
-/// Fields measured by a real clock.
+/// Response fields with durations that a real clock measures, which the transcripts omit.
 const MEASURED: [&str; 4] = ["p50Ms", "p99Ms", "waitingMs", "lagMillis"];
 
-/// Removes status unless requested, and varying times.
+/// Removes the status, unless the transcript requests it, and all values that vary with time.
 fn shorten(value: &mut Value, state: &State) {
     match value {
         Value::Object(fields) => {

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Timeout of a command, or of a line of its output, on a busy machine.
+/// Time limit of a command, or of one line of its output, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that is killed with the test, even on failure.
@@ -85,7 +85,7 @@ impl Server {
         self.run(args).lines().map(words).collect()
     }
 
-    /// Sends a request to the Tidegate API.
+    /// Sends a request to the Tidegate API and returns the body of the successful response.
     fn call(&self, method: &str, path: &str, body: &Value, flags: &[&str]) -> Value {
         let mut command = Command::new("curl");
         command.current_dir(self.dir.path());
@@ -115,7 +115,7 @@ impl Server {
         fs::write(self.dir.path().join(name), text).unwrap();
     }
 
-    /// Creates the objects of the reference documents.
+    /// Creates the objects that the reference documents show.
     fn seed(&self) {
         let node = json!({ "addresses": ["172.17.8.101"], "workloadCIDRs": ["10.1.13.0/24"] });
         self.create("/v1/nodes", "core-v2-01", "node", &node);
@@ -130,7 +130,7 @@ impl Server {
     }
 }
 
-/// Output lines of a running command.
+/// Output lines of a `kubectl` process that is still running.
 struct Following {
     _process: Process,
     lines: Receiver<String>,
@@ -276,7 +276,7 @@ fn f005_kubectl_is_refused_every_write_with_the_command_to_use() {
     assert_eq!(server.run("get all,nodes,ep -o yaml"), before);
 }
 
-/// `-w` of each kind prints its changes.
+/// `kubectl get -w` of each kind prints its changes.
 #[test]
 fn kubectl_follows_every_kind() {
     let server = Server::start(&[]);

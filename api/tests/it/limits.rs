@@ -1,4 +1,4 @@
-//! Limits that take many requests to reach.
+//! Limits of the server whose tests send many requests.
 
 use std::sync::Arc;
 

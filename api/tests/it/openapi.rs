@@ -60,9 +60,9 @@ const BANNED_OPENERS: [&str; 17] = [
     "What", "Who", "Whoever", "Whom", "Whose", "How", "Where", "Whether", "Why", "When", "It", "Its", "That",
     "Those", "They", "Nothing", "Nobody",
 ];
-/// Fewest words of a description.
+/// Minimum number of words in a description of the OpenAPI document.
 const DESCRIPTION_WORDS_MIN: usize = 4;
-/// Most words of a summary.
+/// Maximum number of words in a summary of the OpenAPI document.
 const SUMMARY_WORDS_MAX: usize = 8;
 
 #[test]

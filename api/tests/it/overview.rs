@@ -54,7 +54,7 @@ async fn first(lines: &mut Lines) -> Overview {
     }
 }
 
-/// Follows a watch until its document matches.
+/// Reads a watch until its document satisfies a condition.
 async fn until(
     lines: &mut Lines,
     held: &mut Overview,
@@ -81,7 +81,7 @@ fn report(at: &str) -> Value {
     })
 }
 
-/// Reports all nodes as converged.
+/// Sends reports of all nodes that have verified the newest revision.
 async fn converge(server: &Server, nodes: &[&str]) {
     let (_, status) = server.call("GET", "/v1/status", None).await;
     let at = status["position"].as_str().unwrap().to_owned();
@@ -190,7 +190,7 @@ async fn the_changes_of_a_watch_make_the_document_that_one_reads() {
     assert!(changes >= 10, "the writes said something: {changes}");
 }
 
-/// Compares without times and measured delays.
+/// Compares two overviews, except for times and measured delays.
 fn is_same(held: &Overview, wanted: &Overview) -> bool {
     let strip = |overview: &Overview| {
         let mut overview = overview.clone();

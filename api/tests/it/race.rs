@@ -1,4 +1,4 @@
-//! Of two concurrent writers of one address or port exactly one succeeds.
+//! Races of two writers for one address or port: exactly one succeeds.
 
 use std::sync::Arc;
 

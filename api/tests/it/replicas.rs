@@ -70,7 +70,7 @@ async fn event(watch: &mut Lines) -> Value {
     }
 }
 
-/// Polls a path until the response matches.
+/// Polls a path until status and body satisfy a condition.
 async fn until(server: &Server, path: &str, is_wanted: impl Fn(u16, &Value) -> bool) -> Value {
     for _ in 0..600 {
         let (status, body) = server.call("GET", path, None).await;

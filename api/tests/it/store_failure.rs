@@ -1,4 +1,4 @@
-//! Store failures: no client is told that a failed write succeeded, and committed data is found again.
+//! Failures of the store: no failed write is reported as successful, and committed data is found again.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +25,10 @@ use crate::support;
 const WORKS: u8 = 0;
 /// Commits fail and have no effect; reads fail.
 const DOWN: u8 = 1;
-/// Commits fail but take effect.
+/// Mode in which commits take effect but return an error.
 const LIES: u8 = 2;
 
-/// A store that fails on demand.
+/// Store that fails in the mode set by the test.
 struct Flaky {
     inner: Arc<dyn Store>,
     mode: AtomicU8,

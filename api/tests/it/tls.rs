@@ -43,7 +43,7 @@ use crate::support;
 /// Timeout of background changes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The system clock with an offset.
+/// System clock shifted by an offset in seconds.
 #[derive(Default)]
 struct Shifted(AtomicI64);
 
@@ -61,7 +61,7 @@ impl Source for Shifted {
     }
 }
 
-/// A TLS server on a loopback port.
+/// HTTPS server on a loopback port.
 struct Server {
     address: SocketAddr,
     running: Running,
@@ -107,7 +107,7 @@ async fn start_on(tls: TlsOptions, store: Arc<dyn Store>, source: Arc<Shifted>) 
     Server { address, running, source, store, stop, roots }
 }
 
-/// A certificate with its key.
+/// Certificate chain of a client with its private key.
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 async fn connect(
@@ -167,7 +167,7 @@ impl Server {
         self.call(None, "POST", "/v1/enrol", Some(body)).await
     }
 
-    /// Enrolls a machine with a new token.
+    /// Enrolls a machine with a new join token. Returns its certificate chain and private key.
     async fn join(&self, node: &str) -> Shown {
         let token = self.token(json!({ "node": node })).await;
         let (key, csr) = request(|_| {});
@@ -210,7 +210,7 @@ fn shown(answer: &Value, key: &KeyPair) -> Shown {
     (chain, PrivatePkcs8KeyDer::from(key.serialize_der()).into())
 }
 
-/// Creates another CA, and certificates of it for a node and for localhost.
+/// Creates a CA that the cluster does not trust, and certificates signed by it for a node and for localhost.
 fn foreign(uri: &str) -> (CertificateDer<'static>, Shown, [String; 2]) {
     let authority_key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -229,7 +229,7 @@ fn foreign(uri: &str) -> (CertificateDer<'static>, Shown, [String; 2]) {
     (root.der().clone(), (vec![leaf.der().clone()], key), pems)
 }
 
-/// Log output of this process.
+/// Log output of this process, collected in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

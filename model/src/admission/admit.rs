@@ -55,7 +55,7 @@ pub const PRUNE_FREE: usize = 5;
 /// to pending Services where some have become free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Operations, in the order of the input.
+    /// Operations in the order of the request.
     pub operations: Vec<Operation>,
     /// Apply set that owns the written objects afterwards.
     pub apply_set: Option<ApplySet>,
@@ -69,44 +69,44 @@ pub struct Request {
     pub former: Vec<AddressSpec>,
 }
 
-/// Single operation of a request.
+/// Operation of a request on one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Creates an object that must not exist.
+    /// Creates an object; refused if the object exists.
     Create(Object),
-    /// Replaces an object that must exist.
+    /// Replaces an object; refused if the object does not exist.
     Replace {
         /// New state of the object. Allocated values that it omits are kept.
         object: Object,
-        /// Required current revision; `None` replaces any revision.
+        /// Revision that the object must have; `None` replaces any revision.
         if_revision: Option<Revision>,
     },
-    /// Creates or replaces an object.
+    /// Creates the object, or replaces it if it exists.
     Apply(Object),
-    /// Deletes an object that must exist.
+    /// Deletes an object; refused if the object does not exist.
     Delete {
-        /// Key of the object.
+        /// Key of the object to delete.
         key: ObjectKey,
-        /// Required current revision; `None` deletes any revision.
+        /// Revision that the object must have; `None` deletes any revision.
         if_revision: Option<Revision>,
     },
     /// Restores a former state of an object, with its allocated values as far as they are free. Only a rollback
     /// uses this operation.
     Restore {
-        /// Former state.
+        /// State of the object to restore.
         object: Object,
         /// Required current revision; `None` if the object must not exist.
         if_revision: Option<Revision>,
     },
     /// Allocates addresses to pending Services, starting after `after`. Only the server uses this operation.
     RetryPending {
-        /// Pending Service at which the previous turn ended.
+        /// Last pending Service that the previous retries included; `None` starts with the oldest.
         after: Option<PendingService>,
     },
     /// Sets the announcement of an address. Only the server uses this operation. Without effect if the record
     /// does not exist or has another epoch.
     SetAnnouncer {
-        /// Load balancer address.
+        /// Load balancer address whose announcement is set.
         address: IpAddr,
         /// Announcement epoch on which the decision is based.
         if_epoch: u64,
@@ -116,7 +116,7 @@ pub enum Operation {
     /// Marks a Node as lost or as present. Only the server uses this operation. Without effect if the Node does
     /// not exist.
     SetNodeLost {
-        /// Name of the Node.
+        /// Name of the Node whose lease state changes.
         node: Name,
         /// Start of the loss; `None` if the Node is present again.
         since: Option<Timestamp>,
@@ -124,17 +124,17 @@ pub enum Operation {
     /// Sets the health verdicts of a Service. Only the server uses this operation. Without effect if the
     /// Service does not exist or its endpoints are not checked.
     SetEndpointHealth {
-        /// Key of the Service.
+        /// Key of the Service whose endpoints the verdicts concern.
         service: ServiceKey,
         /// Endpoints that are not fully in service. If empty, the record is deleted.
         endpoints: BTreeMap<CheckKey, EndpointVerdict>,
     },
 }
 
-/// Set of objects that one source applies together.
+/// Named set of objects that one source applies as a whole, as in `kubectl apply --prune`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplySet {
-    /// Name of the set.
+    /// Name of the apply set, which its members have as metadata.
     pub name: Name,
     /// True if members that the request does not name are deleted.
     pub prune: bool,
@@ -144,10 +144,10 @@ pub struct ApplySet {
     pub adopt: bool,
 }
 
-/// Time and randomness of one admission.
+/// Time and randomness of one admission, passed in because the model has no clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entropy {
-    /// Time of the admission.
+    /// Current time.
     pub now: Timestamp,
     /// Random seed of the uids; not predictable for clients.
     pub seed: u64,
@@ -168,18 +168,18 @@ pub struct AdmittedWrite {
 /// Outcome of a write for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Action that was taken.
+    /// Action taken on the object, such as created or unchanged.
     pub action: Action,
     /// State after the action, or the last state of a deleted object.
     pub object: Arc<Object>,
 }
 
-/// Reason for refusing a write.
+/// Reason for which a write is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The object must exist and does not.
+    /// The object to replace or delete does not exist.
     NotFound(ObjectKey),
-    /// The object exists already.
+    /// The object to create exists already.
     AlreadyExists(Arc<Object>),
     /// The precondition of the request (`If-Match`) does not match the current revision.
     PreconditionFailed(Arc<Object>),
@@ -189,9 +189,9 @@ pub enum Refusal {
     Invalid(Vec<Violation>),
     /// The prune would delete more members than the limit allows.
     PruneLimit {
-        /// Members that would be deleted.
+        /// Members of the apply set that the prune would delete.
         would_prune: Vec<ObjectKey>,
-        /// Maximum number of members to delete.
+        /// Maximum number of members to delete: the one of the request, else the built-in limit.
         limit: usize,
     },
     /// The write would remove more at once than a guard allows.
@@ -244,7 +244,8 @@ pub fn admit(
     Ok(admitted)
 }
 
-/// Settles the parts that depend on the request as a whole: references and load balancer addresses.
+/// Checks the references of the request and allocates load balancer addresses, which depend on all of its
+/// objects.
 fn settle_addresses(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
@@ -293,8 +294,8 @@ fn select_pruned(
     if would_prune.len() > limit { Err(Refusal::PruneLimit { would_prune, limit }) } else { Ok(would_prune) }
 }
 
-/// Checks the staged objects against the rest of the state and allocates their values: first the ones requested by
-/// value, then free ones.
+/// Checks the staged objects against the rest of the state and allocates their values: requested values
+/// first, then free ones.
 fn settle(
     working: &mut Snapshot,
     config: &ClusterConfig,
@@ -389,7 +390,7 @@ const fn change_kind(action: Action) -> Option<ChangeKind> {
     }
 }
 
-/// Returns the violation for a value that another Service holds.
+/// Creates the violation for a requested value, such as a node port, that another Service holds.
 fn taken(pointer: String, code: ViolationCode, what: &str, holder: &impl std::fmt::Display) -> Violation {
     Violation::new(pointer, code, format!("must be free; {what} is held by Service {holder}"))
         .hint("leave the field out to get a free one, or change the holder first")

@@ -30,13 +30,13 @@ use crate::{
 /// another pass over the input.
 pub const VIOLATIONS_MAX: usize = 50;
 
-/// Namespace of objects without one.
+/// Namespace of an object whose metadata names none.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// Top-level fields of every object.
+/// Names of the top-level fields of every object.
 const ENVELOPE: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
-/// Kubernetes kinds that run something; they get a hint of their own.
+/// Kubernetes kinds that run processes, which Tidegate does not; the error for them has a hint.
 const RUNNERS: [&str; 8] = [
     "Deployment",
     "ReplicationController",
@@ -48,14 +48,14 @@ const RUNNERS: [&str; 8] = [
     "CronJob",
 ];
 
-/// Object identity given by the request path.
+/// Identity that a decoded object must have, given by the request path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expect {
-    /// Kind, if the path has one; `kind` and `apiVersion` are optional then.
+    /// Kind in the path; with it, `kind` and `apiVersion` in the body are optional.
     pub kind: Option<Kind>,
-    /// Namespace, if the path has one.
+    /// Namespace in the path.
     pub namespace: Option<Namespace>,
-    /// Name, if the path has one.
+    /// Object name in the path.
     pub name: Option<Name>,
 }
 
@@ -250,7 +250,7 @@ pub fn decode_part<T: DeserializeOwned>(
     }
 }
 
-/// Single step of a path into JSON.
+/// Field or array index in a path into a JSON value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum PathStep {
     Field(String),
@@ -272,7 +272,7 @@ impl PathStep {
 struct RemovedElements(BTreeMap<Vec<PathStep>, BTreeSet<usize>>);
 
 impl RemovedElements {
-    /// Removes the value at `steps`; returns false if there is none.
+    /// Removes the value at a path; returns false if the path leads to no value.
     fn remove(&mut self, value: &mut Value, steps: &[PathStep]) -> bool {
         let Some((last, parents)) = steps.split_last() else { return false };
         let original = self.original(parents);

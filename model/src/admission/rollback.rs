@@ -26,10 +26,10 @@ use crate::{
 /// Former states of objects; `None` if the object did not exist.
 pub type FormerStates = BTreeMap<ObjectKey, Option<Arc<Object>>>;
 
-/// Later write of an object, which conflicts with the undo of an earlier one.
+/// Write of an object after the one to undo, with which the rollback conflicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaterWrite {
-    /// Key of the object.
+    /// Key of the object that was written again.
     pub key: ObjectKey,
     /// Revision of the later write.
     pub revision: Revision,
@@ -85,7 +85,7 @@ pub fn state(snapshot: &Snapshot, former: &FormerStates) -> (Snapshot, Vec<Chang
     (state, changes)
 }
 
-/// Returns the states of objects before one write, independent of its author.
+/// Returns the states that objects had before one write, whether a client or the server made the write.
 #[must_use]
 pub fn before_only(entry: &RevisionEntry) -> FormerStates {
     entry.objects.iter().map(|object| (object.key.clone(), object.before.clone())).collect()
@@ -151,7 +151,7 @@ pub fn request(snapshot: &Snapshot, former: &FormerStates, evict: bool) -> Reque
     request
 }
 
-/// True if a client requested the write.
+/// True if a client requested the write, false if the server decided it.
 fn is_intent(entry: &RevisionEntry) -> bool {
     match entry.origin.maker {
         Maker::Client => true,
@@ -159,7 +159,8 @@ fn is_intent(entry: &RevisionEntry) -> bool {
     }
 }
 
-/// Returns the former state of an object, with the server-managed fields of the current one.
+/// Returns the former state of an object, with the `lost_since` of the current Node and without values that
+/// Services outside of the rollback hold.
 fn restored(
     snapshot: &Snapshot,
     former: &FormerStates,

@@ -1,4 +1,4 @@
-//! Rules between the fields of one object, independent of other objects.
+//! Validation rules between the fields of one object, independent of other objects.
 
 use std::collections::BTreeSet;
 
@@ -101,7 +101,7 @@ fn check_address(at: String, address: std::net::IpAddr, found: &mut Vec<Violatio
     }
 }
 
-/// Reports a network with bits set after its prefix; returns true if there are none.
+/// Adds a violation if a network has bits set beyond its prefix length. Returns true if the network is valid.
 fn check_network(at: String, network: &ipnet::IpNet, found: &mut Vec<Violation>) -> bool {
     let is_network = network.trunc() == *network;
     if !is_network {
@@ -112,7 +112,7 @@ fn check_network(at: String, network: &ipnet::IpNet, found: &mut Vec<Violation>)
     is_network
 }
 
-/// Reports more than one address of an IP family.
+/// Adds one violation if several addresses have the same IP family.
 fn check_one_per_family(at: &str, families: impl Iterator<Item = IpFamily>, found: &mut Vec<Violation>) {
     let mut seen = BTreeSet::new();
     if !families.into_iter().all(|family| seen.insert(family)) {

@@ -31,26 +31,27 @@ pub use self::route::StoredRoute;
 /// each. Further routes are not stored.
 pub const BYTES_KEPT_MAX: usize = 256 * 1024 * 1024;
 
-/// BGP part of a report.
+/// BGP data of one report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BgpReportUpdate {
-    /// Sessions; `None` on a node without peers.
+    /// Sessions of the node; `None` if the node has no peers.
     pub bgp: Option<BgpReport>,
-    /// Prefixes that changed since the previous report.
+    /// Routes by prefix that changed since the previous report.
     pub routes: BTreeMap<IpNet, BgpRoute>,
     /// Prefixes that the node no longer reports.
     pub gone: BTreeSet<IpNet>,
     /// True if prefixes missing in `routes` are gone too.
     pub is_complete: bool,
-    /// Recent events on the node, including those of other areas. Every report has the full list.
+    /// Recent events of the node, including ones that do not concern BGP. Each report contains the complete
+    /// list.
     pub events: Vec<Event>,
 }
 
-/// Last BGP reports of all agents.
+/// BGP data from the last reports of all agents.
 #[derive(Debug)]
 pub struct BgpBook {
     nodes: BTreeMap<Name, NodeBgpState>,
-    /// Routes by the addresses that they announce.
+    /// Routes by the addresses that they announce, then by node and prefix.
     addresses: BTreeMap<IpAddr, BTreeMap<(Name, IpNet), Arc<StoredRoute>>>,
     bytes: usize,
     bytes_max: usize,
@@ -59,12 +60,12 @@ pub struct BgpBook {
     pub refused: u64,
 }
 
-/// BGP state of one node.
+/// BGP state of one node, from its reports.
 #[derive(Debug, Default)]
 struct NodeBgpState {
     report: Option<BgpReport>,
     routes: BTreeMap<IpNet, Arc<StoredRoute>>,
-    /// Prefixes that were not stored.
+    /// Prefixes that the node reported and that were not stored because of a limit.
     missing: BTreeSet<IpNet>,
 }
 
@@ -214,7 +215,7 @@ impl BgpBook {
         self.nodes.values().any(|page| !page.missing.is_empty())
     }
 
-    /// Returns the events, newest first.
+    /// Returns the events of all nodes, newest first.
     pub fn events(&self) -> impl DoubleEndedIterator<Item = &BgpEvent> {
         self.events.newest_first()
     }
@@ -234,7 +235,7 @@ impl NodeBgpState {
 }
 
 impl BgpSession {
-    /// Returns true if the session exchanges routes.
+    /// Returns true if the session is in state Established, in which routes are exchanged.
     #[must_use]
     pub fn is_established(&self) -> bool {
         self.state == BgpSessionState::Established

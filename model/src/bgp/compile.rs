@@ -34,7 +34,7 @@ use crate::{
 const TTL_SEVERAL_HOPS: u8 = 64;
 /// Hop limit towards external peers in a network of the node.
 const TTL_ONE_HOP: u8 = 1;
-/// Hop limit with GTSM (RFC 5082 §3).
+/// Hop limit of packets if GTSM is enabled (RFC 5082 §3).
 const TTL_SECURITY: u8 = 255;
 
 /// Returns the BGP configuration of a node, or `None` if it has no peers. `asn` is the default AS number of Nodes.
@@ -92,12 +92,12 @@ fn id_of_name(name: &Name) -> Ipv4Addr {
     Ipv4Addr::from(hash.max(1))
 }
 
-/// Peer that selects a node.
+/// BgpPeer whose selectors match a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SelectingPeer<'a> {
-    /// Name of the peer.
+    /// Name of the BgpPeer.
     pub(crate) name: &'a Name,
-    /// Specification of the peer.
+    /// Spec of the BgpPeer.
     pub(crate) spec: &'a BgpPeerSpec,
     /// Earlier peer that leads to the same router, so that this one has no session. Admission rejects writes of peers
     /// with this result, but not changes of a Node's labels.
@@ -118,7 +118,7 @@ pub(crate) fn selecting_peers<'a>(snapshot: &'a Snapshot, labels: &Labels) -> Ve
     found
 }
 
-/// Returns true if two peers would be the same session on a node that has both.
+/// Returns true if two BgpPeers would be one session on a node that both select.
 pub(crate) fn is_same_router(a: &BgpPeerSpec, b: &BgpPeerSpec) -> bool {
     let is_unnumbered = |spec: &BgpPeerSpec| spec.peer_address.is_none() && spec.interface.is_some();
     // The router at the other end of a link may be the one with an address there.
@@ -148,13 +148,13 @@ pub(crate) fn advertisements(snapshot: &Snapshot) -> impl Iterator<Item = (&Name
     all.filter(|(_, spec)| spec.advertisement_type == AdvertisementType::Bgp)
 }
 
-/// Returns a BgpPeer.
+/// Returns the spec of a BgpPeer, or `None` if the BgpPeer does not exist.
 pub(crate) fn peer<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<&'a BgpPeerSpec> {
     let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: name.clone() };
     snapshot.get(&key)?.as_bgp_peer()
 }
 
-/// Returns a BfdProfile.
+/// Returns the spec of a BfdProfile, or `None` if the BfdProfile does not exist.
 pub(crate) fn profile<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<&'a BfdProfileSpec> {
     let key = ObjectKey { kind: Kind::BfdProfile, namespace: None, name: name.clone() };
     snapshot.get(&key)?.as_bfd_profile()
@@ -210,7 +210,7 @@ fn ttl(spec: &BgpPeerSpec, local_asn: u32) -> u8 {
     }
 }
 
-/// Returns true if the AS of a peer differs from the local one.
+/// Returns true if the peer has another AS number than the node, so that the session is external (EBGP).
 pub(crate) const fn is_external(peer: PeerAsn, local_asn: u32) -> bool {
     match peer {
         PeerAsn::Number(asn) => asn != local_asn,
@@ -219,7 +219,8 @@ pub(crate) const fn is_external(peer: PeerAsn, local_asn: u32) -> bool {
     }
 }
 
-/// Returns an Advertisement restricted to the peers of a node, or `None` if it names only others.
+/// Returns the form of an Advertisement for a node, with only the peers that select the node; `None` if the
+/// Advertisement names only other peers.
 fn advertisement(
     spec: &AdvertisementSpec,
     neighbours: &BTreeMap<Name, BgpNeighbour>,

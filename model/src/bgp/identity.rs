@@ -1,4 +1,5 @@
-//! BGP identity of a node in its status: AS number, BGP Identifier, and the source of both.
+//! BGP identity of a node as shown in its status: AS number and BGP Identifier, each with the setting from
+//! which it is derived.
 
 use std::net::Ipv4Addr;
 

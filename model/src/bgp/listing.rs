@@ -98,36 +98,36 @@ const fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Selection of sessions.
+/// Filter of BGP sessions.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
-    /// Name of the node; all if absent.
+    /// Node of the session; `None` matches all nodes.
     pub node: Option<Name>,
-    /// Name of the `BgpPeer`; all if absent.
+    /// BgpPeer of the session; `None` matches all.
     pub peer: Option<Name>,
-    /// State of the session; all if absent.
+    /// State of the session; `None` matches all states.
     pub state: Option<BgpSessionState>,
 }
 
-/// Selection of routes.
+/// Filter of reported routes.
 #[derive(Debug, Clone, Default)]
 pub struct RouteFilter {
-    /// Name of the node; all if absent.
+    /// Node that reports the route; `None` matches all nodes.
     pub node: Option<Name>,
     /// Name of a `BgpPeer`: selects routes with an announcement to it, and only that announcement.
     pub peer: Option<Name>,
     /// Prefix: selects it and the prefixes inside it.
     pub prefix: Option<IpNet>,
-    /// Address that the route announces.
+    /// Address that the route announces; `None` matches all addresses.
     pub address: Option<IpAddr>,
 }
 
-/// Selection of events.
+/// Filter of BGP events.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Name of the node; all if absent.
+    /// Node of the event; `None` matches all nodes.
     pub node: Option<Name>,
-    /// Name of the `BgpPeer`; all if absent.
+    /// BgpPeer of the event; `None` matches all.
     pub peer: Option<Name>,
 }
 
@@ -136,17 +136,17 @@ pub type SessionKey = (Name, Name, Option<IpAddr>);
 /// Position of a route in the listing: node, prefix.
 pub type RouteKey = (Name, IpNet);
 
-/// Page of a listing.
+/// Page of a listing, with the key after which the next page starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListPage<T, K> {
-    /// Rows of the page.
+    /// Rows on the page, in the order of the listing.
     pub items: Vec<T>,
     /// Last key of the page, if more rows follow.
     pub more_after: Option<K>,
 }
 
-/// Returns sessions in the order of nodes, peers and addresses: those after `after`, at most `limit`. `spec_of`
-/// returns the specification of a `BgpPeer`.
+/// Returns at most `limit` sessions that follow `after`, ordered by node, peer and address. `spec_of` returns
+/// the spec of a BgpPeer.
 pub fn sessions<'a>(
     book: &BgpBook,
     wanted: &SessionFilter,
@@ -185,7 +185,7 @@ pub fn sessions<'a>(
     page(rest.map(item), limit)
 }
 
-/// Returns routes in the order of nodes and prefixes: those after `after`, at most `limit`.
+/// Returns at most `limit` routes that follow `after`, ordered by node and prefix.
 pub fn routes(
     book: &BgpBook,
     wanted: &RouteFilter,
@@ -233,7 +233,8 @@ pub fn routes(
     page(found.map(item), limit)
 }
 
-/// Returns events, newest first: those older than the one with the number `after`, at most `limit`.
+/// Returns at most `limit` events, newest first; if `after` is given, only events older than the one with
+/// this number.
 pub fn events(
     book: &BgpBook,
     wanted: &EventFilter,

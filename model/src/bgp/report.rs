@@ -1,4 +1,4 @@
-//! BGP part of a [`Report`](crate::wire::report::Report): sessions and routes of one node.
+//! BGP part of a [`Report`](crate::wire::report::Report): the sessions and routes of one node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

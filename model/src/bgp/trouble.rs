@@ -27,15 +27,15 @@ pub struct BgpTrouble {
     pub hint: Option<String>,
 }
 
-/// Sender of a NOTIFICATION.
+/// Sender of a NOTIFICATION message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     We,
     ThePeer,
 }
 
-/// Returns the problem of a session, or `None` if it is established. `peer` is the specification of its `BgpPeer`, if
-/// one exists.
+/// Returns the reason and remedy of a session that is not established, or `None` if it is established. `peer`
+/// is the spec of its BgpPeer, if the BgpPeer exists.
 #[must_use]
 pub fn trouble(session: &BgpSession, peer: Option<&BgpPeerSpec>) -> Option<BgpTrouble> {
     if session.is_established() {
@@ -49,7 +49,8 @@ pub fn trouble(session: &BgpSession, peer: Option<&BgpPeerSpec>) -> Option<BgpTr
     Some(BgpTrouble { reason, hint })
 }
 
-/// Returns true if the peer was changed since the error, so that the error will not recur.
+/// Returns true if the error was a mismatch of AS numbers and the BgpPeer now accepts the router's number, so
+/// that the error is not expected again.
 fn is_mended(session: &BgpSession, peer: Option<&BgpPeerSpec>, sender: Sender, error: &BgpError) -> bool {
     let (Some(peer), Some(theirs)) = (peer, session.remote_asn) else { return false };
     (error.code, error.subcode, sender) == (2, 2, Sender::We)
@@ -148,7 +149,8 @@ fn of_error(
     Some((hint.0, Some(hint.1)))
 }
 
-/// Classifies a session by its state. `after_error` is true if a recent NOTIFICATION ended the session.
+/// Classifies a session by its state machine state. `after_error` is true if a recent NOTIFICATION ended the
+/// session.
 fn of_state(session: &BgpSession, after_error: bool) -> (ConditionReason, Option<String>) {
     let (ours, counters) = (session.local_asn, &session.counters);
     if counters.md5_failures > 0 {

@@ -19,8 +19,8 @@ use crate::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Maximum number of Services that share one address. The record lists all of them, so each one makes a change more
-/// expensive.
+/// Maximum number of Services that share one address. The address record lists all of them, so each further
+/// one makes every change of the record more expensive.
 pub(crate) const SHARED_MAX: usize = 256;
 /// Maximum number of addresses with the same sharing key that are tried before the Service receives an address of its
 /// own.

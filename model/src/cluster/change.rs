@@ -10,21 +10,21 @@ use crate::{
     primitives::quantity::{Revision, Timestamp},
 };
 
-/// All changes of one accepted write; they take effect together or not at all.
+/// Changes of one accepted write, applied together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// Revision that the write created.
+    /// Revision that the write creates.
     pub revision: Revision,
-    /// Time of acceptance.
+    /// Time at which the write was accepted.
     pub at: Timestamp,
     /// Changes, at least one, in the order of [`Kind::ALL`](crate::kinds::resource::Kind::ALL) and then of the keys.
     pub changes: Vec<Change>,
 }
 
-/// Change of one object.
+/// Change of one object by a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Type of the change.
+    /// Type of the change: added, modified or deleted.
     pub kind: ChangeKind,
     /// New state of the object; for a deletion the last state, with the revision of the deletion.
     pub object: Arc<Object>,

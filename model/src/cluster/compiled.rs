@@ -142,7 +142,7 @@ impl CompiledService {
         has_node_port || addresses.iter().any(|addresses| !addresses.is_empty())
     }
 
-    /// Returns true if two forms differ at most in their revision, so that nodes need no update.
+    /// Returns true if two forms are equal except for their revision, so that nodes need no update.
     #[must_use]
     pub fn is_same_for_nodes(&self, other: &Self) -> bool {
         Self { revision: other.revision, ..self.clone() } == *other
@@ -172,7 +172,7 @@ pub struct CompiledPort {
 }
 
 impl CompiledPort {
-    /// Returns the ports that clients connect to.
+    /// Returns the range of ports to which clients connect.
     #[must_use]
     pub fn range(&self) -> PortRange {
         PortRange::new(self.port, self.end_port.unwrap_or(self.port))

@@ -13,7 +13,7 @@ use crate::{
 /// Default AS number of Nodes: the first one for private use (RFC 6996).
 pub const ASN_DEFAULT: u32 = 64_512;
 
-/// Ranges of a cluster, validated at start.
+/// Address and port ranges of a cluster, validated at the start of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterConfig {
     service_cidrs: Vec<IpNet>,
@@ -23,7 +23,7 @@ pub struct ClusterConfig {
     guards: Guards,
 }
 
-/// Maximum share that one write may remove, in percent of the existing ones; 100 and more disable the limit.
+/// Maximum percentage of existing addresses that one write may remove; 100 or more disables the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guards {
     /// Limit for virtual addresses: cluster IPs and load balancer addresses of Services.
@@ -33,29 +33,29 @@ pub struct Guards {
 }
 
 impl Guards {
-    /// Guards without limits.
+    /// Limits of 100 percent, which disable the guards.
     pub const OFF: Self = Self { vips_percent: 100, endpoints_percent: 100 };
 }
 
-/// Violated rule of the configured ranges.
+/// Reason why the ranges of a cluster are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The ranges are not one or two of different families.
+    /// The Service ranges are neither one range nor two of different IP families.
     #[error("--service-cidr takes one or two ranges, the second of the other IP family")]
     ServiceCidrFamilies,
-    /// A range has host bits set.
+    /// A Service range has host bits set; contains the range and its network.
     #[error("--service-cidr {0} must be a network: its host bits are set; use {1}")]
     ServiceCidrHostBits(IpNet, IpNet),
     /// A range contains addresses that are not allowed.
     #[error("--service-cidr {0} must be an ordinary unicast range: its first address is {1}")]
     ServiceCidrForbidden(IpNet, &'static str),
-    /// A range has fewer than 8 addresses.
+    /// A Service range has fewer than eight addresses.
     #[error("--service-cidr {0} must hold at least 8 addresses")]
     ServiceCidrTooSmall(IpNet),
     /// The range contains port 0 or is empty.
     #[error("--node-port-range must run from a smaller to a larger port, both above 0")]
     NodePortRange,
-    /// The AS number is reserved.
+    /// The AS number is reserved; contains the reason.
     #[error("--asn must be an assignable AS number; {0} is {1}")]
     Asn(u32, &'static str),
 }
@@ -103,13 +103,13 @@ impl ClusterConfig {
         }
     }
 
-    /// Sets the limits of one write; the default is [`Guards::OFF`].
+    /// Sets the guard limits of each write; the default is [`Guards::OFF`].
     #[must_use]
     pub fn with_guards(self, guards: Guards) -> Self {
         Self { guards, ..self }
     }
 
-    /// Returns the limits of one write.
+    /// Returns the guard limits of each write.
     #[must_use]
     pub const fn guards(&self) -> Guards {
         self.guards
@@ -138,7 +138,7 @@ impl ClusterConfig {
         self.service_cidrs.iter().copied().find(|cidr| IpFamily::of_net(cidr) == family)
     }
 
-    /// Returns the range of node ports.
+    /// Returns the range from which node ports are allocated.
     #[must_use]
     pub const fn node_port_range(&self) -> &RangeInclusive<u16> {
         &self.node_port_range

@@ -1,4 +1,4 @@
-//! Addresses that several pools contain together, and the test of prefixes of one length against them.
+//! Union of the addresses of several pools, and a test whether prefixes of one length lie within it.
 
 use ipnet::IpNet;
 
@@ -27,7 +27,8 @@ impl Coverage {
         Self { v4: merged(v4), v6: merged(v6) }
     }
 
-    /// Returns a prefix of a length that contains both an address of the pools and an address outside of them.
+    /// Returns a prefix of the given length that contains both an address of the pools and an address outside
+    /// of them, or `None` if no such prefix exists.
     pub(crate) fn reaching_outside(&self, family: IpFamily, length: u8) -> Option<IpNet> {
         let intervals = match family {
             IpFamily::V4 => &self.v4,

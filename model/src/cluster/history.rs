@@ -24,11 +24,11 @@ pub const AUTHOR_LENGTH_MAX: usize = 260;
 pub const MESSAGE_LENGTH_MAX: usize = 200;
 /// Maximum number of fields in the difference of one object; further ones are counted.
 pub const FIELDS_MAX: usize = 1000;
-/// Prefix of the author of an agent's own write; the name of its node follows.
+/// Prefix of the author of writes by an agent, followed by the name of its node.
 pub const AGENT_AUTHOR_PREFIX: &str = "agent/";
-/// Replacement of a secret in output.
+/// Text that replaces a secret in output.
 pub const HIDDEN: &str = "(hidden)";
-/// Author of writes by the server itself.
+/// Author of writes that the server makes by itself.
 pub const SERVER_AUTHOR: &str = "tidegate";
 
 /// Author of a write, and its reason.
@@ -66,36 +66,36 @@ pub enum Maker {
     Server,
 }
 
-/// Revision in a listing.
+/// Entry of the history without the states of its objects, for listings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionHead {
-    /// Number of the revision.
+    /// Revision that the write created.
     pub revision: Revision,
-    /// Time of acceptance.
+    /// Time at which the write was accepted.
     pub at: Timestamp,
-    /// Author and reason.
+    /// Author and reason of the write.
     pub origin: Origin,
     /// Changed objects, with the type of each change.
     pub touched: Vec<(ChangeKind, ObjectKey)>,
 }
 
-/// Revision with all its changes.
+/// Entry of the history with the states of all changed objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionEntry {
-    /// Number of the revision.
+    /// Revision that the write created.
     pub revision: Revision,
-    /// Time of acceptance.
+    /// Time at which the write was accepted.
     pub at: Timestamp,
-    /// Author and reason.
+    /// Author and reason of the write.
     pub origin: Origin,
-    /// Changed objects, at least one.
+    /// Changed objects with their states, at least one.
     pub objects: Vec<RevisedObject>,
 }
 
-/// Object of a revision, before and after. At least one of both states exists.
+/// Object before and after a write. At least one of the two states exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisedObject {
-    /// Key of the object.
+    /// Key of the changed object.
     pub key: ObjectKey,
     /// Previous state; `None` if the object is new.
     pub before: Option<Arc<Object>>,
@@ -128,7 +128,7 @@ impl Origin {
 }
 
 impl RevisionEntry {
-    /// Returns the form for listings.
+    /// Returns the entry without the states of its objects.
     #[must_use]
     pub fn head(&self) -> RevisionHead {
         let Self { revision, at, origin, objects } = self;
@@ -138,7 +138,7 @@ impl RevisionEntry {
 }
 
 impl RevisedObject {
-    /// Returns the type of the change.
+    /// Returns the type of the change: added, modified or deleted.
     #[must_use]
     pub const fn kind(&self) -> ChangeKind {
         match (&self.before, &self.after) {

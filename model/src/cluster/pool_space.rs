@@ -15,11 +15,11 @@ use crate::{
 /// Numbering of the addresses of a family without gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Numbering {
-    /// All of IPv4.
+    /// All IPv4 addresses, each numbered by its 32-bit value.
     V4,
     /// IPv4 without the addresses that end in `.0` and `.255`: 254 numbers for each 256 addresses.
     V4Inner,
-    /// All of IPv6.
+    /// All IPv6 addresses, each numbered by its 128-bit value.
     V6,
 }
 
@@ -48,7 +48,7 @@ impl Numbering {
         is_numbered.then(|| self.compress(plain))
     }
 
-    /// Returns the address with a number.
+    /// Returns the address with the given number in this numbering, or `None` if the number is too large.
     fn address(self, number: u128) -> Option<IpAddr> {
         let plain = match self {
             Self::V4 | Self::V6 => number,
@@ -70,7 +70,8 @@ impl Numbering {
         }
     }
 
-    /// Returns the address itself if it has a number, or the next one that has.
+    /// Returns the integer value of the first address that has a number in this numbering, at or after
+    /// `plain`.
     fn up(self, plain: u128) -> u128 {
         match (self, plain % 256) {
             (Self::V4Inner, 0) => plain + 1,
@@ -79,7 +80,8 @@ impl Numbering {
         }
     }
 
-    /// Returns the address itself if it has a number, or the previous one that has.
+    /// Returns the integer value of the last address that has a number in this numbering, at or before
+    /// `plain`.
     fn down(self, plain: u128) -> Option<u128> {
         match (self, plain % 256) {
             (Self::V4Inner, 0) => plain.checked_sub(2),
@@ -100,7 +102,8 @@ impl AddressPoolSpec {
         self.reserved.iter().any(|range| range.contains(address))
     }
 
-    /// Returns true if `avoidBuggyIPs` excludes an address, because old devices drop its packets.
+    /// Returns true if `avoidBuggyIPs` excludes an address: old devices drop packets to addresses that end in
+    /// .0 or .255.
     pub(crate) fn is_avoided(&self, address: IpAddr) -> bool {
         Numbering::of(IpFamily::of(address), self.avoid_buggy_ips).number(address).is_none()
     }
@@ -136,7 +139,8 @@ impl AddressPoolSpec {
     }
 }
 
-/// Returns the parts of a range that are not reserved; `reserved` is sorted and without overlaps.
+/// Returns the pieces of a range that remain without the reserved ranges; `reserved` is sorted and without
+/// overlaps.
 fn cut((first, last): (u128, u128), reserved: &[(u128, u128)]) -> Vec<(u128, u128)> {
     let mut pieces = Vec::new();
     let mut rest = Some(first);

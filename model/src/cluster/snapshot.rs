@@ -40,8 +40,8 @@ pub struct Snapshot {
     counts: OrdMap<Kind, usize>,
     cluster_ips: OrdMap<IpAddr, ServiceKey>,
     taken_addresses: OrdMap<IpFamily, IntervalSet>,
-    /// Holders by the first port of each range. Ranges do not overlap, so the nearest entry from below decides the
-    /// holder of a port.
+    /// Holders of routed ports, by the first port of each range. Ranges do not overlap, so the nearest entry
+    /// at or below a port determines its holder.
     routed_frontends: OrdMap<(IpAddr, Protocol, Port), RoutedFrontend>,
     /// Holders of node ports, including health check node ports, which are TCP.
     node_ports: OrdMap<(Protocol, Port), ServiceKey>,
@@ -55,7 +55,7 @@ pub struct Snapshot {
     load_balancing: AddressIndex,
     workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     lost_nodes: OrdSet<Name>,
-    /// EndpointSets with an endpoint on the Node.
+    /// EndpointSets that have an endpoint on the Node.
     sets_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     /// Number of addresses of Workloads and of endpoints in EndpointSets.
     endpoint_addresses: usize,
@@ -68,7 +68,7 @@ struct RoutedFrontend {
     holder: ServiceKey,
 }
 
-/// Label in a namespace.
+/// Label key and value in a namespace, the key of the label index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct LabelKey {
     namespace: Namespace,
@@ -77,7 +77,7 @@ struct LabelKey {
 }
 
 impl Snapshot {
-    /// Builds the state and its indices from the objects of a store.
+    /// Builds a snapshot and its indices from the objects of a store.
     #[must_use]
     pub fn from_objects(revision: Revision, objects: impl IntoIterator<Item = Arc<Object>>) -> Self {
         let mut snapshot = Self { revision, ..Self::default() };
@@ -87,19 +87,19 @@ impl Snapshot {
         snapshot
     }
 
-    /// Returns the revision of the last change.
+    /// Returns the revision of the last change in the snapshot.
     #[must_use]
     pub const fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// Returns an object.
+    /// Returns an object, or `None` if it does not exist.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
         self.objects.get(key)
     }
 
-    /// Returns a Service.
+    /// Returns a Service, or `None` if it does not exist.
     #[must_use]
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Object>> {
         self.objects.get(&key.object_key())
@@ -128,7 +128,7 @@ impl Snapshot {
             .map(|(_, object)| object)
     }
 
-    /// Returns the number of objects of a kind.
+    /// Returns the number of objects of a kind in all namespaces.
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
         self.counts.get(&kind).copied().unwrap_or(0)
@@ -146,7 +146,7 @@ impl Snapshot {
         self.endpoint_addresses
     }
 
-    /// Returns the Service that holds a cluster IP.
+    /// Returns the Service that holds a cluster IP, or `None` if the address is free.
     #[must_use]
     pub fn cluster_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
         self.cluster_ips.get(&address)
@@ -176,13 +176,13 @@ impl Snapshot {
         Some((*address, nodes.get_min()?))
     }
 
-    /// Returns a Node that has an address.
+    /// Returns a Node whose spec contains an address, or `None` if no Node has it.
     #[must_use]
     pub fn node_with_address(&self, address: IpAddr) -> Option<&Name> {
         self.node_addresses.get(&address).and_then(OrdSet::get_min)
     }
 
-    /// Returns the Service that holds a node port, including health check node ports.
+    /// Returns the Service that holds a node port or health check node port, or `None` if the port is free.
     #[must_use]
     pub fn node_port_holder(&self, protocol: Protocol, port: Port) -> Option<&ServiceKey> {
         self.node_ports.get(&(protocol, port))
@@ -248,18 +248,18 @@ impl Snapshot {
         self.objects.get(&record_key(service))?.as_endpoint_health()
     }
 
-    /// Returns the Workloads on a Node.
+    /// Returns the Workloads that run on a Node.
     pub fn workloads_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
         self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
-    /// Returns true if a Node counts as lost, so that its Workloads are no endpoints.
+    /// Returns true if a Node counts as lost; its Workloads are then no endpoints.
     #[must_use]
     pub fn is_lost(&self, node: &Name) -> bool {
         self.lost_nodes.contains(node)
     }
 
-    /// Returns the maintenance of a Node.
+    /// Returns the maintenance of a Node, or `None` if none is set.
     #[must_use]
     pub fn maintenance_of(&self, node: &Name) -> Option<&Maintenance> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
@@ -282,7 +282,7 @@ impl Snapshot {
         self.sets_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
-    /// Returns the EndpointSets of a Service.
+    /// Returns the EndpointSets that belong to a Service.
     pub fn endpoint_sets_of<'a>(
         &'a self,
         service: &'a ServiceKey,
@@ -293,7 +293,7 @@ impl Snapshot {
         })
     }
 
-    /// Returns the members of an apply set.
+    /// Returns the keys of the members of an apply set.
     pub fn apply_set_members<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a ObjectKey> + 'a {
         self.apply_sets.get(name).into_iter().flatten()
     }
@@ -328,7 +328,7 @@ impl Snapshot {
         self.revision = revision;
     }
 
-    /// Inserts an object, replacing the one with the same key.
+    /// Inserts an object and its index entries, and removes the ones of an object with the same key.
     pub(crate) fn put(&mut self, object: Arc<Object>) {
         let key = object.key();
         self.remove(&key);
@@ -337,7 +337,7 @@ impl Snapshot {
         self.objects.insert(key, object);
     }
 
-    /// Removes an object and its index entries.
+    /// Removes an object with its index entries, and returns it.
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let object = self.objects.remove(key)?;
         self.index(&object, key, Entry::Remove);
@@ -425,7 +425,8 @@ impl Snapshot {
     }
 }
 
-/// Direction of an index update. One path for both keeps them inverse.
+/// Direction of an index update. One function handles both directions, so that removal is the exact inverse
+/// of addition.
 #[derive(Clone, Copy)]
 enum Entry {
     Add,

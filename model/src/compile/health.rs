@@ -9,8 +9,8 @@ use crate::{
     primitives::quantity::Weight,
 };
 
-/// Factor for all weights of a port while an endpoint is in slow start. Shares are tenths, so with the factor
-/// a tenth of weight 1 is still an integer.
+/// Factor of all weights of a port while one of its endpoints is in slow start. An endpoint in slow start has
+/// a share in tenths, so that a tenth of weight 1 is still an integer.
 const TENTHS: u16 = 10;
 
 /// Marks unhealthy endpoints as not ready and scales the weights of endpoints in slow start. Leaves the port

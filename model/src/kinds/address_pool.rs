@@ -18,9 +18,9 @@ use crate::{
 pub const POOL_RANGES_MAX: usize = 256;
 /// Maximum number of namespaces, and of selectors, of a pool.
 pub const POOL_SELECTORS_MAX: usize = 64;
-/// Default time of the quarantine in seconds.
+/// Default duration of the quarantine in seconds.
 pub const QUARANTINE_SECONDS_DEFAULT: u32 = 60;
-/// Maximum time of the quarantine in seconds: one week.
+/// Maximum duration of the quarantine in seconds: one week.
 pub const QUARANTINE_SECONDS_MAX: u32 = 604_800;
 
 /// Desired state of an AddressPool: addresses for Services of type LoadBalancer, and the Services that may
@@ -88,18 +88,18 @@ impl AddressPoolSpec {
     }
 }
 
-/// Range of addresses of one IP family, including both ends.
+/// Range of addresses of one IP family, including its first and last address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AddressRange {
     /// All addresses of a network, including the first and the last.
     Net(IpNet),
-    /// Range from an address to one that is not smaller.
+    /// Range from the first to the second address, which is equal or higher.
     Between(IpAddr, IpAddr),
 }
 
 impl AddressRange {
-    /// Returns the first address.
+    /// Returns the first address of the range.
     #[must_use]
     pub fn first(&self) -> IpAddr {
         match self {
@@ -108,7 +108,7 @@ impl AddressRange {
         }
     }
 
-    /// Returns the last address.
+    /// Returns the last address of the range.
     #[must_use]
     pub fn last(&self) -> IpAddr {
         match self {
@@ -117,19 +117,19 @@ impl AddressRange {
         }
     }
 
-    /// Returns the IP family of both ends.
+    /// Returns the IP family of the range.
     #[must_use]
     pub fn family(&self) -> IpFamily {
         IpFamily::of(self.first())
     }
 
-    /// Returns both ends as numbers.
+    /// Returns the first and the last address as integers.
     #[must_use]
     pub fn numbers(&self) -> (u128, u128) {
         (to_number(self.first()), to_number(self.last()))
     }
 
-    /// True if the range contains an address.
+    /// True if the range contains the address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let (first, last) = self.numbers();
@@ -142,7 +142,7 @@ impl AddressRange {
         self.overlaps(&Self::Net(*net))
     }
 
-    /// True if two ranges share an address.
+    /// True if two ranges have an address in common.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let ((a, b), (c, d)) = (self.numbers(), other.numbers());

@@ -14,7 +14,7 @@ use crate::{
 pub const ADVERTISEMENT_ENTRIES_MAX: usize = 64;
 /// Maximum length of an interface name in bytes: `IFNAMSIZ` without the final zero.
 pub const INTERFACE_LENGTH_MAX: usize = 15;
-/// Maximum weight of a node preference.
+/// Maximum value of the weight of a node preference.
 pub const PREFERENCE_WEIGHT_MAX: u8 = 100;
 
 /// Maximum number of additional repetitions of the AS number in a path.
@@ -125,7 +125,8 @@ impl AdvertisementSpec {
         }
     }
 
-    /// True if an announced prefix of the family contains more than one address.
+    /// True if the announced prefixes of an IP family contain more than one address, because the aggregation
+    /// length is shorter than a full address.
     #[must_use]
     pub fn aggregates(&self, family: IpFamily) -> bool {
         self.length(family) < family.bits()
@@ -181,7 +182,7 @@ pub enum WhenIsolated {
 pub struct InterfaceName(String);
 
 impl InterfaceName {
-    /// Returns the name.
+    /// Returns the name as used in specs.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

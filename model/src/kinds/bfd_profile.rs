@@ -5,11 +5,11 @@ use utoipa::ToSchema;
 
 /// Minimum interval in milliseconds that a busy machine sustains in software.
 pub const BFD_INTERVAL_MS_MIN: u32 = 10;
-/// Maximum interval in milliseconds.
+/// Maximum of BFD transmit and receive intervals, in milliseconds.
 pub const BFD_INTERVAL_MS_MAX: u32 = 60_000;
-/// Default interval in milliseconds.
+/// Default BFD transmit and receive interval, in milliseconds.
 pub const BFD_INTERVAL_MS_DEFAULT: u32 = 300;
-/// Default detection multiplier.
+/// Default BFD detection multiplier: the number of missed packets after which a session goes down.
 pub const BFD_MULTIPLIER_DEFAULT: u8 = 3;
 /// Default minimum TTL of packets of multihop sessions.
 pub const BFD_MINIMUM_TTL_DEFAULT: u8 = 254;

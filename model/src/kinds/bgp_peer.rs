@@ -153,14 +153,14 @@ impl BgpPeerSpec {
         Self { password: None, ..self.clone() }
     }
 
-    /// True if the agent opens no connections to the router: the session is passive, or its neighbors are
-    /// dynamic.
+    /// True if the node opens no connection to the router and only accepts one: the session is passive, or
+    /// its neighbors are dynamic.
     #[must_use]
     pub const fn waits_for_connections(&self) -> bool {
         self.passive || self.peer_network.is_some()
     }
 
-    /// Returns the address families of the session.
+    /// Returns the address families that the session negotiates.
     #[must_use]
     pub fn effective_families(&self) -> BTreeSet<BgpFamily> {
         if self.families.is_empty() {
@@ -222,7 +222,7 @@ pub enum BgpFamily {
 }
 
 impl BgpFamily {
-    /// Returns the IP family of the routes.
+    /// Returns the IP family of the routes in the address family.
     #[must_use]
     pub const fn ip(self) -> IpFamily {
         match self {
@@ -247,15 +247,15 @@ pub enum BgpRole {
     Peer,
 }
 
-/// AS number of a peer.
+/// AS number that a peer must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(into = "AsnForm")]
 pub enum PeerAsn {
-    /// This number.
+    /// The peer has this AS number.
     Number(u32),
-    /// Local AS number.
+    /// The peer has the AS number of the node (IBGP).
     Internal,
-    /// Any number except the local AS number.
+    /// The peer has any AS number except the one of the node (EBGP).
     External,
 }
 

@@ -409,7 +409,7 @@ impl ConditionReason {
     /// All reasons, in the order of the condition types.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// Returns the published name.
+    /// Returns the reason in CamelCase, as published in conditions.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()

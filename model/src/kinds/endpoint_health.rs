@@ -69,13 +69,13 @@ pub fn record_key(service: &ServiceKey) -> ObjectKey {
     }
 }
 
-/// Target of a check: address and port.
+/// Address and port to which a health check connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CheckKey {
-    /// Address of the endpoint.
+    /// IP address of the endpoint.
     pub address: IpAddr,
-    /// Port of the check.
+    /// Port to which the check connects.
     pub port: Port,
 }
 

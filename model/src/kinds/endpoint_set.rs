@@ -103,7 +103,7 @@ impl Default for EndpointConditions {
 }
 
 impl Endpoint {
-    /// Returns the maintenance set on the endpoint itself, or the one that `drain` stands for.
+    /// Returns the maintenance set on the endpoint itself, or a drain if its field `drain` is true.
     #[must_use]
     pub fn own_maintenance(&self) -> Option<&Maintenance> {
         const DRAIN: &Maintenance = &Maintenance::DRAIN;

@@ -1,4 +1,4 @@
-//! Events: notable occurrences on a node, reported by its agent for operators.
+//! Events: notable occurrences on a node that its agent reports to operators.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Prefixes of the annotations, the current one first.
+/// Prefixes under which MetalLB's annotations are read, the current one first.
 const PREFIXES: [&str; 2] = ["metallb.io", "metallb.universe.tf"];
 const ADDRESSES: &str = "loadBalancerIPs";
 const POOL: &str = "address-pool";
@@ -31,9 +31,9 @@ pub(crate) struct LoadBalancerRequest<'a> {
     pub(crate) key: ServiceKey,
     pub(crate) spec: &'a ServiceSpec,
     pub(crate) metadata: &'a Metadata,
-    /// Pool to allocate from.
+    /// Name of the pool from which addresses are allocated; `None` permits all pools with `autoAssign`.
     pub(crate) pool: Option<Name>,
-    /// Requested addresses, at most one per family.
+    /// Addresses that the Service requests by value, at most one per IP family.
     pub(crate) addresses: Vec<IpAddr>,
     /// Key for sharing; Services with the same key may share an address.
     pub(crate) sharing_key: Option<Name>,
@@ -41,8 +41,8 @@ pub(crate) struct LoadBalancerRequest<'a> {
 }
 
 impl<'a> LoadBalancerRequest<'a> {
-    /// Returns the request of an object, or `None` unless the object is a Service of type LoadBalancer.
-    /// Malformed annotations are ignored here; admission rejects writes that contain them.
+    /// Returns the request of a Service of type LoadBalancer, or `None` for other objects. Malformed
+    /// annotations are ignored, because admission rejects writes that contain them.
     pub(crate) fn of(object: &'a Object) -> Option<Self> {
         let spec = object.as_service().filter(|spec| spec.service_type == ServiceType::LoadBalancer)?;
         let metadata = &object.metadata;
@@ -81,7 +81,7 @@ impl<'a> LoadBalancerRequest<'a> {
         families
     }
 
-    /// Returns the requested address of a family.
+    /// Returns the address of an IP family that the Service requests by value.
     pub(crate) fn named(&self, family: IpFamily) -> Option<IpAddr> {
         self.addresses.iter().copied().find(|address| IpFamily::of(*address) == family)
     }
@@ -93,7 +93,7 @@ impl<'a> LoadBalancerRequest<'a> {
         self.families().contains(&family) && self.named(family).is_none_or(|named| named == address)
     }
 
-    /// Returns the families without a suitable address among the assigned ones.
+    /// Returns the IP families for which no assigned address satisfies the request.
     pub(crate) fn lacking(&self, has: impl Iterator<Item = IpAddr>) -> Vec<IpFamily> {
         let mut families = self.families();
         for address in has.filter(|address| self.wants(*address)) {
@@ -115,7 +115,7 @@ impl<'a> LoadBalancerRequest<'a> {
     }
 }
 
-/// Values of the annotations of a Service, each with its JSON pointer.
+/// Annotations of a Service that concern load balancer addresses, each with the JSON pointer for violations.
 #[derive(Debug, Default)]
 struct Annotations {
     pool: Option<(String, Name)>,
@@ -137,7 +137,7 @@ impl Annotations {
     }
 }
 
-/// Reads an annotation under either prefix. An empty value counts as absent, as in MetalLB.
+/// Parses the annotation of this name under either prefix. An empty value counts as absent, as in MetalLB.
 fn read<T>(
     metadata: &Metadata,
     name: &str,
@@ -187,7 +187,7 @@ fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// Checks the annotations of a Service of type LoadBalancer, alone and against its fields.
+/// Checks the annotations of a Service of type LoadBalancer, alone and against the corresponding fields.
 pub(crate) fn check_annotations(spec: &ServiceSpec, metadata: &Metadata, found: &mut Vec<Violation>) {
     if spec.service_type != ServiceType::LoadBalancer {
         return;

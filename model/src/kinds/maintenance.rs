@@ -55,7 +55,7 @@ pub enum MaintenanceMode {
 }
 
 impl MaintenanceMode {
-    /// Returns the value of the field `mode`.
+    /// Returns the mode as written in the field `mode`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,8 +70,8 @@ impl Maintenance {
     pub(crate) const DRAIN: Self =
         Self { mode: MaintenanceMode::Drain, reason: None, by: None, deadline: None };
 
-    /// Returns the effective one of several: maintenance before drain, then the earliest deadline, then the
-    /// first.
+    /// Returns the strongest of several maintenances: mode maintenance before drain, then the earliest
+    /// deadline, then the first in order.
     #[must_use]
     pub fn stronger<'a>(all: impl IntoIterator<Item = Option<&'a Self>>) -> Option<&'a Self> {
         let rank = |one: &Self| {
@@ -81,7 +81,7 @@ impl Maintenance {
         all.into_iter().flatten().min_by_key(|one| rank(one))
     }
 
-    /// Adds the violations of the fields.
+    /// Adds a violation for each invalid field.
     pub(crate) fn validate(&self, at: &str, found: &mut Vec<Violation>) {
         let Self { mode, reason, by, deadline } = self;
         check_text(&format!("{at}/reason"), reason.as_deref(), REASON_BYTES_MAX, found);

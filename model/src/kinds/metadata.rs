@@ -11,7 +11,7 @@ use crate::primitives::{
     violation::{Violation, ViolationCode},
 };
 
-/// Maximum number of labels of an object.
+/// Maximum number of labels on one object.
 pub const LABELS_MAX: usize = 100;
 /// Maximum size of all annotations of an object in bytes, keys included: the limit of Kubernetes.
 pub const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
@@ -90,7 +90,7 @@ impl Metadata {
         Revision(self.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0))
     }
 
-    /// Checks labels and annotations.
+    /// Adds a violation for each invalid label or annotation.
     pub fn validate(&self, violations: &mut Vec<Violation>) {
         check_labels("/metadata/labels", &self.labels, violations);
         for key in self.annotations.keys() {

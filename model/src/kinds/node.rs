@@ -1,4 +1,4 @@
-//! Node: a machine with an agent.
+//! Node: machine on which an agent runs.
 
 use std::net::IpAddr;
 
@@ -12,14 +12,14 @@ use crate::{
     primitives::{name::Label, quantity::Timestamp},
 };
 
-/// Maximum number of addresses of a Node.
+/// Maximum number of addresses in the spec of a Node.
 pub const NODE_ADDRESSES_MAX: usize = 64;
 /// Maximum number of workload networks of a Node.
 pub const NODE_WORKLOAD_CIDRS_MAX: usize = 64;
 /// Maximum number of entries in `clusterCIDRs` and in `nodePortAddresses`.
 pub const NODE_NETWORKS_MAX: usize = 64;
 
-/// Highest bit of a packet mark.
+/// Number of the highest bit in a packet mark.
 pub const MARK_BIT_MAX: u8 = 31;
 /// Default bit of the packet mark for masquerading, as in kube-proxy.
 pub const MASQUERADE_BIT_DEFAULT: u8 = 14;
@@ -73,7 +73,8 @@ pub struct NodeSpec {
 }
 
 impl NodeSpec {
-    /// True if the Node may announce addresses.
+    /// True if the Node may announce load balancer addresses: it is neither unschedulable nor in drain or
+    /// maintenance.
     #[must_use]
     pub const fn takes_announcements(&self) -> bool {
         !self.unschedulable && self.maintenance.is_none()

@@ -1,4 +1,4 @@
-//! Kinds, keys and objects of the API.
+//! Kinds of the API, and keys and objects of any kind.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::{
     primitives::name::{Name, Namespace},
 };
 
-/// API version of all objects.
+/// Value of `apiVersion` in every object.
 pub const API_VERSION: &str = "tidegate/v1";
 
 /// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `Workload`, `Service`,
@@ -52,7 +52,7 @@ impl Kind {
     pub const ALL: [Self; Self::VARIANTS.len()] =
         *Self::VARIANTS.first_chunk().expect("an array has as many elements as its length");
 
-    /// Returns the value of the field `kind`.
+    /// Returns the kind as written in the field `kind`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Returns the plural in paths.
+    /// Returns the plural as used in request paths.
     #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
@@ -116,13 +116,13 @@ impl Kind {
         }
     }
 
-    /// Returns the kind with this value of the field `kind`.
+    /// Parses a kind as written in the field `kind`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Returns the kind with this plural in paths.
+    /// Parses a plural as used in request paths.
     #[must_use]
     pub fn parse_plural(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.plural() == text)
@@ -135,14 +135,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Identifier of an object. Ordered by kind, namespace and name, as in listings.
+/// Kind, namespace and name of an object; ordered in this sequence, as in listings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Kind of the object.
+    /// Kind of the identified object.
     pub kind: Kind,
     /// Namespace of the object; `None` for cluster-scoped kinds.
     pub namespace: Option<Namespace>,
-    /// Name of the object.
+    /// Name of the identified object.
     pub name: Name,
 }
 
@@ -185,7 +185,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Namespace and name of a Service.
+/// Namespace and name of a Service, which identify it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ServiceKey {
@@ -203,7 +203,7 @@ impl ServiceKey {
         Some(Self { namespace, name: key.name.clone() })
     }
 
-    /// Returns the key of the Service object.
+    /// Returns the same key as an object key of kind Service.
     #[must_use]
     pub fn object_key(&self) -> ObjectKey {
         ObjectKey { kind: Kind::Service, namespace: Some(self.namespace.clone()), name: self.name.clone() }
@@ -233,7 +233,7 @@ impl From<ServiceKey> for String {
     }
 }
 
-/// Desired state of an object of any kind.
+/// Spec of an object of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spec {
     /// Spec of a Node.
@@ -259,7 +259,7 @@ pub enum Spec {
 }
 
 impl Spec {
-    /// Returns the kind of the object.
+    /// Returns the kind to which the spec belongs.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -300,14 +300,14 @@ impl Spec {
 /// Object: metadata and desired state. The observed state is added when the object is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Identity, version, labels and annotations.
+    /// Name, namespace, version, labels and annotations.
     pub metadata: Metadata,
-    /// Desired state.
+    /// Spec, the desired state.
     pub spec: Spec,
 }
 
 impl Object {
-    /// Returns the identifier of the object.
+    /// Returns the key of the object.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         ObjectKey {

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::kinds::metadata::{Labels, check_key, check_value};
 
-/// Maximum number of requirements in a selector.
+/// Maximum number of requirements in one selector.
 const REQUIREMENTS_MAX: usize = 32;
 
 /// Conjunction of requirements on labels. The empty selector matches all objects.
@@ -59,14 +59,14 @@ pub enum Operator {
 }
 
 impl Selector {
-    /// True if labels satisfy all entries.
+    /// True if an object with these labels satisfies all entries of the selector.
     #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|expression| expression.matches(labels))
     }
 
-    /// True if at least one selector matches, or there are no selectors.
+    /// True if at least one selector matches the labels, or the list is empty.
     #[must_use]
     pub fn any_matches(selectors: &[Self], labels: &Labels) -> bool {
         selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
@@ -85,7 +85,7 @@ impl Expression {
     }
 }
 
-/// Requirement of a selector.
+/// Requirement of a selector on one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Requirement {
     Exists(String),
@@ -105,13 +105,13 @@ pub struct SelectorError {
 }
 
 impl LabelSelector {
-    /// True if labels satisfy all requirements.
+    /// True if an object with these labels satisfies all requirements of the selector.
     #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// True if the selector matches all objects.
+    /// True if the selector has no requirements and matches every object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

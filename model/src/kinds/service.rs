@@ -24,9 +24,9 @@ pub const ADDRESSES_MAX: usize = 256;
 pub const AFFINITY_TIMEOUT_SECONDS_DEFAULT: u32 = 10_800;
 /// Maximum timeout of ClientIP affinity in seconds: 1 day, as in Kubernetes.
 pub const AFFINITY_TIMEOUT_SECONDS_MAX: u32 = 86_400;
-/// Default drain time in seconds.
+/// Default duration of a drain in seconds.
 pub const DRAIN_SECONDS_DEFAULT: u32 = 300;
-/// Maximum drain time in seconds: 1 day.
+/// Maximum duration of a drain in seconds: one day.
 pub const DRAIN_SECONDS_MAX: u32 = 86_400;
 
 /// Maximum length of a scheduler name in bytes: `IP_VS_SCHEDNAME_MAXLEN` of the kernel without the final
@@ -185,9 +185,9 @@ pub enum ServiceType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ClusterIp {
-    /// Headless: no virtual address.
+    /// Headless Service without a virtual address (`None` in `clusterIP`).
     None,
-    /// Virtual address.
+    /// Virtual address of the Service.
     Address(IpAddr),
 }
 
@@ -278,7 +278,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Returns `TCP`, `UDP` or `SCTP`.
+    /// Returns the protocol as in Kubernetes: `TCP`, `UDP` or `SCTP`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -445,7 +445,7 @@ pub enum RemovalPolicy {
 }
 
 impl ServicePort {
-    /// Returns the ports at which clients connect.
+    /// Returns the ports to which clients connect: a single port, or a range up to `endPort`.
     #[must_use]
     pub fn range(&self) -> PortRange {
         PortRange::new(self.port, self.end_port.unwrap_or(self.port))
@@ -476,7 +476,8 @@ impl ServiceSpec {
         self.has_node_ports() && port.end_port.is_none() && (is_given || port.node_port.is_some())
     }
 
-    /// True if the Service is reachable at more than its cluster IPs.
+    /// True if the Service has addresses or ports besides its cluster IPs: external IPs, load balancer
+    /// addresses or node ports.
     #[must_use]
     pub fn is_reachable_from_outside(&self) -> bool {
         self.has_node_ports() || !self.external_ips.is_empty()
@@ -505,7 +506,7 @@ impl ServiceSpec {
         }
     }
 
-    /// Returns the allocated virtual addresses.
+    /// Returns the allocated cluster IPs.
     pub fn cluster_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.cluster_ips.iter().filter_map(|cluster_ip| cluster_ip.address())
     }

@@ -17,25 +17,25 @@ use crate::{
 /// not stored.
 pub const PARTS_KEPT_MAX: usize = 200_000;
 
-/// Announcement part of a report.
+/// Announcement data of one report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnnouncementUpdate {
-    /// States that changed since the previous report.
+    /// Announcement states by address that changed since the previous report.
     pub parts: BTreeMap<IpAddr, AddressReport>,
-    /// Addresses in which the node no longer takes part.
+    /// Addresses that no longer concern the node.
     pub gone: BTreeSet<IpAddr>,
-    /// True if addresses missing in `parts` are gone too.
+    /// True if the report is complete, so that addresses missing in `parts` are gone too.
     pub is_complete: bool,
 }
 
-/// Last announcement states of all agents.
+/// Announcement states from the last reports of all agents.
 #[derive(Debug, Default)]
 pub struct AnnouncementBook {
     pages: BTreeMap<IpAddr, AddressReports>,
-    /// Addresses of each node.
+    /// Addresses for which each node has a stored state.
     nodes: BTreeMap<Name, BTreeSet<IpAddr>>,
     parts: usize,
-    /// Logical clock: increases with each event, to order them.
+    /// Logical clock, increased by each event, by which events are ordered.
     turn: u64,
     /// Number of states that were not stored because [`PARTS_KEPT_MAX`] was reached.
     pub refused: u64,

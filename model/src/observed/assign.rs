@@ -27,55 +27,55 @@ pub(crate) use judge::covering;
 pub use judge::{AddressEvaluation, Eligibility, EligibleNode, evaluate};
 pub use reason::{IneligibleReason, NoCandidateReason};
 
-/// Input of an evaluation.
+/// State and reports on which the choice of announcers is based.
 #[derive(Clone, Copy)]
 pub struct ClusterView<'a> {
-    /// State of the cluster.
+    /// Objects of the cluster.
     pub snapshot: &'a Snapshot,
     /// Epoch of the store, in which reported positions count.
     pub epoch: Epoch,
     /// Views of the nodes, in the order of names.
     pub nodes: &'a [NodeView<'a>],
-    /// Returns the compiled form of a Service.
+    /// Function that returns the compiled form of a Service.
     pub compiled: &'a dyn Fn(&ServiceKey) -> Option<Arc<CompiledService>>,
 }
 
 /// Input of an assignment in addition to the evaluation.
 #[derive(Clone, Copy)]
 pub struct AssignmentInputs<'a> {
-    /// Announcement states of the agents.
+    /// Reported announcement states.
     pub book: &'a AnnouncementBook,
     /// Number of addresses for which each node is the first candidate.
     pub owned: &'a BTreeMap<Name, usize>,
-    /// True if the choice of a first owner may be deferred until nodes that are not ready yet can take part.
+    /// True if the choice of a first owner may wait for nodes that are not ready yet.
     pub may_wait: bool,
 }
 
-/// Result of an assignment.
+/// Result of the assignment of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// Action for the address.
+    /// Action on the address record.
     pub action: AssignmentAction,
     /// Nodes that will be candidates after they have verified the Services of the address.
     pub waiting: BTreeSet<Name>,
 }
 
-/// Action for an address.
+/// Action on an address record after an assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssignmentAction {
-    /// Keep the record.
+    /// The record remains unchanged.
     Leave,
     /// Retry after nodes that are not ready yet have had time.
     Wait,
-    /// Write this record; its epoch is higher than any known.
+    /// The record is replaced by this announcement, whose epoch is higher than any known one.
     Record(Announcement),
 }
 
-/// Maximum difference between an epoch that agents report and that of the record. A record is behind only after the
-/// restore of a backup, and one faulty agent must not exhaust the numbers.
+/// Maximum difference by which a reported epoch may exceed the recorded one. The record falls behind only
+/// when a backup is restored; the limit prevents that one faulty agent exhausts the numbers.
 const EPOCH_LEAP_MAX: u64 = 1_000_000;
 
-/// Decides the candidates of an address. The record of an address without a Service is kept.
+/// Decides the candidates of an address. The record of an address that no Service holds remains unchanged.
 #[must_use]
 pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: IpAddr) -> Assignment {
     let leave = Assignment { action: AssignmentAction::Leave, waiting: BTreeSet::new() };

@@ -24,7 +24,8 @@ pub use self::{
     judge::{HealthDecision, HealthInputs, Tally, judge},
 };
 
-/// Number of nodes that check an endpoint without a Node of its own; the majority decides.
+/// Number of nodes that check an endpoint whose own Node does not check it; the majority of their results
+/// determines its state.
 pub const CHECKERS: usize = 3;
 /// Returns the checked endpoints of a Service with their Nodes. A Service without a health check has none.
 /// Terminating endpoints are excluded, because they accept no new connections regardless of the result.

@@ -17,28 +17,28 @@ use crate::{
 /// Maximum number of nodes listed in one response, slowest first.
 pub const NODES_LISTED_MAX: usize = 1000;
 
-/// Times at which reports of a node confirmed one change, in milliseconds after its commit.
+/// Times from the commit of a change to the reports of one node that confirm it, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Time until a report confirmed its arrival.
+    /// Time until a report confirmed that the node received the change; `None` if not yet.
     pub received: Option<u64>,
-    /// Time until a report confirmed its programming.
+    /// Time until a report confirmed that the node programmed the change; `None` if not yet.
     pub applied: Option<u64>,
-    /// Time until a report confirmed its read-back.
+    /// Time until a report confirmed that the node read the change back; `None` if not yet.
     pub verified: Option<u64>,
     /// True if the first report since the start of the server confirmed the change, so that the actual time is
     /// unknown.
     pub is_first_report: bool,
 }
 
-/// ChangeProgress that concerns nodes.
+/// Progress of all nodes with one change that concerns nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeProgress {
     /// Revision of the change.
     pub revision: Revision,
-    /// Time since its commit, in milliseconds.
+    /// Time since the commit of the change, in milliseconds.
     pub age_ms: u64,
-    /// Confirmations of the nodes.
+    /// Confirmation times by node.
     pub nodes: BTreeMap<Name, Steps>,
 }
 
@@ -119,7 +119,7 @@ pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     sorted.get(rank - 1).copied()
 }
 
-/// Computes the overview of the last changes.
+/// Computes the convergence overview of the last changes.
 #[must_use]
 pub fn overview(changes: &[ChangeProgress], views: &[NodeView<'_>], epoch: Position) -> LagOverview {
     let mut nodes: Vec<_> = views.iter().map(|view| node_lag(changes, view, epoch)).collect();
@@ -146,13 +146,13 @@ pub fn overview(changes: &[ChangeProgress], views: &[NodeView<'_>], epoch: Posit
 pub struct ChangeView<'a> {
     /// Revision of the change.
     pub revision: Revision,
-    /// Time since its commit, in milliseconds.
+    /// Time since the commit of the change, in milliseconds.
     pub age_ms: u64,
-    /// Confirmations of the nodes.
+    /// Confirmation times by node.
     pub nodes: &'a BTreeMap<Name, Steps>,
 }
 
-/// Summary of the last changes for one line.
+/// Summary of the convergence of the last changes, short enough for one line of output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LagBrief {
     /// Median of the time until verification, in milliseconds; `None` before the first measurement.
@@ -166,8 +166,8 @@ pub struct LagBrief {
     pub waiting_ms: Vec<Option<u64>>,
 }
 
-/// Computes the summary of the last changes in one pass. `changes` are sorted by age, oldest first; `views` are
-/// sorted by name.
+/// Computes the summary of the last changes in one pass over them. `changes` are sorted by age, oldest first;
+/// `views` are sorted by name.
 #[must_use]
 pub fn brief(changes: &[ChangeView<'_>], views: &[NodeView<'_>], head: Position) -> LagBrief {
     let (mut all, mut longest) = (Vec::new(), None);

@@ -13,24 +13,25 @@ pub const ENDPOINT_LEASE_SECS: i64 = 40;
 /// Time without reports after which a Node is no candidate for addresses, in seconds: three missed reports of 5 s.
 /// Candidates monitor each other and fail over without control, so a shorter lease has no benefit.
 pub const ANNOUNCEMENT_LEASE_SECS: i64 = 15;
-/// Divisor of the number of Nodes that may be lost at once: one third.
+/// Divisor that limits how many Nodes may be lost at once: a third of all Nodes, at least one. Nodes that are
+/// lost already remain so.
 const LOST_DIVISOR: usize = 3;
 
-/// Last report of a Node.
+/// Lease state of a Node: its last report, and whether it counts as lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLease {
     /// Name of the Node.
     pub node: Name,
     /// Time of the last report. A Node without any report has no lease that could expire.
     pub last_report: Option<Timestamp>,
-    /// True if the Node already counts as lost.
+    /// True if the Node already counts as lost for this lease.
     pub is_lost: bool,
 }
 
-/// Nodes with an expired lease.
+/// Nodes whose lease has expired.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpiredLeases {
-    /// Nodes that count as lost.
+    /// Nodes that become lost or remain lost.
     pub nodes: BTreeSet<Name>,
     /// Nodes with an expired lease that are retained, because too many Nodes are silent.
     pub held: BTreeSet<Name>,

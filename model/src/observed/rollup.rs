@@ -53,14 +53,14 @@ pub use self::health::service_health;
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 
-/// Maximum number of Nodes named in a Service's status; the counts cover all.
+/// Maximum number of Nodes named in the status of a Service; the counts include all.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;
 
 /// Maximum number of lagging Nodes that are examined individually. Among more, the ten to name are found faster in a
 /// pass over all Nodes.
 const FEW_NODES: usize = 64;
 
-/// View of one Node: its lease and its last report.
+/// Lease and last report of one Node, as the roll-up uses them.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
     /// Name of the Node.
@@ -69,31 +69,33 @@ pub struct NodeView<'a> {
     pub is_connected: bool,
     /// True if two agents report under this name.
     pub is_contested: bool,
-    /// True if the agent has been silent for so long that the Node is no candidate for addresses.
+    /// True if the announcement lease of the Node has expired, so that the Node is no candidate for
+    /// addresses.
     pub is_lost: bool,
     /// Time of the last report, including reports before a restart of control.
     pub last_report: Option<Timestamp>,
-    /// Last report.
+    /// Last report of the agent; `None` before its first one to this server.
     pub report: Option<&'a Report>,
 }
 
-/// Views of all Nodes, prepared so that a Service without problems costs no pass over them.
+/// Views of all Nodes with indices, by which a Service without problems is rolled up without a pass over all
+/// Nodes.
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
     views: Vec<NodeView<'a>>,
-    /// Sorted positions of the Nodes for each step, so that a binary search counts the Nodes that have reached a
-    /// position.
+    /// Sorted positions of the Nodes, a list for each step (received, applied, verified). A binary search
+    /// counts the Nodes that have reached a position.
     received: Vec<Position>,
     applied: Vec<Position>,
     verified: Vec<Position>,
-    /// Indices of the Nodes, those with the oldest verified position first.
+    /// Indices of the Nodes, ordered by verified position, oldest first.
     by_verified: Vec<usize>,
     /// Indices of the Nodes on which a Service fails.
     failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
 }
 
 impl<'a> NodeViews<'a> {
-    /// Prepares the views of all Nodes.
+    /// Builds the indices of the views of all Nodes.
     #[must_use]
     pub fn new(views: Vec<NodeView<'a>>) -> Self {
         let sorted = |rung: &dyn Fn(&Report) -> Position| {
@@ -156,7 +158,8 @@ impl<'a> NodeViews<'a> {
         counts
     }
 
-    /// Returns the first Nodes that have not verified a position: `behind` lagging ones, and `failing` ones.
+    /// Returns the first Nodes that have not verified a position, `behind` ones that lag and `failing` ones
+    /// that failed.
     fn not_verified(
         &self,
         key: &ServiceKey,
@@ -225,12 +228,12 @@ fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> Node
     NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
 }
 
-/// Further observations of a Service.
+/// Observations of a Service in addition to the progress of Nodes.
 #[derive(Debug, Default)]
 pub struct ServiceObservations {
-    /// Announcement of its recorded addresses.
+    /// Condition Announced of the Service's load balancer addresses; `None` if the Service has none.
     pub announced_on_record: Option<Condition>,
-    /// Health of its endpoints, if they are checked.
+    /// Health of the Service's endpoints; `None` if they are not checked.
     pub health: Option<ServiceHealth>,
 }
 
@@ -427,7 +430,8 @@ fn announced(spec: &ServiceSpec, addresses: &[IpAddr]) -> Condition {
     }
 }
 
-/// Returns the condition Ready: true if all others are. Its reason names the first one that is not.
+/// Returns the condition Ready: true if all other conditions are. Otherwise its reason names the first
+/// condition that is not.
 fn ready(conditions: &[Condition]) -> Condition {
     let mut unmet = conditions.iter().filter(|condition| condition.status != ConditionStatus::True);
     let first = unmet.find_map(|condition| Some((condition, reason_not_ready(condition.condition_type)?)));

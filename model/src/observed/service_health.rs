@@ -88,7 +88,7 @@ pub struct Checker {
 }
 
 impl CheckedEndpoint {
-    /// Returns true if health checks remove the endpoint from service, or would do so without the guard.
+    /// Returns true if health checks remove the endpoint from service, or would remove it without the guard.
     #[must_use]
     pub const fn is_out(&self) -> bool {
         self.share == 0 || self.held

@@ -38,12 +38,12 @@ pub const ROWS_LISTED_MAX: usize = 10_000;
 /// every 10 s and distributes many counters over several reports.
 pub const REPEAT_WITHIN_SECS: i64 = 120;
 
-/// Endpoint of one protocol.
+/// Protocol, address and port of an endpoint whose traffic is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetKey {
-    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
+    /// Transport protocol of the connections.
     pub protocol: Protocol,
-    /// Address of the endpoint.
+    /// IP address of the endpoint.
     pub address: IpAddr,
     /// Port of the endpoint; `None` if the client's port is kept.
     pub port: Option<Port>,
@@ -102,25 +102,25 @@ pub struct EndpointTraffic {
     pub counts: Counts,
 }
 
-/// Sums of one Service since the start of this server. They never decrease.
+/// Sums of the traffic of one Service since the start of this server, which never decrease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTrafficTotals<'a> {
     /// Key of the Service.
     pub service: &'a ServiceKey,
     /// Sum of all traffic, including that of removed endpoints.
     pub counts: Counts,
-    /// Endpoints that a node still has.
+    /// Sums by endpoint, for endpoints that at least one node still has.
     pub endpoints: BTreeMap<TargetKey, Counts>,
 }
 
-/// Last traffic counters of all agents.
+/// Traffic counters from the last reports of all agents.
 #[derive(Debug, Default)]
 pub struct TrafficBook {
     services: BTreeMap<ServiceKey, ServiceCounters>,
-    /// Boot id of each node's agent.
+    /// Boot id of the agent of each node, to recognize restarts.
     boots: BTreeMap<Name, String>,
     targets: usize,
-    /// Traffic of removed Services.
+    /// Sum of the traffic of deleted Services.
     gone: Counts,
     /// Number of reports on a Service that were not stored because [`TARGETS_KEPT_MAX`] was reached.
     pub refused: u64,
@@ -129,7 +129,7 @@ pub struct TrafficBook {
 #[derive(Debug, Default)]
 struct ServiceCounters {
     nodes: BTreeMap<Name, NodeCounters>,
-    /// Sums by endpoint, without momentary values such as open connections.
+    /// Sums by endpoint, without gauges such as open connections.
     sums: BTreeMap<TargetKey, Counts>,
     /// Sum of endpoints that no node has any longer.
     gone: Counts,
@@ -143,8 +143,8 @@ struct NodeCounters {
 }
 
 impl TrafficBook {
-    /// Applies a report of a node's agent. The list of a named Service is complete; an empty list removes its
-    /// counters.
+    /// Applies the counters in a report. For each Service that the report names, the list of endpoints is
+    /// complete; an empty list removes the counters of the Service on this node.
     pub fn apply(
         &mut self,
         node: &Name,
@@ -216,7 +216,7 @@ impl TrafficBook {
         }
     }
 
-    /// Returns the traffic of one Service, as existing nodes last reported it.
+    /// Returns the traffic of one Service, from the last reports of existing nodes.
     #[must_use]
     pub fn service(
         &self,
@@ -284,7 +284,7 @@ impl TrafficBook {
         nodes.filter_map(|(node, page)| Some((node, page.targets.get(target)?.active?)))
     }
 
-    /// Returns the traffic of removed Services.
+    /// Returns the sum of the traffic of deleted Services.
     #[must_use]
     pub const fn gone(&self) -> &Counts {
         &self.gone
@@ -304,7 +304,7 @@ impl TrafficBook {
     }
 }
 
-/// Returns the counters of a node; without rates if its agent is silent, because they are unknown then.
+/// Returns the counters of a node. Rates are omitted if its agent is silent, because they are unknown then.
 fn current(counts: &Counts, view: &NodeView<'_>) -> Counts {
     Counts { per_second: counts.per_second.filter(|_| view.is_connected), ..*counts }
 }

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Community {
-    /// Community of RFC 1997.
+    /// Community of 32 bits (RFC 1997).
     Standard(u32),
-    /// Extended community of RFC 4360.
+    /// Extended community of 8 bytes (RFC 4360).
     Extended([u8; 8]),
-    /// Large community of RFC 8092.
+    /// Large community of three 32-bit numbers (RFC 8092).
     Large([u32; 3]),
 }
 
@@ -33,7 +33,7 @@ const NAMES: [(&str, u32); 9] = [
     ("no-export-subconfed", 0xffff_ff03),
     ("no-peer", 0xffff_ff04),
 ];
-/// Subtype of route targets (RFC 4360 §4).
+/// Subtype that identifies a route target (RFC 4360 §4).
 const ROUTE_TARGET: u8 = 2;
 /// Subtype of route origins, "site of origin" (RFC 4360 §5).
 const ROUTE_ORIGIN: u8 = 3;

@@ -5,15 +5,15 @@
 
 use imbl::OrdMap;
 
-/// Set of used numbers.
+/// Persistent set of numbers, stored as disjoint intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntervalSet {
-    /// Last number by first number of each interval; both are used.
+    /// Last number of each interval by its first number; intervals include both.
     intervals: OrdMap<u128, u128>,
 }
 
 impl IntervalSet {
-    /// Creates a set of the numbers from `first` to `last`, including both.
+    /// Creates the set of the numbers from `first` to `last`, including both.
     #[must_use]
     pub fn of_range(first: u128, last: u128) -> Self {
         Self { intervals: OrdMap::unit(first, last) }
@@ -57,7 +57,7 @@ impl IntervalSet {
         true
     }
 
-    /// True if the set contains a number.
+    /// True if the number is in the set.
     #[must_use]
     pub fn contains(&self, number: u128) -> bool {
         self.holding_or_before(number).is_some_and(|(_, last)| number <= last)
@@ -69,7 +69,7 @@ impl IntervalSet {
         self.intervals.is_empty()
     }
 
-    /// Returns the first free number from `start` to `end`, including both.
+    /// Returns the lowest number from `start` to `end`, including both, that is not in the set.
     #[must_use]
     pub fn first_free(&self, start: u128, end: u128) -> Option<u128> {
         let candidate = match self.holding_or_before(start) {

@@ -16,13 +16,13 @@ pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
 /// Reason why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The text is empty.
+    /// The text is empty, which no DNS name may be.
     #[error("must not be empty")]
     Empty,
     /// The text exceeds the limit of DNS.
     #[error("must be at most {max} characters, has {len}")]
     TooLong {
-        /// Maximum length in bytes.
+        /// Maximum length of this type of name, in bytes.
         max: usize,
         /// Length of the text in bytes.
         len: usize,
@@ -51,7 +51,7 @@ pub struct Label(Arc<str>);
 pub type Namespace = Label;
 
 impl Name {
-    /// Parses a DNS subdomain.
+    /// Parses a DNS subdomain: labels separated by dots, at most 253 bytes.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         check_length(text, SUBDOMAIN_LENGTH_MAX)?;
         for label in text.split('.') {
@@ -75,7 +75,7 @@ impl Name {
 }
 
 impl Label {
-    /// Parses a DNS label.
+    /// Parses a DNS label: at most 63 bytes, without dots.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         check_length(text, LABEL_LENGTH_MAX)?;
         check_label_characters(text, text)?;

@@ -19,10 +19,10 @@ pub enum IpFamily {
 }
 
 impl IpFamily {
-    /// Both families, in display order.
+    /// IPv4 and IPv6, in display order.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// Returns the family of an address.
+    /// Returns the IP family of an address.
     #[must_use]
     pub const fn of(address: IpAddr) -> Self {
         match address {
@@ -31,7 +31,7 @@ impl IpFamily {
         }
     }
 
-    /// Returns the family of a network.
+    /// Returns the IP family of a network.
     #[must_use]
     pub const fn of_net(net: &IpNet) -> Self {
         match net {
@@ -49,7 +49,7 @@ impl IpFamily {
         }
     }
 
-    /// Returns `IPv4` or `IPv6`.
+    /// Returns the family as in Kubernetes: `IPv4` or `IPv6`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,8 +70,8 @@ pub fn forbidden(address: IpAddr) -> Option<&'static str> {
     forbidden_within(address, address)
 }
 
-/// Returns the reason why an address in a range of one family is forbidden, as [`forbidden`] does for one
-/// address.
+/// Returns the reason why a range contains an address that [`forbidden`] rejects, or `None` if it contains
+/// none. Both ends must have the same IP family.
 #[must_use]
 pub fn forbidden_within(first: IpAddr, last: IpAddr) -> Option<&'static str> {
     match (first, last) {
@@ -165,12 +165,12 @@ fn forbidden_v6(first: Ipv6Addr, last: Ipv6Addr) -> Option<&'static str> {
     plain.or_else(holding).map(|(_, _, why)| *why)
 }
 
-/// Returns the highest number with the given number of bits, at most 127.
+/// Returns the number whose lowest `bits` bits are set; `bits` is at most 127.
 fn host_part(bits: u8) -> u128 {
     (1 << bits) - 1
 }
 
-/// True if two networks share an address.
+/// True if two networks have an address in common.
 #[must_use]
 pub fn overlaps(a: &IpNet, b: &IpNet) -> bool {
     a.contains(&b.network()) || b.contains(&a.network())

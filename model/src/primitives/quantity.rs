@@ -21,7 +21,7 @@ impl Port {
         }
     }
 
-    /// Returns the port number.
+    /// Returns the port number, from 1 to 65,535.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0.get()
@@ -48,7 +48,7 @@ impl fmt::Display for Port {
     }
 }
 
-/// Range of ports, including both ends. A single port is a range of length 1.
+/// Range of ports, including its first and last one. A single port is a range of length 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(Port, Port)", into = "(Port, Port)")]
 pub struct PortRange {
@@ -63,31 +63,31 @@ impl PortRange {
         Self { first: a.min(b), last: a.max(b) }
     }
 
-    /// Returns the lowest port.
+    /// Returns the lowest port of the range.
     #[must_use]
     pub const fn first(self) -> Port {
         self.first
     }
 
-    /// Returns the highest port.
+    /// Returns the highest port of the range.
     #[must_use]
     pub const fn last(self) -> Port {
         self.last
     }
 
-    /// Returns the port if the range contains only one.
+    /// Returns the port if the range contains exactly one, else `None`.
     #[must_use]
     pub fn single(self) -> Option<Port> {
         (self.first == self.last).then_some(self.first)
     }
 
-    /// True if the range contains a port.
+    /// True if the port is in the range.
     #[must_use]
     pub fn contains(self, port: Port) -> bool {
         self.first <= port && port <= self.last
     }
 
-    /// True if two ranges share a port.
+    /// True if two ranges have a port in common.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
@@ -147,7 +147,7 @@ impl Default for Weight {
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Returns the next revision.
+    /// Returns the revision that follows this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -235,7 +235,7 @@ impl Timestamp {
         Self(seconds.clamp(Self::UNIX_SECONDS_MIN, Self::UNIX_SECONDS_MAX))
     }
 
-    /// Returns the seconds since 1970-01-01T00:00:00Z.
+    /// Returns the time in seconds since 1970-01-01T00:00:00Z.
     #[must_use]
     pub fn unix_seconds(self) -> i64 {
         self.0

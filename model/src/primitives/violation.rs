@@ -65,7 +65,7 @@ impl Violation {
         Self { pointer: pointer.into(), code, message: message.into(), hint: None }
     }
 
-    /// Adds a remedy.
+    /// Adds a hint, a remedy for the user.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -1,5 +1,5 @@
-//! Selection of the endpoints of a port that a node uses: readiness, fallback to terminating ones, topology,
-//! locality.
+//! Selection of the endpoints of a port that a node uses: readiness, fallback to terminating endpoints,
+//! topology and locality.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,18 +14,18 @@ use crate::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Endpoints of one port and family that one node uses.
+/// Endpoints of one port and one IP family that one node uses, by locality.
 pub(super) struct SelectedEndpoints {
     family: IpFamily,
     /// Endpoints of the whole cluster that the node prefers.
     anywhere: Targets,
-    /// Endpoints on the node itself.
+    /// Endpoints on the node itself, for traffic policy Local.
     here: Targets,
-    /// True if any node has an endpoint.
+    /// True if at least one endpoint is usable, on any node or on none.
     exist: bool,
     /// Addresses of used endpoints that may be on the node.
     hairpins: BTreeSet<IpAddr>,
-    /// Targets that drain.
+    /// Targets in drain with weight 0, whose established connections may continue.
     leaving: DrainingTargets,
 }
 
@@ -80,8 +80,9 @@ impl SelectedEndpoints {
         forward(&self.anywhere, masquerade).unwrap_or(Verdict::Reject)
     }
 
-    /// Returns the verdict for endpoints of this node only. Without one, packets are dropped while another node has
-    /// some, so that an external load balancer detects the change by its health checks.
+    /// Returns the verdict of traffic policy Local: the endpoints of this node. If only other nodes have
+    /// endpoints, packets are dropped, so that health checks of an external load balancer fail over; if no
+    /// node has any, they are rejected.
     pub(super) fn here(&self, masquerade: Masquerade) -> Verdict {
         let otherwise = if self.exist { Verdict::Drop } else { Verdict::Reject };
         forward(&self.here, masquerade).unwrap_or(otherwise)
@@ -126,7 +127,7 @@ pub(super) fn ready_on(port: &CompiledPort, node: &Name) -> impl Iterator<Item =
     here.map(|endpoint| endpoint.address)
 }
 
-/// Returns the ready endpoints, or those that still serve while they terminate if none is ready (KEP-1669).
+/// Returns the ready endpoints; if none is ready, the terminating ones that still serve (KEP-1669).
 fn with_fallback<'a>(endpoints: &[&'a CompiledEndpoint]) -> Vec<&'a CompiledEndpoint> {
     let ready: Vec<_> = endpoints.iter().copied().filter(|endpoint| endpoint.ready).collect();
     if !ready.is_empty() {

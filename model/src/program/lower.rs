@@ -1,8 +1,8 @@
-//! Lowering of packet programs for modes that cannot implement all of them. The result is a program again, so the
-//! oracle applies to it.
+//! Lowering of packet programs for proxy modes that cannot implement all of them. The result is a program as
+//! well, so that the oracle applies to it.
 //!
-//! The program is the intended behavior; the program lowered for a node's mode is the expected behavior of its
-//! kernel.
+//! The program before lowering defines the intended behavior; the lowered program defines the behavior that
+//! the kernel of a node must have.
 
 pub mod ipvs;
 pub mod userspace;

@@ -44,100 +44,99 @@ impl Default for Networks {
 /// New connection, as far as rules examine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// Source address.
+    /// Source address of the connection.
     pub source: IpAddr,
     /// True if the source is one of the node's own addresses.
     pub is_from_node: bool,
-    /// Destination address.
+    /// Destination address of the connection.
     pub destination: IpAddr,
     /// True if the destination is one of the node's own addresses, except loopback addresses.
     pub is_node_address: bool,
-    /// Transport protocol.
+    /// Transport protocol of the connection.
     pub protocol: Protocol,
-    /// Destination port.
+    /// Destination port of the connection.
     pub port: Port,
 }
 
-/// Result for a new connection.
+/// Result of the programs of a node for a new connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// No rule of a program matches.
+    /// No program has a matching frontend.
     Untouched,
-    /// The connection is rejected.
+    /// The connection is rejected with a reset or an ICMP error.
     Reject,
     /// The packet is dropped without an answer.
     Drop,
-    /// The connection goes to one of the targets. They see the node as its source if `is_masqueraded`, otherwise the
-    /// client.
+    /// The connection is forwarded to one of the targets.
     Forward {
-        /// Targets with their ports and weights.
+        /// Possible targets with their ports and weights.
         targets: BTreeMap<(IpAddr, Port), Weight>,
         /// True if the source is masqueraded for all targets.
         is_masqueraded: bool,
         /// Targets that always see the node as the source, because they are the source themselves.
         hairpins: BTreeSet<IpAddr>,
     },
-    /// The connection goes to a listener of the node.
+    /// The connection goes to a listener at this port of the node.
     Relay(Port),
 }
 
-/// Fate of a connection with the look-ups that led to it. `K` identifies programs.
+/// Result for a connection, with the look-ups that led to it. `K` is the key of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OracleDecision<'a, K> {
-    /// Matching part of the programs.
+    /// Frontend or address that matches the destination.
     pub matched: FrontendMatch<'a, K>,
     /// Class of the source.
     pub class: Class,
-    /// Result of the source check.
+    /// Result of the check of allowed sources.
     pub admission: Admission,
     /// Verdict; `None` if no frontend matches or the source may not connect.
     pub verdict: Option<&'a Verdict>,
-    /// Resulting fate.
+    /// Result for the connection.
     pub fate: Fate,
 }
 
-/// Part of the programs that matches the destination of a connection.
+/// Frontend or address of the programs that matches the destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrontendMatch<'a, K> {
-    /// Frontend.
+    /// A frontend matches address, protocol and port.
     Frontend {
-        /// Program of the frontend.
+        /// Key of the program with the frontend.
         of: K,
-        /// Matching frontend.
+        /// Frontend that matches.
         frontend: &'a Frontend,
         /// Route of the frontend.
         route: &'a Route,
     },
     /// Port of a virtual address that is no frontend.
     VirtualAddress {
-        /// Program of the address.
+        /// Key of the program with the address.
         of: K,
     },
-    /// No match.
+    /// No address or port of any program matches.
     Nothing,
 }
 
 /// Class of a source, in the order of classification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Source in the workload networks.
+    /// The source is in a workload network.
     Workload,
-    /// Node itself.
+    /// The source is the node itself.
     Node,
-    /// All other sources.
+    /// The source is neither, such as another node.
     Elsewhere,
 }
 
 /// Result of the check of a source against the allowed networks of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The frontend allows all sources.
+    /// The frontend permits all sources.
     Open,
-    /// The source is in this allowed network.
+    /// The source is in this permitted network.
     Within(IpNet),
     /// The source is the node itself, which is always allowed.
     Node,
-    /// The source is in no allowed network.
+    /// The source is in none of the permitted networks.
     Denied,
 }
 

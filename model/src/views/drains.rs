@@ -26,13 +26,13 @@ const NODES_LISTED_MAX: usize = 20;
 /// Filter for drained endpoints; without any field it selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrainFilter {
-    /// Node of the endpoints.
+    /// Node on which the endpoints are; `None` matches all.
     pub node: Option<Name>,
-    /// Namespace of their Services.
+    /// Namespace of the Service; `None` matches all.
     pub namespace: Option<Namespace>,
-    /// Name of their Services.
+    /// Name of the Service; `None` matches all.
     pub service: Option<Name>,
-    /// Address of the endpoints.
+    /// Address of the endpoint; `None` matches all.
     pub address: Option<IpAddr>,
 }
 
@@ -128,11 +128,11 @@ impl DrainList {
     }
 }
 
-/// Connection counts of one Service.
+/// Connections of one Service to draining endpoints, as counted by the nodes.
 struct ConnectionCounts<'a> {
     book: &'a TrafficBook,
     views: &'a [NodeView<'a>],
-    /// Position that a node must have applied before its count is current.
+    /// Position that a node must have applied before its connection count includes the drain.
     wanted: Position,
 }
 

@@ -229,8 +229,8 @@ pub struct Difference {
 }
 
 impl Explanation {
-    /// Finds the first broken step and writes the summary. Common steps come first. A broken step on one node
-    /// counts even if the path works on others.
+    /// Finds the first broken step and writes the summary. Steps common to all paths come first; a broken
+    /// step on one node counts even if the path works on other nodes.
     #[must_use]
     pub fn concluded(mut self) -> Self {
         let is_broken = |step: &&Step| step.state == StepState::Broken;
@@ -287,7 +287,7 @@ impl Step {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Creates a step from a condition.
+    /// Creates a step whose state, reason and remedy are the ones of a condition.
     fn of(about: About, condition: &Condition) -> Self {
         let Condition { condition_type: _, status, reason, message, hint } = condition;
         let state = match status {

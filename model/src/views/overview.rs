@@ -462,7 +462,7 @@ impl From<ObjectKey> for AffectedObject {
 }
 
 impl ServiceStateTotals {
-    /// Counts a Service by its state.
+    /// Increases the count of a Service state.
     pub fn add(&mut self, state: ServiceState) {
         self.total += 1;
         *match state {
@@ -476,7 +476,7 @@ impl ServiceStateTotals {
 }
 
 impl NodeTotals {
-    /// Counts a Node by its state.
+    /// Increases the count of a Node state.
     pub fn add(&mut self, state: NodeConvergence) {
         self.total += 1;
         *match state {

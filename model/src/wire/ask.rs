@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Maximum number of findings in a reply.
+/// Maximum number of findings in the reply to a diagnosis.
 pub const FINDINGS_MAX: usize = 256;
 /// Maximum size of a reply in bytes of JSON: the maximum number of lines of a plan with ordinary lengths.
 pub const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -8,10 +8,10 @@ use utoipa::ToSchema;
 
 use crate::primitives::{name::Name, quantity::Timestamp};
 
-/// Accepted difference between the clocks of a node and of control, in seconds. Clocks with NTP differ by
-/// less than 0.1 seconds, and both clocks are read in whole seconds.
+/// Permitted difference between the clocks of a node and of control, in seconds. NTP keeps clocks within 0.1
+/// seconds, and both clocks are read in whole seconds.
 pub const CLOCK_SKEW_SECS_MAX: u64 = 5;
-/// Identifier of the check that compares clocks.
+/// Identifier of the diagnosis check that compares clocks.
 pub const CLOCK: &str = "clock";
 
 /// Findings of an agent about its machine.
@@ -74,10 +74,10 @@ pub enum SafeFix {
 }
 
 impl SafeFix {
-    /// All fixes.
+    /// All fixes that an agent can apply.
     pub const ALL: [Self; 3] = [Self::IpForward, Self::ConntrackMax, Self::LoadModules];
 
-    /// Returns the identifier of the fix.
+    /// Returns the identifier of the fix as used in requests.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

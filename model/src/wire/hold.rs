@@ -67,7 +67,7 @@ impl Loss {
 }
 
 impl HeldState {
-    /// Describes the rejected state for users.
+    /// Describes the rejected state in a message for users.
     #[must_use]
     pub fn message(&self) -> String {
         let Self { offered, in_force, reason, since, vips, endpoints } = self;

@@ -214,8 +214,8 @@ impl Proposal {
     }
 }
 
-/// Returns the changes from the result of one list of changes to the result of another. Both lists start from
-/// the same listing, which may contain a line several times.
+/// Returns the changes that lead from the result of `from` to the result of `to`. Both lists are based on the
+/// same listing, in which a line may occur several times.
 #[must_use]
 pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> {
     let mut counts: BTreeMap<(&str, &str), isize> = BTreeMap::new();
@@ -236,7 +236,7 @@ pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> 
 }
 
 impl AddressUse {
-    /// Returns the use of an address from its form for nodes.
+    /// Returns the node's use of an address from the form that nodes receive.
     #[must_use]
     pub fn of(state: &AddressState) -> Self {
         let AddressState { address: _, revision: _, services, announcement } = state;

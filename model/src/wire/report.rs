@@ -27,7 +27,7 @@ use crate::{
 
 /// Maximum number of failures in a report. `failuresTotal` contains the total.
 pub const FAILURES_MAX: usize = 1000;
-/// Maximum number of events that an agent keeps; older ones are discarded.
+/// Maximum number of events that an agent retains; the oldest are discarded first.
 pub const EVENTS_MAX: usize = 32;
 /// Maximum length of an event message in bytes.
 pub const EVENT_MESSAGE_BYTES_MAX: usize = 1024;

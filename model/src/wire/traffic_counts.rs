@@ -1,4 +1,4 @@
-//! Traffic counters of endpoints and their aggregation.
+//! Traffic counters of endpoints, and their sums and rates.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use utoipa::ToSchema;
@@ -25,7 +25,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds other counters.
+    /// Adds the counters of another endpoint or node.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { connections, packets, bytes, active, inactive, per_second, failed } = other;
         self.connections = self.connections.saturating_add(*connections);
@@ -52,7 +52,7 @@ impl Counts {
         }
     }
 
-    /// Returns the gauges and rates only.
+    /// Returns a copy with gauges and rates only; the counters are zero or absent.
     pub(crate) const fn momentary(&self) -> Self {
         Self { connections: 0, packets: None, bytes: None, failed: None, ..*self }
     }
@@ -63,7 +63,7 @@ impl Counts {
         self.connections > 0 || self.failed.is_some_and(|failed| failed != TargetFailures::default())
     }
 
-    /// Returns the sum of counters.
+    /// Returns the sum of several counters.
     #[must_use]
     pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         all.fold(Self::default(), |mut sum, one| {

@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 use crate::support::{key, object, of_kind, service};
 
-/// Nodes, objects and reports, on which decisions are made one after the other.
+/// Objects and reports in a test, on which decisions are made one after the other.
 struct World {
     objects: BTreeMap<ObjectKey, Arc<Object>>,
     reports: BTreeMap<Name, Report>,
@@ -160,7 +160,7 @@ impl World {
         self.with_scene(|scene| assign(scene, &circumstances, ip(last)).action)
     }
 
-    /// Decides about one address and records the decision; returns true if anything changed.
+    /// Evaluates one address and records the decision. Returns true if the record changed.
     fn settle(&mut self, last: usize) -> bool {
         let AssignmentAction::Record(announcement) = self.decide(last, false) else { return false };
         self.set(last, announcement);

@@ -62,7 +62,7 @@ fn pool(name: &str, addresses: &[&str]) -> Value {
     of_kind("AddressPool", name, json!({}), json!({ "addresses": addresses }))
 }
 
-/// Returns the only violation of a refusal.
+/// Returns pointer, code and message of the only violation in a refusal; panics if there are several.
 fn refusal(result: Result<Action, Refusal>) -> (String, ViolationCode, String) {
     match result {
         Err(Refusal::Invalid(found)) if found.len() == 1 => {

@@ -48,7 +48,7 @@ struct World {
     book: AnnouncementBook,
     bgp: BgpBook,
     record: AddressSpec,
-    /// Peers of the BGP Advertisement.
+    /// Value of `spec.peers` in the BGP Advertisement.
     peers: Value,
 }
 

@@ -173,7 +173,7 @@ fn a_service_with_a_blocking_setting_is_not_programmed_and_reports_it() {
     assert_eq!(refused[0].field, "spec.forwardingMethod");
 }
 
-/// A Node is accepted with every setting.
+/// A Node that uses every setting is accepted.
 #[test]
 fn a_node_is_accepted_with_every_setting() {
     let name = Name::parse("n1").unwrap();

@@ -68,7 +68,7 @@ impl Nodes {
         Self { book: HealthBook::default(), checkers, silent: BTreeSet::new() }
     }
 
-    /// Reports the results of a node for Service `web`; those of other nodes stay.
+    /// Applies a report with the results of a node for Service `web`; results of other nodes remain.
     fn say(&mut self, node: &str, states: &[(u8, CheckState)]) -> usize {
         let report = |(host, state): &(u8, CheckState)| CheckReport {
             address: check_key(*host).address,
@@ -92,7 +92,8 @@ impl Nodes {
         judge(&inputs, &compiled(cluster), cluster.snapshot.endpoint_health(&key("web")))
     }
 
-    /// Decides and records; returns the shares of the endpoints that are not fully in service.
+    /// Decides the health of Service `web` and records the result. Returns the shares of endpoints that are
+    /// not fully in service.
     fn decide(&self, cluster: &mut Cluster, secs: i64) -> Vec<(u8, u8)> {
         let HealthDecision { endpoints, .. } = self.judge(cluster, secs);
         record(cluster, endpoints);
@@ -121,7 +122,7 @@ fn record(cluster: &mut Cluster, endpoints: BTreeMap<CheckKey, EndpointVerdict>)
     cluster.write(&Request { operations, ..Request::default() }).unwrap();
 }
 
-/// Records shares by host.
+/// Records the given shares by the last octet of the endpoint address.
 fn record_shares(cluster: &mut Cluster, shares: &[(u8, u8)]) {
     let verdict = |share| EndpointVerdict {
         share,
@@ -264,7 +265,8 @@ fn weights_are_scaled_directly_if_a_factor_would_overflow_and_drains_stay_drains
     assert_eq!(weights, [1, 65535, 0, 0]);
 }
 
-/// F148: below the threshold all endpoints are used; from it on, only healthy ones.
+/// F148: with at least the threshold of healthy endpoints, only these are used; with fewer, all endpoints are
+/// used.
 #[test]
 fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
     let mut cluster = cluster(4, json!({ "panicThreshold": 50 }));

@@ -1,4 +1,4 @@
-//! Lag of nodes: order and reasons.
+//! Lag of nodes: their order, and the reasons shown.
 
 use std::collections::BTreeMap;
 

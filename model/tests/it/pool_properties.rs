@@ -150,7 +150,7 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Checked state, as plain lists.
+/// State of a snapshot in plain lists, against which the properties are checked.
 struct State<'a> {
     snapshot: &'a Snapshot,
     records: BTreeMap<IpAddr, &'a AddressSpec>,
@@ -207,7 +207,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// True if two Services may share an address.
+    /// True if two Services may share an address: equal sharing keys and policies, disjoint ports, and for
+    /// policy Local equal selectors.
     fn agree(&self, a: &ServiceKey, b: &ServiceKey) -> bool {
         let ((_, one), (_, other)) = (self.services[a], self.services[b]);
         let key = wanted(one).sharing_key;
@@ -317,7 +318,7 @@ fn check(snapshot: &Snapshot) {
     assert_eq!(snapshot.pending_count(), waiting.count());
 }
 
-/// Without eviction, an unchanged Service loses no address.
+/// Asserts that a write without eviction takes no address from an unchanged Service.
 fn assert_who_stays_keeps(before: &Snapshot, after: &Snapshot) {
     for (key, (object, _)) in State::of(before).services {
         let same = after

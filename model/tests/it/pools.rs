@@ -57,7 +57,7 @@ fn said(result: Result<Action, Refusal>) -> (String, ViolationCode, String) {
     (pointer, code, message)
 }
 
-/// Removes expired quarantines and serves pending Services.
+/// Submits a write that removes expired quarantines and allocates addresses to pending Services.
 fn turn(cluster: &mut Cluster) {
     cluster.write(&Request::default()).unwrap();
 }

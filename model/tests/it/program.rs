@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, key, of_kind, service};
 
-/// Nodes in the files: two in zone a, one in zone b.
+/// Nodes in the test data: two in zone a, one in zone b.
 const NODES: [(&str, Option<&str>); 3] = [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b"))];
 
 fn place((node, zone): (&str, Option<&str>)) -> NodeLocation {
@@ -286,7 +286,7 @@ fn port_ranges_and_source_ranges() {
     check("ranges_open", &cluster(open, both()));
 }
 
-/// Delivery settings are part of every route.
+/// Delivery settings of the Service are part of the route of every frontend.
 #[test]
 fn settings_of_delivery_are_carried_to_every_frontend() {
     let spec = json!({

@@ -187,7 +187,7 @@ fn assert_same(found: &Snapshot, expected: &BTreeMap<String, Value>, what: &str)
     }
 }
 
-/// Client change.
+/// Change that a client makes.
 type Change = fn(&mut World) -> Result<(), Refusal>;
 
 /// Changes; before each, there are balancers a (pool quick) and b (pool slow), and the node port Service c.

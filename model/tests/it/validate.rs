@@ -301,7 +301,7 @@ fn a_nodes_proxy_options_are_networks_and_two_different_bits() {
     );
 }
 
-/// Each violation contains the requirement.
+/// Each violation contains the requirement that the value violates, and a remedy.
 #[test]
 fn violations_contain_requirement_and_remedy() {
     let spec = with_ports(json!([{ "port": 90, "endPort": 80, "nodePort": 30000 }]));

@@ -24,7 +24,7 @@ mod write;
 pub use read::read;
 pub use write::lines;
 
-/// Format version written by this version, and the newest one it can read.
+/// Format version of written backups, and the newest version that can be read.
 pub const VERSION: u32 = 1;
 /// Maximum length of a line in bytes: a history entry of the largest accepted group, with every object before
 /// and after.
@@ -33,24 +33,24 @@ pub const LINE_BYTES_MAX: usize = 3 * crate::GROUP_BYTES_MAX;
 /// anyway.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 
-/// A completely read, intact backup.
+/// Backup that was read completely and whose checksum is correct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// Creation time.
+    /// Time at which the backup was created.
     pub made_at: Timestamp,
-    /// Position of the store.
+    /// Position of the store when the backup was created.
     pub position: Position,
-    /// Cluster data.
+    /// Objects, history and vault records.
     pub contents: Contents,
 }
 
-/// Error of reading a backup.
+/// Reason why a backup cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The file cannot be read.
     #[error("cannot read the file")]
     Unreadable(#[source] io::Error),
-    /// The file has another format, or its first line is damaged.
+    /// The file is not a backup, or its first line is damaged.
     #[error("the file is not a Tidegate backup, or its first line is damaged")]
     NotABackup,
     /// The file was written by a newer version.
@@ -59,21 +59,21 @@ pub enum BackupError {
              version"
     )]
     Newer {
-        /// Version of the file.
+        /// Format version of the file.
         found: u32,
     },
-    /// Bytes are changed or missing.
+    /// Bytes are changed or missing; contains a description.
     #[error("the file is damaged: {0}; use another backup")]
     Broken(String),
     /// The file is intact, but contains unsupported data.
     #[error("the file contains unsupported data: {0}")]
     Unknown(StoreError),
-    /// The file exceeds a limit.
+    /// The file exceeds a size limit.
     #[error("the file has more than {limit} {unit}")]
     TooLarge {
-        /// Counted unit.
+        /// Name of the counted unit.
         unit: &'static str,
-        /// Maximum count.
+        /// Maximum permitted count.
         limit: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Reads and verifies a backup.
+//! Reader of backups, which verifies their integrity.
 
 use std::{
     collections::BTreeMap,
@@ -54,7 +54,7 @@ pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
     Ok(Backup { made_at, position, contents })
 }
 
-/// Contents of the lines read so far.
+/// Contents of the lines that have been read so far.
 #[derive(Default)]
 struct Gathering {
     objects: Vec<Arc<model::kinds::resource::Object>>,
@@ -96,7 +96,7 @@ fn head(line: &[u8]) -> Result<BackupHeader, BackupError> {
     serde_json::from_slice(line).map_err(|_| BackupError::NotABackup)
 }
 
-/// Returns the next line with its line end; `None` at the end of the file.
+/// Returns the next line with its line end, or `None` at the end of the file.
 fn next_line(file: &mut impl BufRead) -> Result<Option<Vec<u8>>, BackupError> {
     let mut line = Vec::new();
     let limit = LINE_BYTES_MAX as u64;

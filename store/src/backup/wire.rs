@@ -1,4 +1,4 @@
-//! Line formats of a backup.
+//! Formats of the lines of a backup.
 
 use model::{
     cluster::history::RevisionEntry,
@@ -11,12 +11,12 @@ use serde_json::value::RawValue;
 use super::VERSION;
 use crate::{error::StoreError, history, record};
 
-/// Format name in the first line.
+/// Name of the format in the first line.
 pub(super) const FORMAT: &str = "tidegate-backup";
 /// Prefix of the last line, and of no other.
 pub(super) const END: &[u8] = b"{\"end\":";
 
-/// First line.
+/// First line of a backup: format, version, time and position.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct BackupHeader {
@@ -34,7 +34,7 @@ pub(super) struct AnyBackupHeader {
     pub(super) version: u32,
 }
 
-/// Line between the first and the last.
+/// Line between the first and the last one, as read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum LineIn<'a> {
@@ -71,7 +71,7 @@ struct HistoryIn<'a> {
     body: &'a RawValue,
 }
 
-/// Contents of a line.
+/// Line between the first and the last one, as written.
 #[derive(Debug)]
 pub(super) enum Line {
     Object(Box<Object>),
@@ -79,31 +79,31 @@ pub(super) enum Line {
     History(RevisionEntry),
 }
 
-/// Encodes the first line.
+/// Encodes the first line of a backup.
 pub(super) fn head(made_at: Timestamp, position: Position, history_floor: Revision) -> String {
     let head = BackupHeader { format: FORMAT.to_owned(), version: VERSION, made_at, position, history_floor };
     serde_json::to_string(&head).expect("strings and numbers serialize without failing") + "\n"
 }
 
-/// Encodes an object.
+/// Encodes the line of an object.
 pub(super) fn object(object: &Object) -> String {
     let (key, body) = (text(&object.key().to_store_key()), record::encode(object));
     format!("{{\"object\":{{\"key\":{key},\"body\":{body}}}}}\n")
 }
 
-/// Encodes a vault record.
+/// Encodes the line of a vault record.
 pub(super) fn vault(key: &str, body: &[u8]) -> String {
     format!("{{\"vault\":{{\"key\":{},\"body\":\"{}\"}}}}\n", text(key), hex(body))
 }
 
-/// Encodes a history entry.
+/// Encodes the line of a history entry.
 pub(super) fn entry(entry: &RevisionEntry) -> String {
     let history::EncodedEntry { revision, at, is_by_server: _, head, body } = history::encode_alone(entry);
     let at = at.unix_seconds();
     format!("{{\"history\":{{\"revision\":{revision},\"at\":{at},\"head\":{head},\"body\":{body}}}}}\n")
 }
 
-/// Encodes the last line.
+/// Encodes the last line, with the number of lines and the digest of all lines before it.
 pub(super) fn end(lines: u64, digest: &[u8]) -> String {
     format!("{{\"end\":{{\"lines\":{lines},\"sha256\":\"{}\"}}}}\n", hex(digest))
 }

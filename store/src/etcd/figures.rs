@@ -5,20 +5,20 @@ use std::{
     time::Duration,
 };
 
-/// Operation counters since the store was opened.
+/// Counters of store operations since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Committed groups.
+    /// Number of committed groups.
     pub commits: u64,
-    /// Total commit time in microseconds.
+    /// Total duration of commits, in microseconds.
     pub commit_micros: u64,
-    /// Groups rejected because another process had committed.
+    /// Number of groups rejected because another process had committed first.
     pub conflicts: u64,
     /// Groups whose outcome was temporarily or permanently unknown.
     pub in_doubt: u64,
-    /// Calls to the storage backend.
+    /// Number of calls to etcd.
     pub calls: u64,
-    /// Total commit time in microseconds.
+    /// Total duration of calls to etcd, in microseconds.
     pub call_micros: u64,
     /// Calls without a response, or with an error that causes a switch to another member.
     pub failed_calls: u64,
@@ -26,7 +26,7 @@ pub struct Figures {
     pub folded: u64,
 }
 
-/// Atomic form of [`Figures`].
+/// Atomic counters from which [`Figures`] are read.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     commits: AtomicU64,

@@ -23,7 +23,8 @@ use crate::StoreError;
 /// Maximum number of operations per transaction; etcd's default limit is 128, and one operation updates
 /// `base`.
 const OPERATIONS_MAX: usize = 118;
-/// Size in bytes after which a new transaction begins; with one more object still below 1.5 MiB.
+/// Size in bytes after which folding starts another transaction. One more object stays below etcd's request
+/// limit of 1.5 MiB.
 const BYTES_MAX: usize = 1024 * 1024;
 /// Maximum size of the log folded at once in bytes; bounds memory.
 const FOLD_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -32,16 +33,17 @@ const FOLD_BYTES_MAX: usize = 32 * 1024 * 1024;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base {
     pub(super) revision: Revision,
-    /// Modification revision of the etcd key.
+    /// Modification revision of the etcd key that contains the base.
     pub(super) version: i64,
-    /// Head at that time.
+    /// Head of the store when the base was read.
     pub(super) head: Head,
 }
 
-/// Final state of each object after some commits, with the revision of its last change.
+/// Final state of each object after several commits, with the revision of the last change; `None` for a
+/// deleted object.
 type States = BTreeMap<String, (Revision, Option<Vec<u8>>)>;
 
-/// Reads the base.
+/// Reads the base: the revision up to which commits are folded into objects.
 pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
     let reads = [core.keys.head(), core.keys.base()].map(|key| TxnOp::get(key, None)).to_vec();
     let (at, values) = read::together(&core.link, reads).await?;
@@ -51,7 +53,7 @@ pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
     Ok(Base { revision, version, head: read::parse_head(value(0), at)? })
 }
 
-/// Folds the log after the base, or a large part of it. Returns the new base.
+/// Folds the commits after the base into objects, all of them or a large part. Returns the new base.
 pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     let (_, groups) = read::log_from(&core.link, &core.keys, base.revision.next()).await?;
     let (through, states, commits) = squash(&groups)?;

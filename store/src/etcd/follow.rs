@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_secs(5);
 /// Delay after a failure; a restarting member needs a moment, and another member may be available.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Runs until the store is dropped.
+/// Runs the task that follows commits of other processes, until the store is dropped.
 pub(super) async fn run(core: Arc<Core>, mut alive: watch::Receiver<()>) {
     loop {
         tokio::select! {
@@ -36,7 +36,7 @@ pub(super) async fn run(core: Arc<Core>, mut alive: watch::Receiver<()>) {
     }
 }
 
-/// Follows one watch until it ends.
+/// Follows the head by one etcd watch, until the watch ends.
 async fn follow(core: &Core) {
     let Ok(mut events) = core.link.watch(&core.keys.head(), WatchOptions::new()).await else { return };
     // The watch is opened before the read, so that it covers all later writes.

@@ -22,16 +22,16 @@ use crate::{
 
 /// Number of groups whose history is read at once; their inline heads and bodies take at most 1 MiB each.
 const GROUPS_AT_ONCE: usize = 16;
-/// Page size while building the index.
+/// Number of heads per page while the index is built.
 const HEADS_AT_ONCE: i64 = 32;
 
-/// Index of the retained history.
+/// Index of the retained history; `None` if the next use must build it from etcd.
 #[derive(Debug, Default)]
 pub(super) struct Index(Mutex<Option<HistoryIndex>>);
 
 #[derive(Debug)]
 struct HistoryIndex {
-    /// Last indexed revision.
+    /// Last revision in the index.
     through: Revision,
     of_others: Window,
     of_server: Window,
@@ -40,7 +40,7 @@ struct HistoryIndex {
     floor: Revision,
 }
 
-/// Readable part of the history at an etcd revision.
+/// Retained history at one etcd revision.
 struct View {
     at: i64,
     groups: Vec<Revision>,
@@ -48,7 +48,7 @@ struct View {
     floor: Revision,
 }
 
-/// Stored form of an entry.
+/// History entry in stored form.
 struct StoredEntry {
     row: Row,
     head: Vec<u8>,
@@ -83,8 +83,8 @@ impl HistoryIndex {
         [self.of_others.oldest(), self.of_server.oldest()]
     }
 
-    /// Drops old groups of each kind separately: the server writes so rarely that its oldest entry may be as
-    /// old as the store.
+    /// Drops old groups from the index, client and server groups separately: server writes are rare, so the
+    /// oldest retained one may be as old as the store.
     fn forget_groups(&mut self) {
         let oldest = self.oldest();
         for (groups, oldest) in self.groups.iter_mut().zip(oldest) {
@@ -94,14 +94,14 @@ impl HistoryIndex {
         }
     }
 
-    /// Returns the groups of both kinds, oldest first.
+    /// Returns the groups of client and server writes, oldest first.
     fn all_groups(&self) -> Vec<Revision> {
         let [of_others, of_server] = &self.groups;
         of_others.union(of_server).copied().collect()
     }
 }
 
-/// Lists the history, newest first.
+/// Returns a page of history entries, newest first.
 pub(super) async fn list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
     let mut attempts = ReadAttempts::default();
     loop {
@@ -134,7 +134,7 @@ async fn try_list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, Read
     Ok(HistoryPage { heads, floor: view.floor })
 }
 
-/// Reads the history from a revision on.
+/// Reads history entries from a revision on, oldest first.
 pub(super) async fn revisions(
     core: &Core,
     first: Revision,
@@ -180,7 +180,7 @@ pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revi
     Ok((view.oldest.map(before), view.floor))
 }
 
-/// Updates the index.
+/// Updates the index from etcd and returns the retained history.
 async fn view(core: &Core) -> Result<View, ReadError> {
     let mut index = core.history.0.lock().await;
     let reads = [core.keys.head(), core.keys.history_floor()].map(|key| TxnOp::get(key, None)).to_vec();
@@ -214,7 +214,7 @@ async fn view(core: &Core) -> Result<View, ReadError> {
     Ok(view)
 }
 
-/// Reads the entries of groups, oldest first.
+/// Reads the entries of several groups, oldest first.
 async fn entries(
     core: &Core,
     view: &View,
@@ -254,7 +254,7 @@ async fn entries(
     Ok(found.into_values().collect())
 }
 
-/// Reads a history value: the last revision of its group, and its rows.
+/// Reads the history value of a group: the revision of its last commit, and its rows.
 async fn rows(
     core: &Core,
     space: Space,

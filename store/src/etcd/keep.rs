@@ -11,16 +11,16 @@ use tokio::{sync::watch, time::sleep};
 use super::{Core, fold, options::EtcdOptions, past::Past, read, trim};
 use crate::StoreError;
 
-/// Interval between maintenance checks.
+/// Interval at which the maintenance task checks for due work.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum age of unfolded commits while there is a leader; until then a startup reads them twice.
 const FOLD_AGE: Duration = Duration::from_secs(60);
 /// Size of the unfolded log in bytes that triggers folding.
 const FOLD_BYTES: usize = 8 * 1024 * 1024;
-/// Interval of searches for orphaned pieces.
+/// Interval of searches for orphaned pieces of large values.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// State of the maintenance task.
+/// State of the maintenance task of the leader.
 struct Keeper {
     fold_after: usize,
     folded_at: Instant,
@@ -28,7 +28,7 @@ struct Keeper {
     past: Past,
 }
 
-/// Runs until the store is dropped.
+/// Runs the maintenance task until the store is dropped.
 pub(super) async fn run(
     core: Arc<Core>,
     options: EtcdOptions,
@@ -77,7 +77,7 @@ impl Keeper {
         self.forget(core, at).await
     }
 
-    /// Records the etcd revision, and compacts etcd up to an older one if due.
+    /// Records the current etcd revision, and compacts etcd up to an older one if that is due.
     async fn forget(&mut self, core: &Core, at: i64) -> Result<(), StoreError> {
         // Without permission for the status request, compaction is by age only.
         let room = core.link.room().await.ok();

@@ -19,24 +19,24 @@ use model::primitives::quantity::Revision;
 /// Maximum accepted revision: a thousand commits per second would take millions of years to reach it.
 pub(super) const REVISION_MAX: Revision = Revision(u64::MAX >> 1);
 
-/// Key names of a store.
+/// Names of the etcd keys of one store.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
-    /// Prefix with a trailing slash.
+    /// Prefix of all keys, with a trailing slash.
     prefix: String,
 }
 
 /// Type of group values, stored under the revision of the group's last commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Space {
-    /// Change log.
+    /// Groups of the change log.
     Log,
-    /// Heads of the history.
+    /// Heads of history entries, one value for each group.
     Heads {
         /// True for server writes, false for client writes.
         is_by_server: bool,
     },
-    /// Bodies of the history.
+    /// Bodies of history entries, one value for each group.
     Bodies {
         /// True for server writes, false for client writes.
         is_by_server: bool,
@@ -44,7 +44,7 @@ pub(super) enum Space {
 }
 
 impl Space {
-    /// All spaces.
+    /// All key spaces of groups.
     pub(super) const ALL: [Self; 5] = [
         Self::Log,
         Self::Heads { is_by_server: false },
@@ -71,7 +71,7 @@ impl Keys {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// Returns the common prefix of all keys.
+    /// Returns the prefix of all keys of the store.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -96,17 +96,17 @@ impl Keys {
         format!("{}history/floor", self.prefix)
     }
 
-    /// Returns the prefix of vault keys.
+    /// Returns the prefix of the keys of vault records.
     pub(super) fn vault(&self) -> String {
         format!("{}vault/", self.prefix)
     }
 
-    /// Returns the prefix of object keys.
+    /// Returns the prefix of the keys of objects.
     pub(super) fn objects(&self) -> String {
         format!("{}objects/", self.prefix)
     }
 
-    /// Returns the key of a group's value.
+    /// Returns the key of a group's value in a key space; `last` is the revision of the last commit.
     pub(super) fn group(&self, space: Space, last: Revision) -> String {
         // Twenty digits hold every revision, so that keys sort by revision.
         format!("{}{}/{:020}", self.prefix, space.name(), last.0)
@@ -135,7 +135,7 @@ impl Keys {
         format!("{}{:020}/", self.staged_groups(space), last.0)
     }
 
-    /// Returns the prefix of the pieces of one group's value.
+    /// Returns the prefix of the keys under which the pieces of a group's value are stored.
     pub(super) fn staged_group(&self, space: Space, last: Revision, id: &str) -> String {
         format!("{}{id}/", self.staged_at(space, last))
     }
@@ -154,13 +154,13 @@ impl Keys {
         format!("{}stage/objects/{key}/", self.prefix)
     }
 
-    /// Returns the prefix of the pieces of one state of an object.
+    /// Returns the prefix of the keys under which the pieces of one state of an object are stored.
     pub(super) fn staged_object(&self, key: &str, revision: Revision) -> String {
         format!("{}{:020}/", self.staged_objects(key), revision.0)
     }
 }
 
-/// Returns the key of a piece.
+/// Returns the key of the piece with this number.
 pub(super) fn piece(stage: &str, number: usize) -> String {
     format!("{stage}{number:05}")
 }

@@ -21,19 +21,20 @@ use uuid::Uuid;
 
 use super::{Core, link::Failure};
 
-/// Lease duration: how long an unresponsive leader stays leader.
+/// Duration of the etcd lease of the leader. An unresponsive leader keeps the leader key for this long after
+/// the last renewal.
 const LEASE: Duration = Duration::from_secs(5);
 /// Time by which leadership ends before the lease; far more than the clock drift of two machines in that
 /// time.
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
-/// Renewal interval; two renewals may fail.
+/// Renewal interval of the lease; two consecutive renewals may fail.
 const RENEW: Duration = Duration::from_millis(1_200);
 /// Delay after a failed renewal; the next attempt uses another member.
 const RENEW_AGAIN: Duration = Duration::from_millis(100);
-/// Interval at which candidates check whether the key is free.
+/// Interval at which candidates check if the leader key is free.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs until the store is dropped.
+/// Runs the election task until the store is dropped or resigns leadership.
 pub(super) async fn run(core: Arc<Core>, leads: watch::Sender<bool>, mut alive: watch::Receiver<()>) {
     let id = Uuid::now_v7().to_string();
     loop {

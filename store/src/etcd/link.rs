@@ -18,57 +18,58 @@ use tokio::{
 use super::{figures::Counters, options::Reach, past::Room};
 use crate::StoreError;
 
-/// Connect timeout; members are nearby.
+/// Time limit for connecting to a member. Members are expected to be close by.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Keepalive interval, to detect stopped members.
+/// Interval of HTTP/2 keepalives, which detect stopped members.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// Keepalive timeout.
+/// Time limit for the acknowledgment of a keepalive.
 pub(super) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Timeout of one call: a disk with slow syncs needs a second, and a stopped member never responds.
+/// Time limit of one call. A member on a disk with slow syncs may take a second; a stopped member never
+/// responds.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
-/// Maximum time for retries over all members; a leader election in etcd takes a few seconds.
+/// Maximum time for attempts over all members. A leader election in etcd takes a few seconds.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
-/// Delays between attempts.
+/// Minimum delay between attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Maximum size of a response in bytes: a page of values with the maximum size, with a margin for keys.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Failure of a call.
+/// Failure of a call to etcd.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     /// No response, or a temporary error. The outcome of a write is unknown.
     #[error("{member}: {reason}")]
     Lost {
-        /// URL of the member.
+        /// URL of the member that was called.
         member: String,
-        /// Cause, without secrets.
+        /// Description of the error, without secrets.
         reason: String,
     },
     /// Rejected without effect; a retry would fail too.
     #[error("{member}: {reason}")]
     Refused {
-        /// URL of the member.
+        /// URL of the member that was called.
         member: String,
-        /// Cause, without secrets.
+        /// Description of the error, without secrets.
         reason: String,
     },
-    /// The requested revision has been compacted.
+    /// The requested etcd revision has been compacted.
     #[error("{member}: the revision was compacted")]
     Compacted {
-        /// URL of the member.
+        /// URL of the member that was called.
         member: String,
     },
 }
 
 impl Failure {
-    /// Converts to the error of an action.
+    /// Converts the failure to a store error that names the failed action.
     pub(super) fn during(self, action: &'static str) -> StoreError {
         StoreError::unavailable(action, self)
     }
 }
 
-/// Connections to all members.
+/// Connections to the members of the etcd cluster.
 pub(super) struct Link {
     members: Vec<Member>,
     current: AtomicUsize,
@@ -130,7 +131,7 @@ impl Link {
         }
     }
 
-    /// Executes an idempotent transaction with retries.
+    /// Executes a transaction that may be repeated, with retries over all members.
     pub(super) async fn repeat(&self, txn: &Txn) -> Result<TxnResponse, Failure> {
         let mut retry = Retry::new(PATIENCE);
         loop {
@@ -141,7 +142,7 @@ impl Link {
         }
     }
 
-    /// Executes a transaction once.
+    /// Executes a transaction once, without retries.
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -156,7 +157,7 @@ impl Link {
         self.judge(at, started, answer).await
     }
 
-    /// Compacts etcd up to a revision.
+    /// Compacts the history of etcd up to a revision.
     pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -176,7 +177,7 @@ impl Link {
         Ok(Room { used, quota })
     }
 
-    /// Grants a lease.
+    /// Grants an etcd lease with the given time to live and returns its id.
     pub(super) async fn grant(&self, ttl: Duration) -> Result<i64, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -197,7 +198,7 @@ impl Link {
         self.judge(at, started, answer).await.map(|_| true)
     }
 
-    /// Revokes a lease.
+    /// Revokes an etcd lease, which deletes its keys.
     pub(super) async fn revoke(&self, lease: i64) -> Result<(), Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -213,7 +214,7 @@ impl Link {
         self.judge(at, started, answer).await
     }
 
-    /// Returns the current member's index and session.
+    /// Returns the index and the session of the member in use; connects to one if necessary.
     async fn session(&self) -> Result<(usize, EtcdSession), Failure> {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();
         let member = &self.members[at];
@@ -322,7 +323,8 @@ mod tonic_code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// Formats an error. Of a gRPC status only the message is included, because its metadata may contain tokens.
+/// Describes an etcd error. Of a gRPC status only the message is included, because its metadata may contain
+/// tokens.
 fn reason(error: &Error) -> String {
     match error {
         Error::GRpcStatus(status) => status.message().to_owned(),

@@ -26,15 +26,15 @@ pub(super) struct Mirror {
     window: Window,
 }
 
-/// Log group in stored form.
+/// Group of the change log in stored form.
 #[derive(Debug)]
 pub(super) struct LogGroup {
-    /// Revision of its last commit.
+    /// Revision of the group's last commit.
     pub(super) last: Revision,
     payload: Vec<u8>,
 }
 
-/// Commit of a log group.
+/// Commit of a stored group, not decoded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogCommit<'a> {
     pub(super) revision: Revision,
@@ -48,7 +48,7 @@ impl LogGroup {
         Self { last, payload }
     }
 
-    /// Encodes the value of a group.
+    /// Encodes the value of a group in the change log.
     pub(super) fn encode(group: &Group) -> Vec<u8> {
         let rows = group.commits.iter().map(|commit| {
             let row = Row(commit.revision.0, commit.at.unix_seconds(), commit.body.len(), 0);
@@ -57,7 +57,7 @@ impl LogGroup {
         wire::encode_rows(rows)
     }
 
-    /// Decodes the commits, oldest first.
+    /// Returns the commits of the group, oldest first.
     pub(super) fn commits(&self) -> Result<Vec<LogCommit<'_>>, StoreError> {
         let rows = wire::decode_rows(&self.payload, self.last.0).map_err(|reason| self.unreadable(reason))?;
         let commit = |(Row(revision, at, _, _), body)| LogCommit {
@@ -89,14 +89,14 @@ impl LogCommit<'_> {
         record::split_changes(self.revision, self.body)
     }
 
-    /// Returns the log entry for retention.
+    /// Returns revision and size of the commit, for the retention window.
     pub(super) fn entry(&self) -> Entry {
         Entry { revision: self.revision, bytes: self.body.len() }
     }
 }
 
 impl Mirror {
-    /// Creates a mirror from a full read.
+    /// Creates a mirror from a complete read of the store.
     pub(super) fn new(
         position: Position,
         head_version: i64,
@@ -109,7 +109,7 @@ impl Mirror {
         Self { position, head_version, keys, window }
     }
 
-    /// Returns the oldest commit in the log.
+    /// Returns the revision of the oldest commit in the log.
     pub(super) fn oldest(&self) -> Option<Revision> {
         self.window.oldest()
     }
@@ -119,7 +119,7 @@ impl Mirror {
         self.window.bytes_after(revision)
     }
 
-    /// Applies a group committed by another process.
+    /// Applies a group that another process committed.
     pub(super) fn follow(&mut self, group: &LogGroup) -> Result<(), StoreError> {
         let commits = group.commits()?;
         for commit in &commits {
@@ -132,7 +132,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Applies a group committed by this process.
+    /// Applies a group that this process committed; `head_version` is the new version of the head key.
     pub(super) fn committed(&mut self, group: &Group, head_version: i64) {
         for change in group.commits.iter().flat_map(|commit| &commit.changes) {
             self.note(change.kind, change.key.clone());

@@ -57,15 +57,15 @@ use keys::Keys;
 use link::Link;
 use mirror::{LogGroup, Mirror};
 
-/// Store in etcd.
+/// Store in an etcd cluster, shared by several processes.
 pub(crate) struct Etcd {
     core: Arc<Core>,
     /// Local store of statuses and the audit log.
     local: Arc<dyn Store>,
     leads: watch::Receiver<bool>,
-    /// Stops the tasks when dropped.
+    /// Sender whose drop stops the background tasks.
     _alive: watch::Sender<()>,
-    /// Ends leadership and its maintenance when dropped.
+    /// Sender whose drop ends the election task, and with it leadership and maintenance.
     candidate: std::sync::Mutex<Option<watch::Sender<()>>>,
 }
 
@@ -76,15 +76,16 @@ const RESIGN_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Core {
     link: Link,
     keys: Keys,
-    /// Locked by each write, which serializes them. `None` if it may be incorrect.
+    /// Mirror of etcd's contents. Each commit holds the lock, which serializes commits; `None` if the mirror
+    /// may be incorrect and must be read again.
     mirror: Arc<Mutex<Option<Mirror>>>,
     history: history::Index,
-    /// Latest known head.
+    /// Newest known position.
     head: watch::Sender<Position>,
 }
 
 impl Core {
-    /// Publishes a head position, unless a later one is known.
+    /// Publishes a position, unless a later one is known already.
     fn moved_to(&self, position: Position) {
         self.head.send_if_modified(|known| {
             let is_new = position > *known;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::OpenError;
 
-/// Default prefix of all keys.
+/// Default prefix of all keys in etcd.
 pub const ETCD_PREFIX_DEFAULT: &str = "/tidegate/";
 /// Default number of unfolded commits that triggers folding: low enough that a startup reads little twice,
 /// high enough that frequently changed objects are written once for many changes.
@@ -18,18 +18,18 @@ pub const ETCD_FOLD_AFTER_DEFAULT: usize = 1_000;
 /// Maximum number of members; etcd advises against more than seven.
 const MEMBERS_MAX: usize = 16;
 
-/// etcd connection and maintenance options.
+/// Connection and maintenance options of an etcd store.
 #[derive(Clone)]
 pub struct EtcdOptions {
-    /// Prefix of all keys; one prefix is one store.
+    /// Prefix of all keys. Different prefixes are different stores.
     pub prefix: String,
     /// PEM of the CAs of the members' certificates; required for, and only valid with, `https:`.
     pub ca_pem: Option<Vec<u8>>,
-    /// PEM of the client certificate and of its key.
+    /// Client certificate and its private key, each as PEM; `None` connects without a client certificate.
     pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,
-    /// User name and password.
+    /// User name and password; `None` connects without authentication by password.
     pub user: Option<(String, String)>,
-    /// Number of unfolded commits that triggers folding.
+    /// Number of unfolded commits that triggers folding of the log into objects.
     pub fold_after: usize,
     /// Growth of etcd's database in bytes after which etcd retains only seconds of its history.
     pub growth_bytes_max: u64,
@@ -64,12 +64,12 @@ impl fmt::Debug for EtcdOptions {
 
 /// Validated options. No `Debug`, because the client library's options would print the password.
 pub(super) struct Reach {
-    /// URLs of the members.
+    /// URLs of the members of the etcd cluster.
     pub(super) members: Vec<String>,
     pub(super) connect: ConnectOptions,
 }
 
-/// Validates the part after `etcd:` with the options.
+/// Parses the member list of an `etcd:` address and validates it together with the options.
 pub(super) fn check(members: &str, options: &EtcdOptions) -> Result<Reach, OpenError> {
     let EtcdOptions { prefix, ca_pem, identity_pem, user, fold_after: _, growth_bytes_max: _ } = options;
     // Errors do not repeat the text, because it may contain a password.

@@ -9,23 +9,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Retention of etcd's history; longer than the longest read at one revision.
+/// Age up to which etcd revisions are retained; longer than the longest read at one revision.
 const AGE: Duration = Duration::from_secs(300);
-/// Minimum retention under heavy writes. A read at one revision that takes longer starts again.
+/// Minimum age of etcd revisions that are compacted under heavy writes. A read at one revision that takes
+/// longer must start again.
 const AGE_MIN: Duration = Duration::from_secs(10);
-/// Interval of compactions by age.
+/// Minimum interval between compactions by age.
 const TURN: Duration = Duration::from_secs(30);
-/// Interval of recorded revisions.
+/// Interval at which etcd revisions are recorded with their time.
 const STEP: Duration = Duration::from_secs(2);
 /// Growth of the database in bytes that triggers a compaction to the minimum retention.
 pub(super) const GROWTH_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Fraction of etcd's quota (1/n) that triggers it, where etcd reports the quota.
 const QUOTA_SHARE: u64 = 8;
 
-/// Database usage of an etcd member.
+/// Database size and use of one etcd member.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
-    /// Bytes in use.
+    /// Bytes of the database in use.
     pub(super) used: u64,
     /// Quota in bytes; 0 if not reported (before etcd 3.6).
     pub(super) quota: u64,
@@ -34,11 +35,11 @@ pub(super) struct Room {
 /// Recent etcd revisions with their times, and the growth of etcd's database.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// Oldest first; bounded by [`AGE`] and [`STEP`].
+    /// Recorded etcd revisions with their times, oldest first; bounded by [`AGE`] and [`STEP`].
     revisions: VecDeque<(Instant, i64)>,
-    /// Time and revision of the last compaction.
+    /// Time and etcd revision of the last compaction.
     forgotten: Option<(Instant, i64)>,
-    /// Minimum of bytes in use since then.
+    /// Minimum number of bytes in use since the last compaction.
     used_min: Option<u64>,
     growth_max: u64,
 }

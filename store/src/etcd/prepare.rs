@@ -1,4 +1,4 @@
-//! Creates a store below a prefix, or finds the existing one.
+//! Creation of a store below a key prefix, or recognition of an existing one.
 
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 use model::primitives::quantity::{Position, Revision, Timestamp};

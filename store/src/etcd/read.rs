@@ -23,17 +23,17 @@ use crate::{StoreError, StoredState, record, window::Entry};
 const GROUPS_AT_ONCE: i64 = 32;
 /// Page size of objects; at most 16 MiB of inline values.
 const OBJECTS_AT_ONCE: i64 = 256;
-/// Page size of pieces.
+/// Number of pieces read at once.
 const PIECES_AT_ONCE: i64 = 8;
 /// Maximum number of attempts of a read whose revision is compacted meanwhile. The leader retains minutes;
 /// other compactors may retain none.
 const READS_MAX: usize = 10;
 
-/// Reason for an interrupted read.
+/// Reason why a read ended early.
 pub(super) enum ReadError {
-    /// The etcd revision was compacted: start again.
+    /// The etcd revision was compacted during the read, which must start again.
     Compacted,
-    /// Permanent failure.
+    /// The store failed; the read is not attempted again.
     Store(StoreError),
 }
 
@@ -55,22 +55,22 @@ impl From<StoreError> for ReadError {
     }
 }
 
-/// Head of the store.
+/// Head of the store with the etcd revision of the read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) position: Position,
-    /// Modification revision of the etcd key.
+    /// Modification revision of the head key in etcd.
     pub(super) version: i64,
-    /// etcd revision of the response.
+    /// etcd revision at which the head was read.
     pub(super) at: i64,
 }
 
-/// Complete state in stored form.
+/// Complete state of the store in stored form.
 #[derive(Debug)]
 struct Everything {
     head: Head,
     base: Revision,
-    /// Key and body.
+    /// Objects as store key and body.
     objects: Vec<(String, Vec<u8>)>,
     log: Vec<LogGroup>,
 }
@@ -105,14 +105,14 @@ pub(super) async fn log_from(
     }
 }
 
-/// Reads the head.
+/// Reads the head of the store.
 pub(super) async fn head(link: &Link, keys: &Keys) -> Result<Head, StoreError> {
     let answer = link.get(&keys.head(), &GetOptions::new()).await.map_err(reading)?;
     let at = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
     parse_head(answer.kvs().first(), at)
 }
 
-/// Parses the head from a response.
+/// Parses the head from its etcd key. `at` is the etcd revision of the response.
 pub(super) fn parse_head(value: Option<&KeyValue>, at: i64) -> Result<Head, StoreError> {
     let value = value.ok_or_else(|| unreadable("head", "the key is missing".to_owned()))?;
     let text = value.value_str().map_err(|error| unreadable("head", error.to_string()))?;
@@ -121,7 +121,7 @@ pub(super) fn parse_head(value: Option<&KeyValue>, at: i64) -> Result<Head, Stor
     Ok(Head { position, version: value.mod_revision(), at })
 }
 
-/// Number of attempts of a read.
+/// Counter of the attempts of a read.
 #[derive(Debug, Default)]
 pub(super) struct ReadAttempts(usize);
 
@@ -157,7 +157,7 @@ pub(super) async fn groups(
     Ok(groups)
 }
 
-/// Returns the payload of a value, assembled from its pieces if necessary.
+/// Returns the payload of a value, assembled from its pieces if it is too large for one key.
 pub(super) async fn payload(
     link: &Link,
     name: &str,
@@ -200,7 +200,7 @@ pub(super) async fn range(
     }
 }
 
-/// Executes several reads at one etcd revision. Returns the values of each.
+/// Executes several reads at one etcd revision and returns the values of each.
 pub(super) async fn together(
     link: &Link,
     reads: Vec<TxnOp>,
@@ -209,7 +209,7 @@ pub(super) async fn together(
     Ok((revision(&answer), values(&answer)))
 }
 
-/// Returns the etcd revision of a response.
+/// Returns the etcd revision at which a transaction was executed.
 pub(super) fn revision(answer: &TxnResponse) -> i64 {
     answer.header().map_or(0, etcd_client::ResponseHeader::revision)
 }
@@ -223,7 +223,7 @@ pub(super) fn values(answer: &TxnResponse) -> Vec<Vec<KeyValue>> {
     answer.op_responses().into_iter().filter_map(read).collect()
 }
 
-/// Returns the sum of the count-only reads in a response.
+/// Returns the sum of the counts of all count-only reads in a response.
 pub(super) fn count(answer: &TxnResponse) -> i64 {
     let count = |answer| match answer {
         TxnOpResponse::Get(read) if read.kvs().is_empty() => read.count(),
@@ -232,17 +232,17 @@ pub(super) fn count(answer: &TxnResponse) -> i64 {
     answer.op_responses().into_iter().map(count).sum()
 }
 
-/// Converts a failure of a read.
+/// Converts the failure of a read from etcd to a store error.
 pub(super) fn reading(failure: Failure) -> StoreError {
     failure.during("read from etcd")
 }
 
-/// Returns the error for a malformed value.
+/// Returns the error for a malformed value of a key.
 pub(super) fn unreadable(key: &str, reason: String) -> StoreError {
     StoreError::Unreadable { key: key.to_owned(), reason }
 }
 
-/// Parses a decimal revision.
+/// Parses a decimal revision from the value of a key.
 pub(super) fn parse_revision(key: &str, value: Option<&KeyValue>) -> Result<Revision, StoreError> {
     let Some(value) = value else { return Ok(Revision(0)) };
     let text = value.value_str().map_err(|error| unreadable(key, error.to_string()))?;
@@ -252,7 +252,7 @@ pub(super) fn parse_revision(key: &str, value: Option<&KeyValue>) -> Result<Revi
     Ok(revision)
 }
 
-/// Rejects implausibly high revisions, so that a next one always exists.
+/// Returns an error if a revision is implausibly high, so that every accepted revision has a successor.
 fn check_revision(key: &str, revision: Revision) -> Result<(), StoreError> {
     if revision <= REVISION_MAX {
         Ok(())

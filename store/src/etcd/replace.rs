@@ -28,23 +28,25 @@ use crate::{
     record,
 };
 
-/// Format value during the replacement; not a version, so that no server starts.
+/// Value of the format key while contents are replaced. No version accepts it, so that no server starts with
+/// incomplete contents.
 pub(super) const IN_BETWEEN: &str = "being-replaced";
 /// Maximum number of operations per transaction; etcd's default limit is 128.
 const OPERATIONS_MAX: usize = 120;
-/// Size in bytes after which a new transaction begins; with one more value still below 1.5 MiB.
+/// Size in bytes after which another transaction starts. One more value stays below etcd's request limit of
+/// 1.5 MiB.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Number of history entries per value.
+/// Number of history entries in one value.
 const ENTRIES_AT_ONCE: usize = 32;
 
-/// Puts that are grouped into transactions.
+/// Writer that groups puts into transactions of limited size.
 struct Batch<'a> {
     core: &'a Core,
     operations: Vec<TxnOp>,
     bytes: usize,
 }
 
-/// Replaces the contents, if the store is still at `at`.
+/// Replaces the contents of the store, provided that it is still at position `at`.
 pub(super) async fn run(
     core: &Core,
     at: Position,
@@ -86,7 +88,7 @@ pub(super) async fn run(
     if attempts == new { Ok(()) } else { Err(ReplaceError::Stale { current: attempts }) }
 }
 
-/// Deletes everything, if the head still has this version.
+/// Deletes all contents, provided that the head key still has the given version.
 async fn clear(core: &Core, version: i64, at: Position) -> Result<(), ReplaceError> {
     let key = core.keys.head();
     let all = DeleteOptions::new().with_range(end_of(core.keys.prefix()));
@@ -106,7 +108,8 @@ async fn clear(core: &Core, version: i64, at: Position) -> Result<(), ReplaceErr
     Ok(())
 }
 
-/// Writes history entries, those of the server and of clients separately, under the revision of the last one.
+/// Writes history entries, client and server entries in separate values. All values have the revision of the
+/// last of these entries in their keys.
 async fn put_history(batch: &mut Batch<'_>, entries: &[RevisionEntry]) -> Result<(), StoreError> {
     let Some(last) = entries.last().map(|entry| entry.revision) else { return Ok(()) };
     let id = Uuid::now_v7().to_string();

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::StoreError;
 
-/// Page size of piece names.
+/// Number of key names read at once.
 const NAMES_AT_ONCE: i64 = 5_000;
 
-/// Trims log and history.
+/// Deletes groups of the change log and of the history that are no longer retained.
 pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
     // A mirror that lags has an older limit, so less is deleted.
     let oldest = core.mirror.lock().await.as_ref().and_then(super::mirror::Mirror::oldest);
@@ -52,7 +52,8 @@ fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut V
     }
 }
 
-/// Deletes orphaned pieces of commits that can no longer happen because the head has passed them.
+/// Deletes orphaned pieces of large values. Their commits can no longer succeed, because the head has passed
+/// them.
 pub(super) async fn sweep(core: &Core, head: Revision) -> Result<(), StoreError> {
     for space in Space::ALL {
         let start = core.keys.staged_groups(space);

@@ -15,7 +15,7 @@ use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 /// Page size of records; at most 8 MiB.
 const RECORDS_AT_ONCE: i64 = 128;
 
-/// Reads all records.
+/// Reads all vault records by key.
 pub(super) async fn list(core: &Core) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
     let start = core.keys.vault();
     let mut attempts = ReadAttempts::default();
@@ -35,7 +35,7 @@ pub(super) async fn list(core: &Core) -> Result<BTreeMap<String, VaultRecord>, S
     Ok(values.into_iter().map(record).collect())
 }
 
-/// Writes or deletes a record, if its version is still `at`.
+/// Writes a vault record, or deletes it if `body` is `None`, provided that its version is still `at`.
 pub(super) async fn put(core: &Core, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError> {
     let name = format!("{}{key}", core.keys.vault());
     if at == 0 && body.is_some() {

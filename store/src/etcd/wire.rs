@@ -25,7 +25,7 @@ pub(super) const PIECES_MAX: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Envelope {
     v: u32,
-    /// Unique id of the write attempt.
+    /// Id of the write attempt, unique to it.
     pub(super) id: String,
     /// Number of pieces; 0 if the payload is inline.
     pub(super) pieces: usize,
@@ -33,16 +33,16 @@ pub(super) struct Envelope {
     bytes: usize,
 }
 
-/// Encoded value.
+/// Value prepared for writing, with its pieces if it is too large for one key.
 #[derive(Debug)]
 pub(super) struct EncodedValue {
-    /// Value of the key.
+    /// Contents of the key: the payload, or a reference to its pieces.
     pub(super) value: Vec<u8>,
-    /// Pieces to write before it.
+    /// Pieces that must be written before the value.
     pub(super) pieces: Vec<Vec<u8>>,
 }
 
-/// Decoded value.
+/// Value as read: an envelope, with the payload if it is inline.
 #[derive(Debug)]
 pub(super) struct DecodedValue {
     pub(super) envelope: Envelope,
@@ -53,17 +53,17 @@ pub(super) struct DecodedValue {
 /// Row of the table before a group's texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row(
-    /// Revision.
+    /// Revision of the row.
     pub(super) u64,
-    /// Time in Unix seconds.
+    /// Time of the row in Unix seconds.
     pub(super) i64,
-    /// Length of its text in bytes.
+    /// Length in bytes of the text that belongs to the row.
     pub(super) usize,
     /// Size of related data stored elsewhere, in bytes.
     pub(super) usize,
 );
 
-/// Encodes a payload inline or in pieces.
+/// Encodes a payload: inline up to `inline_max` bytes, else in pieces.
 pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> EncodedValue {
     let bytes = payload.len();
     let is_inline = bytes <= inline_max;
@@ -78,7 +78,7 @@ pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> EncodedValu
     EncodedValue { value, pieces: payload.chunks(PIECE_BYTES).map(<[u8]>::to_vec).collect() }
 }
 
-/// Decodes the envelope of a value.
+/// Splits a value into its envelope and its inline payload.
 pub(super) fn open(value: &[u8]) -> Result<DecodedValue, String> {
     let (line, payload) = split_line(value)?;
     let envelope: Envelope = serde_json::from_slice(line).map_err(|error| error.to_string())?;
@@ -97,7 +97,7 @@ pub(super) fn open(value: &[u8]) -> Result<DecodedValue, String> {
     Ok(DecodedValue { envelope, payload: payload.to_vec() })
 }
 
-/// Assembles the payload from pieces.
+/// Assembles a payload from its pieces. Returns an error if they do not match the envelope.
 pub(super) fn join(envelope: &Envelope, pieces: &[Vec<u8>]) -> Result<Vec<u8>, String> {
     if pieces.len() != envelope.pieces {
         return Err(format!("only {} of {} pieces exist", pieces.len(), envelope.pieces));
@@ -110,7 +110,7 @@ pub(super) fn join(envelope: &Envelope, pieces: &[Vec<u8>]) -> Result<Vec<u8>, S
     }
 }
 
-/// Encodes rows and their texts.
+/// Encodes rows, followed by their texts.
 pub(super) fn encode_rows<'a>(rows: impl Iterator<Item = (Row, &'a str)>) -> Vec<u8> {
     let (mut table, mut texts) = (Vec::new(), String::new());
     for (row, text) in rows {

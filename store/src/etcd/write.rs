@@ -25,7 +25,7 @@ struct EncodedGroup {
     values: Vec<(Space, EncodedValue)>,
 }
 
-/// Definite outcome of a commit.
+/// Outcome of a commit that is known for certain.
 enum Outcome {
     /// Committed at this etcd revision.
     Landed(i64),
@@ -33,12 +33,12 @@ enum Outcome {
     Lost(Head),
 }
 
-/// State of a commit after fencing.
+/// Result of fencing a commit whose outcome was unknown.
 enum FencedCommit {
-    /// The outcome is known.
+    /// The commit certainly succeeded or certainly failed.
     Known(Outcome),
-    /// Not committed and fenced off; the head is unchanged and has this version, so the commit can be
-    /// retried.
+    /// The commit did not happen and no longer can. The head is unchanged and has this version, so that the
+    /// commit may be repeated.
     Open(i64),
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec
     Ok(Vec::new())
 }
 
-/// Applies groups to the mirror. Returns false if they do not follow its state.
+/// Applies groups of other processes to the mirror. Returns false if they do not follow its state.
 fn follow(known: &mut Mirror, head: Head, groups: &[LogGroup]) -> Result<bool, StoreError> {
     for group in groups {
         let first = group.commits()?.first().map(|commit| commit.revision);
@@ -162,7 +162,7 @@ fn encode(group: &Group) -> EncodedGroup {
     EncodedGroup { id, values }
 }
 
-/// Writes the pieces of values that are too large for one request. They are invisible until the commit
+/// Writes the pieces of values that are too large for one key. They have no effect until the commit
 /// references them.
 async fn stage(core: &Core, group: &Group, written: &EncodedGroup) -> Result<(), StoreError> {
     for (space, sealed) in &written.values {
@@ -172,7 +172,7 @@ async fn stage(core: &Core, group: &Group, written: &EncodedGroup) -> Result<(),
     Ok(())
 }
 
-/// Writes pieces below a prefix.
+/// Writes the pieces of one value below a prefix.
 pub(super) async fn put_pieces(core: &Core, stage: &str, pieces: &[Vec<u8>]) -> Result<(), StoreError> {
     for (number, body) in pieces.iter().enumerate() {
         let put = Txn::new().and_then([TxnOp::put(piece(stage, number), body.clone(), None)]);
@@ -292,7 +292,7 @@ fn transaction(core: &Core, at: Position, head_version: i64, group: &Group, writ
     Txn::new().when([Compare::mod_revision(head, CompareOp::Equal, head_version)]).and_then(puts)
 }
 
-/// Starts a new epoch.
+/// Starts a new epoch at the current revision.
 pub(super) async fn raise_epoch(core: &Core, now: Timestamp) -> Result<Position, StoreError> {
     let action = "raise the epoch";
     let mut retry = Retry::new(PATIENCE);

@@ -1,4 +1,4 @@
-//! Audit log in the file.
+//! Audit log in the SQLite file.
 
 use model::primitives::quantity::Timestamp;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
@@ -9,13 +9,13 @@ use crate::{
     audit::{AuditRecord, kept, slack},
 };
 
-/// Number of records with and without changes.
+/// Number of audit records of requests with and without changes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     entries: [usize; 2],
 }
 
-/// Counts the records.
+/// Counts the audit records in the file.
 pub(super) async fn counts(connection: &mut SqliteConnection) -> Result<Counts, sqlx::Error> {
     let mut counts = Counts::default();
     for is_passing in [false, true] {
@@ -27,7 +27,8 @@ pub(super) async fn counts(connection: &mut SqliteConnection) -> Result<Counts, 
     Ok(counts)
 }
 
-/// Inserts records in a transaction, and drops excess and expired ones. Returns the new counts.
+/// Inserts audit records within the caller's transaction, and drops old ones if there are too many. Returns
+/// the new counts.
 pub(super) async fn write(
     connection: &mut SqliteConnection,
     records: &[AuditRecord],
@@ -51,7 +52,7 @@ pub(super) async fn write(
     Ok(counts)
 }
 
-/// Drops all but the newest records of a kind, and expired ones.
+/// Drops all but the newest audit records of one type, and expired ones.
 async fn trim(
     connection: &mut SqliteConnection,
     is_passing: bool,
@@ -65,7 +66,7 @@ async fn trim(
     Ok(usize::try_from(trim.execute(connection).await?.rows_affected()).unwrap_or(0))
 }
 
-/// Inserts records without a commit.
+/// Inserts audit records in a transaction of their own, without a commit of objects.
 pub(super) async fn put(
     connection: &mut SqliteConnection,
     records: &[AuditRecord],
@@ -77,13 +78,13 @@ pub(super) async fn put(
     Ok(counts)
 }
 
-/// Drops expired records.
+/// Drops expired audit records.
 pub(super) async fn drop_old(connection: &mut SqliteConnection, now: Timestamp) -> Result<(), sqlx::Error> {
     let oldest = now.unix_seconds().saturating_sub(AUDIT_AGE_MAX_SECS);
     sqlx::query("DELETE FROM audit WHERE at < ?").bind(oldest).execute(connection).await.map(|_| ())
 }
 
-/// Lists records, newest first.
+/// Returns audit records, newest first.
 pub(super) async fn list(
     readers: &SqlitePool,
     before: Option<u64>,

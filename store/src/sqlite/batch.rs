@@ -9,11 +9,11 @@ use crate::group::EncodedChange;
 
 /// Statement sizes in rows, largest first. Few, because each statement is prepared and cached.
 pub(super) const BATCHES: &[usize] = &[32, 8, 1];
-/// One row per statement: slow, but identifies the row that does not match.
+/// Single row per statement: slow, but identifies the row that does not match.
 pub(super) const ONE_BY_ONE: &[usize] = &[1];
 
-/// Splits changes into ranges of one kind with distinct keys. Applied in order they are equivalent to the
-/// single changes.
+/// Splits changes into ranges of one change type with distinct keys. Applied in order they are equivalent to
+/// the single changes.
 pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut keys = BTreeSet::new();
@@ -32,7 +32,7 @@ pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Splits rows into the largest possible pieces of the given sizes. The last size is 1.
+/// Splits rows into pieces of the given sizes, the largest possible first. The last size must be 1.
 pub(super) fn pieces<'a, T>(rows: &'a [T], sizes: &'a [usize]) -> impl Iterator<Item = &'a [T]> {
     let mut rest = rows;
     std::iter::from_fn(move || {

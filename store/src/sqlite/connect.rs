@@ -51,7 +51,7 @@ const CACHE_KIB: &str = "-32768";
 /// each reader would hold 32 MiB after startup.
 const READER_CACHE_KIB: &str = "-2048";
 
-/// Durability of an acknowledged write.
+/// Durability of a transaction that has been acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durability {
     /// Survives a crash of the machine: one fsync per transaction.
@@ -88,7 +88,7 @@ pub(super) async fn check(path: &Path) -> Result<(), OpenError> {
     if found > known { Err(OpenError::NewerSchema { path: path.to_owned(), found, known }) } else { Ok(()) }
 }
 
-/// Returns the newest migration of a file; 0 if there is none.
+/// Returns the number of the newest migration applied to a file; 0 if there is none.
 async fn newest_migration(path: &Path) -> Result<i64, sqlx::Error> {
     let options = options(path, Durability::Full).read_only(true);
     let mut connection = SqliteConnection::connect_with(&options).await?;
@@ -103,12 +103,12 @@ async fn newest_migration(path: &Path) -> Result<i64, sqlx::Error> {
     Ok(found)
 }
 
-/// Opens a connection for writing.
+/// Opens a connection for writing, with the given durability.
 pub(super) async fn writer(path: &Path, durability: Durability) -> Result<SqliteConnection, sqlx::Error> {
     SqliteConnection::connect_with(&options(path, durability)).await
 }
 
-/// Creates a lazy pool of read-only connections.
+/// Creates a pool of read-only connections, which are opened on first use.
 pub(super) fn readers(path: &Path) -> SqlitePool {
     let options = options(path, Durability::Full).read_only(true).pragma("cache_size", READER_CACHE_KIB);
     SqlitePoolOptions::new()

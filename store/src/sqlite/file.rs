@@ -42,20 +42,20 @@ impl StoreFile {
         Ok(Self { path: resolved, _lock: lock })
     }
 
-    /// Returns the absolute path without symbolic links.
+    /// Returns the absolute path of the file, without symbolic links.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// State of a path.
+/// State of the file at a path.
 #[derive(Debug)]
 pub(super) enum FileState {
-    /// No file.
+    /// No file exists.
     Nothing,
-    /// Another process has opened the file.
+    /// Another process has locked the file.
     Locked {
-        /// Holder, as far as known.
+        /// Description of the other process, as far as known.
         holder: String,
     },
     /// A database or an empty file; absolute path.

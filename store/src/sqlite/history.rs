@@ -1,4 +1,4 @@
-//! History in the file: written with its commits, read in pages.
+//! History in the SQLite file: written together with its commits, read in pages.
 
 use model::{cluster::history::RevisionEntry, primitives::quantity::Revision};
 use sqlx::{AssertSqlSafe, SqliteConnection, SqlitePool};
@@ -17,14 +17,14 @@ use crate::{
 /// Number of heads read at a time while filtering: a few hundred kilobytes for typical writes.
 const HEADS_AT_ONCE: i64 = 500;
 
-/// Retention windows of client and server history.
+/// Retention windows of the history, separately for client and server writes.
 #[derive(Debug)]
 pub(super) struct Windows {
     of_others: Window,
     of_server: Window,
 }
 
-/// Newest entries to drop.
+/// Newest client entry and newest server entry that a group displaces; everything older is dropped as well.
 #[derive(Debug)]
 pub(super) struct DroppedHistory {
     of_others: Option<Revision>,
@@ -40,14 +40,14 @@ impl Windows {
         }
     }
 
-    /// Updates the windows.
+    /// Adds the entries of a committed group to the windows and removes the dropped ones.
     pub(super) fn advance(&mut self, group: &Group, dropped: &DroppedHistory) {
         self.of_others.advance(&group.history_entries(false), dropped.of_others);
         self.of_server.advance(&group.history_entries(true), dropped.of_server);
     }
 }
 
-/// Reads the windows without the bodies.
+/// Reads the windows from the file, without the bodies of the entries.
 pub(super) async fn windows(connection: &mut SqliteConnection) -> Result<Windows, sqlx::Error> {
     Ok(Windows {
         of_others: window(connection, false, Bounds::HISTORY).await?,
@@ -88,7 +88,7 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Inserts entries.
+/// Inserts history entries within a transaction.
 pub(super) async fn insert(
     connection: &mut SqliteConnection,
     entries: &[EncodedEntry],
@@ -106,7 +106,7 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Lists the history, newest first.
+/// Returns a page of history entries, newest first.
 pub(super) async fn list(readers: &SqlitePool, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
     let mut snapshot = readers.begin().await.map_err(failed("read the history"))?;
     let floor: i64 = sqlx::query_scalar("SELECT history_floor FROM meta")
@@ -132,7 +132,7 @@ pub(super) async fn list(readers: &SqlitePool, query: &HistoryQuery) -> Result<H
     Ok(HistoryPage { heads, floor: Revision(floor.unsigned_abs()) })
 }
 
-/// Reads the history from a revision on.
+/// Reads history entries from a revision on, oldest first.
 pub(super) async fn read(
     readers: &SqlitePool,
     first: Revision,

@@ -36,7 +36,7 @@ mod replace;
 mod vault;
 mod write;
 
-/// Store in a single SQLite file.
+/// Store in one SQLite file, opened by one process.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     writer: Arc<Mutex<Writer>>,
@@ -44,7 +44,7 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens or creates the file.
+    /// Opens the store in a file, which is created if it does not exist.
     pub(crate) async fn open(path: &Path, now: Timestamp) -> Result<Self, OpenError> {
         let file = StoreFile::open(path)?;
         connect::prepare(&file, now).await?;

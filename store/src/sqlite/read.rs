@@ -1,4 +1,4 @@
-//! Reads, each from one snapshot of the file.
+//! Read operations, each at one snapshot of the SQLite file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{
 type ObjectRow = (String, Vec<u8>);
 type ChangeRow = (i64, i64, Vec<u8>);
 
-/// Reads the complete state.
+/// Reads the complete state of the store.
 pub(super) async fn load(readers: &SqlitePool) -> Result<StoredState, StoreError> {
     let (position, objects, changes) = load_rows(readers).await.map_err(failed("read the state"))?;
     // Decoding a large state would block the other tasks of this thread.
@@ -29,7 +29,7 @@ pub(super) async fn load(readers: &SqlitePool) -> Result<StoredState, StoreError
     decoded.await.unwrap_or_else(|error| Err(StoreError::unavailable("decode the state", error)))
 }
 
-/// Reads the commits after a revision.
+/// Reads the commits after a revision, oldest first.
 pub(super) async fn changes(
     readers: &SqlitePool,
     after: Revision,
@@ -41,19 +41,19 @@ pub(super) async fn changes(
     Ok(decode_commits(rows)?)
 }
 
-/// Reads all statuses.
+/// Reads all statuses by key.
 pub(super) async fn statuses(readers: &SqlitePool) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
     let rows = sqlx::query_as::<_, ObjectRow>("SELECT key, body FROM statuses").fetch_all(readers).await;
     Ok(rows.map_err(failed("read the statuses"))?.into_iter().collect())
 }
 
-/// Reads the position on a separate connection.
+/// Reads the position on a connection of the pool.
 pub(super) async fn head(readers: &SqlitePool) -> Result<Position, StoreError> {
     let read = async { position(&mut *readers.acquire().await?).await };
     read.await.map_err(failed("read the head"))
 }
 
-/// Reads the position.
+/// Reads the position on the given connection.
 pub(super) async fn position(connection: &mut SqliteConnection) -> Result<Position, sqlx::Error> {
     let row = sqlx::query_as::<_, (i64, i64)>("SELECT epoch, head FROM meta").fetch_one(connection).await?;
     Ok(Position { epoch: Epoch(row.0.unsigned_abs()), revision: Revision(row.1.unsigned_abs()) })
@@ -66,7 +66,7 @@ pub(super) async fn window(connection: &mut SqliteConnection) -> Result<Window, 
     Ok(Window::new(Bounds::CHANGES, rows.into_iter().map(entry)))
 }
 
-/// Converts a row to a log entry.
+/// Converts a row of revision and size to an entry of the retention window.
 pub(super) fn entry((revision, bytes): (i64, i64)) -> Entry {
     Entry { revision: Revision(revision.unsigned_abs()), bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
 }

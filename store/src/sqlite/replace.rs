@@ -1,4 +1,4 @@
-//! Replacement of the contents of the file in one transaction.
+//! Replacement of the contents of the SQLite file in one transaction.
 
 use model::{
     cluster::change::ChangeKind,
@@ -19,7 +19,7 @@ use crate::{
     record,
 };
 
-/// Encoded contents.
+/// Contents encoded for the tables of the file.
 #[derive(Debug)]
 pub(super) struct Replacement {
     objects: Vec<EncodedChange>,
@@ -29,7 +29,7 @@ pub(super) struct Replacement {
 }
 
 impl Replacement {
-    /// Encodes validated contents.
+    /// Encodes contents that have been validated.
     pub(super) fn of(contents: &Contents) -> Self {
         let Contents { revision: _, objects, history, history_floor, vault } = contents;
         let objects = objects.iter().map(|object| EncodedChange {
@@ -46,7 +46,7 @@ impl Replacement {
     }
 }
 
-/// Replaces the contents, if the file is still at `at`.
+/// Replaces the contents, provided that the file is still at position `at`.
 pub(super) async fn run(
     connection: &mut SqliteConnection,
     at: Position,

@@ -1,4 +1,4 @@
-//! Vault in SQLite.
+//! Vault records in the SQLite file.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use sqlx::{Connection as _, SqliteConnection, SqlitePool};
 use super::{read::failed, write::BEGIN};
 use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 
-/// Reads all records.
+/// Reads all vault records by key.
 pub(super) async fn list(readers: &SqlitePool) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
     let rows: Vec<(String, i64, Vec<u8>)> = sqlx::query_as("SELECT key, version, body FROM vault")
         .fetch_all(readers)
@@ -19,7 +19,7 @@ pub(super) async fn list(readers: &SqlitePool) -> Result<BTreeMap<String, VaultR
     Ok(rows.into_iter().map(record).collect())
 }
 
-/// Writes or deletes a record, if its version is still `at`.
+/// Writes a vault record, or deletes it if `body` is `None`, provided that its version is still `at`.
 pub(super) async fn put(
     connection: &mut SqliteConnection,
     key: &str,

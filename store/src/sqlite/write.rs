@@ -1,6 +1,6 @@
-//! Writes, one at a time, each in one transaction.
+//! Write operations, one at a time, each in one transaction.
 //!
-//! Connections and retention bookkeeping form a session. A write takes the session and returns it only if the
+//! Connections and retention windows form a session. A write removes the session and returns it only if the
 //! contents of the file are known; after a failure the next write starts a new session.
 
 use std::time::Instant;
@@ -32,7 +32,7 @@ use crate::{
 /// its first write.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
-/// The only writer of the file.
+/// Writer of the file. No other one exists while the store is open.
 #[derive(Debug)]
 pub(super) struct Writer {
     session: Option<WriterSession>,
@@ -48,14 +48,14 @@ struct WriterSession {
     audit: audit::Counts,
 }
 
-/// Entries to drop with a group.
+/// Log and history entries that a group displaces from the retention windows.
 #[derive(Debug)]
 struct DroppedEntries {
     changes: Option<Revision>,
     history: history::DroppedHistory,
 }
 
-/// Additional data written with a group.
+/// Rows written in the transaction of a group in addition to its objects.
 #[derive(Debug, Clone, Copy)]
 struct Beside<'a> {
     dropped: &'a DroppedEntries,
@@ -64,7 +64,7 @@ struct Beside<'a> {
 }
 
 impl Writer {
-    /// Creates the writer of a prepared file.
+    /// Creates the writer of a file whose schema is up to date.
     pub(super) fn new(file: StoreFile) -> Self {
         Self { session: None, file }
     }
@@ -107,7 +107,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores a status.
+    /// Writes the status of a key, replacing its previous body.
     pub(super) async fn put_status(&mut self, key: String, body: Vec<u8>) -> Result<(), StatusError> {
         let mut session = self.take_session().await?;
         let kept = put_status(&mut session.relaxed, key, body).await.map_err(failed("keep a status"))?;
@@ -120,7 +120,7 @@ impl Writer {
         }
     }
 
-    /// Removes a status.
+    /// Deletes the status of a key, if it exists.
     pub(super) async fn remove_status(&mut self, key: String) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let delete =
@@ -130,7 +130,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores audit records.
+    /// Inserts audit records, and drops old ones if there are too many.
     pub(super) async fn put_audit(&mut self, records: &[AuditRecord]) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let kept = audit::put(&mut session.relaxed, records, session.audit).await;
@@ -139,7 +139,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Drops expired audit records.
+    /// Drops audit records older than [`crate::AUDIT_AGE_MAX_SECS`].
     pub(super) async fn drop_old_audit(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let connection = &mut session.relaxed;
@@ -149,7 +149,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts a new epoch.
+    /// Starts a new epoch at the current revision.
     pub(super) async fn raise_epoch(&mut self, now: Timestamp) -> Result<Position, StoreError> {
         let mut session = self.take_session().await?;
         let position = raise_epoch(&mut session.durable, now).await.map_err(failed("raise the epoch"))?;
@@ -172,7 +172,7 @@ impl Writer {
         outcome
     }
 
-    /// Replaces the contents.
+    /// Replaces the contents of the store.
     pub(super) async fn replace(
         &mut self,
         at: Position,
@@ -261,7 +261,8 @@ async fn write_group(
     Ok(counts)
 }
 
-/// Applies changes of one kind to distinct objects. Returns false if one of them does not match the state.
+/// Applies changes of one type to distinct objects. Returns false if one of them does not match the stored
+/// state.
 pub(super) async fn write_objects(
     connection: &mut SqliteConnection,
     changes: &[&EncodedChange],

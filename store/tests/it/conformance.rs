@@ -1,4 +1,4 @@
-//! Conformance scenarios, run against every store.
+//! Generates a test for each pair of a conformance scenario and a store.
 
 macro_rules! on_every_store {
     ($($file:ident::{$($scenario:ident),* $(,)?})*) => {

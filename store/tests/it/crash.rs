@@ -32,13 +32,14 @@ use crate::suite;
 
 /// Store address; set in the process to be killed.
 const CHILD_STORE: &str = "TIDEGATE_CRASH_STORE";
-/// Seed of the commits; chosen by the clock and printed, or given to repeat a run.
+/// Environment variable with the seed of the commits, to repeat a run. By default the clock provides a seed,
+/// which is printed.
 const SEED: &str = "TIDEGATE_SEED";
-/// Enables [`ROUNDS_SOAK`] rounds.
+/// Environment variable that increases the number of rounds to [`ROUNDS_SOAK`].
 const SOAK: &str = "TIDEGATE_SOAK";
 const ROUNDS: u64 = 24;
 const ROUNDS_SOAK: u64 = 200;
-/// Number of rounds per file, so that the creation is interrupted as well.
+/// Number of rounds on one file. A new file for every few rounds also interrupts the creation of stores.
 const ROUNDS_PER_FILE: u64 = 6;
 /// Maximum lifetime of the process in milliseconds; enough for hundreds of groups.
 const LIFE_MS_MAX: u64 = 250;
@@ -76,20 +77,20 @@ fn acknowledged_commits_survive_a_killed_process_and_groups_are_whole() {
     assert!(acknowledged_total > 0, "no process lived long enough to commit");
 }
 
-/// Output of a killed process.
+/// Last revisions and statuses that a killed process printed.
 #[derive(Debug, Default)]
 struct Told {
-    /// Revision at startup.
+    /// Revision of the store when the process started.
     first: u64,
-    /// Head of the last attempted group.
+    /// Head revision of the last group that the process tried to commit.
     attempted: Option<u64>,
-    /// Head of the last acknowledged group.
+    /// Head revision of the last group whose commit was acknowledged.
     acknowledged: Option<u64>,
-    /// Last acknowledged status.
+    /// Number of the last acknowledged status.
     status: Option<u64>,
 }
 
-/// Expected contents of the file over the rounds.
+/// Contents that the file must have, carried over from round to round.
 #[derive(Default)]
 struct Expected {
     revision: u64,
@@ -156,7 +157,8 @@ fn run_and_kill(url: &str, seed: u64, life: Duration) -> Told {
 }
 
 impl Told {
-    /// Other lines come from the test harness; an incomplete last line does not count.
+    /// Parses one line of the child's output. Lines of the test harness and an incomplete last line are
+    /// ignored.
     fn hear(&mut self, line: &str) {
         let Some((word, number)) = line.strip_suffix('.').and_then(|line| line.split_once(' ')) else {
             return;
@@ -172,7 +174,7 @@ impl Told {
     }
 }
 
-/// Kills its process with SIGKILL and waits for it, even if the test fails.
+/// Child process that is killed with SIGKILL and awaited on drop, even if the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -216,7 +218,7 @@ async fn put_statuses(store: Arc<dyn Store>) {
     }
 }
 
-/// Returns the commit with this revision and applies it to the objects.
+/// Returns the commit that the seed determines for a revision, and applies it to the objects.
 fn next(seed: u64, revision: u64, objects: &mut Objects) -> Commit {
     let mut random = Random(seed.wrapping_add(revision << 20));
     let mut changes = Vec::new();
@@ -240,7 +242,7 @@ fn number(object: &Object) -> u32 {
     object.metadata.name.as_str().trim_start_matches('o').parse().unwrap()
 }
 
-/// One write call per line, so that lines of two tasks do not mix.
+/// Prints one line by a single write, so that lines of two tasks do not mix.
 fn say(word: &str, number: u64) {
     std::io::stdout().lock().write_all(format!("{word} {number}.\n").as_bytes()).unwrap();
 }

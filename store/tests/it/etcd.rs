@@ -18,7 +18,7 @@ use store::{ChangesError, CommitError, HistoryQuery, ObjectFilter, Options, Stor
 
 use crate::suite::{BIRTH, Place, added, at, commit, etcd::Cluster, history::entry, object};
 
-/// Timeout of all conditions; longer than anything takes on a busy machine.
+/// Time limit of all conditions; longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
@@ -40,7 +40,7 @@ fn value(place: &Place, key: &str) -> String {
     Cluster::shared().ctl(&["get", "--print-value-only", &key]).trim().to_owned()
 }
 
-/// Returns the keys below a part of the prefix.
+/// Returns the etcd keys below a subprefix of the store's prefix.
 fn names(place: &Place, below: &str) -> Vec<String> {
     let below = format!("{}{below}", prefix(place));
     let names = Cluster::shared().ctl(&["get", "--prefix", "--keys-only", &below]);

@@ -8,7 +8,7 @@ use store::{Options, Store};
 
 use crate::suite::{BIRTH, added, at, etcd::Cluster};
 
-/// PEM of a certificate and of its key.
+/// Certificate and its private key, each as PEM.
 struct Pair {
     certificate: String,
     key: String,

@@ -14,7 +14,7 @@ use crate::suite::{BIRTH, Place, at, commit, key};
 
 use crate::suite;
 
-/// Number of objects; few, so that sequences often hit the same one.
+/// Number of distinct objects; few, so that sequences often change the same one.
 const OBJECTS: u32 = 8;
 
 #[derive(Debug, Clone)]
@@ -38,7 +38,8 @@ enum Op {
 struct Step {
     number: u32,
     delete: bool,
-    /// Invalid changes: adding existing objects, or modifying missing ones.
+    /// True for a change that does not match the state: an addition of an existing object, or a modification
+    /// of a missing one.
     misfit: bool,
 }
 

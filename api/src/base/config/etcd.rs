@@ -1,4 +1,4 @@
-//! Settings of the etcd store.
+//! Settings of the etcd store: flags, the files that they name, and their validation.
 
 use std::{io::Read, path::PathBuf};
 
@@ -41,21 +41,21 @@ pub enum InvalidStore {
     /// A setting that has no effect with this store.
     #[error("{0} is for --store etcd:…; leave it out, or name etcd")]
     NotEtcd(&'static str),
-    /// One setting of a pair is missing.
+    /// The first flag is set without the second one, which it requires.
     #[error("{0} and {1} belong together; give both")]
     HalfAPair(&'static str, &'static str),
-    /// A file cannot be read.
+    /// The file that a flag names cannot be read.
     #[error("{flag} {} cannot be read", path.display())]
     Unreadable {
-        /// Flag that names the file.
+        /// Name of the flag, such as `--etcd-ca-file`.
         flag: &'static str,
-        /// Path of the file.
+        /// Path given to the flag.
         path: PathBuf,
-        /// Cause.
+        /// I/O error of the read.
         #[source]
         cause: std::io::Error,
     },
-    /// The password file is empty or not one line of text.
+    /// The password file does not contain exactly one non-empty line of text.
     #[error("--etcd-password-file {} must hold the password in one line of text", .0.display())]
     Password(PathBuf),
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-/// Accepted `Host` headers.
+/// `Host` header values that the server accepts, as protection against DNS rebinding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     /// All names: the server does not listen on loopback, and no name is configured.

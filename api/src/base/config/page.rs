@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Maximum number of links.
+/// Maximum number of external links on the status page.
 const LINKS_MAX: usize = 20;
 /// Maximum length of a link title, in characters.
 const TITLE_LENGTH_MAX: usize = 40;
@@ -25,12 +25,12 @@ pub struct PageFlags {
     pub page_link: Vec<String>,
 }
 
-/// Settings of the status page.
+/// Settings of the status page, sent to the browser.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageSettings {
-    /// True if the page is read-only.
+    /// True if the page offers no actions that change objects.
     pub is_read_only: bool,
-    /// External links.
+    /// External links, shown in the order of the flags.
     pub links: Vec<PageLink>,
 }
 
@@ -64,20 +64,20 @@ pub enum LinkKind {
     Cluster,
 }
 
-/// Invalid setting of the status page.
+/// Reason why the settings of the status page are rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidPage {
-    /// A malformed link.
+    /// A link is malformed.
     #[error(
         "--page-link `{link}` {reason}; write TITLE=URL, such as Grafana=https://grafana.example/d/x?var-service={{namespace}}/{{name}}"
     )]
     Link {
-        /// Link as configured.
+        /// Text of the link as configured.
         link: String,
-        /// Violated rule.
+        /// Rule that the link violates, as the rest of a sentence.
         reason: &'static str,
     },
-    /// Too many links.
+    /// More than `LINKS_MAX` links are configured.
     #[error("--page-link may be given {LINKS_MAX} times, not {0}")]
     TooMany(usize),
 }

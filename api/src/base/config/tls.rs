@@ -1,4 +1,4 @@
-//! TLS settings.
+//! TLS settings of the server: flags and their validation.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use rustls_pki_types::ServerName;
 
-/// Default lifetime of agent certificates: a stolen key is usable for one day.
+/// Default lifetime of agent certificates in seconds: one day, so that a stolen key expires soon.
 const AGENT_LIFE_SECS_DEFAULT: u32 = 86_400;
 /// Minimum lifetime. Agents renew at two thirds of it.
 const AGENT_LIFE_SECS_MIN: u32 = 15;
@@ -42,7 +42,7 @@ pub enum TlsMin {
     V1_3,
 }
 
-/// TLS settings before validation.
+/// TLS flags as given, before they are validated and combined.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TlsWish {
     pub(super) choice: TlsChoice,
@@ -53,27 +53,27 @@ pub(super) struct TlsWish {
     pub(super) agent_life_secs: Option<u32>,
 }
 
-/// Contradiction in the TLS settings.
+/// Contradiction in the TLS flags.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidTls {
-    /// One setting of a pair is missing.
+    /// The named flag is missing although the other flag of its pair is set.
     #[error("--tls-cert-file and --tls-key-file belong together; {0} is missing")]
     HalfAPair(&'static str),
     /// A setting that has no effect without TLS.
     #[error("{0} needs TLS; remove --tls off")]
     Off(&'static str),
-    /// TLS is both required and disabled.
+    /// One flag requires TLS and another one disables it.
     #[error("--insecure and --tls on contradict each other; leave one out")]
     Insecure,
-    /// Names are given for a certificate that Tidegate does not sign.
+    /// Names are given although the configured certificate, which Tidegate does not sign, determines them.
     #[error(
         "--tls-name is for the certificate of Tidegate's own authority; the names of --tls-cert-file are in that file"
     )]
     NamesOfFile,
-    /// Not a DNS name or address.
+    /// The name is neither a DNS name nor an IP address.
     #[error("--tls-name {0} must be a DNS name or an address")]
     Name(String),
-    /// Lifetime out of range.
+    /// The lifetime of agent certificates is outside of the permitted range.
     #[error(
         "--agent-certificate-secs must be between {AGENT_LIFE_SECS_MIN} and {AGENT_LIFE_SECS_MAX}, not {0}"
     )]
@@ -161,25 +161,25 @@ fn of_interfaces() -> Vec<IpAddr> {
     addresses.filter(|address| !address.is_loopback()).collect()
 }
 
-/// How the server speaks TLS.
+/// Validated TLS options of a server that serves HTTPS.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
     /// Names in a certificate signed by the server's own CA.
     pub names: Vec<ServerName<'static>>,
-    /// The certificate of the operator, in place of that one.
+    /// Configured certificate, used instead of one signed by the cluster CA.
     pub files: Option<CertificateFiles>,
-    /// The oldest version that is spoken.
+    /// Lowest accepted TLS version.
     pub min: TlsMin,
-    /// Life of an agent's certificate, in seconds.
+    /// Lifetime of agent certificates, in seconds.
     pub agent_life_secs: i64,
 }
 
-/// Files of the operator.
+/// Certificate and key files configured by the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// Certificate chain as PEM.
+    /// Path of the certificate chain in PEM, server certificate first.
     pub certificate: PathBuf,
-    /// Its key, as PEM.
+    /// Path of the private key in PEM.
     pub key: PathBuf,
 }
 

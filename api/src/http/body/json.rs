@@ -1,11 +1,11 @@
-//! JSON request bodies.
+//! Parser of JSON request bodies.
 
 use serde_json::Value;
 
 use super::{DEPTH_MAX, strict::Strict, too_deep};
 use crate::base::error::Problem;
 
-/// Parses one JSON value.
+/// Parses one JSON value; rejects duplicate keys and excessive depth.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, Problem> {
     if depth(bytes) > DEPTH_MAX {
         return Err(too_deep());

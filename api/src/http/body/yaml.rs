@@ -6,12 +6,12 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Options};
 use super::{APPLY_BYTES_MAX, DEPTH_MAX, DOCUMENTS_MAX, strict::Strict, too_deep};
 use crate::base::error::Problem;
 
-/// Maximum number of aliases in one body. Hand-written manifests use a handful.
+/// Maximum number of aliases in one body. Manifests written by hand have few.
 const ALIASES_MAX: usize = 100;
 /// Maximum number of parser events replayed by all aliases of a body, so that a few bytes cannot cost a
 /// second of CPU time.
 const REPLAYED_EVENTS_MAX: usize = 50_000;
-/// Maximum number of values in one body including aliased ones. An apply of the maximum size stays below.
+/// Maximum number of values in one body, including aliased ones. An apply of the maximum size has fewer.
 const NODES_MAX: usize = 2_000_000;
 
 /// Parses every document of a YAML text.

@@ -4,10 +4,10 @@ use http::{HeaderMap, header};
 
 use crate::base::error::{Code, Problem};
 
-/// Format of a response with objects.
+/// Format of a Kubernetes response with objects: plain objects or a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListFormat {
-    /// Objects.
+    /// Objects without a table.
     Objects,
     /// Table rows rendered by the server, in this version of `meta.k8s.io`.
     Table(&'static str),

@@ -2,49 +2,49 @@
 
 use model::kinds::resource::Kind;
 
-/// A resource of the Kubernetes API.
+/// Resource of the read-only Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Resource {
-    /// Nodes.
+    /// `Node`, from a Node.
     Nodes,
-    /// Services.
+    /// `Service`, from a Service.
     Services,
     /// Computed endpoints of a Service as `Endpoints`.
     Endpoints,
     /// Computed endpoints of a Service as `EndpointSlice`s.
     EndpointSlices,
-    /// Workloads.
+    /// `Pod`, from a Workload.
     Pods,
-    /// Namespaces that contain objects.
+    /// `Namespace`, for each namespace that contains objects.
     Namespaces,
-    /// Recent events reported by agents.
+    /// `Event`, from the recent events that agents report.
     Events,
 }
 
-/// A Kubernetes API group.
+/// API group that the Kubernetes API serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Group {
-    /// Core group, `v1`.
+    /// Core group; version `v1`.
     Core,
-    /// `discovery.k8s.io`.
+    /// Group `discovery.k8s.io`, which contains EndpointSlices.
     Discovery,
 }
 
-/// Names of a resource in discovery.
+/// Names of a resource in discovery documents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words {
-    /// Name in paths.
+    /// Plural, as used in paths.
     pub(super) plural: &'static str,
-    /// Value of `kind`.
+    /// Kind, as in the field `kind`.
     pub(super) kind: &'static str,
-    /// Short names for the command line.
+    /// Abbreviations that `kubectl` accepts.
     pub(super) short: &'static [&'static str],
     /// True if `kubectl get all` includes the resource.
     pub(super) is_in_all: bool,
 }
 
 impl Resource {
-    /// All resources.
+    /// All resources, in the order of discovery.
     pub(super) const ALL: [Self; 7] = [
         Self::Nodes,
         Self::Services,
@@ -55,7 +55,7 @@ impl Resource {
         Self::Events,
     ];
 
-    /// Returns the discovery names.
+    /// Returns the plural, kind and short names for discovery.
     pub(super) const fn words(self) -> Words {
         let (plural, kind, short, is_in_all): (_, _, &'static [&'static str], _) = match self {
             Self::Nodes => ("nodes", "Node", &["no"], false),
@@ -69,7 +69,7 @@ impl Resource {
         Words { plural, kind, short, is_in_all }
     }
 
-    /// Returns the API group.
+    /// Returns the API group of the resource.
     pub(super) const fn group(self) -> Group {
         match self {
             Self::EndpointSlices => Group::Discovery,

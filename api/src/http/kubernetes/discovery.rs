@@ -9,7 +9,7 @@ const MAJOR: &str = "1";
 /// Minor version: 1.20 is the oldest `kubectl` release that the API is tested with.
 const MINOR: &str = "20";
 
-/// `GET /version`.
+/// Returns the response of `GET /version`.
 pub(super) fn version() -> Value {
     let own = env!("CARGO_PKG_VERSION");
     json!({
@@ -18,19 +18,19 @@ pub(super) fn version() -> Value {
     })
 }
 
-/// `GET /api`.
+/// Returns the response of `GET /api`: the versions of the core group.
 pub(super) fn core_versions() -> Value {
     json!({
         "kind": "APIVersions", "versions": Group::Core.versions(), "serverAddressByClientCIDRs": [],
     })
 }
 
-/// `GET /apis`.
+/// Returns the response of `GET /apis`: all other groups.
 pub(super) fn groups() -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [group_fields()] })
 }
 
-/// `GET /apis/discovery.k8s.io`.
+/// Returns the response of `GET /apis/discovery.k8s.io`.
 pub(super) fn group() -> Value {
     let mut group = group_fields();
     group["kind"] = json!("APIGroup");
@@ -45,8 +45,8 @@ fn group_fields() -> Value {
     json!({ "name": Group::Discovery.name(), "versions": versions, "preferredVersion": versions[0] })
 }
 
-/// `GET /api/v1` and other group versions. Lists the creation of ReplicationControllers, so that a client
-/// that creates one receives an explanation; the resource cannot be read.
+/// Returns the response of `GET /api/v1` and of other group versions: their resources. ReplicationControllers
+/// are listed with the verb `create` only, so that a client that creates one receives an explanation.
 pub(super) fn resources(group: Group, version: &str) -> Value {
     let own = Resource::ALL.into_iter().filter(|resource| resource.group() == group);
     let mut resources: Vec<Value> = own.map(resource).collect();
@@ -75,7 +75,8 @@ fn resource(resource: Resource) -> Value {
     json
 }
 
-/// `GET /openapi/v2` in JSON. Empty, so that clients skip validation before they send.
+/// Returns the response of `GET /openapi/v2` in JSON: a document without schemas, so that clients skip
+/// validation before they send.
 pub(super) fn document() -> Value {
     json!({ "swagger": "2.0", "info": { "title": "Tidegate", "version": "v1" }, "paths": {} })
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::catalogue::Resource;
 
-/// Maximum number of requirements in one selector.
+/// Maximum number of requirements in one field selector.
 const REQUIREMENTS_MAX: usize = 32;
 
 /// A conjunction of field requirements. The empty selector matches everything.
@@ -19,7 +19,7 @@ struct Requirement {
     value: String,
 }
 
-/// Returns the selectable fields of a resource.
+/// Returns the names of the fields by which a resource can be selected.
 fn known(resource: Resource) -> &'static [&'static str] {
     match resource {
         Resource::Pods => {
@@ -85,7 +85,7 @@ impl FieldSelector {
         })
     }
 
-    /// Returns the canonical text of the selector.
+    /// Returns the selector in a canonical form, which identifies it in page tokens.
     pub(super) fn text(&self) -> String {
         let parts = self.0.iter().map(|Requirement { pointer, is_equal, value }| {
             let sign = if *is_equal { "=" } else { "!=" };

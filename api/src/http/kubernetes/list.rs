@@ -31,32 +31,32 @@ use crate::{
 /// Path parameters of the Kubernetes API.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ViewPath {
-    /// Namespace. Routes of Node resources name this parameter differently, so that no namespaced permission
-    /// applies.
+    /// Namespace. Routes of Node resources name this parameter differently, so that permissions of a
+    /// namespace do not apply.
     #[serde(default, alias = "place")]
     namespace: Option<Namespace>,
-    /// Name of the object.
+    /// Name of the object; absent for lists.
     #[serde(default)]
     name: Option<String>,
 }
 
-/// Resource and API version of a route.
+/// Resource and API version that a route serves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServedResource {
-    /// Resource.
+    /// Resource of the route.
     pub(super) resource: Resource,
-    /// API version.
+    /// API version of the route.
     pub(super) version: &'static str,
 }
 
-/// One page of a list.
+/// Page of a list of Kubernetes objects.
 struct ResourcePage {
     items: Vec<Value>,
-    /// Key after which the next page starts.
+    /// Key after which the next page starts; `None` on the last page.
     more_after: Option<String>,
 }
 
-/// Lists or watches objects.
+/// Lists the objects of a resource, or watches them if the query requests a watch.
 pub(super) async fn collection(
     served: ServedResource,
     State(app): State<Shared>,
@@ -81,7 +81,7 @@ pub(super) async fn collection(
     list(&app, &caller, &chosen, form, &options)
 }
 
-/// Returns one object.
+/// Returns the object that the path names.
 pub(super) async fn one(
     served: ServedResource,
     State(app): State<Shared>,
@@ -192,7 +192,8 @@ fn list(
     }))
 }
 
-/// Collects one page. The continue token names the last unit and its last included object.
+/// Collects one page. Its continue token names the last Tidegate unit and the last object of that unit on the
+/// page.
 fn page(
     side: &Side<'_>,
     access: &Access,

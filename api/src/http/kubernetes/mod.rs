@@ -33,5 +33,5 @@ mod watch;
 pub(crate) use route::serve;
 pub(crate) use status::{answer, is_below};
 
-/// Path prefix of the API.
+/// Path prefix of the Kubernetes API.
 pub(crate) const PREFIX: &str = "/k8s";

@@ -1,4 +1,4 @@
-//! Query parameters of the Kubernetes API.
+//! Query parameters of the Kubernetes API and their meaning.
 
 use model::{kinds::selector::LabelSelector, primitives::quantity::Position};
 use serde::Deserialize;
@@ -25,7 +25,7 @@ pub(super) struct Query {
     send_initial_events: Option<String>,
     timeout_seconds: Option<u32>,
     include_object: Option<String>,
-    /// Requests indented JSON; ignored.
+    /// `pretty`: requests indented JSON. Accepted and ignored.
     #[serde(rename = "pretty")]
     _pretty: Option<String>,
     /// Timeout of the client; ignored, because response times are bounded anyway.
@@ -33,16 +33,16 @@ pub(super) struct Query {
     _timeout: Option<String>,
 }
 
-/// Query of a request for one object.
+/// Query of a request for a single object.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct OneQuery {
     resource_version: Option<String>,
     include_object: Option<String>,
-    /// Ignored.
+    /// `pretty`. Accepted and ignored.
     #[serde(rename = "pretty")]
     _pretty: Option<String>,
-    /// Ignored.
+    /// `timeout`. Accepted and ignored.
     #[serde(rename = "timeout")]
     _timeout: Option<String>,
 }
@@ -50,39 +50,39 @@ pub(super) struct OneQuery {
 /// State that a list returns or a watch starts at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
-    /// Any state.
+    /// Any state that the server has, usually the newest.
     Any,
-    /// This state or a newer one.
+    /// The state at this position, or a newer one.
     NotOlder(Position),
-    /// Exactly this state.
+    /// The state at exactly this position.
     Exactly(Position),
 }
 
-/// Part of its object that a table row includes.
+/// Representation of the object in a table row (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Include {
-    /// No part.
+    /// The row contains no object.
     None,
-    /// Metadata.
+    /// The row contains the object's metadata.
     Metadata,
-    /// The complete object.
+    /// The row contains the complete object.
     Object,
 }
 
-/// Parsed query.
+/// Parsed query of a list or watch.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
-    /// True for a watch.
+    /// True if a watch is requested.
     pub(super) is_watch: bool,
     /// Maximum number of objects in a page; `None` is the server maximum.
     pub(super) limit: Option<usize>,
-    /// Token of the previous page.
+    /// Continue token from the previous page.
     pub(super) continue_token: Option<String>,
-    /// Label selector.
+    /// Label selector; the default matches all objects.
     pub(super) labels: LabelSelector,
-    /// Field selector.
+    /// Field selector; the default matches all objects.
     pub(super) fields: FieldSelector,
-    /// Requested state.
+    /// State that the client requests by `resourceVersion`.
     pub(super) since: Since,
     /// True if the watch sends bookmarks.
     pub(super) has_bookmarks: bool,
@@ -90,12 +90,12 @@ pub(super) struct Options {
     pub(super) marks_initial_end: bool,
     /// Duration after which a watch ends, in seconds.
     pub(super) timeout_seconds: Option<u32>,
-    /// Part of its object that a table row includes.
+    /// Representation of the object in a table row.
     pub(super) include: Include,
 }
 
 impl OneQuery {
-    /// Returns the requested state and the part of the object for table rows.
+    /// Returns the requested state and the representation of the object in table rows.
     pub(super) fn read(&self) -> Result<(Since, Include), Problem> {
         let since = since(self.resource_version.as_deref(), None, false)?;
         Ok((since, include(self.include_object.as_deref())?))
@@ -103,7 +103,7 @@ impl OneQuery {
 }
 
 impl Options {
-    /// Parses the query for a resource.
+    /// Parses and validates the query of a list or watch of a resource.
     pub(super) fn of(query: Query, resource: Resource) -> Result<Self, Problem> {
         let marks_initial_end = flag("sendInitialEvents", query.send_initial_events.as_deref())?;
         let since = since(

@@ -10,18 +10,18 @@ use super::{
 pub(super) struct Target<'a> {
     /// Plural name of the resource, known or not.
     pub(super) plural: &'a str,
-    /// Resource, if known.
+    /// Resource with this plural; `None` if the API does not serve it.
     pub(super) resource: Option<Resource>,
-    /// Namespace.
+    /// Namespace in the path.
     pub(super) namespace: Option<&'a str>,
-    /// Name of the object.
+    /// Name in the path.
     pub(super) name: Option<&'a str>,
-    /// Subresource, such as `log`.
+    /// Subresource in the path, such as `log`.
     pub(super) part: Option<&'a str>,
 }
 
 impl<'a> Target<'a> {
-    /// Parses a path.
+    /// Splits the path of a request into its components.
     pub(super) fn of(path: &'a str) -> Self {
         let below = path.strip_prefix(PREFIX).unwrap_or(path).trim_matches('/');
         let mut words = below.split('/');

@@ -4,7 +4,7 @@ use http::Method;
 
 use super::{catalogue::Resource, path::Target};
 
-/// Type of a rejected write.
+/// Write action that the read-only Kubernetes API rejects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RefusedAction {
     Create,
@@ -15,7 +15,7 @@ enum RefusedAction {
 /// Maximum length of a name that is repeated in a message; longer names are replaced by a placeholder.
 const NAME_LENGTH_MAX: usize = 253;
 
-/// Returns the message for a write request.
+/// Returns the message for a rejected write, which states what to do instead.
 pub(super) fn of_write(method: &Method, target: &Target<'_>) -> String {
     let deed = match *method {
         Method::DELETE => RefusedAction::Delete,
@@ -106,7 +106,7 @@ fn of_unknown(target: &Target<'_>) -> String {
     }
 }
 
-/// Returns a name from the path if it is well-formed, else the placeholder.
+/// Returns `name` if it is well-formed and thus safe to print, else `placeholder`.
 fn shown<'a>(name: Option<&'a str>, placeholder: &'a str) -> &'a str {
     let is_name = |text: &&str| {
         (1..=NAME_LENGTH_MAX).contains(&text.len())

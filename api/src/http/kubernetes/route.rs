@@ -33,16 +33,16 @@ use crate::{
 /// Media type of the OpenAPI document requested by `kubectl`. The `@` is not valid in a media type (RFC 9110
 /// §8.3.1), so clients that parse the type of the response would reject it.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-/// Media type that is sent instead.
+/// Media type sent for [`PROTOBUF`] requests.
 const BYTES: &str = "application/octet-stream";
 
-/// Routes with their permissions.
+/// Router of the Kubernetes API, together with the permission of each path.
 struct KubernetesRoutes {
     router: Router<Shared>,
     asked: Vec<(String, Permission)>,
 }
 
-/// Adds the Kubernetes API.
+/// Adds the routes of the Kubernetes API to a router.
 pub(crate) fn serve(router: Router<Shared>) -> Router<Shared> {
     router.merge(view().router)
 }
@@ -69,7 +69,7 @@ fn view() -> KubernetesRoutes {
 }
 
 impl KubernetesRoutes {
-    /// Adds a readable path.
+    /// Adds a readable path with its permission and handler.
     fn on<H, T>(mut self, path: String, asks: Permission, handler: H) -> Self
     where
         H: Handler<T, Shared>,
@@ -85,7 +85,7 @@ impl KubernetesRoutes {
     }
 }
 
-/// Requires an authenticated caller, without any permission.
+/// Middleware that requires an authenticated caller without any particular permission.
 async fn known(path: RawPathParams, request: Request, next: Next) -> Response {
     permission::guard(Permission::Known, path, request, next).await
 }
@@ -119,7 +119,7 @@ fn add(view: KubernetesRoutes, served: ServedResource) -> KubernetesRoutes {
     view.on(inside.clone(), on(Verb::List), all).on(format!("{inside}/{{name}}"), on(Verb::Get), one)
 }
 
-/// Adds discovery, which reveals nothing about the cluster.
+/// Adds the discovery documents, which contain no data of the cluster.
 fn discover(view: KubernetesRoutes) -> KubernetesRoutes {
     let fixed = |value: Value| {
         move || {
@@ -153,13 +153,13 @@ async fn document(headers: HeaderMap) -> Response {
     response
 }
 
-/// Rejects a write to a known path.
+/// Responds to a write to a known path with an explanation, because the Kubernetes API is read-only.
 async fn refuse(request: Request) -> Answer {
     let words = refusal::of_write(request.method(), &Target::of(request.uri().path()));
     Err(Problem::new(Code::MethodNotAllowed, words))
 }
 
-/// Rejects an unknown path.
+/// Rejects a request for an unknown path: a read with status 404, a write with status 405.
 async fn unknown(request: Request) -> Answer {
     let target = Target::of(request.uri().path());
     if request.method().is_safe() {

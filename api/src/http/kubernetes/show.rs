@@ -28,43 +28,43 @@ use crate::{
     state::compiled_set::CompiledSet,
 };
 
-/// Selection of a list or watch.
+/// Selection of the objects of a list or watch.
 #[derive(Debug, Clone)]
 pub(super) struct ListSelection {
-    /// Resource.
+    /// Resource of the objects.
     pub(super) resource: Resource,
-    /// API version.
+    /// API version in which the objects are rendered.
     pub(super) api_version: String,
     /// Namespace; `None` selects all visible ones.
     pub(super) namespace: Option<Namespace>,
-    /// Label selector.
+    /// Label selector of the objects.
     pub(super) labels: LabelSelector,
-    /// Field selector.
+    /// Field selector of the objects.
     pub(super) fields: FieldSelector,
 }
 
 /// Tidegate entity that is rendered as one or several Kubernetes objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unit {
-    /// An object; a Service also stands for its endpoints.
+    /// An object with this key. A Service is also the unit of its Endpoints and EndpointSlices.
     Object(ObjectKey),
-    /// A namespace.
+    /// A namespace that contains objects.
     Namespace(Namespace),
 }
 
 /// A state with the data required to render it.
 pub(super) struct Side<'a> {
-    /// Objects.
+    /// Objects of the rendered state.
     pub(super) snapshot: &'a Snapshot,
     /// Compiled Services; `None` for a former state, whose Services are compiled on demand.
     pub(super) compiled: Option<&'a CompiledSet>,
-    /// Epoch of the store.
+    /// Epoch of the store, part of resource versions.
     pub(super) epoch: Epoch,
-    /// Returns the current status of a Node.
+    /// Function that returns the current status of a Node.
     pub(super) status: &'a dyn Fn(&Object) -> Option<NodeStatus>,
 }
 
-/// Rendered objects of a unit by name.
+/// Kubernetes objects rendered from one unit, by name.
 pub(super) type RenderedObjects = BTreeMap<String, Value>;
 
 impl Unit {

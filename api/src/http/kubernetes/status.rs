@@ -1,4 +1,4 @@
-//! Problems as Kubernetes `Status` objects.
+//! Conversion of problems to Kubernetes `Status` objects.
 
 use axum::{
     body::Body,
@@ -15,7 +15,7 @@ pub(crate) fn is_below(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns a problem as a response body.
+/// Returns a problem as a `Status` in the response body.
 pub(crate) fn answer(problem: &ProblemBody) -> Body {
     Body::from(of(problem).to_string())
 }
@@ -47,7 +47,7 @@ pub(super) fn of(problem: &ProblemBody) -> Value {
     })
 }
 
-/// Returns the Kubernetes reason of a problem.
+/// Returns the value of `reason` in a `Status` for an error code.
 const fn reason(code: Code) -> &'static str {
     match code {
         Code::BadRequest | Code::TooDeep => "BadRequest",
@@ -76,7 +76,7 @@ const fn reason(code: Code) -> &'static str {
     }
 }
 
-/// Creates a JSON response.
+/// Creates a response with status 200 and a JSON body.
 pub(super) fn json_answer(value: &Value) -> Response {
     let mut response = Body::from(value.to_string()).into_response();
     let headers = response.headers_mut();

@@ -7,9 +7,9 @@ use super::{catalogue::Resource, objects::node, options::Include};
 
 /// Maximum number of endpoints in a cell before the rest is counted, as in Kubernetes.
 const ENDPOINTS_SHOWN: usize = 3;
-/// Cell of an empty value.
+/// Table cell for an absent value.
 const NONE: &str = "<none>";
-/// Cell of an unknown value.
+/// Table cell for an unknown value.
 const UNKNOWN: &str = "<unknown>";
 
 /// Columns of every table, and additional columns of the wide format.
@@ -37,7 +37,7 @@ const fn columns(resource: Resource) -> Columns {
     }
 }
 
-/// Returns the column definitions of a table.
+/// Returns the `columnDefinitions` of a resource's table.
 pub(super) fn head(resource: Resource) -> Value {
     let (narrow, wide) = columns(resource);
     let column = |(name, priority): (&str, u8)| {
@@ -51,7 +51,7 @@ pub(super) fn head(resource: Resource) -> Value {
     all.map(column).collect()
 }
 
-/// Renders the row of an object.
+/// Renders an object as a table row.
 pub(super) fn row(resource: Resource, object: &Value, now: Timestamp, include: Include) -> Value {
     let cells = match resource {
         Resource::Nodes => of_node(object, now),

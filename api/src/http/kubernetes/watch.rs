@@ -43,17 +43,17 @@ use crate::{
     state::published::Published,
 };
 
-/// Maximum number of units rendered at once. State used for rendering must not be held while waiting for the
-/// client.
+/// Maximum number of units rendered in one batch. The state is released before the batch is sent, so that a
+/// slow client does not keep old states in memory.
 const BATCH_UNITS: usize = 256;
 /// `Retry-After` if too many watches are open, in seconds.
 const RETRY_SECS: u32 = 10;
-/// Default and maximum duration of a watch: one day. Clients reconnect.
+/// Default and maximum duration of a watch in seconds: one day. Clients reconnect afterwards.
 const LIFE_SECONDS_MAX: u32 = 86_400;
 /// Annotation of the bookmark after the initial objects.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// A running watch.
+/// Watch of a Kubernetes resource by one client.
 struct ResourceWatch {
     app: Shared,
     chosen: ListSelection,
@@ -69,17 +69,17 @@ struct ResourceWatch {
     stop: CancellationToken,
 }
 
-/// Data sent to the client.
+/// Position and resource version that the client has received.
 struct SentState {
     epoch: Epoch,
     state: Snapshot,
-    /// Revision up to which events were sent.
+    /// Revision up to which changes have been sent.
     at: Revision,
-    /// Resource version that the client has received.
+    /// Resource version of the last event that the client received.
     known: Revision,
 }
 
-/// Starts a watch.
+/// Starts a watch and returns its streaming response.
 pub(super) async fn begin(
     app: Shared,
     caller: &Caller,
@@ -356,7 +356,7 @@ impl ResourceWatch {
         sink.flush().await
     }
 
-    /// Renders an object with metadata only.
+    /// Renders an object that consists of its metadata only, for a bookmark.
     fn empty(&self, metadata: Value) -> Value {
         let resource: Resource = self.chosen.resource;
         match self.form {

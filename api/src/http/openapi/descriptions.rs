@@ -1,4 +1,4 @@
-//! Completes descriptions at places where the derive macros of utoipa do not write them.
+//! Additions to the OpenAPI document where the derive macros of utoipa write no description.
 
 use serde_json::{Value, json};
 

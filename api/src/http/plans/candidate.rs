@@ -31,17 +31,17 @@ use crate::{
     write::refusal::{held_in_words, refused},
 };
 
-/// Result of a simulated write.
+/// Published state that would follow from a simulated write.
 pub(super) struct Candidate {
     /// State after the write and after the assignment of announcers.
     pub(super) published: Published,
-    /// Outcome of each object.
+    /// Outcome of the simulated write for each object.
     pub(super) outcomes: Vec<Outcome>,
     /// Guards that would reject the write, as text.
     pub(super) guards: Vec<String>,
 }
 
-/// Simulates a write on a published state.
+/// Simulates a write on a published state, without committing it.
 pub(super) fn of(
     app: &ServerState,
     access: &Access,
@@ -70,7 +70,7 @@ pub(super) fn of(
     Ok(Candidate { published, outcomes, guards })
 }
 
-/// Returns the addresses whose candidates may change.
+/// Returns the load balancer addresses whose candidates the changes may affect.
 fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTreeSet<IpAddr> {
     let is_everywhere = |change: &Change| match change.object.spec.kind() {
         Kind::Node | Kind::Advertisement => true,

@@ -26,9 +26,9 @@ use crate::{
     state::published::{Published, Step},
 };
 
-/// Objects before and after a write.
+/// Objects before and after a past write.
 pub(crate) struct Past {
-    /// Objects changed by the write or a later one, as they were before the write.
+    /// Objects changed by the write or by a later one, in their states before the write.
     pub(crate) before: FormerStates,
     /// Objects changed by later writes, as they were after the write.
     pub(crate) after: FormerStates,

@@ -41,7 +41,7 @@ use crate::{
     security::{Caller, Verb, on},
 };
 
-/// Address in the path, as record name or in its usual notation.
+/// Load balancer address in the path, as record name or in its usual notation.
 #[derive(Debug, Clone, Deserialize)]
 struct AddressPath {
     name: String,
@@ -86,7 +86,7 @@ struct AddressMove {
     node: Name,
 }
 
-/// Adds the routes.
+/// Registers the routes of load balancer addresses.
 pub(super) fn add(router: Routes) -> Routes {
     let kind = Kind::Address;
     let path = format!("/v1/{}", kind.plural());

@@ -38,21 +38,21 @@ const LINE_LENGTH_MAX: usize = 65_536;
 const MESSAGE_LENGTH_MAX: usize = 1024;
 /// Maximum length of a rule in a trace in characters.
 const RULE_LENGTH_MAX: usize = 4096;
-/// Maximum length of a location in characters.
+/// Maximum length in characters of the location in a reply, such as a chain or file name.
 const PLACE_LENGTH_MAX: usize = 256;
 /// Maximum number of fixes in one reply, as in the schema.
 const FIXES_MAX: usize = 8;
 /// Maximum length of the name of a check in characters.
 const CHECK_LENGTH_MAX: usize = 64;
 
-/// Path of a reply.
+/// Path parameters of a reply: node and query id.
 #[derive(Debug, Clone, Deserialize)]
 struct AnswerPath {
     node: Name,
     id: u64,
 }
 
-/// Adds the route.
+/// Registers the route of replies.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("answer", "Agent", "Reply to a query")
         .describe(
@@ -90,7 +90,7 @@ async fn answer(
     }
 }
 
-/// Checks the limits of the schema.
+/// Returns an error if a reply exceeds the limits of the schema.
 fn check(reply: &Reply) -> Result<(), Problem> {
     let limits = match reply {
         Reply::Plan(preview) => {

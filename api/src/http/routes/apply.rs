@@ -64,7 +64,7 @@ struct ApplyQuery {
     adopt: Option<bool>,
 }
 
-/// Adds the route.
+/// Registers the route `POST /v1/apply`.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("apply", "Cluster", "Create or replace many objects atomically")
         .describe(
@@ -139,7 +139,7 @@ async fn apply(
     idempotency::once(&app.idempotency, app.source.now(), request, serve).await
 }
 
-/// Returns the apply set of a query.
+/// Returns the apply set that the query names, or `None` without one.
 pub(super) fn apply_set_of(
     apply_set: Option<&Name>,
     prune: bool,

@@ -19,7 +19,7 @@ use crate::{
     state::paging::Moment,
 };
 
-/// Adds the route.
+/// Registers the route of the audit log.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("listAudit", "Cluster", "List audit entries of mutating requests")
         .describe(

@@ -40,7 +40,7 @@ struct BackupQuery {
     history: Option<bool>,
 }
 
-/// Adds the route.
+/// Registers the route of backups.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("takeBackup", "Server", "Download a backup of the store")
         .describe(
@@ -88,7 +88,8 @@ async fn take(
     Ok(response)
 }
 
-/// Sends the lines in pieces. If the client disconnects, its file lacks the last line.
+/// Sends the lines of the backup as a stream. If the client disconnects, its file lacks the last line and is
+/// recognized as incomplete.
 async fn send(lines: impl Iterator<Item = String>, pieces: &Pieces) {
     let mut piece = Vec::with_capacity(PIECE_BYTES);
     for line in lines {

@@ -107,7 +107,7 @@ struct EventQuery {
     peer: Option<Name>,
 }
 
-/// Adds the routes.
+/// Registers the routes of BGP sessions, routes and events.
 pub(super) fn add(router: Routes) -> Routes {
     let sessions_doc = Doc::new("listBgpSessions", "BGP", "List BGP sessions of nodes")
         .describe(

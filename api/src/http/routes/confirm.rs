@@ -33,7 +33,7 @@ use crate::{
     write::audit::CONFIRM_PATH,
 };
 
-/// Timeout of the agent, which answers between two turns of its loop.
+/// Time limit for an agent to confirm or reject a held state; the agent responds between two passes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Query of the confirmation.
@@ -56,7 +56,7 @@ pub(crate) struct Confirmed {
     confirmed: HeldState,
 }
 
-/// Adds the route.
+/// Registers the route that confirms a state held by an agent.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("confirmState", "Node", "Confirm a state that a node rejects")
         .describe(

@@ -20,7 +20,7 @@ use crate::{
     security::{Permission, Subject, Verb},
 };
 
-/// Adds the route.
+/// Registers the route of convergence records.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("readLag", "Cluster", "Read the propagation delay of changes")
         .describe(

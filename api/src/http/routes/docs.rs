@@ -7,7 +7,7 @@ use utoipa_swagger_ui::{Config, SwaggerUi, Url};
 
 use super::Shared;
 
-/// Path of the document.
+/// Path of the OpenAPI document.
 const DOCUMENT: &str = "/openapi.json";
 
 /// OpenAPI document as checked in; a test verifies that it matches the code. Generating it takes 56 MiB and

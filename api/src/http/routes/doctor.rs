@@ -33,10 +33,10 @@ use crate::{
     security::{Caller, Verb, on},
 };
 
-/// Timeout of a diagnosis, which tries the features that the mode needs in a network namespace of its own.
+/// Time limit of a diagnosis, during which the agent tries kernel features in a separate network namespace.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Adds the routes.
+/// Registers the routes of diagnoses and fixes.
 pub(super) fn add(router: Routes) -> Routes {
     let problems = [
         Code::NotAcceptable,

@@ -45,7 +45,7 @@ struct DrainQuery {
     address: Option<String>,
 }
 
-/// Adds the route.
+/// Registers the route of drains.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("listDrains", "Service", "List draining endpoints and endpoints in maintenance")
         .describe(

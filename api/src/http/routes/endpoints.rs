@@ -32,7 +32,7 @@ struct EndpointsPath {
     service: Name,
 }
 
-/// Adds the routes.
+/// Registers the routes of computed endpoints.
 pub(super) fn add(router: Routes) -> Routes {
     let list_doc = |id: &str, summary: &str| {
         Doc::new(id, "Service", summary)

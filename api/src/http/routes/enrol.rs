@@ -1,4 +1,4 @@
-//! `/v1/enrol`, `/v1/renew`, `/v1/agents`: certificates of nodes.
+//! `/v1/enrol`, `/v1/renew` and `/v1/agents`: issue, renewal and revocation of agent certificates.
 
 use axum::{Extension, body::Body, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode, header};
@@ -99,7 +99,7 @@ pub(crate) struct AgentCertificate {
     is_valid: bool,
 }
 
-/// Adds the routes.
+/// Registers the routes of agent certificates.
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Certificate);
     let enrol = Doc::new("enrol", "Agent", "Join a node with a join token")

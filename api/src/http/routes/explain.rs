@@ -36,9 +36,9 @@ use crate::{
     security::{Verb, on},
 };
 
-/// Timeout of one node to trace one packet in its kernel.
+/// Time limit for one node to trace one packet in its kernel.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Total timeout of all nodes; missing replies count as unknown.
+/// Time limit for the traces of all nodes together; missing replies count as unknown.
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -84,7 +84,7 @@ struct ServiceQuery {
     desired_only: bool,
 }
 
-/// Adds the routes.
+/// Registers the routes of explanations.
 pub(super) fn add(router: Routes) -> Routes {
     let of_packet = Doc::new("explain", "Cluster", "Explain the path of a packet")
         .describe(
@@ -173,7 +173,8 @@ async fn explain_service(
     Ok(render(form, &explanation))
 }
 
-/// Returns the node whose graph is drawn; a placeholder without Workloads if none is given.
+/// Returns the location of the node whose chain graph is drawn; without a node, that of a placeholder without
+/// Workloads.
 fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> NodeLocation {
     let nobody = || Name::parse("any-node").expect("this is a name");
     let Some(node) = node else { return NodeLocation { node: nobody(), zone: None } };
@@ -184,7 +185,8 @@ fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> 
     NodeLocation { node: node.clone(), zone }
 }
 
-/// Queries all nodes concurrently, and each node about its packets in sequence.
+/// Adds kernel traces to an explanation. Nodes are queried concurrently, and each node about its packets one
+/// after the other.
 async fn ask(app: &Shared, mut explanation: Explanation) -> Explanation {
     let mut by_node: BTreeMap<Name, Vec<(usize, Packet)>> = BTreeMap::new();
     for (index, path) in explanation.paths.iter().enumerate() {
@@ -200,7 +202,7 @@ async fn ask(app: &Shared, mut explanation: Explanation) -> Explanation {
     explanation.concluded()
 }
 
-/// Queries one node. After a timeout it is not queried again.
+/// Traces packets on one node. After the first timeout, the node is not queried again.
 async fn ask_node(
     app: &Shared,
     node: &Name,

@@ -31,7 +31,7 @@ use crate::{
 /// `Retry-After` if too many feeds are open, in seconds.
 const RETRY_SECS: u32 = 5;
 
-/// Node in the path.
+/// Path parameter with the name of a node.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct NodePath {
     pub(super) node: Name,
@@ -59,7 +59,7 @@ enum AsksQuery {
     Only,
 }
 
-/// Adds the route.
+/// Registers the route of the feed.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("feed", "Agent", "Stream the desired state of a node")
         .describe(

@@ -1,4 +1,5 @@
-//! `…/guards/health`: unhealthy endpoints held in service by the health guard, and their confirmation.
+//! `…/guards/health`: unhealthy endpoints that the health guard keeps in service, and the confirmation of
+//! their removal.
 
 use std::net::IpAddr;
 
@@ -66,7 +67,7 @@ struct HeldEndpoint {
     message: String,
 }
 
-/// Adds the routes.
+/// Registers the routes of the health guard.
 pub(super) fn add(router: Routes) -> Routes {
     let read_doc = Doc::new("readHealthGuard", "Cluster", "Read the health guard")
         .describe(

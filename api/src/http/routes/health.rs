@@ -1,4 +1,4 @@
-//! Liveness and readiness of this server.
+//! Liveness and readiness checks of this server.
 
 use std::sync::atomic::Ordering;
 
@@ -25,7 +25,7 @@ const RETRY_SECS: u32 = 5;
 /// Status key that is written and removed to test writes to the store.
 const TRIAL: &str = "readyz";
 
-/// Adds the routes.
+/// Registers the routes of liveness and readiness.
 pub(super) fn add(router: Routes) -> Routes {
     let live = Doc::new("healthz", "Server", "Check the liveness of the server")
         .describe("Liveness probe for supervisors. Needs no authentication and does not access the store.")
@@ -60,8 +60,8 @@ async fn readyz(State(app): State<Shared>) -> Answer {
     tried.map(|()| ok()).map_err(|why| Problem::new(Code::Unavailable, why).retry_after(RETRY_SECS))
 }
 
-/// Tests if the store accepts writes again. A store that failed the last write may still be readable, for
-/// example on a full disk, so a meaningless status is written.
+/// Writes and removes a status under a trial key, to test if the store accepts writes again. A read is no
+/// test: on a full disk a store may still be readable.
 async fn try_to_write(app: &ServerState) -> Result<(), String> {
     let written = async {
         app.store.put_status(TRIAL, b"{}").await.map_err(|error| Chain(&error).to_string())?;

@@ -87,7 +87,7 @@ pub(crate) struct RuleChanges {
     nodes: BTreeMap<Name, NodePlan>,
 }
 
-/// Adds the routes.
+/// Registers the routes of the history.
 pub(super) fn add(router: Routes) -> Routes {
     let list_doc = Doc::new("listHistory", "Cluster", "List accepted writes")
         .describe(
@@ -243,7 +243,7 @@ async fn former_after(
     }
 }
 
-/// Returns the entry of a write.
+/// Returns the history entry of the write that created a revision, or a problem if there is none.
 pub(super) async fn entry_of(app: &Shared, revision: Revision) -> Result<RevisionEntry, Problem> {
     let entry = app.store.revisions(revision, 1).await.map_err(unavailable)?.pop();
     match entry.filter(|entry| entry.revision == revision) {
@@ -317,21 +317,20 @@ fn without_null(mut value: Value) -> Value {
     value
 }
 
-/// Returns the visible part of a write, or `None` if no part is visible.
+/// Restricts a write to the objects that the caller may see. Returns `None` if no object remains.
 fn visible(access: &Access, mut head: RevisionHead) -> Option<RevisionHead> {
     let is_empty = head.touched.is_empty();
     head.touched.retain(|(_, key)| is_visible(access, Verb::List, key));
     (is_empty || !head.touched.is_empty()).then_some(head)
 }
 
-/// True if the caller may see the history of an object, which requires permission for both the history and
-/// the kind.
+/// True if the caller may read the history and the kind of an object, in its namespace.
 fn is_visible(access: &Access, verb: Verb, key: &ObjectKey) -> bool {
     let namespace = key.namespace.as_ref();
     access.may(verb, Subject::History, namespace) && access.may_object(verb, key.kind, namespace)
 }
 
-/// Renders a write for the listing.
+/// Renders a write as an entry of the history listing.
 fn head(head: &RevisionHead) -> Value {
     let RevisionHead { revision, at, origin, touched } = head;
     let change = |(kind, key): &(model::cluster::change::ChangeKind, ObjectKey)| json!({ "kind": kind, "object": name(key) });
@@ -346,7 +345,7 @@ fn head(head: &RevisionHead) -> Value {
     json
 }
 
-/// Renders an object of a write with its states.
+/// Renders an object of a write with its states before and after.
 fn revised(object: &RevisedObject) -> Value {
     let (fields, omitted) = differences(object.before.as_deref(), object.after.as_deref());
     let json = json!({
@@ -388,7 +387,7 @@ pub(super) fn dropped(revision: Revision, floor: Revision) -> Problem {
     Problem::new(Code::HistoryDropped, detail).hint("GET /v1/history lists the available revisions")
 }
 
-/// Creates the problem for a store failure.
+/// Creates the problem for a history that the store cannot read.
 pub(super) fn unavailable(error: StoreError) -> Problem {
     tracing::error!(error = %Chain(&error), "the history cannot be read");
     Problem::new(Code::Unavailable, "the history cannot be read").retry_after(UNAVAILABLE_RETRY_SECS)

@@ -84,7 +84,7 @@ struct JoinTokenPath {
     id: String,
 }
 
-/// Adds the routes.
+/// Registers the routes of join tokens.
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::JoinToken);
     let create = Doc::new("createJoinToken", "Server", "Create a join token")

@@ -1,4 +1,4 @@
-//! `GET /metrics`.
+//! `GET /metrics`: metrics of this server and of Services in the OpenMetrics format.
 
 use axum::{
     extract::State,
@@ -21,7 +21,7 @@ use crate::{
 /// Media type of the OpenMetrics text format.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Adds the route.
+/// Registers the route of metrics.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("metrics", "Server", "Read metrics in the OpenMetrics text format")
         .describe(

@@ -1,4 +1,4 @@
-//! Shared parts of read routes of one existing Service.
+//! Path parameters and documentation that the read routes of one Service share.
 
 use http::HeaderMap;
 use model::{
@@ -21,14 +21,14 @@ use crate::{
     state::object_view::View,
 };
 
-/// Service in the path.
+/// Path parameters that name a Service.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ServicePath {
     pub(super) namespace: Namespace,
     pub(super) name: Name,
 }
 
-/// Documents a route of one Service with a response of type `T`.
+/// Completes the documentation of a route of one Service whose response has type `T`.
 pub(super) fn document<T: ToSchema>(doc: Doc, answer: &str) -> Doc {
     doc.in_namespace()
         .named("name", "Name of the Service.")

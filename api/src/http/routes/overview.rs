@@ -32,7 +32,7 @@ use crate::{
 /// `Retry-After` if too many watches are open, in seconds.
 const RETRY_SECS: u32 = 10;
 
-/// Adds the routes.
+/// Registers the routes of the overview.
 pub(super) fn add(router: Routes) -> Routes {
     let read = Doc::new("readOverview", "Cluster", "Read the cluster overview")
         .describe(

@@ -1,4 +1,5 @@
-//! Plans: preview of a write with its effect on objects, addresses and nodes, and the application of a plan.
+//! Plans: previews of writes with their effects on objects, addresses and nodes, and the execution of a
+//! previewed write.
 
 use axum::extract::{Request, State};
 use http::HeaderMap;
@@ -56,13 +57,13 @@ const fn yes() -> bool {
     true
 }
 
-/// Plan in the path.
+/// Path parameter with the id of a plan.
 #[derive(Debug, Clone, Deserialize)]
 struct PlanPath {
     plan: String,
 }
 
-/// Adds the routes.
+/// Registers the routes of plans.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("plan", "Cluster", "Plan an apply without changing anything")
         .describe(

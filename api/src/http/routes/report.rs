@@ -39,7 +39,7 @@ const KERNEL_LENGTH_MAX: usize = 256;
 /// Maximum number of reported addresses and subnets.
 const FACTS_MAX: usize = 1024;
 
-/// Adds the route.
+/// Registers the route of agent reports.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("report", "Agent", "Replace the report of an agent")
         .describe(
@@ -72,7 +72,7 @@ async fn report(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Checks the limits of the schema.
+/// Returns an error if a report exceeds the limits of the schema.
 fn check(report: &Report) -> Result<(), Problem> {
     let Report {
         boot_id,

@@ -44,7 +44,7 @@ pub(super) const REVISION: (&str, &str) = ("X-Revision", "Revision of the state 
 pub(super) const DRY_RUN: (&str, &str) = ("X-Dry-Run", "`true` for a dry run.");
 const LOCATION: (&str, &str) = ("Location", "Path of the created object.");
 
-/// Adds the routes of a kind.
+/// Registers the list, create, read, replace, patch and delete routes of a kind.
 pub(super) fn add(router: Routes, kind: Kind) -> Routes {
     match kind {
         Kind::Service => add_kind::<schema::Service, schema::ServiceList>(router, kind),
@@ -69,7 +69,7 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind
     if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
 }
 
-/// Adds the routes of a namespaced kind that only the server writes.
+/// Registers the read routes of a namespaced kind whose objects only the server writes.
 fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind) -> Routes {
     let path = format!("/v1/namespaces/{{namespace}}/{}", kind.plural());
     let all = Route::at(&path).on(
@@ -182,7 +182,7 @@ fn doc(kind: Kind, id: String, summary: String) -> Doc {
     if kind.is_namespaced() { doc.in_namespace() } else { doc }
 }
 
-/// Describes a listing of a kind.
+/// Returns the description of a list operation of a kind, in a scope such as a namespace.
 fn listing(kind: Kind, scope: &str) -> String {
     format!(
         "Returns the {kind} objects of {scope} with their status, ordered by namespace and name. \
@@ -312,8 +312,8 @@ fn list(
     list_matching(app, caller, kind, (path, query), headers, ("", |_| true))
 }
 
-/// Lists the objects that match both the query and an additional filter. The text identifies the filter in
-/// page tokens.
+/// Lists the objects that match both the query and an additional filter, given as text for page tokens and as
+/// a function.
 pub(super) fn list_matching(
     app: Shared,
     caller: &Caller,

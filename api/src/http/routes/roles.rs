@@ -56,13 +56,13 @@ struct RoleList {
     items: Vec<RoleView>,
 }
 
-/// Role in the path.
+/// Path parameter with the name of a role.
 #[derive(Debug, Clone, Deserialize)]
 struct RolePath {
     name: Label,
 }
 
-/// Adds the routes.
+/// Registers the routes of roles.
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Role);
     let all = Doc::new("listRoles", "Security", "List roles")

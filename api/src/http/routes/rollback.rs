@@ -39,7 +39,7 @@ use crate::{
     write::writer::Written,
 };
 
-/// Maximum number of attempts after conflicting writes.
+/// Maximum number of attempts of a rollback if concurrent writes conflict with it.
 const ATTEMPTS_MAX: usize = 5;
 
 /// Target of a rollback.
@@ -60,7 +60,7 @@ pub(crate) struct RollbackBody {
     message: Option<String>,
 }
 
-/// Adds the route.
+/// Registers the routes of rollbacks.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("rollback", "Cluster", "Restore objects to a former revision")
         .describe(
@@ -237,7 +237,7 @@ async fn former_since(app: &Shared, revision: Revision) -> Result<FormerStates, 
     }
 }
 
-/// Returns the states of the objects of one write before it.
+/// Returns the states that the objects of one write had before that write.
 async fn former_of_one(app: &Shared, caller: &Caller, revision: Revision) -> Result<FormerStates, Problem> {
     let entry = entry_of(app, revision).await?;
     let former = rollback::before_only(&entry);

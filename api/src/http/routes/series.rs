@@ -37,7 +37,7 @@ struct SeriesQuery {
     of: String,
 }
 
-/// Adds the route.
+/// Registers the route of time series.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("readSeries", "Cluster", "Read the time series of one subject")
         .describe(

@@ -16,7 +16,7 @@ use crate::{
     security::{Verb, on},
 };
 
-/// Adds the route.
+/// Registers the route of a Service's endpoint health.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("readHealth", "Service", "Read the endpoint health of one Service").describe(
         "The decision about an endpoint follows the majority of the nodes that check it: its own node, \

@@ -64,7 +64,7 @@ struct PageSurroundings {
     links: Vec<PageLink>,
 }
 
-/// Adds the routes.
+/// Registers the routes of sessions: login, logout and the current session.
 pub(super) fn add(router: Routes) -> Routes {
     let read_doc = Doc::new("readSession", "Security", "Read the login state of the caller")
         .describe(

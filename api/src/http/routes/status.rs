@@ -97,7 +97,7 @@ struct ClusterProblem {
     change: Option<PrecedingChange>,
 }
 
-/// Adds the route.
+/// Registers the route of the cluster summary.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("status", "Cluster", "Read the cluster status")
         .describe(

@@ -101,13 +101,13 @@ struct TokenList {
     items: Vec<TokenView>,
 }
 
-/// Token in the path.
+/// Path parameter with the id of a token.
 #[derive(Debug, Clone, Deserialize)]
 struct TokenPath {
     id: String,
 }
 
-/// Adds the routes.
+/// Registers the routes of tokens.
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Token);
     let make = Doc::new("createToken", "Security", "Create a token")

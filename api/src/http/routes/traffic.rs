@@ -43,7 +43,7 @@ struct BusiestQuery {
     limit: Option<usize>,
 }
 
-/// Adds the routes.
+/// Registers the routes of traffic.
 pub(super) fn add(router: Routes) -> Routes {
     let one = Doc::new("readTraffic", "Service", "Read the traffic of one Service").describe(
         "Counters by node and endpoint from the last reports of the agents, which arrive about every \

@@ -1,4 +1,4 @@
-//! `GET /v1/watch`.
+//! `GET /v1/watch`: stream of changes of objects.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -51,7 +51,7 @@ struct WatchQuery {
     resume: Option<String>,
 }
 
-/// Adds the route.
+/// Registers the route of watches.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("watch", "Cluster", "Watch changes of objects")
         .describe(
@@ -132,7 +132,7 @@ fn kinds(text: Option<&str>) -> Result<BTreeSet<Kind>, Problem> {
         .collect()
 }
 
-/// Parses a resume position.
+/// Parses a position from the query parameter with the given name.
 pub(super) fn position(parameter: &str, text: &str) -> Result<Position, Problem> {
     let parsed = text.parse::<Position>();
     parsed.map_err(|error| Problem::bad_request(format!("query parameter: `{parameter}` {error}")))

@@ -26,7 +26,7 @@ use crate::{
 /// Browsers revalidate each file, so that a page never mixes files of two versions.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// Adds the documented route.
+/// Registers the documented route of the status page.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("index", "Server", "Read the status page")
         .describe(

@@ -41,7 +41,7 @@ struct WhatIfQuery {
     fail: Option<String>,
 }
 
-/// Adds the route.
+/// Registers the route of simulated failures.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("whatIf", "Cluster", "Simulate the failure of nodes")
         .describe(

@@ -81,7 +81,7 @@ struct MayI {
     who: String,
 }
 
-/// Adds the routes.
+/// Registers the routes that describe the caller and its permissions.
 pub(super) fn add(router: Routes) -> Routes {
     let who = Doc::new("whoAmI", "Security", "Read the identity of the caller")
         .describe("Returns the authenticated identity of the caller and its role bindings.")

@@ -1,4 +1,4 @@
-//! Difference between two store contents. Pure.
+//! Difference between the contents of two stores. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 
 use store::Contents;
 
-/// Maximum number of objects listed per category. Further ones are counted.
+/// Maximum number of objects listed as added, changed or removed, each; further ones are counted.
 const NAMED_MAX: usize = 20;
 
 /// Added, changed and removed objects by key. Vault records appear by name only, because their contents are
@@ -20,7 +20,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Compares the current contents with the new ones.
+    /// Compares the current contents with the ones that will replace them.
     pub(super) fn between(before: &Contents, after: &Contents) -> Self {
         let objects = |contents: &Contents| -> BTreeMap<_, _> {
             contents.objects.iter().map(|object| (object.key().to_string(), object.clone())).collect()

@@ -1,4 +1,4 @@
-//! Backup files.
+//! Reading and writing of backup files.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,7 +10,8 @@ use std::{
 use anyhow::Context;
 use store::backup::{self, Backup};
 
-/// File mode: readable by the owner only, because a backup holds every secret of the cluster.
+/// Mode of created files: readable and writable by the owner only, because a backup contains every secret of
+/// the cluster.
 const MODE: u32 = 0o600;
 
 /// Writes a new file that is complete and durable, or absent.

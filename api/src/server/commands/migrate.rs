@@ -9,7 +9,7 @@ use crate::base::clock_and_random::{Source, System};
 /// Number of audit entries copied at a time.
 const AUDIT_AT_ONCE: usize = 500;
 
-/// Copies the store and prints the progress.
+/// Copies the store, verifies the copy, and prints the progress.
 pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> anyhow::Result<()> {
     ensure!(from != to, "--from and --to are the same store");
     match store::inspect_with(from, options).await.with_context(|| format!("--from {from}"))? {

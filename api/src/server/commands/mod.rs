@@ -156,7 +156,7 @@ fn verify(file: &std::path::Path) -> anyhow::Result<()> {
     say(&format!("{objects} objects, {history} writes of the history, {vault} records of the vault"))
 }
 
-/// Prints a line to standard output.
+/// Prints a line to standard output. Returns an error if it is closed.
 fn say(line: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{line}").context("stdout is gone")
 }

@@ -51,7 +51,7 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     say("tokens and certificates that were revoked after the backup are valid again: revoke them again")
 }
 
-/// Asks for confirmation at the terminal. Without a terminal `--yes` is required.
+/// Prompts for confirmation at the terminal. Returns an error without a terminal, unless `--yes` is given.
 fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
         return Ok(());

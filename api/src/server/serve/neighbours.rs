@@ -10,11 +10,11 @@ use std::{
 /// nodes behind one NAT address.
 pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
 
-/// Connection counts by address.
+/// Number of open connections by client address.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Neighbours(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
 
-/// A counted connection; released on drop.
+/// Counted connection of an address; the count decreases on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     neighbours: Neighbours,
@@ -22,7 +22,7 @@ pub(super) struct ConnectionSlot {
 }
 
 impl Neighbours {
-    /// Counts a connection, or returns `None` if its address has reached the limit.
+    /// Counts a connection of an address, or returns `None` if the address has reached its limit.
     pub(super) fn enter(&self, address: IpAddr) -> Option<ConnectionSlot> {
         let address = subject(address);
         let mut counts = self.lock();
@@ -53,7 +53,8 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Returns the counted address. An IPv6 address stands for its /64, the usual allocation of one host.
+/// Returns the address under which connections are counted: the /64 network for IPv6, the usual allocation of
+/// one host.
 fn subject(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -15,18 +15,18 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// Preface of every HTTP/2 connection.
+/// Connection preface of HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Stream whose first bytes must arrive in time.
 pub(super) struct Opening<S> {
     stream: S,
-    /// `None` once the protocol is known.
+    /// Undecided connection; `None` once the protocol is known.
     undecided: Option<UndecidedConnection>,
 }
 
 struct UndecidedConnection {
-    /// Number of received bytes of the preface.
+    /// Number of bytes of the preface received so far.
     matched: usize,
     deadline: Pin<Box<Sleep>>,
 }
@@ -42,7 +42,7 @@ impl<S> Opening<S> {
 }
 
 impl UndecidedConnection {
-    /// Returns true if the protocol is still undecided after more bytes.
+    /// Processes further bytes. Returns true if the protocol is still undecided.
     fn is_still(&mut self, bytes: &[u8]) -> bool {
         let rest = &PREFACE[self.matched..];
         self.matched += bytes.len();

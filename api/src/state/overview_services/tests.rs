@@ -106,7 +106,7 @@ impl Cluster {
     }
 }
 
-/// Comparable contents of a part.
+/// Contents of a contribution that the test compares.
 type Seen = (ServiceRow, Vec<StatusFinding>, EndpointCounts, bool);
 
 fn seen(share: &Share) -> Seen {

@@ -1,11 +1,12 @@
-//! One metric over an hour: a bitmap of known points, and values once one of them is not zero.
+//! Track of one metric over an hour: a bitmap of known points, and an array of values once one of them is not
+//! zero.
 
-/// Number of points of a track: one hour.
+/// Number of points of a track: one hour in steps of 10 s.
 pub(super) const POINTS: usize = 360;
-/// Bits of a word.
+/// Number of bits in a word of the bitmap.
 const WORD_BITS: usize = 64;
 
-/// One metric over an hour. Without values all known points are zero.
+/// One metric over an hour. Known points without an allocated array of values are zero.
 #[derive(Debug, Default)]
 pub(super) struct Track {
     known: [u64; POINTS.div_ceil(WORD_BITS)],
@@ -31,7 +32,7 @@ impl Track {
         true
     }
 
-    /// Marks a slot as unknown.
+    /// Marks the point in a slot as unknown.
     pub(super) fn forget(&mut self, slot: usize) {
         self.known[slot / WORD_BITS] &= !(1 << (slot % WORD_BITS));
     }
@@ -42,12 +43,12 @@ impl Track {
         is_known.then(|| self.values.as_ref().map_or(0.0, |values| values[slot]))
     }
 
-    /// True if any point is known.
+    /// True if at least one point is known.
     pub(super) fn has_any(&self) -> bool {
         self.known.iter().any(|word| *word != 0)
     }
 
-    /// True if values are allocated.
+    /// True if the array of values is allocated.
     pub(super) const fn has_values(&self) -> bool {
         self.values.is_some()
     }

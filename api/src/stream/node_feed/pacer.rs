@@ -21,7 +21,8 @@ use crate::state::published::{Hub, Published};
 /// not delayed; a thousand agents get six updates a second, within the target for propagation to all of them.
 const PAUSE_PER_STREAM: Duration = Duration::from_micros(150);
 
-/// Pacer that all streams of one type follow.
+/// Sender of published states to streams of one type, feeds or watches, at intervals that grow with the
+/// number of streams.
 #[derive(Debug)]
 pub(crate) struct FanoutPacer(watch::Sender<Arc<Published>>);
 
@@ -31,13 +32,13 @@ impl FanoutPacer {
         Self(watch::channel(published).0)
     }
 
-    /// Subscribes to the states from now on.
+    /// Subscribes to the published states that follow.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Published>> {
         self.0.subscribe()
     }
 
-    /// Runs while commits are published. `bell` must not have missed a change that a stream may wait for;
-    /// each stream holds one of the `permits`.
+    /// Runs while commits are published. `bell` must have been subscribed before the state was loaded. Each
+    /// open stream occupies one of the `permits`, so that their number is known.
     pub(crate) async fn run(
         &self,
         hub: &Hub,
@@ -52,7 +53,7 @@ impl FanoutPacer {
     }
 }
 
-/// Returns the pause after a turn for a number of streams.
+/// Returns the pause after a turn, proportional to the number of open streams.
 fn pause(streams: usize) -> Duration {
     PAUSE_PER_STREAM * u32::try_from(streams).unwrap_or(u32::MAX)
 }

@@ -18,20 +18,20 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// Parameters of a query-only feed.
+/// Parameters of the query-only feed of one agent.
 pub(crate) struct Questions {
     /// Node of the agent.
     pub(crate) node: Name,
-    /// Source of the position in heartbeats.
+    /// Holder of the published state, whose position heartbeats contain.
     pub(crate) hub: Arc<Hub>,
-    /// Metrics.
+    /// Metrics of the server.
     pub(crate) metrics: Arc<Metrics>,
-    /// Cancelled to end the feed.
+    /// Cancelled to end the feed, for example at shutdown or after a reconnect of the agent.
     pub(crate) stop: CancellationToken,
 }
 
 impl Questions {
-    /// Serves the agent until it disconnects or its Node is deleted. `asks` are lines of queries.
+    /// Serves the agent until it disconnects or its Node is deleted. `asks` are lines with queries.
     pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
         let mut sink = Sink::new(pieces, gzip, Arc::clone(&self.metrics));
         // The agent disconnected; there is no recipient for the error.

@@ -1,5 +1,5 @@
-//! Output of one feed: buffers its own lines, passes shared chunks through, and compresses with gzip if the
-//! agent accepts it (RFC 1952).
+//! Output of one feed. Buffers the lines of the feed, sends shared chunks unchanged, and compresses with gzip
+//! (RFC 1952) if the agent accepts it.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::{
 
 /// Header of a gzip stream: deflate, no flags, no time, fastest compression, Unix (RFC 1952, 2.3).
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 3];
-/// Empty final block (RFC 1951, 3.2.6).
+/// Empty final deflate block, which ends the stream (RFC 1951, 3.2.6).
 const LAST_BLOCK: [u8; 2] = [3, 0];
 /// Maximum size of stored, uncompressed lines in bytes: compressing a heartbeat is not worthwhile.
 const STORED_BYTES_MAX: u16 = 512;
 
-/// Output of a feed.
+/// Output of one feed to its agent.
 pub(super) struct Sink {
     pieces: Pieces,
-    /// Buffered lines of this feed.
+    /// Buffered lines that only this feed sends.
     own: Vec<u8>,
     /// Gzip state; `None` for an uncompressed stream.
     stream: Option<Stream>,
@@ -46,14 +46,14 @@ impl Sink {
         self.pieces.closed().await;
     }
 
-    /// Buffers a line of this feed.
+    /// Buffers a line that only this feed sends.
     pub(super) async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
         self.metrics.feed_bytes.inc_by(line.len() as u64);
         self.own.extend_from_slice(line);
         if self.own.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends lines shared with other feeds.
+    /// Sends a batch, after the buffered lines.
     pub(super) async fn batch(&mut self, batch: &Batch) -> Result<(), Gone> {
         self.metrics.feed_objects.inc_by(batch.objects as u64);
         for chunk in &batch.chunks {
@@ -62,7 +62,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Sends one shared chunk.
+    /// Sends one chunk of a batch.
     pub(super) async fn chunk(&mut self, chunk: &Chunk) -> Result<(), Gone> {
         self.metrics.feed_bytes.inc_by(chunk.length() as u64);
         self.flush().await?;
@@ -92,7 +92,7 @@ impl Sink {
         self.pieces.send(piece).await
     }
 
-    /// Ends the stream with the gzip trailer if the agent is still connected.
+    /// Ends a gzip stream with its trailer, if the agent is still connected.
     pub(super) async fn finish(mut self) {
         let flushed = self.flush().await;
         if let (Ok(()), Some(stream)) = (flushed, &self.stream) {

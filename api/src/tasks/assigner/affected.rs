@@ -18,7 +18,7 @@ use super::{Assigner, Published};
 use crate::state::pending_triggers::Triggers;
 
 impl Assigner {
-    /// Updates the counts of owned addresses for a recorded or removed announcement.
+    /// Updates the number of addresses that each node owns, after an announcement was recorded or removed.
     pub(super) fn apply_order(&mut self, address: IpAddr, order: Option<&Announcement>) {
         let before = match order {
             Some(order) => self.orders.insert(address, order.clone()),
@@ -78,7 +78,8 @@ impl Assigner {
         addresses.into_iter().for_each(|address| self.mark(address));
     }
 
-    /// Marks the addresses for which `node` is a candidate and the addresses in its subnets.
+    /// Marks for a new decision the addresses that have `node` as a candidate and the addresses in its
+    /// networks.
     pub(super) fn mark_node(&mut self, published: &Published, node: &Name) {
         let table = self.app.observations.nodes.table(&published.snapshot, self.app.source.now());
         let facts = table.view(node).and_then(|view| view.report).map(|report| &report.facts);
@@ -134,7 +135,7 @@ fn is_near(facts: &Facts, address: IpAddr) -> bool {
         .any(|network| network.contains(&address))
 }
 
-/// Moves one address from the count of one owner to another.
+/// Moves one address from the count of its former owner to the count of its new owner.
 pub(super) fn count(owned: &mut BTreeMap<Name, usize>, from: Option<&Name>, to: Option<&Name>) {
     if from == to {
         return;

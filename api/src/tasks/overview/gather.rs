@@ -1,4 +1,4 @@
-//! Computation of the overview: passes the statuses of the roll-up to `model::overview`.
+//! Computation of the overview from statuses of the roll-up, by `model::overview`.
 
 use std::{sync::Arc, time::Instant};
 
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Intermediate results.
+/// Intermediate results of the computation of an overview.
 #[derive(Default)]
 struct GatheredParts {
     services: Vec<Arc<ServiceRow>>,

@@ -32,15 +32,15 @@ use crate::{
 /// Interval of heartbeats; documented as at most 2 s.
 const HEARTBEAT: Duration = Duration::from_millis(1500);
 
-/// Parameters of an overview watch.
+/// Parameters of a watch of the overview.
 pub(crate) struct OverviewWatch {
-    /// Server state.
+    /// State of the server.
     pub(crate) app: Arc<ServerState>,
-    /// Permissions of the watcher.
+    /// Permissions of the caller, which restrict the visible part.
     pub(crate) access: Arc<Access>,
-    /// Stream format.
+    /// Format of the stream.
     pub(crate) form: StreamForm,
-    /// True if the stream is compressed.
+    /// True if the stream is compressed with gzip.
     pub(crate) gzip: bool,
     /// Request id for the error that ends the watch.
     pub(crate) request_id: String,
@@ -48,16 +48,16 @@ pub(crate) struct OverviewWatch {
     pub(crate) stop: CancellationToken,
 }
 
-/// Document that the watcher has.
+/// Overview that a watcher has received.
 enum SentOverview {
     /// The complete document.
     Whole(Arc<OverviewDocument>),
-    /// The visible part of the document.
+    /// The part of the document that the caller is permitted to see.
     Part(Box<Overview>),
 }
 
 impl OverviewWatch {
-    /// Serves the watcher until it disconnects.
+    /// Serves the watcher until it disconnects or loses its permissions.
     pub(crate) async fn run(self, pieces: Pieces) {
         let mut sink = OverviewSink::new(pieces, self.form, self.gzip);
         // The watcher disconnected; there is no recipient for the error.
@@ -115,7 +115,8 @@ impl OverviewWatch {
         (overview.map_or(SentOverview::Whole(shown), SentOverview::Part), first)
     }
 
-    /// Returns the line with the changes to the newest document, or `None` if there are none.
+    /// Returns the line with the changes from the last sent to the newest document, or `None` without
+    /// changes.
     fn follow(&self, held: &mut SentOverview, shown: Arc<OverviewDocument>) -> Option<Bytes> {
         match held {
             SentOverview::Whole(before) => {
@@ -144,7 +145,7 @@ impl OverviewWatch {
         json(&OverviewFrame::Heartbeat(OverviewHeartbeat { position, at }))
     }
 
-    /// True if the watcher still has the permissions it had at the start.
+    /// True if the caller still has the permissions with which the watch started.
     fn is_allowed(&self) -> bool {
         let renewed = self.app.authenticator.renew(&self.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.access))
@@ -159,7 +160,7 @@ impl OverviewWatch {
     }
 }
 
-/// Returns the visible part of a document, or `None` if all of it is visible.
+/// Returns the part of a document that the caller may see, or `None` if the caller may see all of it.
 pub(crate) fn seen(access: &Access, overview: &Overview) -> Option<Box<Overview>> {
     let may = |subject, namespace: Option<&Namespace>| access.may(Verb::Get, subject, namespace);
     let is_whole = may(Subject::Status, None);
@@ -176,7 +177,7 @@ pub(crate) fn seen(access: &Access, overview: &Overview) -> Option<Box<Overview>
     Some(Box::new(overview.restricted(may_see, may_see_changes)))
 }
 
-/// Encodes a frame without line end.
+/// Encodes a frame as JSON without line end.
 pub(super) fn json(frame: &OverviewFrame) -> Bytes {
     Bytes::from(serde_json::to_vec(frame).expect("frames have string keys only"))
 }
@@ -193,7 +194,7 @@ impl OverviewSink {
         Self { pieces, form, encoder }
     }
 
-    /// Sends a line with its terminator. A compressed line is flushed.
+    /// Sends a line with its line end. A compressed stream is flushed, so that the line arrives at once.
     async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
         let (before, after): (&[u8], &[u8]) = match self.form {
             StreamForm::Ndjson => (b"", b"\n"),
@@ -221,7 +222,7 @@ impl OverviewSink {
         Ok(())
     }
 
-    /// Ends the compressed stream if the watcher is still connected.
+    /// Ends a compressed stream with its trailer, if the watcher is still connected.
     async fn finish(mut self) {
         if let Some(encoder) = self.encoder.take()
             && let Ok(rest) = encoder.finish()

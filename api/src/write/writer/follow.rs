@@ -23,7 +23,7 @@ use crate::{state::published::Step, telemetry::metrics::Call};
 /// Maximum number of commits read and published at once: bounds memory, and the delay of own writes.
 const COMMITS_AT_ONCE: usize = 256;
 
-/// Reads new commits after a change notification. Returns the pause before the next one.
+/// Reads new commits after a change notification. Returns the pause before the next read.
 pub(super) async fn pause_after(context: &Context, moved: Result<(), StoreError>) -> Duration {
     let learned = match moved {
         Ok(()) => catch_up(context).await,
@@ -40,7 +40,7 @@ pub(super) async fn pause_after(context: &Context, moved: Result<(), StoreError>
     }
 }
 
-/// Reads all new commits of other servers. Returns true if there were any.
+/// Reads and publishes the commits of other servers. Returns true if any were found.
 pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
     let started = Instant::now();
     let mut is_anything_new = false;
@@ -86,7 +86,8 @@ pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
     }
 }
 
-/// Returns commits with the states around them, or `None` if they do not continue the snapshot without gaps.
+/// Returns each commit with the snapshots before and after it, or `None` if a revision is missing after the
+/// snapshot's.
 pub(super) fn steps(snapshot: &Snapshot, commits: impl IntoIterator<Item = Commit>) -> Option<Vec<Step>> {
     let mut working = snapshot.clone();
     let step = |commit: Commit| {
@@ -97,7 +98,7 @@ pub(super) fn steps(snapshot: &Snapshot, commits: impl IntoIterator<Item = Commi
     commits.into_iter().map(step).collect()
 }
 
-/// Publishes commits that the store holds.
+/// Publishes commits that are already in the store.
 pub(super) fn publish(context: &Context, steps: Vec<Step>) {
     if steps.is_empty() {
         return;
@@ -109,7 +110,8 @@ pub(super) fn publish(context: &Context, steps: Vec<Step>) {
     context.convergence.concerns_nodes(context.hub.load().nodes_head().revision);
 }
 
-/// Reloads the state after a failure that left it in doubt. Returns true on success.
+/// Reloads the state after a failed commit whose outcome is unknown. Returns true if the state is known
+/// again.
 pub(super) async fn reload(context: &Context) -> bool {
     match read_anew(context).await {
         Ok(()) => true,
@@ -120,8 +122,8 @@ pub(super) async fn reload(context: &Context) -> bool {
     }
 }
 
-/// Reloads and publishes the whole state: as the missed commits if they are known, so that feeds and watches
-/// continue, else from scratch.
+/// Reloads and publishes the state. If the missed commits are known, they are published as commits, so that
+/// feeds and watches continue; otherwise all of them start over.
 async fn read_anew(context: &Context) -> Result<(), StoreError> {
     let loaded = context.metrics.time(Call::Load, context.store.load()).await?;
     let published = context.hub.load();

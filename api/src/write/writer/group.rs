@@ -35,22 +35,23 @@ use crate::{
 const REDECISIONS_MAX: u32 = 16;
 /// Increment of the maximum pause before a group is decided again.
 const BACKOFF_STEP: Duration = Duration::from_millis(4);
-/// Upper limit of that pause.
+/// Maximum of the random pause before a group is decided again.
 const BACKOFF_MAX: Duration = Duration::from_millis(64);
 
-/// A group as decided on one state.
+/// Group of writes, decided on the state at one position.
 struct DecidedGroup {
     at: Position,
     steps: Vec<Step>,
     history: Vec<RevisionEntry>,
     audit: Vec<AuditRecord>,
-    /// Audit drafts whose entries are in `audit`.
+    /// Audit drafts of the writes whose entries are in `audit`.
     audited: Vec<Arc<AuditDraft>>,
-    /// Responses in the order of the group.
+    /// Result of each write, in the order of the group.
     answers: Vec<Result<Written, WriteError>>,
 }
 
-/// Decides, commits, publishes and answers a group. Returns true if the state is in doubt afterwards.
+/// Decides, commits and publishes a group, and returns the results to its callers. Returns true if the
+/// outcome of the commit is unknown, so that the state must be reloaded.
 pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> bool {
     let started = Instant::now();
     for attempt in 0..=REDECISIONS_MAX {
@@ -93,7 +94,7 @@ pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> 
     false
 }
 
-/// Admits each write on the state that results from the previous ones.
+/// Admits each write of a group on the state that results from the previous ones.
 fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
     let published = context.hub.load();
     let at = published.position();
@@ -137,7 +138,7 @@ fn permit(caller: &Caller, admitted: AdmittedWrite) -> Result<AdmittedWrite, Wri
     if violations.is_empty() { Ok(admitted) } else { Err(WriteError::Forbidden(violations)) }
 }
 
-/// Returns the history entry of a commit.
+/// Returns the history entry of a commit: its origin, and the objects before and after.
 fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry {
     let revised = |change: &Change| {
         let key = change.object.key();
@@ -151,7 +152,7 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
     RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }
 }
 
-/// Commits a group if the store is still at the state it was decided on.
+/// Commits a group, provided that the store is still at the position at which the group was decided.
 async fn settle(context: &Context, decided: &DecidedGroup) -> Result<(), CommitError> {
     let DecidedGroup { at, steps, history, audit, audited: _, answers: _ } = decided;
     if !steps.is_empty() {
@@ -187,7 +188,8 @@ fn refuse(error: &CommitError, group_size: usize) -> WriteError {
     }
 }
 
-/// Returns a random pause, so that competing servers do not collide repeatedly. Zero for the first attempt.
+/// Returns a random pause before an attempt, so that competing servers do not collide repeatedly; zero before
+/// the first attempt.
 fn backoff(attempt: u32) -> Duration {
     let longest = BACKOFF_STEP.saturating_mul(attempt).min(BACKOFF_MAX);
     let thousandths = u32::try_from(RandomState::new().hash_one(attempt) % 1000).unwrap_or_default();

@@ -111,7 +111,7 @@ async fn a_token_of_one_namespace_reads_nothing_of_another_and_nothing_of_nodes(
     events.expect("ADDED", "later-of-team-a").await;
 }
 
-/// List and watch are separate permissions.
+/// A permission for `list` without `watch` does not permit a watch.
 #[tokio::test]
 async fn who_may_list_and_not_watch_is_refused_a_watch() {
     let secured = filled().await;
@@ -125,7 +125,7 @@ async fn who_may_list_and_not_watch_is_refused_a_watch() {
     }
 }
 
-/// A watch ends when its token is revoked.
+/// The watch of a caller ends when its token is revoked.
 #[tokio::test]
 async fn a_watch_ends_with_its_token() {
     let secured = filled().await;

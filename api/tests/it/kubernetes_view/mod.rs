@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Lines, Server};
 
-/// `Accept` header of `kubectl get`.
+/// Value of the `Accept` header in requests of `kubectl get`.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
 /// Returns settings with the documented range and the Kubernetes API.
@@ -40,14 +40,14 @@ async fn read(response: Response) -> (u16, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{bytes:?} is no JSON")))
 }
 
-/// Reads a path and asserts success.
+/// Reads a path and returns the body; panics unless the status is 200.
 async fn get(server: &Server, path: &str) -> Value {
     let (status, body) = read(ask(server, path, "application/json").await).await;
     assert_eq!(status, 200, "{path}: {body}");
     body
 }
 
-/// Creates a Tidegate object and asserts success.
+/// Creates a Tidegate object; panics unless the server accepts it.
 async fn create(server: &Server, path: &str, name: &str, spec: Value) {
     let body = json!({ "metadata": { "name": name, "labels": { "app": name } }, "spec": spec });
     let (status, answer) = server.call("POST", path, Some(body)).await;
@@ -84,7 +84,7 @@ async fn seed(server: &Server) {
     create(server, path, "nginx-service", nginx).await;
 }
 
-/// Events of a watch.
+/// Reader of the events of a watch.
 struct Events(Lines);
 
 impl Events {

@@ -1,4 +1,4 @@
-//! Lists: pages, selectors, and rejected requests.
+//! Lists of the Kubernetes API: pages, selectors, and rejected requests.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn names(list: &Value) -> Vec<String> {
     list["items"].as_array().unwrap().iter().map(name).collect()
 }
 
-/// Returns all pages of a list with one object each.
+/// Reads a list in pages of one object and returns the names.
 async fn one_by_one(server: &Server, path: &str) -> Vec<String> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {

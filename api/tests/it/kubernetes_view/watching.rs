@@ -160,7 +160,7 @@ async fn a_version_of_another_life_of_the_store_is_expired() {
     }
 }
 
-/// A pod depends on its Node, and so does its watch.
+/// A change of a Node's address is an event of the pods on the Node.
 #[tokio::test]
 async fn the_pods_of_a_node_follow_its_address() {
     let server = start().await;

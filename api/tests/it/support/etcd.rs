@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Wrapper that stops etcd when its standard input is closed, which happens when the test program ends.
+/// Shell program that stops etcd when its standard input is closed, that is, when the test program ends.
 const WRAPPER: &str = r#"
 directory=$1; shift
 exec 3<&0
@@ -22,14 +22,14 @@ rm -rf "$directory" "$directory.log"
 /// Timeout of the start on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
-/// The server.
+/// Running etcd server with one member.
 pub(crate) struct Etcd {
     wrapper: Child,
     address: String,
 }
 
 impl Etcd {
-    /// Starts etcd; retries with other ports if another process took them first.
+    /// Starts etcd. Retries with other ports if another process has opened them first.
     pub(crate) fn start() -> Self {
         (0..5).find_map(Self::try_start).expect("etcd does not start; is it installed?")
     }
@@ -64,7 +64,7 @@ impl Etcd {
         None
     }
 
-    /// Returns the URL of a store there.
+    /// Returns the URL of a store with its own prefix on this etcd.
     pub(crate) fn url(&self) -> String {
         format!("etcd:http://{}", self.address)
     }

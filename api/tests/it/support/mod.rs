@@ -31,7 +31,8 @@ use tower::ServiceExt;
 pub(crate) const START: i64 = 1_795_251_600;
 
 tokio::task_local! {
-    /// Set within requests of a test.
+    /// Marker that is set while the server processes a request of a test, whose random numbers are separate
+    /// from the server's own.
     static ASKED: ();
 }
 
@@ -53,7 +54,7 @@ impl Fixed {
         Self::seeded(now, 1)
     }
 
-    /// Creates a source with another sequence.
+    /// Creates a clock and random source whose sequence of random numbers depends on `seed`.
     pub(crate) fn seeded(now: i64, seed: u64) -> Arc<Self> {
         Arc::new(Self {
             now: AtomicI64::new(now),
@@ -143,7 +144,7 @@ impl Server {
     }
 }
 
-/// Line reader of a stream.
+/// Reader of the lines of a streaming response.
 pub(crate) struct Lines {
     body: Body,
     buffer: Vec<u8>,
@@ -154,7 +155,7 @@ impl Lines {
         Self { body, buffer: Vec::new() }
     }
 
-    /// Returns the next line with its end, or `None` at the end of the stream.
+    /// Returns the next line with its line end, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(at) = self.buffer.iter().position(|byte| *byte == b'\n') {

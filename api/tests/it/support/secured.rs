@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 
 use super::{Server, settings, start_with};
 
-/// Caller of a request.
+/// Caller in whose name a test sends a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Who {
-    /// Unauthenticated caller.
+    /// Caller without credentials.
     Nobody,
-    /// Holder of a token.
+    /// Holder of the token with this text.
     Token(String),
-    /// Agent of a node.
+    /// Agent of the named node, with a certificate of the cluster CA.
     Agent(&'static str),
 }
 
-/// A server and its bootstrap token.
+/// Server with authentication, and its bootstrap token.
 pub(crate) struct Secured {
     pub(crate) server: Server,
     pub(crate) admin: Who,
@@ -30,7 +30,7 @@ pub(crate) async fn start() -> Secured {
     start_on(settings(30000..=32767)).await
 }
 
-/// Starts a server with other settings.
+/// Starts a server with authentication and the given settings.
 pub(crate) async fn start_on(settings: Settings) -> Secured {
     let settings = Settings { is_auth_required: true, ..settings };
     let server = start_with(settings).await;
@@ -42,7 +42,7 @@ pub(crate) async fn start_on(settings: Settings) -> Secured {
 }
 
 impl Secured {
-    /// Sends a request; a body is JSON.
+    /// Sends a request in the name of a caller, with an optional JSON body, and returns the response.
     pub(crate) async fn send(&self, who: &Who, method: &str, path: &str, body: Option<&Value>) -> Response {
         let mut request = Request::builder().method(method).uri(path).header("if-match", "*");
         if let Who::Token(token) = who {
@@ -62,7 +62,7 @@ impl Secured {
         self.server.send(request).await
     }
 
-    /// Sends a request and reads the response.
+    /// Sends a request in the name of a caller and returns status and body.
     pub(crate) async fn call(
         &self,
         who: &Who,
@@ -83,7 +83,7 @@ impl Secured {
         answer
     }
 
-    /// Creates a token with one binding.
+    /// Creates a token with one role binding.
     pub(crate) async fn token(&self, name: &str, binding: Value) -> Who {
         let made =
             self.admin("POST", "/v1/tokens", Some(json!({ "name": name, "bindings": [binding] }))).await;

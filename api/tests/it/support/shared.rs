@@ -20,13 +20,13 @@ use store::{
 };
 use tokio::sync::watch;
 
-/// Store and notifier of writes.
+/// Store shared by several simulated servers, with the notifier of its writes.
 pub(crate) struct Shared {
     inner: Arc<dyn Store>,
     bell: Arc<watch::Sender<()>>,
 }
 
-/// Access of one server to the store.
+/// Access of one simulated server to the shared store, with faults.
 pub(crate) struct View {
     inner: Arc<dyn Store>,
     /// Data local to each server: statuses and audit log.
@@ -61,12 +61,12 @@ impl Shared {
 }
 
 impl View {
-    /// Suppresses change notifications; direct calls still work.
+    /// Suppresses change notifications of the store while `is_deaf` is true; reads and writes still work.
     pub(crate) fn deafen(&self, is_deaf: bool) {
         self.is_deaf.send_replace(is_deaf);
     }
 
-    /// Cuts the connection.
+    /// Fails all calls to the store while `is_cut` is true.
     pub(crate) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::SeqCst);
         // Wakes servers that wait for notifications.
@@ -77,7 +77,8 @@ impl View {
         self.leads.send_replace(leads);
     }
 
-    /// Simulates a truncated change log.
+    /// Reports the change log as truncated while `forgets` is true, so that the server must reload the whole
+    /// state.
     pub(crate) fn forget(&self, forgets: bool) {
         self.forgets.store(forgets, Ordering::SeqCst);
     }

@@ -28,23 +28,23 @@ use crate::{
     primitives::{name::Name, net::IpFamily, quantity::Timestamp, violation::Violation},
 };
 
-/// Maximum number of pending Services that one write retries, so that the cost is independent of how many are
-/// pending. The next turn starts after the last one (`Operation::RetryPending`), so each Service gets its turn.
+/// Maximum number of pending Services that one write retries, which bounds the cost of a write. The next
+/// `Operation::RetryPending` starts after the last of them, so that every pending Service is retried in turn.
 pub const RETRIES_MAX: usize = 256;
 /// Maximum number of expired quarantines that one write removes.
 const QUARANTINES_CLEARED_MAX: usize = 1024;
 
-/// Working state of the addresses of one write.
+/// Load balancer addresses during one write: former holders, released addresses, and Services that need one.
 pub(super) struct Ledger<'a> {
     pub(super) before: &'a Snapshot,
     pub(super) config: &'a ClusterConfig,
     now: Timestamp,
-    /// Addresses that each touched Service held before the write.
+    /// Addresses that each changed Service held before the write.
     had: BTreeMap<ServiceKey, Vec<IpAddr>>,
-    /// Former records that a rollback restores.
+    /// Address records that a rollback restores.
     former: BTreeMap<IpAddr, AddressSpec>,
     touched: BTreeSet<IpAddr>,
-    /// True if addresses became free or shareable, so that pending Services may get them.
+    /// True if the write made addresses free or shareable, so that pending Services may receive them.
     has_room: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Removes expired quarantines.
+    /// Removes records of addresses whose quarantine has expired.
     pub(super) fn clear_ended(&mut self, working: &mut Snapshot, staged: &[StagedObject]) {
         let is_staged = |address: &IpAddr| {
             let name = name_of(*address);
@@ -96,7 +96,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Gives Services the first claim on the addresses of their former records, before the ones they hold now.
+    /// Gives Services the first claim on the addresses of the former records that a rollback restores, before
+    /// the addresses that they hold now.
     pub(super) fn recall(&mut self, former: &[AddressSpec]) {
         for record in former {
             for service in &record.services {
@@ -106,7 +107,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Allocates addresses to the Services of the write, then to pending ones.
+    /// Allocates addresses first to the Services of the write, then to pending ones.
     pub(super) fn settle(
         &mut self,
         working: &mut Snapshot,
@@ -181,7 +182,8 @@ impl<'a> Ledger<'a> {
         changed.collect()
     }
 
-    /// Re-attaches the addresses that a Service held, as far as it still requests and may have them.
+    /// Assigns to a Service again the addresses that it held before the write, as far as it still requests
+    /// them and the rules permit.
     fn keep(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -207,8 +209,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Attaches the addresses that a Service names. An unfulfilled request that exists since an earlier write
-    /// stays pending; a new one is refused.
+    /// Assigns to a Service the addresses that it requests by value. A request that is refused and exists
+    /// since an earlier write leaves the Service pending; a new one is a violation.
     fn claim(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };

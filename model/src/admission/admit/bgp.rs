@@ -27,7 +27,7 @@ mod peers;
 
 pub(super) use self::addresses::check_addresses;
 
-/// Checks the objects of a request; the snapshot must contain all of them.
+/// Checks the BGP objects of a request; the snapshot must contain all objects of the request.
 pub(super) fn check(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -79,7 +79,7 @@ struct BgpRules<'a> {
 }
 
 impl BgpRules<'_> {
-    /// Describes the Nodes that both selector lists match, or returns `None` if there are none.
+    /// Describes the Nodes that both selector lists match, or returns `None` if no Node matches both.
     fn meeting(&self, a: &[Selector], b: &[Selector]) -> Option<String> {
         if a.is_empty() || b.is_empty() || a == b {
             return Some("every Node that it selects".to_owned());

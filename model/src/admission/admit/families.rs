@@ -1,4 +1,5 @@
-//! IP families of a Service, from its spec and the ranges of the cluster (the Kubernetes rules, KEP-563).
+//! IP families of a Service, derived from its spec and the Service ranges of the cluster by the rules of
+//! Kubernetes (KEP-563).
 
 use crate::{
     cluster::config::ClusterConfig,
@@ -9,7 +10,7 @@ use crate::{
     },
 };
 
-/// Sets `ipFamilies` and `ipFamilyPolicy`.
+/// Sets `ipFamilies` and `ipFamilyPolicy` to their effective values.
 pub(super) fn settle(config: &ClusterConfig, spec: &mut ServiceSpec, found: &mut Vec<Violation>) {
     let configured: Vec<_> = config.families().collect();
     let mut families = asked(spec);

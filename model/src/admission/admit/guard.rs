@@ -20,7 +20,7 @@ pub const ENDPOINTS_FREE: usize = 9;
 /// Maximum number of removed addresses that a refusal lists.
 pub const NAMED_MAX: usize = 100;
 
-/// Type of guard addresses.
+/// Type of addresses whose removal a guard limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RemovalGuard {
     /// Cluster addresses and load balancer addresses of Services.
@@ -29,16 +29,16 @@ pub enum RemovalGuard {
     Endpoints,
 }
 
-/// Removal that a guard refused.
+/// Refusal of a write that would remove more addresses than a guard permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardRefusal {
-    /// Guard that refused it.
+    /// Type of the addresses that would be removed.
     pub guard: RemovalGuard,
-    /// First [`NAMED_MAX`] addresses that would be removed.
+    /// Addresses that would be removed, at most [`NAMED_MAX`].
     pub named: Vec<String>,
-    /// Number of addresses that would be removed.
+    /// Number of addresses that the write would remove.
     pub removed: usize,
-    /// Number of addresses before the write.
+    /// Number of addresses of this type before the write.
     pub total: usize,
     /// Share that may be removed at once, in percent.
     pub limit_percent: u8,
@@ -83,7 +83,7 @@ fn states<'a>(
     (state(before), state(&admitted.snapshot))
 }
 
-/// Returns the addresses that no Service holds any longer.
+/// Returns the cluster IPs and load balancer addresses that no Service holds after the write.
 fn removed_vips(before: &Snapshot, admitted: &AdmittedWrite) -> Vec<String> {
     let after = &admitted.snapshot;
     let mut removed = Vec::new();
@@ -136,7 +136,8 @@ fn removed_endpoints(before: &Snapshot, admitted: &AdmittedWrite) -> Vec<String>
     removed
 }
 
-/// Returns the endpoint addresses of an object, with the Service if the object names one.
+/// Returns the endpoint addresses in an EndpointSet or Workload, each with the Service if the object names
+/// one.
 fn endpoints_of(object: &Object) -> Vec<(Option<ServiceKey>, IpAddr)> {
     match &object.spec {
         Spec::Workload(spec) => spec.addresses.iter().map(|address| (None, *address)).collect(),

@@ -12,8 +12,8 @@ use crate::{
     },
 };
 
-/// Returns the record that a set of verdicts creates, changes or deletes; `None` if there is no record and none
-/// is needed.
+/// Returns the health record that a set of verdicts creates, changes or deletes; `None` if there is no record
+/// and none is needed.
 pub(super) fn judge(
     snapshot: &Snapshot,
     service: &ServiceKey,

@@ -30,7 +30,8 @@ pub const EVICTIONS_MAX: usize = super::OPERATIONS_MAX;
 /// Maximum number of holders that a refusal lists.
 const HOLDERS_LISTED_MAX: usize = 10;
 
-/// Checks the ranges of a pool against pools, Service ranges, networks and addresses of others.
+/// Checks that the ranges of a pool overlap neither other pools nor Service ranges, workload networks, or
+/// addresses that others hold.
 pub(super) fn check(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -99,7 +100,7 @@ pub(super) fn check_advertisement(snapshot: &Snapshot, spec: &AdvertisementSpec,
     }
 }
 
-/// Refuses to delete pools that Advertisements reference.
+/// Adds a violation for each deleted pool that an Advertisement names.
 pub(super) fn check_removed(
     snapshot: &Snapshot,
     staged: &[StagedObject],
@@ -119,7 +120,7 @@ pub(super) fn check_removed(
     }
 }
 
-/// Address that a pool change takes from its holder.
+/// Address that its holder may no longer have after a pool change, with the reason.
 struct AddressLoss {
     address: IpAddr,
     holder: ServiceKey,
@@ -195,7 +196,8 @@ fn gives_the_same(old: &AddressPoolSpec, new: &AddressPoolSpec) -> bool {
         && *service_selectors == new.service_selectors
 }
 
-/// Moves the addresses that their holders may keep to their current pool, and returns the others.
+/// Reassigns each address that its holder may keep to the pool that now contains it, and returns all other
+/// addresses as losses.
 fn review(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
@@ -242,7 +244,7 @@ fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) 
     holders
 }
 
-/// Returns one violation for each field that takes addresses from Services.
+/// Returns a violation for each field of a pool whose change takes addresses from Services.
 fn refuse(key: &ObjectKey, is_kept: bool, losses: &[AddressLoss]) -> Vec<Violation> {
     let mut by_field: BTreeMap<&str, Vec<&AddressLoss>> = BTreeMap::new();
     for loss in losses {

@@ -101,7 +101,7 @@ pub(super) fn allocate(
     }
 }
 
-/// Makes `clusterIP` and `clusterIPs` consistent.
+/// Makes `clusterIP` and `clusterIPs` consistent, as Kubernetes does: the former is the first of the latter.
 fn normalize(spec: &mut ServiceSpec) {
     if spec.cluster_ips.is_empty() {
         spec.cluster_ips.extend(spec.cluster_ip);

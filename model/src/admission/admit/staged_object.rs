@@ -1,4 +1,4 @@
-//! Object of a request during admission, with its old and new state and its position in the input.
+//! Object of a request during admission: its old and new state, and its position in the input.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -23,7 +23,7 @@ pub(super) struct StagedObject {
     old: Option<Arc<Object>>,
     /// New state; `None` if the object is deleted.
     pub(super) new: Option<Object>,
-    /// Prefix of every pointer, such as `/items/3`.
+    /// Prefix of JSON pointers in violations, such as `/items/3`.
     at: String,
     /// True if a former state is restored; the current values do not bind it.
     pub(super) is_restored: bool,
@@ -240,12 +240,12 @@ impl StagedObject {
         Self { key, old, new, at: String::new(), is_restored: false }
     }
 
-    /// True if the object exists already.
+    /// True if the object existed before the request.
     pub(super) const fn is_known(&self) -> bool {
         self.old.is_some()
     }
 
-    /// Returns the key of the Service, if the staged object is one.
+    /// Returns the Service key of the object, or `None` if the object is not a Service.
     pub(super) fn service_key(&self) -> Option<ServiceKey> {
         ServiceKey::of_object_key(&self.key)
     }
@@ -256,8 +256,8 @@ impl StagedObject {
         violation
     }
 
-    /// Runs a check on the old and the new state and prefixes its violations with the position of this
-    /// object.
+    /// Runs a check on the old and new state, and prefixes the pointers of its violations with the position
+    /// of the object in the input.
     pub(super) fn check(
         &mut self,
         check: impl FnOnce(Option<&Object>, &mut Object, &mut Vec<Violation>),
@@ -269,8 +269,8 @@ impl StagedObject {
         found.into_iter().map(|violation| self.place(violation)).collect()
     }
 
-    /// Sets the server-managed metadata: a changed object gets the new revision, an unchanged one is returned
-    /// as is.
+    /// Sets the server-managed metadata. A changed object receives the new revision; an unchanged one remains
+    /// as it is.
     pub(super) fn conclude(
         self,
         revision: Revision,

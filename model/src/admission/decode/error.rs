@@ -11,23 +11,23 @@ use crate::primitives::violation::{Violation, ViolationCode};
 /// Maximum length of a value that a message quotes, in characters.
 const QUOTED_MAX: usize = 80;
 
-/// Deserialization error.
+/// Reason why a JSON value cannot be decoded.
 #[derive(Debug)]
 pub(super) enum DecodeError {
-    /// A required field is missing.
+    /// The named field is required and missing.
     Missing(&'static str),
-    /// The object has no such field.
+    /// The object has a field that its type does not define.
     Unknown {
-        /// Name of the field.
+        /// Name of the unknown field.
         field: String,
-        /// Known fields of the object.
+        /// Names of the fields that the type defines.
         expected: &'static [&'static str],
     },
-    /// The value is invalid.
+    /// The value violates a requirement.
     Wrong {
         /// Requirement that the value does not meet.
         message: String,
-        /// Remedy, if known.
+        /// Remedy, if one is known.
         hint: Option<String>,
     },
 }
@@ -106,7 +106,8 @@ impl DecodeError {
         Self::custom(one_of(found, words))
     }
 
-    /// Replaces the error of an address parser by one with an example.
+    /// Replaces the parse error of an address or network by one with an example of the expected notation.
+    /// Other errors are returned unchanged.
     pub(super) fn of_text(self, value: &Value, expected: &str) -> Self {
         let example = match expected {
             "IP address" => "an IP address, such as 192.0.2.1 or 2001:db8::1",
@@ -134,7 +135,7 @@ impl DecodeError {
         steps
     }
 
-    /// True if the value is missing, so that only its parent can be removed.
+    /// True if the field is missing, so that the decoder can only continue without the object that lacks it.
     pub(super) const fn is_missing(&self) -> bool {
         match self {
             Self::Missing(_) => true,
@@ -142,7 +143,7 @@ impl DecodeError {
         }
     }
 
-    /// Returns the violation for the client.
+    /// Converts the error to a violation at a JSON pointer.
     pub(super) fn violation(&self, pointer: &str) -> Violation {
         match self {
             Self::Missing(_) => Violation::new(pointer, ViolationCode::Required, "must be present"),
@@ -161,7 +162,7 @@ impl DecodeError {
     }
 }
 
-/// Type that a serde visitor expects.
+/// JSON type that a serde visitor expects, for error messages.
 enum ExpectedType {
     /// Unsigned integer, with its maximum unless that is `u64::MAX`.
     Whole(Option<u64>),

@@ -1,9 +1,10 @@
-//! Suggestions for misspelled words.
+//! Suggestions for misspelled field names and values.
 
 /// Maximum length of a word for which a suggestion is searched, in bytes; no field or value is longer.
 const WORD_MAX: usize = 40;
 
-/// Returns the known word that differs from the given one only in case or in one or two letters.
+/// Returns the known word that differs from `word` in case only, or in one or two letters; `None` if no known
+/// word is that close.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > WORD_MAX {
         return None;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::error::DecodeError;
 
-/// Value to deserialize.
+/// JSON value that serde deserializes, with errors in the terms of the API.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'de>(pub(super) &'de Value);
 
@@ -20,7 +20,7 @@ impl<'de> Reader<'de> {
     }
 }
 
-/// Returns the value as serde describes it.
+/// Returns the description of a JSON value that serde uses in errors.
 fn unexpected(value: &Value) -> Unexpected<'_> {
     match value {
         Value::Null => Unexpected::Unit,

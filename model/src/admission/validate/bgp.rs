@@ -35,7 +35,7 @@ pub(super) fn validate_peer(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     check_selectors("/spec/nodeSelectors", &spec.node_selectors, PEER_SELECTORS_MAX, found);
 }
 
-/// Checks that exactly one field locates the peer.
+/// Checks that exactly one field locates the peer: an address, an interface, or a range of dynamic neighbors.
 fn check_place(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     let is_on_link = spec.peer_address.is_some_and(is_link_local);
     let ways = [
@@ -85,7 +85,7 @@ fn check_peer_network(network: &IpNet, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks the fields of dynamic neighbors.
+/// Checks the fields that apply to dynamic neighbors only.
 fn check_dynamic(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     if let Some(limit) = spec.dynamic_limit {
         if spec.peer_network.is_none() {
@@ -278,7 +278,7 @@ pub(super) fn validate_profile(spec: &BfdProfileSpec, found: &mut Vec<Violation>
     }
 }
 
-/// Checks the BGP settings of a Node.
+/// Checks the AS number and the BGP Identifier of a Node.
 pub(super) fn validate_node(bgp: &NodeBgp, found: &mut Vec<Violation>) {
     if let Some(asn) = bgp.asn {
         check_asn("/spec/bgp/asn", asn, found);
@@ -292,7 +292,7 @@ pub(super) fn validate_node(bgp: &NodeBgp, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that fields of one Advertisement type are absent from the other, where they would have no effect.
+/// Checks that an Advertisement has no fields of the other type, where they would have no effect.
 pub(super) fn validate_advertisement(spec: &AdvertisementSpec, found: &mut Vec<Violation>) {
     let is_bgp = spec.advertisement_type == AdvertisementType::Bgp;
     let of_bgp = [

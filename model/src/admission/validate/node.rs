@@ -1,4 +1,4 @@
-//! Rules of a Node.
+//! Validation rules of a Node.
 
 use ipnet::IpNet;
 
@@ -52,7 +52,7 @@ fn validate_cidrs(spec: &NodeSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks a list of networks. Overlaps are allowed, and so is a network of all addresses.
+/// Checks a list of networks. Networks may overlap, and `0.0.0.0/0` and `::/0` are permitted.
 fn validate_networks(at: &str, networks: &[IpNet], found: &mut Vec<Violation>) {
     if !check_length(at, networks.len(), NODE_NETWORKS_MAX, found) {
         return;

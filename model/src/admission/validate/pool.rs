@@ -1,4 +1,4 @@
-//! Rules of AddressPools and Advertisements.
+//! Validation rules of AddressPools and Advertisements.
 
 use super::{check_length, check_unique};
 use crate::{

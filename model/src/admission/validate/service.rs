@@ -1,4 +1,4 @@
-//! Rules of a Service.
+//! Validation rules of a Service.
 
 mod delivery;
 mod health_check;

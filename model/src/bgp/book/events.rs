@@ -21,14 +21,14 @@ use crate::{
 pub const EVENTS_KEPT_MAX: usize = 20_000;
 /// Maximum number of events of one node, so that a flapping session leaves room for other nodes.
 pub const EVENTS_OF_NODE_MAX: usize = 500;
-/// Two events of the same type and session within this time are the same one, in seconds: state and event have
-/// separate timestamps.
+/// Maximum difference in seconds between the times of two reports of one occurrence: the state of a session
+/// and an event have separate timestamps.
 const SAME_WITHIN_SECS: i64 = 2;
 
-/// Events of all nodes.
+/// Recent BGP events of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// Events by their number, which increases.
+    /// Events by number; newer events have higher numbers.
     all: BTreeMap<u64, BgpEvent>,
     nodes: BTreeMap<Name, NodeEvents>,
     next: u64,
@@ -37,7 +37,7 @@ pub(super) struct Events {
 #[derive(Debug, Default)]
 struct NodeEvents {
     numbers: VecDeque<u64>,
-    /// Last list of the agent.
+    /// Events in the agent's last report, to recognize new ones.
     listed: Vec<Event>,
 }
 
@@ -127,8 +127,9 @@ impl Events {
         }
     }
 
-    /// Removes and returns the newest event of a session if it equals the new one. Repeated events become one with a
-    /// count, so that a session that cannot be established does not displace all other events.
+    /// Removes and returns the newest event of a session if it equals the new event. Repeated events are
+    /// merged into one with a count, so that a session that cannot be established does not displace all other
+    /// events.
     fn remove_repeated(&mut self, node: &Name, happened: &SessionEvent) -> Option<BgpEvent> {
         let of_node = self.nodes.get_mut(node)?;
         let of_session = |number: &u64| {
@@ -148,7 +149,7 @@ impl Events {
         self.all.values().rev()
     }
 
-    /// Removes nodes that no longer exist.
+    /// Removes the events of nodes for which `has_node` returns false.
     pub(super) fn forget(&mut self, has_node: impl Fn(&Name) -> bool) {
         self.nodes.retain(|node, _| has_node(node));
         let nodes = &self.nodes;
@@ -157,7 +158,8 @@ impl Events {
 }
 
 impl SessionEvent {
-    /// Returns true if two events of one report describe the same occurrence.
+    /// Returns true if an event that the agent listed and one derived from session states describe the same
+    /// occurrence.
     fn is_about_the_same(&self, other: &Self) -> bool {
         let has_address = self.address.is_some() && other.address.is_some();
         (self.reason, &self.peer) == (other.reason, &other.peer)
@@ -165,7 +167,7 @@ impl SessionEvent {
     }
 }
 
-/// Converts an event of an agent, with the session that its message names.
+/// Converts an event listed by an agent, together with the session that its message names.
 fn from_agent<'a, S: Iterator<Item = &'a BgpSession>>(
     event: &Event,
     sessions: impl Fn() -> S,
@@ -233,7 +235,8 @@ fn happened(session: &BgpSession, reason: EventReason, message: &str) -> Session
     }
 }
 
-/// Describes the interruption of a session that is established again, as far as its NOTIFICATIONs show the cause.
+/// Describes why an established session was interrupted before, as far as its NOTIFICATION messages show the
+/// cause.
 fn interruption(session: &BgpSession) -> String {
     let errors = [("sent", &session.last_sent), ("received", &session.last_received)];
     let newest = errors.iter().filter_map(|(how, error)| Some((error.as_ref()?, how)));

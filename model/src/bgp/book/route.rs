@@ -1,4 +1,4 @@
-//! Stored form of a [`BgpRoute`], which needs less memory, because there may be several 100,000.
+//! Compact form of a [`BgpRoute`] for storage, because several 100,000 routes may be stored.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use crate::{
     primitives::name::Name,
 };
 
-/// State of one prefix on a node.
+/// Stored state of one prefix on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRoute {
     addresses: Box<[IpAddr]>,
@@ -38,7 +38,7 @@ impl StoredRoute {
         self.peers.iter().map(|(peer, told)| (&**peer, told))
     }
 
-    /// Returns the neighbors that received the prefix.
+    /// Returns the keys of the neighbors to which the prefix is announced.
     pub fn announced_to(&self) -> impl Iterator<Item = &str> {
         self.peers().filter(|(_, told)| told.since.is_some()).map(|(peer, _)| peer)
     }

@@ -19,35 +19,35 @@ use crate::{
 pub(crate) enum Denial {
     /// The address belongs to the range of cluster IPs.
     ServiceRange(IpNet),
-    /// The address lies in a workload network.
+    /// The address lies in this workload network.
     WorkloadNetwork(IpNet),
-    /// The address is one of a Node.
+    /// The address belongs to this Node.
     NodeAddress(Name),
     /// The address is an external IP of a Service.
     ExternalIp(ServiceKey),
     /// The address is in no pool and in no allowed range.
     OutsideEveryPool,
-    /// The Service names another pool.
+    /// The Service names a pool that does not contain the address.
     NotInNamedPool { named: Name, pool: Option<Name> },
-    /// The pool reserves the address.
+    /// The pool contains the address, but reserves it.
     Reserved(Name),
-    /// The pool excludes the address (`avoidBuggyIPs`).
+    /// The pool excludes addresses that end in .0 or .255 (`avoidBuggyIPs`), such as this one.
     Avoided(Name),
-    /// The pool is for other Services.
+    /// The namespaces or selectors of the pool exclude the Service.
     NotForService(Name),
-    /// The pool is disabled.
+    /// The pool that contains the address is disabled.
     PoolDisabled(Name),
     /// Another Service has the address, and the two do not share addresses.
     Held(ServiceKey),
     /// The maximum number of Services already share the address.
     Crowded,
-    /// Another Service has the address with one of the ports.
+    /// Another Service holds one of the ports on the address.
     Clash { holder: ServiceKey, protocol: Protocol, ports: PortRange },
     /// The holders have a different external traffic policy.
     OtherPolicy(ServiceKey),
     /// The holders have a different selector, and the policy is Local.
     OtherSelector(ServiceKey),
-    /// The address is in quarantine for its former Service.
+    /// The address is in quarantine for its former Service until this time.
     Quarantined { former: ServiceKey, until: Timestamp },
 }
 
@@ -92,7 +92,7 @@ impl Denial {
         }
     }
 
-    /// Returns the remedy.
+    /// Returns the remedy for the user.
     pub(crate) const fn hint(&self) -> &'static str {
         match self {
             Self::ServiceRange(_) | Self::WorkloadNetwork(_) => "choose an address of a pool",

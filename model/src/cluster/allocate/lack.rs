@@ -1,4 +1,4 @@
-//! Reasons for which a Service lacks a load balancer address, as its status presents them.
+//! Reason for which a Service lacks a load balancer address, as shown in its status.
 
 use std::net::IpAddr;
 
@@ -18,11 +18,11 @@ const POOLS_LISTED_MAX: usize = 5;
 /// Reason for which a Service lacks an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingAddress {
-    /// Machine-readable reason.
+    /// Machine-readable reason of the condition.
     pub(crate) reason: ConditionReason,
-    /// Message for people.
+    /// Text for users, with the affected addresses or pools.
     pub(crate) message: String,
-    /// Remedy.
+    /// Remedy, as an instruction for the user.
     pub(crate) hint: &'static str,
 }
 

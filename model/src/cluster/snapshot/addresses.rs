@@ -22,22 +22,22 @@ use crate::{
     primitives::{interval_set::IntervalSet, name::Name, net::IpFamily, quantity::Timestamp},
 };
 
-/// Indices of load balancer addresses.
+/// Indices of pools, load balancer addresses and pending Services in a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AddressIndex {
-    /// Ranges by their first address. Ranges do not overlap, so the nearest entry from below decides the pool of an
-    /// address.
+    /// Pool ranges by their first address. Ranges do not overlap, so the nearest entry at or below an address
+    /// determines its pool.
     pool_ranges: OrdMap<(IpFamily, u128), PoolRange>,
     /// Pools that assign addresses without being named, in the order of allocation.
     pool_order: OrdSet<PoolRank>,
     advertisements_by_pool: OrdMap<Name, OrdSet<Name>>,
-    /// Numbers of the recorded addresses.
+    /// Numbers of the addresses that have a record, held or in quarantine.
     recorded: OrdMap<Numbering, IntervalSet>,
     by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
     by_sharing_key: OrdMap<Name, OrdSet<IpAddr>>,
-    /// Held addresses by pool; `None` for addresses outside of every pool.
+    /// Held addresses by pool and IP family; pool `None` contains addresses outside of every pool.
     held: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
-    /// Number of held addresses, in pools and outside of them.
+    /// Number of addresses that Services hold, inside and outside of pools.
     held_count: usize,
     quarantined: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
     quarantine_ends: OrdSet<(Timestamp, IpAddr)>,
@@ -47,11 +47,11 @@ pub(super) struct AddressIndex {
     pending: OrdSet<PendingService>,
 }
 
-/// Service that needs an address, ordered by its creation time.
+/// Service that lacks a load balancer address, ordered by its creation time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PendingService {
     created: Option<Timestamp>,
-    /// Key of the Service.
+    /// Key of the pending Service.
     pub service: ServiceKey,
 }
 
@@ -71,7 +71,7 @@ struct PoolRank {
 }
 
 impl Snapshot {
-    /// Returns an AddressPool.
+    /// Returns the spec of an AddressPool, or `None` if it does not exist.
     #[must_use]
     pub fn pool(&self, name: &Name) -> Option<&AddressPoolSpec> {
         let key = ObjectKey { kind: Kind::AddressPool, namespace: None, name: name.clone() };
@@ -100,7 +100,7 @@ impl Snapshot {
         self.load_balancing.by_service.get(service).into_iter().flatten().copied()
     }
 
-    /// Returns a Service that holds a load balancer address.
+    /// Returns a Service that holds a load balancer address, or `None` if no Service holds it.
     #[must_use]
     pub fn load_balancer_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
         self.address(address)?.as_address()?.services.first()
@@ -112,7 +112,7 @@ impl Snapshot {
         self.pool_overlapping(&AddressRange::Between(address, address))
     }
 
-    /// Returns a pool with at least one address in a range.
+    /// Returns the name of a pool that shares at least one address with a range.
     #[must_use]
     pub fn pool_overlapping(&self, range: &AddressRange) -> Option<&Name> {
         let (first, last) = range.numbers();
@@ -127,7 +127,7 @@ impl Snapshot {
         ranks.filter_map(|rank| Some((&rank.pool, self.pool(&rank.pool)?)))
     }
 
-    /// Returns an Advertisement that names a pool.
+    /// Returns the name of an Advertisement that names a pool.
     #[must_use]
     pub fn advertisement_of_pool(&self, pool: &Name) -> Option<&Name> {
         self.load_balancing.advertisements_by_pool.get(pool).and_then(OrdSet::get_min)
@@ -142,12 +142,13 @@ impl Snapshot {
         })
     }
 
-    /// Returns the number of load balancer addresses held by Services.
+    /// Returns the number of load balancer addresses that Services hold.
     pub(super) const fn held_addresses(&self) -> usize {
         self.load_balancing.held_count
     }
 
-    /// Returns the addresses of a pool that Services hold; with `None`, those outside of every pool.
+    /// Returns the addresses of a pool that Services hold; for `None`, the held addresses outside of every
+    /// pool.
     pub fn held_of_pool<'a>(&'a self, pool: Option<&'a Name>) -> impl Iterator<Item = IpAddr> + 'a {
         let held = &self.load_balancing.held;
         IpFamily::ALL
@@ -157,7 +158,7 @@ impl Snapshot {
             .copied()
     }
 
-    /// Returns the held addresses of a range that are outside of every pool.
+    /// Returns the held addresses in a range that are outside of every pool.
     pub(crate) fn held_of_no_pool_in<'a>(
         &'a self,
         range: &AddressRange,
@@ -167,7 +168,7 @@ impl Snapshot {
         held.into_iter().flat_map(move |held| held.range(ends.clone())).copied()
     }
 
-    /// Returns the numbers of held and of quarantined addresses of a pool and family.
+    /// Returns the number of held and the number of quarantined addresses of a pool, in one IP family.
     #[must_use]
     pub fn counts_of_pool(&self, pool: &Name, family: IpFamily) -> (usize, usize) {
         let count =
@@ -210,7 +211,8 @@ impl Snapshot {
         Some((*address, holders.get_min()?))
     }
 
-    /// Returns the Services that lack a load balancer address, oldest first, optionally after a given one.
+    /// Returns the Services that lack a load balancer address, oldest first; if `after` is given, only the
+    /// ones that follow it.
     pub fn pending<'a>(
         &'a self,
         after: Option<&PendingService>,

@@ -1,4 +1,4 @@
-//! Evaluation of all nodes as announcers of one address.
+//! Evaluation of every node as an announcer of one address.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -26,48 +26,48 @@ use crate::{
     wire::report::{Facts, Report},
 };
 
-/// Ability of all nodes to announce one address.
+/// Result of the evaluation of all nodes as announcers of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressEvaluation {
     /// True if an Advertisement of type L2 covers the address.
     pub is_advertised: bool,
-    /// True if one of these Advertisements enables replies to pings of the address.
+    /// True if one of the covering Advertisements enables replies to pings of the address.
     pub answer_ping: bool,
-    /// Strictest setting of these Advertisements.
+    /// Strictest setting of `whenIsolated` among the covering Advertisements.
     pub when_isolated: WhenIsolated,
     /// Advertisements of type BGP that cover the address.
     pub by_bgp: BTreeSet<Name>,
-    /// All Nodes, in the order of names.
+    /// Result for every Node, in the order of names.
     pub nodes: Vec<(Name, Eligibility)>,
 }
 
-/// Ability of one node to announce one address.
+/// Result of the evaluation of one node for one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Eligibility {
-    /// The node can announce the address.
+    /// The node may announce the address.
     Eligible(EligibleNode),
-    /// The node remains a candidate if it is one, but does not become one now.
+    /// The node may remain a candidate if it is one already, but may not become one now.
     NotReady {
-        /// Properties as a candidate, if known.
+        /// Properties of the node as a candidate, if known.
         fit: Option<EligibleNode>,
-        /// Missing condition.
+        /// Reason why the node may not become a candidate now.
         reason: IneligibleReason,
     },
-    /// The node must not announce the address.
+    /// The node must not announce the address, for this reason.
     Ineligible(IneligibleReason),
 }
 
-/// Node that can announce an address.
+/// Properties of a node that may announce an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EligibleNode {
-    /// Candidate with its interfaces and its own address.
+    /// Candidate record: node name, interfaces, and the node's own address.
     pub candidate: Candidate,
-    /// Sum of the weights of preferring Advertisements.
+    /// Sum of the weights of the Advertisements that prefer the node.
     pub weight: u32,
 }
 
 impl AddressEvaluation {
-    /// Returns the ability of one node.
+    /// Returns the result for one node, or `None` if the node does not exist.
     #[must_use]
     pub fn eligibility(&self, node: &Name) -> Option<&Eligibility> {
         let at = self.nodes.binary_search_by(|(name, _)| name.cmp(node)).ok()?;
@@ -83,7 +83,7 @@ impl AddressEvaluation {
     }
 }
 
-/// Input that is common to all nodes.
+/// Inputs that are equal for all nodes.
 struct EvaluationContext<'a> {
     view: &'a ClusterView<'a>,
     record: &'a AddressSpec,
@@ -118,7 +118,7 @@ pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvalua
     })
 }
 
-/// Returns the Advertisements of a type that cover an address by its pool and Services.
+/// Returns the Advertisements of a type that cover an address through its pool and Services.
 pub(crate) fn covering<'a>(
     snapshot: &'a Snapshot,
     record: &'a AddressSpec,
@@ -261,7 +261,8 @@ impl EvaluationContext<'_> {
     }
 }
 
-/// Returns true for a network with neighbors; a prefix of full length contains only its own address.
+/// Returns true for a network that can contain neighbors, that is, unless the prefix has full length (/32 or
+/// /128).
 fn is_link(network: &IpNet) -> bool {
     network.prefix_len() < network.max_prefix_len()
 }

@@ -1,4 +1,5 @@
-//! Order of the candidates: the owner stays first, known candidates keep their positions, and new ones follow.
+//! Order of the candidates: the owner remains first, known candidates retain their positions, and new
+//! candidates follow.
 
 use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
@@ -33,7 +34,7 @@ pub(super) fn rank(
     ranked
 }
 
-/// Returns a known candidate with its present properties, or `None` if it must not remain one.
+/// Returns a known candidate with updated properties, or `None` if the node must not remain a candidate.
 fn kept(evaluation: &AddressEvaluation, candidate: &Candidate) -> Option<Candidate> {
     match evaluation.eligibility(&candidate.node)? {
         Eligibility::Eligible(fit) | Eligibility::NotReady { fit: Some(fit), .. } => {
@@ -44,8 +45,8 @@ fn kept(evaluation: &AddressEvaluation, candidate: &Candidate) -> Option<Candida
     }
 }
 
-/// Returns the next owner of an address without an owner, or whose owner must be replaced; `None` if the recorded
-/// order decides.
+/// Returns the next owner of an address that has none or whose owner must be replaced; `None` if the first
+/// candidate in the recorded order becomes owner.
 fn new_owner(
     evaluation: &AddressEvaluation,
     current: &Announcement,

@@ -14,15 +14,15 @@ const LISTED_MAX: usize = 10;
 /// Reason for which a node is no candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IneligibleReason {
-    /// The Node does not exist.
+    /// No Node has this name.
     NoNode,
-    /// No Service has the address.
+    /// No Service holds the address.
     NoService,
-    /// The Node is being drained.
+    /// The Node is unschedulable, or in drain or maintenance.
     Drained,
     /// No agent has ever reported for the Node.
     NeverReported,
-    /// The agent has not reported within the lease; with the time of its last report.
+    /// The agent has not reported within the lease; contains the time of its last report.
     Silent(Option<Timestamp>),
     /// No Advertisement that covers the address selects the Node.
     NotSelected,
@@ -30,9 +30,10 @@ pub enum IneligibleReason {
     NoSubnet(IpAddr),
     /// The network of the address is on an interface that no Advertisement names.
     NoInterface,
-    /// The Node has no address of its own in the network, which other candidates could monitor.
+    /// The Node has no address in the network of the load balancer address, by which other candidates could
+    /// monitor it.
     NoOwnAddress,
-    /// No Service of the address is programmed.
+    /// No Service that holds the address is programmed.
     NothingExposed,
     /// A Service of the address failed on the Node.
     Failed(ServiceKey, String),
@@ -74,11 +75,11 @@ impl fmt::Display for IneligibleReason {
 /// Reason for which an address has no candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoCandidateReason {
-    /// Machine-readable reason.
+    /// Machine-readable reason of the condition.
     pub reason: ConditionReason,
-    /// Message for people.
+    /// Text for users.
     pub message: String,
-    /// Remedy.
+    /// Remedy for the user.
     pub hint: &'static str,
 }
 

@@ -17,7 +17,7 @@ use crate::{
 /// are not stored; the last decision for an endpoint without results remains in force.
 pub const RESULTS_KEPT_MAX: usize = 200_000;
 
-/// Health part of a report.
+/// Health data of one report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HealthUpdate {
     /// Services with any changed result; each list is complete.
@@ -26,25 +26,25 @@ pub struct HealthUpdate {
     pub is_complete: bool,
 }
 
-/// Last result of one node for one endpoint.
+/// Last result of the health checks of one endpoint by one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckResult {
-    /// State of the endpoint.
+    /// State of the endpoint according to the node.
     pub state: CheckState,
-    /// Time since which the state holds.
+    /// Time since which the endpoint has this state.
     pub since: Timestamp,
     /// Description of the check that led to the state.
     pub message: String,
 }
 
-/// Results of one node for the endpoints of one Service.
+/// Results of one node for the endpoints of one Service, by endpoint.
 type NodeResults = BTreeMap<CheckKey, CheckResult>;
 
-/// Last check results of all agents.
+/// Check results from the last reports of all agents.
 #[derive(Debug, Default)]
 pub struct HealthBook {
     pages: BTreeMap<ServiceKey, BTreeMap<Name, NodeResults>>,
-    /// Services that a node checks.
+    /// Services whose endpoints each node checks.
     nodes: BTreeMap<Name, BTreeSet<ServiceKey>>,
     results: usize,
     /// Number of results that were not stored because [`RESULTS_KEPT_MAX`] was reached.
@@ -113,7 +113,7 @@ impl HealthBook {
         self.pages.get(service)?.get(node)?.get(key)
     }
 
-    /// Returns the Services that a node checks.
+    /// Returns the Services whose endpoints a node checks.
     pub fn services_of(&self, node: &Name) -> impl Iterator<Item = &ServiceKey> {
         self.nodes.get(node).into_iter().flatten()
     }
@@ -131,7 +131,7 @@ impl HealthBook {
         }
     }
 
-    /// Returns the number of stored results.
+    /// Returns the number of stored results of all nodes.
     #[must_use]
     pub const fn results(&self) -> usize {
         self.results

@@ -11,22 +11,24 @@ use crate::{kinds::resource::ServiceKey, primitives::quantity::Timestamp};
 
 /// Default share of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent.
 pub const GUARD_PERCENT_DEFAULT: u8 = 33;
-/// Minimum number of endpoints that are held: in a cluster with two or three endpoints, one is already a third.
+/// Minimum number of removals at which the guard acts. In a cluster with two or three endpoints, a single one
+/// is already a third.
 pub const GUARD_ENDPOINTS_MIN: usize = 3;
-/// Window within which removals count together, in seconds. It exceeds most `fall × interval`, so that a fault
-/// detected by several checks in succession is one event.
+/// Window in seconds within which removals are counted together. It exceeds most `fall × interval`, so that a
+/// fault that several checks detect one after the other is one event.
 pub const GUARD_WINDOW_SECS: i64 = 60;
 
-/// Endpoint that is held in service.
+/// Unhealthy endpoint that the guard keeps in service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldEndpoint {
-    /// Time since which the endpoint is held.
+    /// Time since which the endpoint is kept in service.
     pub since: Timestamp,
-    /// Result that would remove it from service.
+    /// Check result for which the endpoint would be removed.
     pub message: String,
 }
 
-/// Recent removals from service, and held endpoints.
+/// Health guard: counts recent removals from service, and keeps further unhealthy endpoints in service while
+/// there are too many, unless their removal is confirmed.
 #[derive(Debug, Default)]
 pub struct Guard {
     /// Share of the checked endpoints that may leave within the window, in percent; 100 disables the limit.
@@ -40,7 +42,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Creates a guard without recorded endpoints.
+    /// Creates a guard that limits removals to `percent` of the checked endpoints.
     #[must_use]
     pub fn new(percent: u8) -> Self {
         Self { percent, ..Self::default() }
@@ -58,7 +60,7 @@ impl Guard {
         self.checked_total
     }
 
-    /// Returns the Services with checked endpoints.
+    /// Returns the Services that have checked endpoints.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.checked.keys()
     }
@@ -73,7 +75,7 @@ impl Guard {
         self.checked_total = self.checked_total - before.unwrap_or(0) + endpoints;
     }
 
-    /// Removes a Service.
+    /// Removes the endpoints of a Service from the guard.
     pub fn forget(&mut self, service: &ServiceKey) {
         self.record_checked(service, 0);
         self.left.remove(service);
@@ -90,7 +92,8 @@ impl Guard {
         }
     }
 
-    /// Returns the endpoints that must remain although they are `leaving`; all others are released.
+    /// Returns the endpoints among `leaving` that the guard keeps in service. Endpoints of the Service that
+    /// were kept and are no longer `leaving` are released.
     pub fn weigh(
         &mut self,
         service: &ServiceKey,
@@ -137,34 +140,34 @@ impl Guard {
         times.filter(|since| since.unix_seconds() > begin).count()
     }
 
-    /// Returns the number of held endpoints.
+    /// Returns the number of endpoints that the guard keeps in service.
     #[must_use]
     pub fn held_count(&self) -> usize {
         self.held.values().map(BTreeMap::len).sum()
     }
 
-    /// Returns the number of endpoints that left service within the window.
+    /// Returns the number of endpoints removed from service within [`GUARD_WINDOW_SECS`].
     #[must_use]
     pub fn left_lately(&self, now: Timestamp) -> usize {
         self.left_count(now)
     }
 
-    /// Returns the held endpoints.
+    /// Returns the endpoints that the guard keeps in service, each with its Service.
     pub fn held(&self) -> impl Iterator<Item = (&ServiceKey, &CheckKey, &HeldEndpoint)> {
         self.held.iter().flat_map(|(service, held)| held.iter().map(move |(key, held)| (service, key, held)))
     }
 
-    /// Returns the held endpoints of a Service.
+    /// Returns the endpoints of a Service that the guard keeps in service.
     pub fn held_of(&self, service: &ServiceKey) -> impl Iterator<Item = (&CheckKey, &HeldEndpoint)> {
         self.held.get(service).into_iter().flatten()
     }
 
-    /// Returns the Services with held endpoints.
+    /// Returns the Services with endpoints that the guard keeps in service.
     pub fn holding(&self) -> impl Iterator<Item = &ServiceKey> {
         self.held.keys()
     }
 
-    /// Confirms the removal of all held endpoints. Returns the affected Services.
+    /// Permits the removal of all endpoints that the guard keeps in service. Returns their Services.
     pub fn confirm(&mut self) -> BTreeSet<ServiceKey> {
         let held = std::mem::take(&mut self.held);
         for (service, held) in &held {

@@ -26,32 +26,32 @@ use crate::{kinds::endpoint_health::CheckKey, wire::report::CheckState};
 /// Number of steps in which the share grows from 10 % to 90 %, before it is complete.
 const STEPS: i64 = 9;
 
-/// Input of a decision.
+/// Inputs of a health decision.
 #[derive(Clone, Copy)]
 pub struct HealthInputs<'a> {
-    /// Check results of the nodes.
+    /// Check results reported by the nodes.
     pub book: &'a HealthBook,
     /// Nodes that check endpoints (`NetworkState.checkers`).
     pub checkers: &'a BTreeSet<Name>,
     /// Returns true if the agent of a node reports. Results of other nodes are ignored.
     pub is_reporting: &'a dyn Fn(&Name) -> bool,
-    /// Time of the decision.
+    /// Time at which the decision is made.
     pub now: Timestamp,
 }
 
 /// Results of the nodes that check an endpoint.
 #[derive(Debug)]
 pub struct Tally<'a> {
-    /// Nodes that check the endpoint.
+    /// Nodes that are selected to check the endpoint.
     pub chosen: BTreeSet<&'a Name>,
-    /// Number of these nodes whose agents report.
+    /// Number of the selected nodes whose agents report.
     pub reporting: usize,
-    /// Results of the reporting nodes.
+    /// Results of the selected nodes whose agents report.
     pub results: BTreeMap<&'a Name, &'a CheckResult>,
 }
 
 impl<'a> Tally<'a> {
-    /// Collects the results for an endpoint.
+    /// Collects the check results for one endpoint.
     #[must_use]
     pub fn of(
         inputs: &HealthInputs<'a>,
@@ -88,14 +88,15 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Intended health record of a Service.
+/// Health record that a Service should have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HealthDecision {
-    /// Endpoints that are not fully in service.
+    /// Verdicts of endpoints that are out of service or in slow start; all others are fully in service.
     pub endpoints: BTreeMap<CheckKey, EndpointVerdict>,
-    /// Endpoints that this decision removes from service.
+    /// Endpoints that the decision removes from service.
     pub leaving: BTreeSet<CheckKey>,
-    /// Time at which a share grows next.
+    /// Time at which the share of an endpoint in slow start increases next; `None` if no endpoint is in slow
+    /// start.
     pub next: Option<Timestamp>,
 }
 

@@ -24,21 +24,21 @@ use crate::{
     wire::report::{AddressReport, AnnouncementRole},
 };
 
-/// Type of all conditions in this module.
+/// Type of the conditions that this module returns.
 const AT: ConditionType = ConditionType::Announced;
 
-/// Input of the roll-up of announcements.
+/// Inputs of the roll-up of announcements.
 #[derive(Clone, Copy)]
 pub struct AnnouncementInputs<'a> {
     /// State of the cluster and views of the nodes.
     pub scene: ClusterView<'a>,
-    /// Announcement states that the agents report.
+    /// Announcement states reported by the agents.
     pub book: &'a AnnouncementBook,
     /// BGP sessions and routes that the agents report.
     pub bgp: &'a BgpBook,
 }
 
-/// Rolls up the status of an address.
+/// Rolls up the status of an Address from its record and the reports.
 #[must_use]
 pub fn address_status(of: &AnnouncementInputs<'_>, record: &AddressSpec) -> AddressStatus {
     let evaluation = evaluate(&of.scene, record.address);
@@ -76,14 +76,14 @@ pub fn service_announced(of: &AnnouncementInputs<'_>, service: &ServiceKey) -> O
         .then(|| Condition { message: messages.join("; "), ..yes(AT, ConditionReason::Announced) })
 }
 
-/// State of the announcement of an address.
+/// Announcement state of a load balancer address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressStanding {
     /// At least one node announces the address.
     Announced,
     /// No node announces the address.
     Waiting,
-    /// Another machine announces the address too.
+    /// Another machine on the link also announces the address.
     Conflicting,
 }
 
@@ -116,8 +116,8 @@ impl AnnouncementInputs<'_> {
         self.view(node).is_some_and(|view| view.is_connected)
     }
 
-    /// Returns the node that reports ownership of the address. Of several, a node whose agent reports comes first,
-    /// then the rank decides.
+    /// Returns the node that reports ownership of the address. If several do, nodes whose agents report are
+    /// preferred, then the rank decides.
     fn owner(&self, record: &AddressSpec) -> Option<(&Name, &AddressReport)> {
         let rank = |node: &Name| {
             let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
@@ -224,7 +224,8 @@ impl AnnouncementInputs<'_> {
     }
 }
 
-/// Combines the conditions of an address that must be announced in both ways.
+/// Combines the conditions of an address that must be announced both by ARP or NDP (`l2`) and by BGP. The
+/// result is true if both are, with the messages of both.
 fn both(l2: Condition, bgp: Condition) -> Condition {
     let is_bgp_first = l2.status == ConditionStatus::True && bgp.status != ConditionStatus::True;
     let (first, other) = if is_bgp_first { (bgp, l2) } else { (l2, bgp) };
@@ -273,7 +274,7 @@ fn meets(range: &AddressRange, network: &IpNet) -> bool {
     network.prefix_len() < network.max_prefix_len() && range.overlaps(&AddressRange::Net(network.trunc()))
 }
 
-/// Rolls up the status of an Advertisement.
+/// Rolls up the status of an Advertisement from the state and the reports.
 #[must_use]
 pub fn advertisement_status(scene: &ClusterView<'_>, spec: &AdvertisementSpec) -> AdvertisementStatus {
     AdvertisementStatus {

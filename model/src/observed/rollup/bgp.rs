@@ -99,7 +99,7 @@ fn nodes_in_words(count: u32) -> String {
     if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
 }
 
-/// Rolls up the status of a BfdProfile.
+/// Rolls up the status of a BfdProfile from the BgpPeers that name it.
 #[must_use]
 pub fn bfd_profile_status(snapshot: &Snapshot, name: &Name) -> BfdProfileStatus {
     let users = peers(snapshot).filter(|(_, spec)| spec.bfd_profile.as_ref() == Some(name));

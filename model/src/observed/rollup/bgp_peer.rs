@@ -99,14 +99,14 @@ fn session_status(session: &BgpSession, spec: &BgpPeerSpec, is_reporting: bool) 
     }
 }
 
-/// Reported sessions of the nodes that should have one.
+/// BGP sessions of one BgpPeer, as reported by the nodes that it selects.
 #[derive(Debug, Default)]
 struct SessionReports<'a> {
     established: usize,
     down: Vec<(&'a Name, &'a BgpSession)>,
-    /// Nodes that report, but without a session.
+    /// Selected nodes whose agents report without a session to the peer.
     without_session: Vec<&'a Name>,
-    /// Nodes that do not report.
+    /// Selected nodes whose agents do not report.
     silent: Vec<&'a Name>,
 }
 
@@ -157,7 +157,8 @@ fn ready(of: &AnnouncementInputs<'_>, peer: &Name, spec: &BgpPeerSpec, expected:
     Condition { message: format!("{sessions} established"), ..yes(at, ConditionReason::Established) }
 }
 
-/// Returns the condition for sessions that are not established. `counts` are the number of these and of all sessions.
+/// Returns the condition Ready of a peer with sessions that are not established. `counts` are the number of
+/// these sessions and of all.
 fn not_established(
     node: &Name,
     session: &BgpSession,

@@ -16,21 +16,21 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Type of all conditions in this module.
+/// Type of the conditions that this module returns.
 const AT: ConditionType = ConditionType::Announced;
 /// Maximum number of named nodes and routers; the counts cover all.
 const NAMES_MAX: usize = 10;
 
-/// Reported routes of one address.
+/// Reported routes of one address, including withheld ones.
 #[derive(Debug, Default)]
 struct RouteReports<'a> {
-    /// Nodes that announce the address and report.
+    /// Nodes that announce the address, and whose agents report.
     nodes: BTreeSet<&'a Name>,
     /// Nodes that announced it in their last report, and are silent.
     silent: BTreeSet<&'a Name>,
-    /// Neighbors that received it, by key.
+    /// Keys of the neighbors that received the address.
     routers: BTreeSet<&'a str>,
-    /// Announced prefixes.
+    /// Prefixes in which the address is announced.
     prefixes: BTreeSet<IpNet>,
     /// Nodes that report and withhold it from all neighbors, with the reason.
     withheld: BTreeMap<&'a Name, &'a str>,
@@ -171,7 +171,8 @@ impl<'a> AnnouncementInputs<'a> {
         Some(no(AT, ConditionReason::NoSession, message).hint(&hint))
     }
 
-    /// Returns the peers that the Advertisements of an address name; `None` if one of them includes all.
+    /// Returns the peers that the Advertisements of an address name; `None` if one of them applies to all
+    /// peers.
     fn peers_of(&self, record: &AddressSpec) -> Option<BTreeSet<&'a Name>> {
         let snapshot = self.scene.snapshot;
         let mut peers = BTreeSet::new();
@@ -235,7 +236,7 @@ fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// Joins the first names, with the number of further ones.
+/// Joins the first [`NAMES_MAX`] names, followed by the number of further ones.
 pub(super) fn names<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
     let more = all.len().saturating_sub(NAMES_MAX);
     let listed: Vec<_> = all.take(NAMES_MAX).map(|name| name.to_string()).collect();

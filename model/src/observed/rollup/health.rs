@@ -1,4 +1,5 @@
-//! Roll-up of health: check results of nodes, recorded decisions, and endpoints held by the guard.
+//! Roll-up of the health of endpoints: check results of nodes, recorded verdicts, and endpoints that the
+//! guard keeps in service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,7 +102,8 @@ fn why_undecided(tally: &Tally<'_>) -> String {
     }
 }
 
-/// Returns the ports in panic mode: those with an endpoint that is out on record but ready in the compiled form.
+/// Returns the ports in panic mode: so many endpoints are unhealthy that traffic goes to all of them,
+/// including ones that the health record removes from service.
 fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<String> {
     let Some(check) = &compiled.health_check else { return Vec::new() };
     let has_one_out = record.endpoints.values().any(crate::kinds::endpoint_health::EndpointVerdict::is_out);
@@ -109,7 +111,7 @@ fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<S
     ports.map(|port| port_word(port.range(), port.protocol)).collect()
 }
 
-/// Counts the unhealthy endpoints, and those without a state.
+/// Sets the numbers of unhealthy endpoints, and of the ones without a known state, in `counts`.
 pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
     let addresses = |wanted: &dyn Fn(&CheckedEndpoint) -> bool| {
         let found = health.endpoints.iter().filter(|one| wanted(one));

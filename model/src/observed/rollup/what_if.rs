@@ -143,9 +143,9 @@ fn single_point<'a>(single: &'a mut BTreeMap<Name, SinglePoint>, node: &Name) ->
     })
 }
 
-/// Reporting nodes that announce an address.
+/// Nodes that announce an address, among the ones whose agents report.
 struct Announcers<'a> {
-    /// Candidates by rank.
+    /// Candidates of the address by rank.
     candidates: Vec<&'a Name>,
     by_bgp: BTreeSet<&'a Name>,
 }
@@ -162,7 +162,8 @@ impl<'a> Announcers<'a> {
         }
     }
 
-    /// Returns the only node that would announce the address after the failure, if there is exactly one.
+    /// Returns the node that would be the last announcer of the address after the failure, or `None` if
+    /// several or no nodes remain.
     fn only(&self, failed: &BTreeSet<Name>) -> Option<&'a Name> {
         let all: BTreeSet<_> = self.candidates.iter().chain(&self.by_bgp).copied().collect();
         let mut left = all.into_iter().filter(|node| !failed.contains(*node));
@@ -188,7 +189,7 @@ impl<'a> Announcers<'a> {
     }
 }
 
-/// Returns the endpoints that accept connections.
+/// Returns the endpoints that accept new connections.
 fn ready(endpoints: &[CompiledEndpoint]) -> impl Iterator<Item = &CompiledEndpoint> {
     endpoints.iter().filter(|endpoint| endpoint.ready && endpoint.weight.0 > 0)
 }
@@ -220,7 +221,8 @@ fn loss(service: &CompiledService, failed: &BTreeSet<Name>) -> Option<ServiceLos
     })
 }
 
-/// Returns the node with all remaining endpoints of a port, if there is such a port.
+/// Returns the node that would have all remaining endpoints of one port after the failure, or `None` if no
+/// port depends on one node.
 fn only_node<'a>(service: &'a CompiledService, failed: &BTreeSet<Name>) -> Option<&'a Name> {
     service.ports.iter().find_map(|port| {
         let mut left = ready(&port.endpoints).filter(|endpoint| survives(endpoint, failed));

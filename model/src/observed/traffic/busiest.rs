@@ -1,4 +1,4 @@
-//! Services with the most traffic.
+//! Listing of the Services with the most traffic.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 

@@ -21,16 +21,16 @@ pub const PORTS_MAX: u16 = 256;
 /// Maximum length of the name of a scheduler, in bytes (`IP_VS_SCHEDNAME_MAXLEN` includes a NUL).
 const SCHEDULER_BYTES_MAX: usize = 15;
 
-/// Sources that are masqueraded.
+/// Sources of a route whose connections are masqueraded in ipvs mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// No source.
+    /// No source is masqueraded.
     Never,
-    /// Sources outside of the workload networks.
+    /// Sources outside of the workload networks are masqueraded.
     BySource,
-    /// All sources.
+    /// All sources are masqueraded.
     Always,
-    /// Addresses of the node itself.
+    /// Only the node itself is masqueraded.
     NodeOnly,
 }
 
@@ -56,7 +56,7 @@ pub fn lower(program: &Program) -> Result<Program, String> {
     Ok(lowered)
 }
 
-/// Returns every address that a frontend names.
+/// Returns all single addresses in the frontends of a program.
 pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     let of = |frontend: &Frontend| match frontend.destination {
         Destination::Address(address) => Some(address),
@@ -65,7 +65,8 @@ pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     program.frontends.keys().filter_map(of).collect()
 }
 
-/// Returns the targets of all forwarded connections.
+/// Returns the targets of the first verdict that forwards, in the order elsewhere, workloads, node; `None` if
+/// no verdict forwards.
 pub fn shared_targets(route: &Route) -> Option<Targets> {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;
     [from_elsewhere, from_workloads, from_node].into_iter().find_map(Verdict::targets).cloned()

@@ -1,4 +1,4 @@
-//! Endpoints of a port, each with its eligibility for a packet and the reason.
+//! Candidate endpoints of a port for one packet, each with the reason why the packet may or may not go to it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,16 +26,16 @@ pub(super) struct Choice<'a> {
     pub(super) port: &'a CompiledPort,
     pub(super) place: &'a NodeLocation,
     pub(super) family: IpFamily,
-    /// Endpoints that the oracle returns.
+    /// Targets that the oracle returns for the packet.
     pub(super) targets: &'a BTreeMap<(IpAddr, Port), Weight>,
     pub(super) role: Role,
     pub(super) class: Class,
-    /// Health verdicts of the Service.
+    /// Health verdicts of the Service's endpoints; `None` without a health record.
     pub(super) health: Option<&'a EndpointHealthSpec>,
 }
 
 impl Choice<'_> {
-    /// Returns the endpoints, eligible ones first, and the number of omitted ones.
+    /// Returns the candidate endpoints, eligible ones first, and the number of omitted ones.
     pub(super) fn listed(&self) -> (Vec<CandidateEndpoint>, u64) {
         let used: BTreeSet<IpAddr> = self.targets.keys().map(|(address, _)| *address).collect();
         let mut all: Vec<_> = self
@@ -74,7 +74,7 @@ impl Choice<'_> {
         }
     }
 
-    /// Returns the health verdict of an endpoint.
+    /// Returns the health verdict of an endpoint, or `None` if it has none.
     fn verdict(&self, endpoint: &CompiledEndpoint) -> Option<&EndpointVerdict> {
         let port = self.service.health_check.as_ref()?.port.unwrap_or(endpoint.port);
         self.health?.endpoints.get(&CheckKey { address: endpoint.address, port })

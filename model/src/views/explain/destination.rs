@@ -133,7 +133,7 @@ pub(super) fn is_of_service(snapshot: &Snapshot, address: IpAddr) -> bool {
         || snapshot.external_ip_holder(address).is_some()
 }
 
-/// Returns the Node that has an address by its spec or by the report of its agent.
+/// Returns the Node that has an address according to its spec or to the report of its agent.
 pub(super) fn node_of(of: &AnnouncementInputs<'_>, address: IpAddr) -> Option<Name> {
     if is_of_service(of.scene.snapshot, address) {
         return None;

@@ -1,4 +1,4 @@
-//! Nodes through which a packet may enter.
+//! Selection of the nodes through which a packet may enter the cluster.
 
 use super::destination::{announcers, node_of};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     wire::trace::Packet,
 };
 
-/// Returns the spec of a Node.
+/// Returns the spec of a Node, or `None` if it does not exist.
 pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a NodeSpec> {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
     match &snapshot.get(&key)?.spec {

@@ -104,7 +104,7 @@ pub(super) fn path(of: &AnnouncementInputs<'_>, packet: &Packet, node: &Name, ch
 
 type Programs<'a> = BTreeMap<ServiceKey, (Program, Arc<CompiledService>)>;
 
-/// Node context of a path.
+/// Node for which a path is explained, with its settings and report.
 struct NodeContext<'a> {
     view: Option<&'a NodeView<'a>>,
     place: NodeLocation,

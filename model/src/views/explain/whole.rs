@@ -44,7 +44,7 @@ pub fn service(of: &AnnouncementInputs<'_>, key: &ServiceKey, at: Option<&Name>)
     Some(explanation.concluded())
 }
 
-/// Explains the reachability of an address.
+/// Explains the reachability of an address: its announcement, and the paths to the Services that hold it.
 #[must_use]
 pub fn address(of: &AnnouncementInputs<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
     let mut explanation = Explanation {
@@ -68,7 +68,7 @@ pub fn address(of: &AnnouncementInputs<'_>, address: IpAddr, at: Option<&Name>) 
     explanation.concluded()
 }
 
-/// Returns the steps of a Service, from its conditions.
+/// Returns the steps of an explanation that follow from the conditions of a Service.
 fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
     let scene = &of.scene;
     let Some(spec) = scene.snapshot.service(key).and_then(|object| object.as_service()) else {

@@ -30,8 +30,8 @@ impl<'a> Forms<'a> {
         })
     }
 
-    /// Returns the Services that are newer than the verified position of a node, and the number of those beyond
-    /// the limit.
+    /// Returns the Services that changed after the verified position of a node, and the number of those
+    /// beyond the limit.
     pub(super) fn beyond(&self, verified: Option<Position>) -> (Vec<AffectedObject>, usize) {
         let is_newer = |revision: Revision| {
             verified.is_none_or(|verified| Position { epoch: self.epoch, revision } > verified)

@@ -165,7 +165,7 @@ pub fn between(old: &Overview, new: &Overview) -> Option<OverviewChange> {
     (!is_empty || old.position != *position).then_some(change)
 }
 
-/// Returns a change without any differences.
+/// Returns a change to `old` that contains no differences.
 fn nothing(old: &Overview) -> OverviewChange {
     OverviewChange {
         position: old.position,
@@ -203,7 +203,7 @@ fn nodes(old: &Overview, new: &Overview) -> Option<NodeChanges> {
     (changes != NodeChanges::default()).then_some(changes)
 }
 
-/// Returns new and changed rows, and the removed ones, of two sorted lists.
+/// Returns the new and changed rows, and the keys of removed rows, between two sorted lists.
 fn rows<'a, Row: Clone + PartialEq>(
     old: &'a [Row],
     new: &[Row],

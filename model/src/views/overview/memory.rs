@@ -12,47 +12,47 @@ use crate::{
     primitives::quantity::Timestamp,
 };
 
-/// Maximum time between two looks after which a new finding counts as new, in seconds: three times the interval
-/// of looks without watchers.
+/// Maximum time in seconds between two evaluations after which a new finding counts as new: three times the
+/// interval of evaluations without watchers.
 pub const LOOK_GAP_MAX_SECS: i64 = 30;
 /// Time after a start in which agents send their first reports, in seconds; equal to the time after which an
 /// agent counts as silent.
 pub const START_SECS: i64 = 60;
 /// Minimum duration of a transient finding before it becomes a problem, in seconds.
 pub const PASSING_SECS: i64 = 3;
-/// Maximum number of remembered findings; the start of further ones is unknown.
+/// Maximum number of findings whose first-seen time is remembered; the start of further ones is unknown.
 const FINDINGS_MAX: usize = 20_000;
 
 /// Deviation from the desired state, before it is known to last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusFinding {
-    /// Object of the finding.
+    /// Key of the object with the deviation.
     pub about: ObjectKey,
     /// Aspect of the object: a condition type or another name.
     pub aspect: &'static str,
-    /// Impact on users.
+    /// Impact of the deviation on users.
     pub impact: Impact,
-    /// Reason in CamelCase; never empty.
+    /// Machine-readable reason in CamelCase; never empty.
     pub reason: String,
-    /// Description of the reason.
+    /// Description of the deviation for users.
     pub message: String,
-    /// Remedy, if there is one.
+    /// Remedy, if one is known.
     pub hint: Option<String>,
-    /// Start of the deviation, if its source has a time.
+    /// Time since which the deviation exists, if its source has a time.
     pub since: Option<Timestamp>,
-    /// Source of the finding.
+    /// Source from which the finding is derived.
     pub basis: Basis,
     /// True if the deviation usually ends within moments.
     pub is_passing: bool,
-    /// Other affected objects.
+    /// Other objects that the deviation affects, up to a limit.
     pub affects: Vec<AffectedObject>,
-    /// Number of further affected objects.
+    /// Number of affected objects beyond the limit.
     pub affects_more: usize,
-    /// Objects that a write must touch to count as the likely cause.
+    /// Objects of which a preceding write is named as the likely cause.
     pub concerns: Concerns,
 }
 
-/// Source of a finding.
+/// Source from which a finding is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
     /// Stored objects, which are complete after a start.
@@ -61,16 +61,16 @@ pub enum Basis {
     Reports,
 }
 
-/// Objects that a write must touch to count as the likely cause of a finding.
+/// Objects that determine the likely cause of a finding: the last preceding write that changed one of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Concerns {
-    /// Objects by key.
+    /// Keys of single objects whose writes count.
     pub keys: Vec<ObjectKey>,
-    /// Objects by kind, in addition to `keys`.
+    /// Kinds all of whose objects count, in addition to `keys`.
     pub kinds: &'static [Kind],
 }
 
-/// Times at which findings were first seen.
+/// Memory of the times at which findings were first seen.
 #[derive(Debug)]
 pub struct FindingMemory {
     seen: BTreeMap<(ObjectKey, &'static str, Impact), Option<Timestamp>>,
@@ -79,7 +79,7 @@ pub struct FindingMemory {
 }
 
 impl StatusFinding {
-    /// Creates a finding with the given properties and defaults for all others.
+    /// Creates a finding from the given fields, with defaults for all others.
     #[must_use]
     pub fn new(
         about: ObjectKey,
@@ -114,13 +114,13 @@ impl StatusFinding {
 }
 
 impl FindingMemory {
-    /// Creates an empty memory.
+    /// Creates an empty memory; `started` is the start time of the server.
     #[must_use]
     pub const fn new(started: Timestamp) -> Self {
         Self { seen: BTreeMap::new(), started, looked: None }
     }
 
-    /// Records a look at an unchanged state.
+    /// Records the time of an evaluation at which the state was unchanged.
     pub fn note_unchanged(&mut self, now: Timestamp) {
         self.looked = Some(now);
     }
@@ -166,7 +166,8 @@ mod tests {
         StatusFinding { basis, is_passing, ..finding }
     }
 
-    /// Runs one look; returns the identifiers with their times, and whether findings were removed as too young.
+    /// Evaluates the findings of a test at time `now`. Returns the identifiers with their first-seen times,
+    /// and whether findings were omitted because they are too young.
     fn look(
         memory: &mut FindingMemory,
         found: &[StatusFinding],

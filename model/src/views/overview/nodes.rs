@@ -19,34 +19,35 @@ use crate::{
     wire::report::Report,
 };
 
-/// Time for which a Node may lack a change before it counts as lagging, in milliseconds: far more than a change
-/// takes.
+/// Time for which a Node may lack a change before it counts as lagging, in milliseconds. A change normally
+/// takes far less.
 pub const LAGGING_MILLIS: u64 = 2000;
 /// Time for which a repaired drift is shown, in seconds; enough for an operator to react to the alert.
 pub const DRIFT_SHOWN_SECS: i64 = 600;
-/// Maximum number of failed Services on one Node that are problems of their own; beyond it, the Node is the
-/// problem.
+/// Maximum number of failed Services on a Node that are listed as problems one by one; with more failures,
+/// only the Node is listed.
 pub const SINGLE_FAILURES_MAX: u64 = 3;
 
-/// Inputs of the row of a Node.
+/// Inputs of the overview row of a Node.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeInput<'a> {
-    /// Reports of the agent.
+    /// Lease and last report of the Node.
     pub view: &'a NodeView<'a>,
-    /// Rolled-up status.
+    /// Status of the Node from the roll-up.
     pub status: &'a NodeStatus,
-    /// Zone of the Node.
+    /// Zone of the Node, if the Node has one.
     pub zone: Option<&'a str>,
-    /// Age of the oldest change that the Node lacks, in milliseconds; `None` if there is none, or none that the
-    /// server remembers.
+    /// Age of the oldest change that the Node has not verified, in milliseconds; `None` without such a
+    /// change, or if the server does not remember it.
     pub lag_millis: Option<u64>,
     /// Number of load balancer addresses that the Node announces by ARP or NDP.
     pub addresses: usize,
-    /// BGP sessions of the Node.
+    /// BGP sessions of the Node; `None` if it reports no session.
     pub sessions: Option<BgpSessionTotals>,
 }
 
-/// True if so many Services failed on a Node that its own finding covers them.
+/// True if the finding of a Node covers its failed Services, because more than [`SINGLE_FAILURES_MAX`]
+/// failed.
 #[must_use]
 pub fn covers_failures(view: &NodeView<'_>) -> bool {
     view.report.is_some_and(|report| report.failures_total > SINGLE_FAILURES_MAX)
@@ -89,20 +90,21 @@ pub fn judge(
     row
 }
 
-/// Sets state and reason of the row from its worst finding.
+/// Sets reason, message and start time of a Node's row from its worst finding.
 pub fn explain(row: &mut NodeRow, worst: &StatusFinding) {
     row.reason = Some(worst.reason.clone());
     row.message = Some(worst.message.clone());
     row.since = worst.since;
 }
 
-/// Resets the row to converged, because its finding is too young.
+/// Resets a Node's row to converged while its finding is too young to be shown.
 pub fn reset(row: &mut NodeRow) {
     row.state = NodeConvergence::Converged;
     (row.lag_millis, row.applied, row.verified) = (None, None, None);
 }
 
-/// Rounds a number to two digits, so that a lag that grows by the millisecond rarely changes the row.
+/// Rounds a number to two significant digits, so that a lag that grows by the millisecond rarely changes the
+/// row.
 #[must_use]
 pub fn two_digits(number: u64) -> u64 {
     let mut unit = 1;

@@ -70,7 +70,8 @@ pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding
     Some(StatusFinding { affects, affects_more, is_passing, basis: Basis::Reports, ..found })
 }
 
-/// Returns the finding of the first condition that is not true; the others are usually consequences.
+/// Returns a finding for the first condition that is not true. Further conditions that are not true are
+/// usually consequences.
 #[must_use]
 pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Option<StatusFinding> {
     let Condition { condition_type, status: _, reason, message, hint } =
@@ -108,8 +109,8 @@ pub fn too_many_silent(held: &[Name]) -> Option<StatusFinding> {
     Some(StatusFinding { hint: Some(hint.to_owned()), affects, affects_more, basis: Basis::Reports, ..found })
 }
 
-/// Returns the finding of the health guard of a Service, which uses unhealthy endpoints. `counts` are the held
-/// and all checked endpoints.
+/// Returns the finding for unhealthy endpoints that the health guard keeps in service. `first` is one of
+/// them, of `service`; `affected` are the other Services. `counts` are the kept and all checked endpoints.
 #[must_use]
 pub fn health_held(
     service: &ServiceKey,

@@ -21,21 +21,21 @@ pub const TOUCHES_KEPT_MAX: usize = 50_000;
 /// Write with the objects that it touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// Revision of the write.
+    /// Revision that the write created.
     pub revision: Revision,
     /// Time at which the write was accepted.
     pub at: Timestamp,
-    /// Type of the author.
+    /// Type of the author: client, agent or server.
     pub maker: Maker,
     /// Author of the write.
     pub author: String,
-    /// Message of the author.
+    /// Reason that the author gave.
     pub message: Option<String>,
     /// Written objects, and the Services of written endpoints.
     pub touches: BTreeSet<ObjectKey>,
 }
 
-/// Recent writes of clients, the oldest first.
+/// Recent writes of clients, oldest first.
 #[derive(Debug, Default)]
 pub struct Writes {
     writes: VecDeque<Write>,

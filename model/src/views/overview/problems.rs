@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use super::{PROBLEMS_MAX, Problem, memory::StatusFinding, preceding::Writes};
 use crate::kinds::resource::{Kind, ObjectKey};
 
-/// Returns the worst finding of every Service and Node, or the first of equal ones.
+/// Returns the worst finding of each Service and Node; of equal findings, the first.
 #[must_use]
 pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &StatusFinding> {
     let mut worst: BTreeMap<&ObjectKey, &StatusFinding> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Overview for callers with restricted permissions.
+//! Restriction of the overview to the objects that a caller may see.
 
 use super::{ConvergenceBrief, EndpointTotals, Overview, ServiceStateTotals, Totals};
 use crate::primitives::name::Namespace;

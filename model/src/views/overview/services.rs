@@ -26,22 +26,22 @@ use super::Impact::{Degraded, Notice, Risk, Unreachable};
 /// Maximum number of Nodes of missing endpoints whose writes are considered as causes.
 const NODES_LOOKED_AT_MAX: usize = 10;
 
-/// Inputs of the row of a Service.
+/// Inputs of the overview row of a Service.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceInput<'a> {
     /// Key of the Service.
     pub key: &'a ServiceKey,
-    /// Stored object.
+    /// Service as stored.
     pub object: &'a Object,
-    /// Spec of the object.
+    /// Spec of the Service.
     pub spec: &'a ServiceSpec,
-    /// Rolled-up status.
+    /// Status of the Service from the roll-up.
     pub status: &'a ServiceStatus,
-    /// Compiled form that the nodes receive.
+    /// Compiled form that nodes receive; `None` if the Service has none.
     pub compiled: Option<&'a CompiledService>,
-    /// Health verdicts of its endpoints.
+    /// Health verdicts of the Service's endpoints; `None` without a health record.
     pub health: Option<&'a EndpointHealthSpec>,
-    /// Number of its load balancer addresses that are announced.
+    /// Number of the Service's load balancer addresses that are announced.
     pub announced: usize,
 }
 
@@ -74,7 +74,7 @@ pub fn judge(
     row(view)
 }
 
-/// Sets state and reason of the row from its worst finding, or from the first of equal ones.
+/// Sets state and reason of a Service's row from its worst finding; of equal findings, from the first.
 pub fn explain(row: &mut ServiceRow, worst: &StatusFinding) {
     row.state = match worst.impact {
         Unreachable => ServiceState::Unreachable,
@@ -214,8 +214,8 @@ fn endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEndpoi
     compiled.ports.iter().flat_map(|port| &port.endpoints)
 }
 
-/// Returns the number of addresses that accept no connections, without those that terminate or are in drain or
-/// maintenance.
+/// Returns the number of endpoint addresses that accept no connections, except ones that terminate or are in
+/// drain or maintenance.
 fn lost(compiled: &CompiledService) -> usize {
     let is_lost = |one: &&CompiledEndpoint| !one.ready && !one.terminating && one.maintenance.is_none();
     if !endpoints(compiled).any(|one| is_lost(&one)) {
@@ -268,8 +268,8 @@ fn programmed(
     Some(found)
 }
 
-/// Returns the finding of a Service that no node has programmed yet. Only the first version of a Service
-/// counts: otherwise the former version still works, and the nodes are lagging.
+/// Returns a finding for a new Service that no node has programmed yet. Later versions do not count: the
+/// former version still works, and the nodes count as lagging.
 fn first_form_nowhere(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     let metadata = &view.object.metadata;
     let is_first = metadata.generation == Some(1)

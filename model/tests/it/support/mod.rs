@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
     pub(crate) snapshot: Snapshot,
     pub(crate) config: ClusterConfig,
     pub(crate) seed: u64,
-    /// Time in Unix seconds.
+    /// Current time in Unix seconds, which a test advances.
     pub(crate) now: i64,
 }
 

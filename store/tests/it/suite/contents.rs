@@ -1,4 +1,4 @@
-//! Contents: read from one store and written to another.
+//! Contents of a store, read from one store and written to another.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(60);
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// One or more members of an etcd cluster.
+/// Running etcd cluster of one or more members.
 pub(crate) struct Cluster {
     members: Vec<Member>,
     ctl_flags: Vec<String>,
@@ -120,18 +120,18 @@ impl Cluster {
         format!("etcd:{}", urls.join(","))
     }
 
-    /// Sends a signal to a member.
+    /// Sends a signal such as `STOP` to the member with this number.
     pub(crate) fn signal(&self, number: usize, signal: &str) {
         let process = self.members[number].process.to_string();
         assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
     }
 
-    /// Runs `etcdctl` with the first member.
+    /// Runs `etcdctl` against the first member and returns its output; panics if it fails.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
         self.try_ctl(arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
     }
 
-    /// Runs `etcdctl`, which may fail.
+    /// Runs `etcdctl` against the first member and returns its output, or its error if it fails.
     pub(crate) fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")

@@ -1,4 +1,4 @@
-//! Conformance of the history.
+//! Scenarios for the history of a store.
 
 use std::sync::Arc;
 

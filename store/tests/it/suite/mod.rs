@@ -1,4 +1,4 @@
-//! Shared test support: store locations and objects.
+//! Support for the scenarios: store locations and test objects.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) mod vault;
 /// Creation time of the test stores: 2026-11-21.
 pub(crate) const BIRTH: i64 = 1_795_219_200;
 
-/// Location of a store, removed on drop.
+/// Location of a store, which is removed on drop.
 pub(crate) enum Place {
     Memory,
     Sqlite(tempfile::TempDir),
@@ -69,7 +69,7 @@ impl Place {
         Self::in_etcd(etcd::Cluster::shared(), options, Some(local))
     }
 
-    /// Returns a new prefix in an etcd.
+    /// Returns a location with a new key prefix in an etcd cluster.
     pub(crate) fn in_etcd(
         cluster: &etcd::Cluster,
         mut options: Options,
@@ -96,7 +96,7 @@ impl Place {
         store::open_with(&self.url(), &self.options(), Timestamp::from_unix_seconds(BIRTH)).await.unwrap()
     }
 
-    /// Returns the settings in addition to the address.
+    /// Returns the options with which the store at the location is opened.
     pub(crate) fn options(&self) -> Options {
         match self {
             Self::Memory | Self::Sqlite(_) => Options::default(),
@@ -119,7 +119,7 @@ pub(crate) fn spec(number: u32, version: u64) -> Spec {
     }
 }
 
-/// Returns a set of endpoints for a Service.
+/// Returns an EndpointSet of a Service with a number of endpoints.
 pub(crate) fn endpoint_set(service: &str, endpoints: u8) -> EndpointSetSpec {
     let endpoint = |host: u8| Endpoint {
         address: [10, 1, 0, host].into(),
@@ -134,7 +134,7 @@ pub(crate) fn endpoint_set(service: &str, endpoints: u8) -> EndpointSetSpec {
     EndpointSetSpec { service: Name::parse(service).unwrap(), ports: Vec::new(), endpoints }
 }
 
-/// Returns object `number` after commit `revision`.
+/// Returns object `number` in the state that commit `revision` gives it.
 pub(crate) fn object(number: u32, revision: u64) -> Arc<Object> {
     let spec = spec(number, revision);
     let namespace = spec.kind().is_namespaced().then(|| Label::parse("default").unwrap());
@@ -146,14 +146,14 @@ pub(crate) fn object(number: u32, revision: u64) -> Arc<Object> {
     Arc::new(Object { metadata, spec })
 }
 
-/// Returns a commit with the given changes.
+/// Returns a commit with the given revision and changes.
 pub(crate) fn commit(revision: u64, changes: impl IntoIterator<Item = (ChangeKind, u32)>) -> Commit {
     let change = |(kind, number)| Change { kind, object: object(number, revision) };
     let at = Timestamp::from_unix_seconds(BIRTH + revision.cast_signed());
     Commit { revision: Revision(revision), at, changes: changes.into_iter().map(change).collect() }
 }
 
-/// Returns a commit that adds one object.
+/// Returns a commit that adds the object with this number.
 pub(crate) fn added(revision: u64, number: u32) -> Commit {
     commit(revision, [(ChangeKind::Added, number)])
 }

@@ -1,4 +1,4 @@
-//! Scenarios for every store. Each one gets a location and may open the store there once.
+//! Scenarios for every store. Each scenario receives a location and may open the store at that location once.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Vault: records change only with the correct version.
+//! Scenarios for the vault: a record changes only if the expected version is the current one.
 
 use store::{VAULT_BYTES_MAX, VAULT_KEY_BYTES_MAX, VaultError};
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Resource, metadata, version};
 
-/// Port of an endpoint for a port of its Service.
+/// Port at which an endpoint serves a port of its Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listening {
     pub(super) port: u16,
@@ -37,7 +37,7 @@ impl Listening {
     }
 }
 
-/// Renders the endpoints of a Service with its name, labels and age.
+/// Renders the `Endpoints` object of a Service, with the Service's name, labels and age.
 pub(in super::super) fn render(service: &Object, compiled: &CompiledService, epoch: Epoch) -> Value {
     let mut metadata = metadata(&service.metadata, Resource::Endpoints, epoch);
     // Annotations and generation describe the Service, not its endpoints.

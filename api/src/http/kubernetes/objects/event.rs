@@ -1,4 +1,4 @@
-//! Reported event of a node as a Kubernetes `Event` about that Node.
+//! Rendering of a node event as a Kubernetes `Event` about that Node.
 
 use model::{
     kinds::event::{Event, EventReason},
@@ -14,7 +14,7 @@ use super::version;
 /// Namespace of events about cluster-scoped objects, as in Kubernetes.
 pub(in super::super) const NAMESPACE: &str = "default";
 
-/// Renders an event. Its name is composed of Node, reason and time.
+/// Renders an event as a Kubernetes `Event`, named after the Node, the reason and the time.
 pub(in super::super) fn render(node: &Name, event: &Event, epoch: Epoch, revision: Revision) -> Value {
     let Event { time, reason, message, count } = event;
     let word = json!(reason);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::version;
 
-/// Renders a namespace. Its age is that of its oldest object.
+/// Renders a namespace, as old as the oldest of its objects.
 pub(in super::super) fn render(
     name: &Namespace,
     oldest: Option<Timestamp>,

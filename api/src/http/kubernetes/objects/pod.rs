@@ -18,7 +18,7 @@ use super::{Resource, annotate_rest, metadata, split};
 /// Spec fields with a counterpart in a Pod.
 const SHOWN: [&str; 5] = ["addresses", "node", "ports", "phase", "ready"];
 
-/// Renders a Workload. It is not ready while its Node is lost.
+/// Renders a Workload as a Pod, which is not ready while its Node counts as lost.
 pub(in super::super) fn render(
     object: &Object,
     spec: &WorkloadSpec,

@@ -34,8 +34,8 @@ const KNOWN: [&str; 18] = [
     "allocateLoadBalancerNodePorts",
 ];
 
-/// Renders a Service with its load balancer addresses. `endPort` stays in the ports although Kubernetes has
-/// no such field.
+/// Renders a Service with its load balancer addresses. `endPort` is kept in the ports, although Kubernetes
+/// has no such field.
 pub(in super::super) fn render(
     object: &Object,
     spec: &ServiceSpec,

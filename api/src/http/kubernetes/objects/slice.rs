@@ -1,4 +1,4 @@
-//! Computed endpoints of a Service as `EndpointSlice`s: one for each address family and each set of ports.
+//! EndpointSlices of a Service: one for each address family and each distinct set of ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Label with the name of the controller.
 const MAKER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// One slice with its selection key.
+/// Rendered EndpointSlice with its name.
 #[derive(Debug)]
 pub(in super::super) struct Slice {
-    /// Name of the slice.
+    /// Name of the slice, made of the Service, the address family and, except for the first slice, a number.
     pub(in super::super) name: String,
-    /// Slice as JSON.
+    /// Slice rendered as JSON.
     pub(in super::super) json: Value,
 }
 
@@ -33,7 +33,7 @@ pub(in super::super) fn labels(service: &Object) -> Labels {
     labels
 }
 
-/// Renders the slices of a Service. Every address family has at least one slice, which may be empty.
+/// Renders the slices of a Service. Each address family has at least one slice, even without endpoints.
 pub(in super::super) fn render(
     service: &Object,
     compiled: &CompiledService,
@@ -69,7 +69,7 @@ pub(in super::super) fn render(
     slices
 }
 
-/// Returns every address with its family and ports.
+/// Groups the endpoint addresses of a Service by family and by the set of ports at which they serve.
 fn grouped(
     compiled: &CompiledService,
 ) -> impl Iterator<Item = (IpFamily, BTreeSet<Listening>, &CompiledEndpoint)> {

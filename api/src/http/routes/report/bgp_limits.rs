@@ -1,4 +1,4 @@
-//! Limits of the BGP part of a report, as in the schema.
+//! Limits of the BGP data in a report, as in the schema.
 
 use model::{
     bgp::report::{

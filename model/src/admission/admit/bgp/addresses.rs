@@ -1,4 +1,4 @@
-//! Rules for addresses that are announced only as part of an aggregated prefix.
+//! Admission rules of addresses that BGP announces only as part of an aggregated prefix.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -49,7 +49,7 @@ pub(in crate::admission::admit) fn check_addresses(
     }
 }
 
-/// Checks the addresses that an Advertisement covers.
+/// Checks all addresses that an Advertisement covers for the rules of aggregated prefixes.
 fn check_addresses_of(
     snapshot: &Snapshot,
     name: &Name,

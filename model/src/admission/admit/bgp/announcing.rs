@@ -1,5 +1,5 @@
-//! Admission rules of BGP Advertisements: no attributes without a receiver, no conflicting attributes for one
-//! prefix, and no prefixes with foreign addresses.
+//! Admission rules of BGP Advertisements: every attribute has a receiver, attributes of one prefix agree, and
+//! no announced prefix contains foreign addresses.
 
 use std::collections::BTreeSet;
 
@@ -85,8 +85,9 @@ impl BgpRules<'_> {
         ineffective
     }
 
-    /// True if Nodes are selected and none of them has one of the peers, while other Nodes have. False as long
-    /// as either side matches no Node at all, because Nodes may be added.
+    /// True if the Advertisement selects Nodes and none of them has one of its peers although other Nodes
+    /// have. False while the selectors of the Advertisement or of the peers match no Node, because Nodes may
+    /// be added.
     pub(super) fn shares_no_node(&self, spec: &AdvertisementSpec) -> bool {
         let is_receiver = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
         let receivers: Vec<_> =

@@ -79,7 +79,7 @@ fn drain(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// Returns the first port whose protocol fulfills the condition, with its index.
+/// Returns index and protocol of the first port whose protocol satisfies the condition.
 fn first_port(spec: &ServiceSpec, is_such: impl Fn(Protocol) -> bool) -> Option<(usize, Protocol)> {
     spec.ports.iter().map(|port| port.protocol).enumerate().find(|(_, protocol)| is_such(*protocol))
 }

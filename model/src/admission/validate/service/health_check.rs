@@ -1,4 +1,4 @@
-//! Rules of `spec.healthCheck`.
+//! Validation rules of `spec.healthCheck`.
 
 use crate::{
     kinds::{
@@ -21,7 +21,7 @@ const HTTP_PATH_LENGTH_MAX: usize = 2048;
 const GRPC_SERVICE_LENGTH_MAX: usize = 255;
 /// First line of a certificate in PEM (RFC 7468 §5.1).
 const PEM_BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-/// Last line of a certificate in PEM.
+/// Last line of a certificate in PEM format.
 const PEM_END: &str = "-----END CERTIFICATE-----";
 
 pub(super) fn validate(spec: &ServiceSpec, check: &HealthCheck, found: &mut Vec<Violation>) {
@@ -61,7 +61,8 @@ fn ranges(check: &HealthCheck, found: &mut Vec<Violation>) {
     range("slowStartSeconds", check.slow_start_seconds, 0, 3600);
 }
 
-/// Checks that each part belongs to the type of the check, because it would be ignored otherwise.
+/// Checks that each block, such as `http` or `grpc`, is used by the type of the check, because it would have
+/// no effect otherwise.
 fn parts(check: &HealthCheck, found: &mut Vec<Violation>) {
     use HealthCheckType::{Grpc, Http, Https, Udp};
     let is = |types: &[HealthCheckType]| types.contains(&check.check_type);
@@ -83,7 +84,8 @@ fn parts(check: &HealthCheck, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks the protocol of the ports: a check without a port of its own connects to the ports of the Service.
+/// Checks that the type of the check fits the protocol of the Service ports, to which a check without a port
+/// of its own connects.
 fn ports(spec: &ServiceSpec, check: &HealthCheck, found: &mut Vec<Violation>) {
     if spec.is_external_name() {
         let message = "must be left out when type is ExternalName, which is only a DNS name";
