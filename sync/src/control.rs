@@ -1,5 +1,5 @@
-//! Client of the control servers. A failing server is left for the next one; the caller decides when to
-//! retry.
+//! Client of the control servers. If the current server fails, the client switches to the next one; retries
+//! are left to the caller.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(35);
 /// Minimum delay before a retry.
 pub(crate) const RETRY_MIN: Duration = Duration::from_millis(100);
 
-/// Connection to the control servers.
+/// Connection of an adapter to the control servers.
 pub type Control = Client;
 
 /// Creates a client that writes as `author`.

@@ -16,19 +16,19 @@ pub(super) const ENDPOINTS: &str = "10.128.0.0/9";
 pub(super) const ENDPOINTS_NODE: &str = "elsewhere";
 /// First endpoint of [`ADDED`], after those of the largest filling.
 const ADDED_FIRST: u32 = u32::from_be_bytes([10, 255, 0, 1]);
-/// Replacement of its last endpoint.
+/// Address that replaces the last endpoint of [`ADDED`].
 const REPLACED: Ipv4Addr = Ipv4Addr::new(10, 255, 1, 1);
-/// Page size of listings.
+/// Number of objects per page of a listing.
 const PAGE: usize = 5_000;
 
-/// A Service with one port.
+/// Service with one port, reduced to the fields that the rulesets use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchService {
     /// Namespace and name.
     pub name: String,
-    /// Virtual address.
+    /// Virtual address of the Service.
     pub address: Ipv4Addr,
-    /// Endpoint addresses.
+    /// Addresses of the endpoints, in order.
     pub endpoints: Vec<Ipv4Addr>,
 }
 

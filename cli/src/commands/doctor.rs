@@ -64,7 +64,7 @@ async fn look(client: &Client, nodes: &[Name]) -> Result<(Value, Vec<Failure>), 
     Ok((Value::Array(answers), failures))
 }
 
-/// Outcome of fixes.
+/// Outcome of the fixes that `doctor` requested from the nodes.
 struct FixOutcome {
     /// True if at least one node had something to fix.
     is_any: bool,

@@ -13,7 +13,7 @@ use crate::{
     network::client::at,
 };
 
-/// The port of web servers.
+/// Port on which web workloads serve HTTP.
 pub const WEB_PORT: u16 = 80;
 
 impl Cluster {

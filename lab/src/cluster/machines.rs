@@ -26,16 +26,16 @@ pub fn directory() -> Result<Scratch> {
     Scratch::in_memory("storm")
 }
 
-/// A switch that connects machines.
+/// Switch that connects machines.
 #[derive(Debug)]
 pub struct Fabric {
     switch: Namespace,
 }
 
-/// Program of a machine.
+/// Program that a machine runs.
 #[derive(Debug)]
 pub struct Program {
-    /// Name for messages; short, because namespaces are named after it.
+    /// Name of the machine in messages; short, because namespaces are named after it.
     pub label: String,
     /// Path of the binary.
     pub path: PathBuf,
@@ -45,12 +45,12 @@ pub struct Program {
     pub address: SocketAddr,
 }
 
-/// A machine with its program.
+/// Network namespace on a fabric with one program in it.
 #[derive(Debug)]
 pub struct ProgramMachine {
     /// Network namespace.
     pub namespace: Namespace,
-    /// The program.
+    /// Process of the program.
     pub process: Process,
     /// Listening address of the program.
     pub address: SocketAddr,

@@ -1,5 +1,5 @@
-//! Second kernel (`lab/guest.sh`) with features that the kernel of the host may lack. A test re-runs itself
-//! there.
+//! Second kernel in a VM (`lab/guest.sh`), with features that the kernel of the host may lack. A test runs
+//! itself again in the VM.
 
 use std::{
     path::Path,
@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// True if this process runs on the second kernel.
+/// Returns true if this process runs in the guest VM with the second kernel.
 #[must_use]
 pub fn is_inside() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()

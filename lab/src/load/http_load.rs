@@ -18,7 +18,7 @@ use crate::{cluster::control::http_builder, host::netns::Namespace, load::feed_l
 /// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A request to send.
+/// HTTP request of a load generator.
 #[derive(Debug, Clone)]
 pub struct HttpRequestSpec {
     /// HTTP method.
@@ -58,14 +58,14 @@ pub fn drive(
     })
 }
 
-/// A completed write of an open-loop run.
+/// Completed write of an open-loop run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletedWrite {
     /// Send time as returned by [`now_ns`].
     pub sent_ns: u64,
     /// Response time as returned by [`now_ns`].
     pub answered_ns: u64,
-    /// Revision of the write.
+    /// Revision that the write created.
     pub revision: u64,
 }
 

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::host::{netns::Namespace, registry, wait};
 
-/// Start parameters of a process, kept for restarts.
+/// Start parameters of a process, kept so that it can be restarted.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Name for messages.
@@ -29,7 +29,7 @@ pub struct Plan {
     pub log: PathBuf,
 }
 
-/// A process that is killed when dropped.
+/// Process under test that is killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     plan: Plan,

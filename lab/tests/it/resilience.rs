@@ -79,7 +79,7 @@ fn f059_an_agent_restart_without_api_makes_no_kernel_write_and_breaks_no_connect
     restart_without_api("nftables");
 }
 
-/// F059: the same in userspace mode, in which the relay runs without the agent.
+/// F059: an agent restart in userspace mode, in which the relay process runs without the agent.
 #[test]
 fn f059_an_agent_restart_in_userspace_mode_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("userspace");

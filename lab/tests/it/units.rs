@@ -4,8 +4,8 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// Units with their maximum exposure in tenths: an API and an adapter without privileges, an agent that
-/// programs the kernel.
+/// systemd units with their maximum exposure score (`systemd-analyze security`) in tenths: API server and
+/// adapter without privileges, agent that programs the kernel.
 const UNITS: [(&str, u32); 3] =
     [("tidegate-api.service", 20), ("tidegate-agent.service", 45), ("tidegate-sync@.service", 20)];
 

@@ -8,7 +8,7 @@ use std::{
 use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};
 
-/// Objects of all files.
+/// Objects of all files, merged by file order.
 #[derive(Debug, Default)]
 pub(super) struct FileIndex {
     files: BTreeMap<PathBuf, BTreeMap<ObjectKey, Object>>,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{DocumentDraft, ExportResult, metallb::push};
 
-/// Graceful restart time of MetalLB in seconds.
+/// Graceful restart time that MetalLB advertises, in seconds.
 const RESTART_TIME: u16 = 120;
 
 pub(super) fn peer(made: &mut ExportResult, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {

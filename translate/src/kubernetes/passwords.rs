@@ -17,7 +17,7 @@ pub const SECRETS_MAX: usize = 64;
 const TYPE: &str = "kubernetes.io/basic-auth";
 /// Key of the password in the Secret.
 pub const ENTRY: &str = "password";
-/// Field of a BGPPeer with the reference.
+/// Field of a BGPPeer that refers to the Secret.
 const FIELD: &str = "spec.passwordSecret";
 
 /// Secret as read from the cluster.
@@ -29,14 +29,14 @@ pub struct SecretValue {
     pub password: Vec<u8>,
 }
 
-/// Known state of a Secret.
+/// Last known state of a Secret with a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PasswordState {
-    /// Current password.
+    /// Password read from the Secret.
     Password(Secret),
     /// Last known password, and the reason why there is no current one.
     Last(Secret, String),
-    /// No password, and the reason.
+    /// No password so far, with the reason.
     Nothing(String),
 }
 

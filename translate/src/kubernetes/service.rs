@@ -29,7 +29,7 @@ const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNo
 /// Role of Tidegate for a Service of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// Not handled.
+    /// Not handled by Tidegate, so no object is created.
     None,
     /// Proxied, without a load balancer address of Tidegate.
     Proxied,

@@ -5,7 +5,7 @@ use super::{History, Operation, RequestOutcome, Rule, Violations, writes::Commit
 /// Known revisions by time, monotonically increasing.
 #[derive(Debug, Default)]
 pub(super) struct Floors {
-    /// Times with the highest revision observed up to then.
+    /// Times, each with the highest revision that any client had observed by then.
     known: Vec<(u64, u64)>,
     start: u64,
 }

@@ -47,8 +47,8 @@ fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
     }
 }
 
-/// F117: with `externalTrafficPolicy: Local` the address is announced by a node with an endpoint, and follows
-/// it.
+/// F117: with `externalTrafficPolicy: Local` the address is announced by a node with an endpoint, and moves
+/// with the endpoint.
 #[test]
 fn f117_an_address_of_policy_local_follows_its_endpoints() {
     let mut cluster = stage(3);

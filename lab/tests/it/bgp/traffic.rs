@@ -134,7 +134,7 @@ fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usiz
     })
 }
 
-/// A client that connects in a loop and records failures.
+/// Client that connects in a loop and records failures.
 struct Traffic {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
@@ -159,7 +159,7 @@ impl Traffic {
         Self { stop, made, thread }
     }
 
-    /// Waits for this number of further connections.
+    /// Waits until the client has made this number of further connections.
     fn wait(&self, connections: usize) {
         let until = self.made.load(Ordering::Relaxed) + connections;
         wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();
