@@ -49,7 +49,7 @@ pub struct Size {
     pub mode: &'static str,
     /// Number of filling Services, which receive no traffic.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// Number of live Services in addition to the filling.
     pub live: u32,

@@ -39,10 +39,11 @@ pub(crate) struct Machine {
 }
 
 impl Guest {
-    /// Runs a benchmark of this program in the guest and forwards its progress lines.
+    /// Runs a benchmark of this program in the guest VM and forwards its progress lines.
     ///
     /// # Errors
-    /// Returns an error if the guest or this program is not installed, or the benchmark fails there.
+    /// Returns an error if the guest or this program is not installed, or if the benchmark fails in the
+    /// guest.
     pub(crate) fn measure<P: DeserializeOwned>(
         self,
         benchmark: &str,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub struct Host {
     /// Kernel release, as printed by `uname -r`.
     pub kernel: String,
-    /// CPU model name.
+    /// Model name of the CPU.
     pub processor: String,
     /// Number of logical CPUs that are online.
     pub processors: usize,

@@ -99,7 +99,7 @@ pub struct Options {
     pub reads_own_writes: bool,
     /// Size limits of responses in bytes, by kind.
     pub limits: Limits,
-    /// Observer of requests.
+    /// Function that is called before each request; `None` calls nothing.
     pub on_send: Option<OnSend>,
 }
 

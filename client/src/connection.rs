@@ -36,7 +36,7 @@ pub struct Identity {
     pub key: PrivateKeyDer<'static>,
 }
 
-/// Invalid connection settings.
+/// Error of the connection settings, found before any request is sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// Server list that is empty or longer than [`SERVERS_MAX`]; contains its length.

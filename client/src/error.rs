@@ -1,4 +1,4 @@
-//! Failures of requests.
+//! Failures of requests: rejections, missing responses and responses that are not of the control API.
 
 use std::{io, time::Duration};
 

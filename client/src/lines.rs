@@ -22,7 +22,7 @@ pub struct LineTooLong(pub usize);
 /// Reason for which a stream of lines ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// Broken connection.
+    /// Connection that broke before the server closed the stream.
     #[error("the stream broke")]
     Broken(#[from] reqwest::Error),
     /// No data arrived within the idle timeout.

@@ -12,7 +12,7 @@ const MEDIA_TYPE: &str = "application/problem+json";
 pub struct Problem {
     /// HTTP status code of the response.
     pub status: u16,
-    /// Stable code, such as `NotFound`.
+    /// Stable code of the error, such as `NotFound`.
     pub code: String,
     /// Description of the error.
     pub detail: String,

@@ -10,7 +10,7 @@ pub const MIN_POSITION: &str = "x-tidegate-min-position";
 /// Request to a control server, which can be sent more than once.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// HTTP method.
+    /// HTTP method of the request.
     pub method: Method,
     /// Absolute path without a query.
     pub path: String,

@@ -23,7 +23,7 @@ pub enum TokenSource {
     /// No token; requests are sent without an `Authorization` header.
     #[default]
     None,
-    /// The same token for all requests.
+    /// Token given as text, used for all requests.
     Fixed(Token),
     /// File that is read for every request, so that the token can be rotated.
     File(PathBuf),

@@ -51,7 +51,7 @@ impl Teller {
         Self { out: io::stdout() }
     }
 
-    /// Prints a heading.
+    /// Prints the heading of a section of the demonstration.
     pub(crate) fn chapter(&mut self, title: &str) -> Result<()> {
         writeln!(self.out, "\n== {title}")?;
         Ok(self.out.flush()?)

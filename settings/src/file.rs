@@ -58,7 +58,7 @@ pub enum FileError {
     },
 }
 
-/// Parsed settings file.
+/// Settings file that has been read and parsed.
 #[derive(Debug, Clone)]
 pub struct SettingsFile {
     path: PathBuf,

@@ -40,8 +40,8 @@ pub fn connect(connection: Connection, author: String) -> Result<Control, SetupE
     Client::new(connection, options)
 }
 
-/// Returns true if the same request would be rejected again. 401 counts as temporary, because a token may be
-/// about to be rotated.
+/// Returns true if the server would reject the same request again. Status 401 counts as temporary, because a
+/// token may be about to be rotated.
 pub(crate) const fn is_final(problem: &Problem) -> bool {
     !problem.is_transient() && problem.status != 401
 }

@@ -67,9 +67,10 @@ pub struct Settings {
     /// Name of the source. Used as the name of its apply set and as the value of the source label on its
     /// objects.
     pub source: Label,
-    /// Maximum number of objects removed at once without confirmation; `None` removes any number.
+    /// Maximum number of objects removed at once without confirmation; by default a fifth of the source's objects
+    /// on the server, or a small fixed number if that is more.
     pub prune_limit: Option<usize>,
-    /// True to remove all objects if the source is empty; otherwise an empty source removes nothing without
+    /// True if an empty source is as reliable as any other; otherwise every removal for an empty source needs
     /// confirmation.
     pub allow_empty: bool,
 }

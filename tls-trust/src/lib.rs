@@ -32,7 +32,7 @@ pub enum Trust {
 /// Error in trust settings; the message contains the full cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
-    /// Unreadable CA file.
+    /// CA file that cannot be read.
     #[error("the file cannot be read: {0}")]
     Unreadable(std::io::Error),
     /// CA file larger than [`CA_FILE_BYTES_MAX`].

@@ -29,7 +29,7 @@ pub(crate) type ServiceId = (String, String);
 pub(crate) struct Draft {
     /// Pools by name, with their labels.
     pub(crate) pools: BTreeMap<Name, (Labels, Map<String, Value>)>,
-    /// Advertisements by name.
+    /// Advertisements (L2 and BGP) by name.
     pub(crate) advertisements: BTreeMap<Name, Map<String, Value>>,
     /// BFD profiles by name.
     pub(crate) profiles: BTreeMap<Name, Map<String, Value>>,
@@ -65,7 +65,7 @@ impl Draft {
         }
     }
 
-    /// Returns true if there is an object of another kind than pools, peers and advertisements.
+    /// Returns true if the draft has an object of a kind other than pools, peers and advertisements.
     pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         self.others.contains_key(&(kind, namespace.to_owned(), name.to_owned()))
     }

@@ -19,7 +19,7 @@ use crate::{
 const KEY: &str = "config.conf";
 /// Kind of the supported document.
 const KIND: &str = "KubeProxyConfiguration";
-/// Supported API version.
+/// API version of the supported document.
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 /// Maximum nesting depth; no setting is deeper.
 const DEPTH_MAX: usize = 8;
@@ -284,7 +284,8 @@ fn mode(draft: &mut Draft, word: &str) {
     }
 }
 
-/// Returns true if a setting of iptables or nftables is effective: ipvs mode uses those of iptables.
+/// Returns true if a setting of iptables or nftables has an effect in the configured mode; ipvs mode uses the
+/// iptables settings.
 fn is_of_mode(whole: &Value, at: &str) -> bool {
     at.starts_with("nftables.") == (text(whole, "/mode") == "nftables")
 }

@@ -55,7 +55,7 @@ impl Report {
         self.add(Fidelity::Ignored, at, reason);
     }
 
-    /// Reports additional information.
+    /// Reports information that is not about a setting.
     pub(crate) fn note(&mut self, at: &str, said: &str) {
         self.add(Fidelity::Note, at, said);
     }

@@ -14,7 +14,8 @@ use lab::host::netns::Namespace;
 /// Interval between attempts, the resolution of the measurement.
 const INTERVAL: Duration = Duration::from_micros(200);
 /// Connect timeout of an attempt. A refusal is immediate, but the address of a Service that does not exist
-/// yet is silent, and a SYN sent to it before is lost; such measurements have this resolution.
+/// yet drops packets, and a SYN sent before the Service exists is lost; measurements of a new Service have
+/// this resolution.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(2);
 /// Silence after which an address counts as not responding.
 const SILENCE: Duration = Duration::from_millis(25);

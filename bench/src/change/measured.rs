@@ -15,11 +15,11 @@ use crate::{
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangePoint {
-    /// Proxy mode.
+    /// Proxy mode of the node.
     pub mode: String,
     /// Number of filling Services, which receive no traffic.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// True if measured on the second kernel, where times mean little.
     pub is_guest: bool,

@@ -65,7 +65,7 @@ pub struct Options {
     pub changes: u16,
     /// Numbers of Services at which each mode is measured, ascending.
     pub sizes: Vec<u32>,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// Time for which both processes must be idle before a measurement.
     pub quiet: Duration,
@@ -266,10 +266,11 @@ impl ChangePace {
     }
 }
 
-/// Returns the cost per item of `writes` writes at a constant rate, net of the cost of the same time with a
-/// single item: periodic work that runs after any change, such as a full check, is in both.
+/// Returns the cost per item of `writes` writes at a constant rate, minus the cost of the same time with a
+/// single write, so that periodic work that runs after any change, such as a full check, is not counted.
 ///
-/// On the second kernel every change is waited for, which takes long; `idle` is the cost of idle time there.
+/// In the guest VM the benchmark waits for every change, which takes long. `idle` is the cost of idle time,
+/// measured only in the VM.
 fn cost(
     estate: &Estate,
     idle: Option<&measured::Spent>,
@@ -293,7 +294,7 @@ fn cost(
     Ok(busy.less(&single, things - 1.0))
 }
 
-/// Returns the resources that control and agent use while `what` runs.
+/// Returns the resources that control and agent use during an operation.
 fn spend(estate: &Estate, what: impl FnOnce() -> Result<()>) -> Result<measured::Spent> {
     let before = spent(estate)?;
     what()?;

@@ -15,11 +15,11 @@ use crate::{
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ColdPoint {
-    /// Proxy mode.
+    /// Proxy mode of the node.
     pub mode: String,
-    /// Number of Services.
+    /// Number of Services on the node.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// Time from a cold start until everything is verified.
     pub cold_ms: Vec<f64>,
@@ -31,7 +31,7 @@ pub struct ColdPoint {
     pub transactions: u64,
     /// Time from a restart with journal and rules in place until everything is verified.
     pub restart_ms: Vec<f64>,
-    /// CPU time of the agent in milliseconds for such a restart.
+    /// CPU time of the agent in milliseconds for a restart with journal and rules in place.
     pub restart_processor_ms: Vec<f64>,
     /// Observed rule changes plus transactions counted by the agent during a restart.
     pub restart_writes: Vec<u64>,

@@ -47,7 +47,7 @@ pub struct ProbeLog {
 /// Reply to a probe datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// Time of arrival.
+    /// Time at which the reply arrived.
     pub at: Instant,
     /// Address of the node that forwarded the datagram.
     pub via: IpAddr,

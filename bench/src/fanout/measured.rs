@@ -46,7 +46,7 @@ pub struct FanoutPoint {
     pub told: ReceiverKind,
     /// Number of receivers connected at the same time.
     pub count: u16,
-    /// Number of Services.
+    /// Number of Services in the store.
     pub services: u32,
     /// Changes per second during the measurement.
     pub per_second: u32,

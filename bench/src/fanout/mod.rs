@@ -41,7 +41,7 @@ pub struct Options {
     pub watchers: Vec<u16>,
     /// Number of Services in the store.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// Changes per second during the measurement.
     pub per_second: u32,

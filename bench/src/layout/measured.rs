@@ -19,9 +19,9 @@ use crate::{
 pub struct LayoutPoint {
     /// Ruleset layout that was measured.
     pub layout: Layout,
-    /// Number of Services.
+    /// Number of Services in the ruleset.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// Size of the ruleset as text in bytes.
     pub text_bytes: usize,

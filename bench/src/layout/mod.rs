@@ -92,7 +92,7 @@ pub struct Options {
     pub clients: u16,
     /// Numbers of Services at which each layout is measured, ascending.
     pub sizes: Vec<u32>,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// Layouts measured in addition to Tidegate's own.
     pub peers: Vec<Layout>,

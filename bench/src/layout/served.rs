@@ -10,7 +10,7 @@ use crate::fixture_cluster::{Estate, TARGET_PORT, endpoint_object};
 
 /// Name of the Service that is added to all others.
 pub(super) const ADDED: &str = "added";
-/// Network of all endpoints: those of the filling and those of [`ADDED`].
+/// Network that contains the endpoints of all Services, those of [`ADDED`] included.
 pub(super) const ENDPOINTS: &str = "10.128.0.0/9";
 /// Node of the endpoints: not the measured one, like most endpoints of a cluster.
 pub(super) const ENDPOINTS_NODE: &str = "elsewhere";
@@ -24,7 +24,7 @@ const PAGE: usize = 5_000;
 /// Service with one port, reduced to the fields that the rulesets use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchService {
-    /// Namespace and name.
+    /// Namespace and name of the Service.
     pub name: String,
     /// Virtual address of the Service.
     pub address: Ipv4Addr,
@@ -68,7 +68,7 @@ fn listed<T>(estate: &Estate, kind: &str, of: impl Fn(&Value) -> Result<T>) -> R
     Ok(objects)
 }
 
-/// Returns the endpoints of the added Service, and those after its change.
+/// Returns the endpoints of the added Service before and after the replacement of its last one.
 pub(super) fn added_endpoints(count: u8) -> [Vec<Ipv4Addr>; 2] {
     let before: Vec<_> = (ADDED_FIRST..ADDED_FIRST + u32::from(count)).map(Ipv4Addr::from).collect();
     let mut after = before.clone();

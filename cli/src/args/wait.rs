@@ -41,7 +41,7 @@ pub enum Goal {
     Deleted,
     /// Condition of the object with a given type and status.
     Condition {
-        /// Type of the condition that must be true.
+        /// Type of the condition.
         condition: String,
         /// Condition status: `True`, `False` or `Unknown`.
         status: String,

@@ -109,7 +109,7 @@ async fn fix(
 /// Maximum length of the answer to the prompt, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Asks for confirmation on the terminal. Without a terminal, `--yes` must have been given.
+/// Prompts for confirmation on the terminal. Without a terminal, `--yes` must have been given.
 fn confirm(wanted: &str, is_confirmed: bool, terminal: &mut Terminal) -> Result<(), Failure> {
     if is_confirmed {
         return Ok(());

@@ -28,7 +28,7 @@ impl Style {
     /// Text without any escape sequence.
     pub const PLAIN: Self = Self { color: false };
 
-    /// Wraps `text` in the escape sequences of `tone`, if there is colour.
+    /// Wraps `text` in the escape sequences of `tone` if color is enabled.
     #[must_use]
     pub fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {

@@ -270,7 +270,7 @@ pub(crate) fn of_address(address: &AddressSpec, by_bgp: &AddressByBgp) -> Vec<(&
     lines
 }
 
-/// Lists names, and the number of those beyond the listed ones.
+/// Formats the listed names, followed by the number of names that are not listed.
 fn listed(names: &[impl Display], total: u32) -> String {
     let shown: Vec<String> = names.iter().map(ToString::to_string).collect();
     let more = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(shown.len());

@@ -159,7 +159,8 @@ fn f086_traffic_reads_as_recorded() {
     check("traffic", &format!("{}\n{by_endpoint}", cli::views::traffic::by_node(traffic, Style::PLAIN)));
 }
 
-/// Busiest Services and slowest nodes; without data there is no table.
+/// F086: the tables of the busiest Services and the slowest nodes match the golden files; without data, no
+/// table is printed.
 #[test]
 fn f086_top_reads_as_recorded() {
     let fixtures = fixtures();

@@ -67,7 +67,7 @@ pub struct Operation {
     pub begin: u64,
     /// Time of the response or of the timeout, in the same unit as [`Self::begin`].
     pub end: u64,
-    /// Request as sent.
+    /// Request as the client sent it.
     pub asked: ClientRequest,
     /// Outcome as seen by the client.
     pub answer: RequestOutcome,
@@ -111,7 +111,7 @@ pub struct ObjectChange {
 /// Precondition under which the server must accept a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// Unconditional write.
+    /// No precondition: the server must accept the write in any state.
     Nothing,
     /// Requirement that none of the objects exists.
     Absent,
@@ -136,7 +136,7 @@ pub enum RequestOutcome {
     Listing {
         /// Revision of the listing.
         at: u64,
-        /// Objects by name.
+        /// State of each object by name.
         objects: BTreeMap<String, ObjectState>,
     },
     /// Response that does not fit the request, with its description.
@@ -174,7 +174,7 @@ pub struct ChangeEvent {
     pub revision: u64,
     /// Name of the object.
     pub key: String,
-    /// Kind of change.
+    /// Type of the change.
     pub happened: ChangeEventKind,
     /// New value; for a deletion, the last one.
     pub value: String,
@@ -215,7 +215,7 @@ pub enum WatchStep {
     Listed {
         /// Revision of the listing.
         at: u64,
-        /// Objects by name.
+        /// State of each object by name.
         objects: BTreeMap<String, ObjectState>,
     },
 }

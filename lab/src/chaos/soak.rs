@@ -97,7 +97,7 @@ pub struct Options {
     pub per_second: u32,
     /// Number of etcd members that form the store; 0 selects SQLite.
     pub members: u8,
-    /// Number of writers.
+    /// Number of writers, each with objects of its own.
     pub writers: u64,
     /// Number of permanent Services, which exist during the whole test.
     pub filling: u32,

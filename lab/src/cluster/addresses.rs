@@ -49,8 +49,8 @@ impl Cluster {
         self.object(&format!("addresses/{}", name_of(address)))
     }
 
-    /// Waits for a node that reports itself as owner of `address` and satisfies `wanted`, and returns its
-    /// name.
+    /// Waits until a node for which `wanted` returns true reports itself as owner of `address`, and returns
+    /// the node's name.
     ///
     /// # Errors
     /// Returns the address object if no such node reports in time.

@@ -20,13 +20,13 @@ pub struct Http {
 /// An HTTP response with any status.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// HTTP status.
+    /// HTTP status code of the response.
     pub status: u16,
     /// `ETag` header, if present.
     pub etag: Option<String>,
     /// Revision of the write, if the request was a write.
     pub revision: Option<u64>,
-    /// Response body.
+    /// Body of the response as text.
     pub text: String,
 }
 

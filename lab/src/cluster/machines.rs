@@ -39,16 +39,16 @@ pub struct Program {
     pub label: String,
     /// Path of the binary.
     pub path: PathBuf,
-    /// Command-line arguments.
+    /// Command-line arguments of the program.
     pub arguments: Vec<String>,
-    /// Listening address.
+    /// Address at which the program listens.
     pub address: SocketAddr,
 }
 
 /// Network namespace on a fabric with one program in it.
 #[derive(Debug)]
 pub struct ProgramMachine {
-    /// Network namespace.
+    /// Network namespace of the machine.
     pub namespace: Namespace,
     /// Process of the program.
     pub process: Process,

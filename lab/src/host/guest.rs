@@ -21,11 +21,11 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs `work` on the second kernel, by starting the test of this full name (`module::name`) of the same test
-/// program there.
+/// Runs `work` in the guest VM with the second kernel, by starting the test with the full name `test`
+/// (`module::name`) of the same test program in the VM.
 ///
 /// # Panics
-/// Panics if the program has no such test, or if the test fails there.
+/// Panics if the program has no such test, or if the test fails in the VM.
 pub fn run(test: &str, work: impl FnOnce()) {
     // Each guest uses a full CPU, so running them one after another is fastest.
     static ONE: Mutex<()> = Mutex::new(());

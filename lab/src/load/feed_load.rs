@@ -105,7 +105,7 @@ pub struct Start<'a> {
     pub role: Role,
     /// Address of the server to which the followers connect.
     pub server: SocketAddr,
-    /// Number of followers.
+    /// Number of followers to start.
     pub count: u16,
     /// Position to resume from; none starts with a full sync.
     pub resume: Option<Position>,

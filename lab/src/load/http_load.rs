@@ -21,13 +21,13 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// HTTP request of a load generator.
 #[derive(Debug, Clone)]
 pub struct HttpRequestSpec {
-    /// HTTP method.
+    /// HTTP method of the request.
     pub method: &'static str,
-    /// Path with query.
+    /// Path and query of the request.
     pub path: String,
     /// Content type of the body.
     pub content_type: &'static str,
-    /// Request body.
+    /// Body of the request.
     pub body: String,
 }
 

@@ -59,7 +59,7 @@ pub struct Topology {
 pub struct TopologyNode {
     /// Index of the node: 1 for `node1`.
     pub index: u8,
-    /// Network namespace.
+    /// Network namespace of the node.
     pub namespace: Namespace,
 }
 
@@ -68,7 +68,7 @@ pub struct TopologyNode {
 pub struct Workload {
     /// Name of the node behind which the workload runs.
     pub node: String,
-    /// Network namespace.
+    /// Network namespace of the workload.
     pub namespace: Namespace,
     /// The IPv4 and the IPv6 address.
     pub addresses: [IpAddr; 2],
@@ -261,8 +261,8 @@ pub fn fabric_addresses(host: u8) -> [IpAddr; 2] {
     [Ipv4Addr::new(172, 17, 8, host).into(), v6.into()]
 }
 
-/// Returns the number whose hexadecimal digits read like the decimal digits of `number`, so that both
-/// families look alike.
+/// Returns the number whose hexadecimal digits read like the decimal digits of `number`, so that IPv4 and
+/// IPv6 addresses look alike.
 fn decimal_as_hex(number: u8) -> u16 {
     let number = u16::from(number);
     number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10

@@ -25,9 +25,9 @@ const FRR: &str = "/usr/lib/frr";
 /// BGP configuration of a router.
 #[derive(Debug, Clone)]
 pub struct RouterPlan {
-    /// Local AS number.
+    /// AS number of the router.
     pub asn: u32,
-    /// BGP Identifier.
+    /// BGP Identifier of the router (RFC 4271, 4.2).
     pub router_id: Ipv4Addr,
     /// Neighbor addresses and their AS numbers.
     pub neighbours: Vec<(IpAddr, u32)>,

@@ -133,8 +133,8 @@ fn f078_drift_is_repaired_and_counted() {
     .unwrap();
 }
 
-/// F079: foreign tables stay byte-identical through programming, changes and cleanup; cleanup leaves nothing
-/// of ours.
+/// F079: foreign tables stay byte-identical while the agent programs, changes and removes rules; after
+/// `cleanup` none of the agent's tables is left.
 #[test]
 fn f079_foreign_tables_stay_byte_identical_and_cleanup_leaves_nothing() {
     const FOREIGN: &str = "table inet mine {

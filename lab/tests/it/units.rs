@@ -28,7 +28,8 @@ fn the_units_are_no_more_exposed_than_they_have_to_be() {
     }
 }
 
-/// Asserts that systemd knows every setting; otherwise it would only log a warning.
+/// Asserts that systemd accepts every setting of the units; an unknown one would only cause a warning in its
+/// log.
 #[test]
 fn systemd_understands_every_line_of_the_units() {
     for (name, _) in UNITS {

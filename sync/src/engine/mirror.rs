@@ -16,7 +16,7 @@ use serde_json::Value;
 /// Object on the server that belongs to the source.
 #[derive(Debug, Clone)]
 pub struct Own {
-    /// Decoded object.
+    /// Object as decoded from the server's response.
     pub object: Arc<Object>,
     /// Object as stored by the server, including its status.
     pub published: Value,

@@ -40,7 +40,7 @@ pub struct Rules<'a> {
 /// Desired object that the server considers equal to a revision of the stored object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledObject {
-    /// Desired object.
+    /// Desired object for which the server reported no change.
     pub wanted: Object,
     /// Revision at which the server reported the object as unchanged.
     pub revision: Revision,

@@ -24,7 +24,7 @@ pub(super) enum Fate {
         own: Box<Own>,
         /// True if the write created a revision.
         is_changed: bool,
-        /// Desired object.
+        /// Desired object that was written.
         wanted: Box<Object>,
     },
     /// Deletion of the object at a revision.
@@ -43,7 +43,7 @@ pub(super) enum Fate {
 /// Outcome of a plan; partial if a failure stopped it.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Outcomes by object.
+    /// Outcome of each write or removal, by object.
     pub(super) fates: Vec<(ObjectKey, Fate)>,
     /// Failure, such as an unreachable server, that stopped the remaining changes.
     pub(super) failure: Option<String>,
@@ -56,7 +56,7 @@ pub(super) struct Writer<'a> {
     pub(super) control: &'a Control,
     /// Name of the source.
     pub(super) source: &'a Label,
-    /// Confirmed changes.
+    /// Keys of the held changes that the operator has confirmed.
     pub(super) confirmed: &'a BTreeSet<ObjectKey>,
     /// True to request a dry run, in which the server changes nothing.
     pub(super) is_dry_run: bool,

@@ -59,7 +59,7 @@ impl FileIndex {
         }
     }
 
-    /// Removes a file.
+    /// Removes the objects of a file that no longer exists.
     pub(super) fn remove(&mut self, path: &Path) {
         self.repeated.remove(path);
         for key in self.files.remove(path).unwrap_or_default().keys() {

@@ -109,7 +109,7 @@ pub struct AdapterChannels {
     pub observed: channel::Receiver<ObservedObjects>,
     /// Sender of the node data that is merged into Tidegate's Nodes.
     pub nodes: channel::Sender<Nodes>,
-    /// Status and metrics.
+    /// Status and metrics shared with the HTTP server.
     pub progress: Arc<Progress>,
     /// Signal on which the adapter stops.
     pub stop: CancellationToken,

@@ -13,17 +13,17 @@ pub enum Resource {
     Node,
     /// Namespaces, whose labels MetalLB's pools select.
     Namespace,
-    /// MetalLB address pools.
+    /// IPAddressPools of MetalLB.
     IpAddressPool,
     /// MetalLB L2 (ARP and NDP) advertisements.
     L2Advertisement,
-    /// MetalLB BGP advertisements.
+    /// BGPAdvertisements of MetalLB.
     BgpAdvertisement,
-    /// MetalLB BGP peers.
+    /// BGPPeers of MetalLB, whose passwords are in Secrets.
     BgpPeer,
-    /// MetalLB BFD profiles.
+    /// BFDProfiles of MetalLB.
     BfdProfile,
-    /// MetalLB communities.
+    /// Communities of MetalLB.
     Community,
     /// Secrets with BGP passwords; read by name, not watched.
     Secret,

@@ -57,7 +57,7 @@ pub struct Entry {
     pub claim: Claim,
     /// Key of the derived object in Tidegate, if there is one.
     pub key: Option<ObjectKey>,
-    /// Problems to report.
+    /// Problems to report on the Service.
     pub findings: Vec<Finding>,
 }
 
@@ -159,7 +159,7 @@ impl ClusterState {
         self.published.clone()
     }
 
-    /// Applies a change.
+    /// Applies a change of one kind and updates the objects derived from it.
     pub fn apply(&mut self, resource: Resource, change: Change) {
         let mut touched = BTreeSet::new();
         match change {

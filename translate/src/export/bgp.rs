@@ -75,7 +75,8 @@ fn password(line: &mut DocumentDraft<'_>, metadata: &Metadata, spec: &BgpPeerSpe
     }
 }
 
-/// Always set explicitly, because the default is one family in MetalLB and both here.
+/// Sets the address families of a peer explicitly, because the default is one family in MetalLB and both
+/// families in Tidegate.
 fn families(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     let own = spec.peer_address.map(|address| match IpFamily::of(address) {
         IpFamily::V4 => BgpFamily::IPv4,

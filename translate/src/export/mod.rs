@@ -28,7 +28,7 @@ use crate::{
 /// Format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Service and EndpointSlice.
+    /// Kubernetes Service and EndpointSlice.
     Kubernetes,
     /// MetalLB resources of the API group `metallb.io`.
     Metallb,
@@ -187,7 +187,8 @@ impl<'a> DocumentDraft<'a> {
         Self { made, spec: Map::new() }
     }
 
-    /// Sets a field with the same meaning; absent, empty and null values are skipped.
+    /// Sets a field of the document to a value with the same meaning, and reports it. Absent, empty and null
+    /// values are skipped.
     fn put(&mut self, ours: &str, theirs: &str, value: Value) {
         let is_empty = match &value {
             Value::Null => true,
@@ -201,7 +202,7 @@ impl<'a> DocumentDraft<'a> {
         }
     }
 
-    /// Sets a field of the same name, if it is set.
+    /// Copies a field that has the same name in the document, if it is set.
     fn same(&mut self, name: &str, value: Value, is_set: bool) {
         if is_set {
             self.put(name, name, value);

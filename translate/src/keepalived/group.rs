@@ -19,7 +19,7 @@ const MARK: &str = "Services cannot match firewall marks; replace it by virtual 
 /// Addresses of each group by name, or the reason why there are none.
 pub(super) type Groups<'a> = BTreeMap<&'a str, Result<Vec<Place>, String>>;
 
-/// Returns the addresses of a group.
+/// Returns the addresses and ports that a `virtual_server_group` lists.
 ///
 /// # Errors
 /// Returns an error if there are none or too many.

@@ -11,7 +11,7 @@ const WORDS_MAX: usize = 1024;
 /// Line of words, with the lines in the braces that follow it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Words; never empty.
+    /// Words of the line; the first one is the keyword.
     pub(crate) words: Vec<String>,
     /// Line number, from 1.
     pub(crate) line: usize,

@@ -100,7 +100,7 @@ pub struct Field {
     pub kind: Kind,
     /// Path, with `[]` for list entries and `*` for any key; includes everything below it.
     pub path: &'static str,
-    /// Translation.
+    /// Translation of the field.
     pub fate: FieldMapping,
     /// Description of the translation for the reference page.
     pub words: &'static str,

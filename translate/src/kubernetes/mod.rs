@@ -116,9 +116,9 @@ pub enum Severity {
 /// Objects translated from one cluster object, with the findings.
 #[derive(Debug, Clone, Default)]
 pub struct TranslationResult {
-    /// Valid Tidegate objects.
+    /// Valid Tidegate objects, after defaulting.
     pub objects: Vec<Object>,
-    /// The same objects as documents, before defaulting.
+    /// Objects of [`Self::objects`] as documents, before defaulting.
     pub documents: Vec<Value>,
     /// Report about settings that are not translated exactly.
     pub findings: Vec<Finding>,
@@ -156,7 +156,7 @@ impl TranslationResult {
     }
 }
 
-/// Builds a document.
+/// Builds a Tidegate document from its kind, name, labels and spec.
 fn document(kind: &str, namespace: Option<&str>, name: &str, labels: &Value, spec: Value) -> Value {
     let mut metadata = json!({ "name": name });
     if let Some(namespace) = namespace {

@@ -23,9 +23,9 @@ const FIELD: &str = "spec.passwordSecret";
 /// Secret as read from the cluster.
 #[derive(Clone)]
 pub struct SecretValue {
-    /// Secret type.
+    /// Type of the Secret, such as `kubernetes.io/basic-auth`.
     pub of_type: String,
-    /// Password bytes.
+    /// Bytes of the password entry.
     pub password: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ pub struct SecretValue {
 pub enum PasswordState {
     /// Password read from the Secret.
     Password(Secret),
-    /// Last known password, and the reason why there is no current one.
+    /// Last password read from the Secret, with the reason why it cannot be read now; it stays in use.
     Last(Secret, String),
     /// No password so far, with the reason.
     Nothing(String),

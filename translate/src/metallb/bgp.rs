@@ -94,7 +94,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Copies a boolean.
+    /// Copies a boolean field and reports it.
     fn carry_flag(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(flag) = self.flag(key, false, report) {
             self.put(key, ours, json!(flag), report);
@@ -150,7 +150,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Translates a BGPPeer.
+/// Translates a BGPPeer resource.
 pub(crate) fn peer_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
@@ -280,7 +280,7 @@ fn families(work: &mut Work<'_>, report: &mut Report) {
     work.put(key, "families", json!([family]), report);
 }
 
-/// Translates a BFDProfile.
+/// Translates a BFDProfile resource.
 pub(crate) fn profile_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };

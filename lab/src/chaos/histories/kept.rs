@@ -78,8 +78,8 @@ impl Bounds {
     }
 }
 
-/// Checks that no write has a revision observed before it began. Then each write can be assigned an instant
-/// between its begin and end such that the instants are in the order of revisions.
+/// Checks that no write has a revision that was observed before the write began. If so, each write can be
+/// assigned an instant between its begin and end such that the instants are in the order of revisions.
 pub(super) fn check(history: &History, made: &CommittedWrites, bounds: &Bounds, found: &mut Violations) {
     for (&revision, &index) in made {
         let operation = &history.operations[index];

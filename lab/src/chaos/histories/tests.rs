@@ -124,7 +124,7 @@ fn broken(lie: impl FnOnce(&mut History)) -> Vec<Rule> {
     rules
 }
 
-/// Modifies the log and both watches alike, so that only the log itself is inconsistent.
+/// Modifies the log and the two watches in the same way, so that only the log itself is inconsistent.
 fn retell(history: &mut History, tell: impl Fn(&mut ChangeEvent)) {
     history.log.iter_mut().for_each(&tell);
     for step in history.watches.iter_mut().flat_map(|watch| &mut watch.steps) {

@@ -35,7 +35,7 @@ pub enum Victim {
     Member(usize),
 }
 
-/// Kind of fault.
+/// Kind of fault that hits a control server or store member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerFaultKind {
     /// Kill without warning (SIGKILL), followed by a restart.
@@ -53,7 +53,7 @@ pub enum ServerFaultKind {
 pub struct ServerFault {
     /// Machine that the fault hit.
     pub victim: Victim,
-    /// Kind of fault.
+    /// Kind of the injected fault.
     pub kind: ServerFaultKind,
 }
 

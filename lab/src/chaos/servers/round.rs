@@ -48,7 +48,7 @@ pub struct Round {
 pub struct RoundOutcome {
     /// Observations of all clients.
     pub history: History,
-    /// Injected faults.
+    /// Faults injected during the round.
     pub faults: Vec<ServerFault>,
     /// Guarantees that the observations violate.
     pub violations: Vec<Violation>,

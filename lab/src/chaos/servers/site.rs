@@ -48,13 +48,13 @@ pub struct Site {
 /// Response of a server with any status.
 #[derive(Debug, Clone)]
 pub struct SiteReply {
-    /// HTTP status.
+    /// HTTP status code of the response.
     pub status: u16,
-    /// `ETag` header.
+    /// Value of the `ETag` header, if present.
     pub etag: Option<String>,
-    /// `X-Revision` header.
+    /// Value of the `X-Revision` header, the revision of a write.
     pub revision: Option<u64>,
-    /// Response body.
+    /// JSON body of the response.
     pub body: Value,
 }
 
@@ -63,7 +63,7 @@ pub struct SiteReply {
 pub struct SiteCall {
     /// Method; the default is GET.
     pub method: Method,
-    /// Path and query.
+    /// Path and query of the request.
     pub path: String,
     /// Value of the `If-Match` header; `None` makes the request unconditional.
     pub if_match: Option<String>,
@@ -106,7 +106,8 @@ impl Site {
         Ok(site)
     }
 
-    /// Retries until there is a response: faults of the previous round may take a moment to settle.
+    /// Sends a request until there is a response, because faults of the previous round may take a moment to
+    /// settle.
     async fn patiently(&self, client: &Client, server: usize, call: &SiteCall) -> Result<SiteReply> {
         let end = Instant::now() + RECOVERY;
         loop {

@@ -288,7 +288,7 @@ impl ClientWriter {
     }
 }
 
-/// True if the request was not sent: there was no connection.
+/// Returns true if the request was certainly not sent, because there was no connection.
 fn is_unsent(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -1,5 +1,5 @@
-//! End-to-end check of every address of every Service against the API: one connection each, from a location
-//! where such a client exists.
+//! End-to-end check of every address of every Service against the API, with one connection each from a
+//! location of a typical client.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -26,7 +26,7 @@ pub struct Sample {
     pub in_use_kib: Option<u64>,
     /// Number of open file descriptors.
     pub files: u64,
-    /// Number of threads.
+    /// Number of threads of the process.
     pub threads: u64,
 }
 

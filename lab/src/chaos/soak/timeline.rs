@@ -56,11 +56,12 @@ pub const KINDS: [EpisodeKind; 12] = [
 /// Clients that may lose connections because of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// No client.
+    /// No client, because the fault does not affect traffic.
     Nobody,
     /// Clients of announced addresses, until another Node has taken over.
     Announced,
-    /// Clients whose traffic passes that Node, and clients of announced addresses, which may be there.
+    /// Clients whose traffic passes the Node, and clients of announced addresses, because the Node may be
+    /// their announcer.
     ThroughNode,
     /// All clients, because endpoints become unreachable without a report to control.
     Everybody,
@@ -111,7 +112,7 @@ impl EpisodeKind {
 /// Fault with the node that it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpisodeFault {
-    /// Kind of fault.
+    /// Kind of the fault.
     pub kind: EpisodeKind,
     /// Index of the Node; 0 for the control server and its store.
     pub node: u8,
@@ -140,7 +141,7 @@ pub struct Way {
 /// Fault with its start and end.
 #[derive(Debug, Clone, Copy)]
 pub struct Episode {
-    /// Kind of fault.
+    /// Fault with its kind and node.
     pub fault: EpisodeFault,
     /// Start of the fault.
     pub begun: Instant,

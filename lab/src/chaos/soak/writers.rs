@@ -60,13 +60,13 @@ pub(super) struct Pace {
 /// Counters of all writers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WriterResults {
-    /// Changes by kind.
+    /// Number of changes written, by kind.
     pub(super) changes: BTreeMap<String, u64>,
     /// Number of successful requests.
     pub(super) requests: u64,
     /// Retried requests by reason.
     pub(super) again: BTreeMap<String, u64>,
-    /// Unexpected responses.
+    /// Descriptions of unexpected responses, up to [`UNEXPECTED_MAX`].
     pub(super) unexpected: Vec<String>,
 }
 

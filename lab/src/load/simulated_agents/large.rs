@@ -56,7 +56,7 @@ impl Default for Options {
 /// Running large cluster. Dropping it ends its processes and removes its namespace and files.
 #[derive(Debug)]
 pub struct Large {
-    /// The simulated agents.
+    /// Simulated agents, one per node.
     pub herd: Herd,
     /// Process of the control server.
     pub server: Process,

@@ -21,11 +21,11 @@ pub enum Key {
     Enter,
     /// Escape key, which closes the open dialog or menu.
     Escape,
-    /// Arrow-down key.
+    /// Arrow-down key, which moves to the next row.
     Down,
-    /// Arrow-up key.
+    /// Arrow-up key, which moves to the previous row.
     Up,
-    /// Page-down key.
+    /// Page-down key, which scrolls by one screen.
     PageDown,
     /// End key, which moves to the last item.
     End,

@@ -1,4 +1,4 @@
-//! Placement of announcements: one node per address, both families, the right interfaces, near local
+//! Placement of announcements: one node per address, IPv4 and IPv6, on the right interfaces, near local
 //! endpoints.
 
 use std::{collections::BTreeSet, net::IpAddr};

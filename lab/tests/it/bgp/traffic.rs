@@ -1,4 +1,4 @@
-//! Client traffic over both routers while nodes leave, restart and die.
+//! Client traffic over two routers while nodes leave, restart and die.
 
 use std::{
     net::IpAddr,
@@ -110,8 +110,8 @@ fn wait_sessions(stage: &Stage) {
     .unwrap();
 }
 
-/// Polls the kernels of both routers during an event and returns the number of polls and of those without a
-/// next hop at the second node.
+/// Polls the kernels of both routers during an event. Returns the number of polls, and the number of polls in
+/// which a router had no next hop at the second node.
 fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usize) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {

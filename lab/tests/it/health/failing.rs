@@ -21,7 +21,7 @@ use super::{
     stage::{self, Stage, Workload, endpoint_in, is_verified, wait_for, wait_verified},
 };
 
-/// Ports of endpoints that always work, without and with TLS, and the first port of those that break.
+/// Ports of the endpoints that always work: plain HTTP and TLS.
 const STEADY_PORTS: [u16; 2] = [8080, 8443];
 const VICTIM_PORT: u16 = 9001;
 /// Name that the failing endpoint sends in its replies.

@@ -1,4 +1,4 @@
-//! Seeded pseudo-random choices.
+//! Seeded pseudo-random choices of the rollback test.
 
 /// Environment variable that sets the seed.
 const SEED: &str = "TIDEGATE_SEED";

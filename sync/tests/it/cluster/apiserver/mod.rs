@@ -117,7 +117,7 @@ impl ApiServer {
         }
     }
 
-    /// Starts again at the same address with the same objects.
+    /// Starts the server again at its previous address with its previous objects.
     pub(crate) async fn start_again(&mut self) {
         for _attempt in 0..100 {
             if let Ok(listener) = TcpListener::bind(self.address).await {
