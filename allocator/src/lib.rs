@@ -45,7 +45,7 @@ const SETTINGS: &[u8; 78] =
 #[used]
 static SETTINGS_SYMBOL: &[u8; SETTINGS.len()] = SETTINGS;
 
-/// Memory usage of the allocator.
+/// Memory usage of the allocator in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes allocated and not freed by the program, including rounding to size classes, excluding freed
@@ -70,8 +70,8 @@ impl Figures {
     }
 }
 
-/// Returns the bytes in per-thread caches, which the allocator counts as allocated. 4096 stands for all
-/// arenas (`MALLCTL_ARENAS_ALL`).
+/// Returns the number of bytes in per-thread caches, which jemalloc counts as allocated. Index 4096
+/// (`MALLCTL_ARENAS_ALL`) sums over all arenas.
 fn kept_for_threads() -> Option<usize> {
     b"stats.arenas.4096.tcache_bytes\0"[..].name().read().ok()
 }

@@ -14,7 +14,7 @@ use tikv_jemalloc_ctl::{Access, AsName, background_thread, max_background_thread
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
-/// Serializes the test with large allocations and the one that measures.
+/// Lock that keeps the test with large allocations and the measuring test from running at the same time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Allocation size; far larger than concurrent allocations of the test program.

@@ -28,18 +28,18 @@ use crate::{
 pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
 const NODE: &str = "node1";
 
-/// Benchmark parameters.
+/// Parameters of the agent start benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Number of starts of each kind per size.
     pub rounds: u16,
-    /// Numbers of Services, ascending.
+    /// Numbers of Services at which each mode is measured, ascending.
     pub sizes: Vec<u32>,
     /// Numbers of endpoints per Service, measured one after another.
     pub endpoints: Vec<u8>,
-    /// Maximum total number of endpoints; larger combinations are skipped.
+    /// Maximum number of endpoints over all Services; larger combinations are skipped.
     pub most: u32,
-    /// Proxy modes.
+    /// Proxy modes to measure.
     pub modes: Vec<&'static str>,
 }
 
@@ -109,7 +109,7 @@ fn cold(estate: &mut Estate, point: &mut ColdPoint) -> Result<()> {
     Ok(())
 }
 
-/// Measures a start with everything in place, which must not write anything.
+/// Measures a restart of the agent with its journal and rules in place, which must not write to the kernel.
 fn restart(estate: &mut Estate, point: &mut ColdPoint) -> Result<()> {
     let expected = verified(estate)?;
     agent(estate)?.kill();
@@ -130,7 +130,7 @@ fn agent(estate: &mut Estate) -> Result<&mut Process> {
     estate.cluster.agents.get_mut(NODE).context("the fixture cluster has one node")
 }
 
-/// Removes all our kernel state and saved state from the node, like an operator.
+/// Removes Tidegate's kernel state and saved state from the node, as an operator would with `cleanup`.
 fn clean(estate: &Estate) -> Result<()> {
     let program = lab::processes::binaries::find("tidegate-agent")?;
     let state = format!("--state-dir={}", estate.cluster.state_directory(NODE).display());
@@ -139,7 +139,7 @@ fn clean(estate: &Estate) -> Result<()> {
     Ok(())
 }
 
-/// Returns the position that the agent reports as verified.
+/// Returns the position up to which the agent reports its state as verified.
 fn verified(estate: &Estate) -> Result<String> {
     string(&estate.cluster.agent_state(NODE)?, "/verified")
 }

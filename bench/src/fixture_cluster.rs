@@ -33,7 +33,7 @@ pub const SERVICES_MAX: u32 = 60_000;
 
 /// Service address range of the control server of a [`Cluster`].
 const SERVICE_CIDR: &str = "10.96.0.0/16";
-/// First endpoint address of the filling: nothing else uses `10.128.0.0/9`.
+/// First endpoint address of the filling Services, in `10.128.0.0/9`, which has no other use.
 const FILLING: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 /// Last octet of the first live endpoint address.
 const LIVE_HOST: u8 = 101;
@@ -42,14 +42,14 @@ const BATCH: usize = 1_000;
 /// Timeout for a node to converge: iptables needs minutes for tens of thousands of Services.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// Size of a fixture cluster.
+/// Size and proxy mode of a fixture cluster.
 #[derive(Debug, Clone)]
 pub struct Size {
     /// Proxy mode of the node.
     pub mode: &'static str,
-    /// Number of filling Services.
+    /// Number of filling Services, which receive no traffic.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// Number of live Services in addition to the filling.
     pub live: u32,
@@ -58,13 +58,13 @@ pub struct Size {
 /// A cluster of one node with many Services.
 #[derive(Debug)]
 pub struct Estate {
-    /// The cluster; its only node is `node1`.
+    /// Lab cluster whose only node is `node1`.
     pub cluster: Cluster,
-    /// Start time.
+    /// Time at which the cluster was started.
     pub begun: Instant,
     size: Size,
     filled: u32,
-    /// Node of the filling's endpoints; none if unspecified.
+    /// Node of the filling's endpoints; `None` if they have no known node.
     filling_node: Option<&'static str>,
 }
 
@@ -121,7 +121,7 @@ impl Estate {
         self.wait_converged()
     }
 
-    /// Returns the current size.
+    /// Returns the proxy mode and the numbers of Services and endpoints.
     #[must_use]
     pub fn size(&self) -> &Size {
         &self.size
@@ -147,7 +147,7 @@ impl Estate {
         Ok(SocketAddr::new(self.cluster.cluster_ip(&format!("default/{}", live_name(number)), 0)?, PORT))
     }
 
-    /// API path of the Services.
+    /// API path of the Services of the default namespace.
     pub const SERVICES: &str = "/v1/namespaces/default/services";
 
     /// Returns the API path of a live Service.

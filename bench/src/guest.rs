@@ -1,4 +1,4 @@
-//! Benchmark runs on the second kernel (`lab/guest.sh`), for features that this kernel does not support.
+//! Benchmark runs in the guest VM of `lab/guest.sh`, whose kernel has features that the host's kernel lacks.
 
 use std::{
     fs::File,
@@ -12,37 +12,38 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::progress::Say;
 
-/// Start parameters of the guest.
+/// Start parameters of the guest VM.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Guest {
     /// Memory for the control server, the agent and the kernel.
     pub(crate) memory: &'static str,
-    /// Timeout in seconds.
+    /// Maximum duration of the guest run in seconds; afterwards the VM is killed.
     pub(crate) timeout_secs: u32,
 }
 
 /// Results of a benchmark in the guest: its machine and its list of `P` under either field name.
 #[derive(Debug, Deserialize)]
 pub(crate) struct GuestResults<P> {
-    /// The guest.
+    /// Description of the guest machine.
     pub(crate) host: Machine,
-    /// The results.
+    /// Measured points of the benchmark.
     #[serde(alias = "series")]
     pub(crate) points: Vec<P>,
 }
 
-/// The part of the host description that pages use.
+/// Part of a machine description that the pages of guest results use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Machine {
-    /// Kernel version.
+    /// Kernel release of the guest.
     pub(crate) kernel: String,
 }
 
 impl Guest {
-    /// Runs a benchmark of this program in the guest and forwards its progress lines.
+    /// Runs a benchmark of this program in the guest VM and forwards its progress lines.
     ///
     /// # Errors
-    /// Returns an error if the guest or this program is not installed, or the benchmark fails there.
+    /// Returns an error if the guest or this program is not installed, or if the benchmark fails in the
+    /// guest.
     pub(crate) fn measure<P: DeserializeOwned>(
         self,
         benchmark: &str,

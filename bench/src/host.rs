@@ -1,4 +1,4 @@
-//! The measuring machine and its load during a run.
+//! Description of the measuring machine and its load during a benchmark.
 
 use std::{
     fs,
@@ -11,17 +11,17 @@ use anyhow::{Context, Result};
 use nix::sys::utsname::uname;
 use serde::{Deserialize, Serialize};
 
-/// Machine properties needed to interpret the results.
+/// Machine properties needed to interpret benchmark results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Host {
-    /// Kernel release.
+    /// Kernel release, as printed by `uname -r`.
     pub kernel: String,
-    /// CPU model name.
+    /// Model name of the CPU.
     pub processor: String,
-    /// Number of logical CPUs.
+    /// Number of logical CPUs that are online.
     pub processors: usize,
-    /// Memory in MiB.
+    /// Physical memory in MiB.
     pub memory_mib: u64,
 }
 
@@ -49,7 +49,7 @@ pub fn has_ipvs() -> bool {
     Path::new("/proc/net/ip_vs").exists()
 }
 
-/// Machine load during a run.
+/// Load of the machine during a benchmark.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
@@ -60,7 +60,7 @@ pub struct Load {
     pub average_before: f64,
     /// Load average of the last minute at the end of the run.
     pub average_after: f64,
-    /// Non-idle share of CPU time, 0–1, including the benchmark.
+    /// Share of CPU time in which the machine was not idle, 0–1, including the benchmark itself.
     pub busy: f64,
     /// Share of time in which a task waited for a CPU, 0–1 (pressure stall information, `some`); none if the
     /// kernel does not report it.
@@ -74,7 +74,7 @@ const OTHERS_WATCHED: Duration = Duration::from_secs(2);
 /// Observation time of other load in a pause: a few dozen pauses sum up to a time adequate for a run of
 /// minutes.
 const PAUSE_WATCHED: Duration = Duration::from_millis(250);
-/// Maximum CPU share of other processes for valid results.
+/// Maximum CPU share of other processes at which results are considered reliable.
 const OTHERS_MAX: f64 = 0.15;
 
 impl Load {
@@ -90,7 +90,7 @@ impl Load {
     }
 }
 
-/// Counters at the start of a [`Load`] measurement.
+/// Counters read at the start of a [`Load`] measurement.
 #[derive(Debug)]
 pub struct LoadMeter {
     others: Others,
@@ -162,7 +162,7 @@ impl LoadMeter {
     }
 }
 
-/// Clock ticks of all CPUs since boot.
+/// CPU times summed over all CPUs since boot, in clock ticks.
 #[derive(Debug)]
 pub(crate) struct ProcessorTimes {
     all: u64,
@@ -170,7 +170,7 @@ pub(crate) struct ProcessorTimes {
 }
 
 impl ProcessorTimes {
-    /// Reads the current values.
+    /// Reads the current values from `/proc`.
     pub(crate) fn read() -> Result<Self> {
         Self::parse(&read("/proc/stat")?)
     }

@@ -234,15 +234,15 @@ struct FleetArguments {
     resume: Option<Position>,
 }
 
-/// Writes the files of a benchmark into a directory.
+/// Function that writes the files of a benchmark into a directory.
 type Write = Box<dyn FnOnce(&Path) -> Result<()>>;
 
-/// Final result of a benchmark.
+/// Final result of a benchmark command.
 struct Outcome {
     page: String,
     too_busy: Option<String>,
     write: Write,
-    /// Problems that make the run fail; only a soak test has any.
+    /// Problems that make the command fail; only a soak test reports any.
     wrong: Vec<String>,
 }
 
@@ -338,7 +338,7 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::progress::Say<'_>) -> Resul
     })
 }
 
-/// Regenerates the pages and plots of earlier results.
+/// Regenerates the pages and plots from the results of earlier runs.
 fn again(out: &Path) -> Result<Outcome> {
     let files = targets::pages(out)?;
     let page = files.last().map_or_else(String::new, |(_, first)| first.clone());

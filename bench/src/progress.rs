@@ -1,6 +1,6 @@
-//! Progress reporting of benchmarks.
+//! Progress messages of benchmarks on stderr.
 
 use anyhow::Result;
 
-/// Receiver of progress messages, line by line.
+/// Callback that receives progress messages, line by line.
 pub type Say<'a> = &'a mut dyn FnMut(&str) -> Result<()>;

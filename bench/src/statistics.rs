@@ -1,4 +1,4 @@
-//! Statistics of measured figures.
+//! Statistics of measured values: summaries, ratios and straight-line fits.
 
 pub mod figures;
 pub mod fit;

@@ -13,23 +13,23 @@ use nix::{
 };
 use serde::Serialize;
 
-/// Memory counts as at rest when it has not fallen for this time; an allocator returns freed memory within
-/// about a second.
+/// Time without a decrease after which memory counts as settled; jemalloc returns freed memory within about a
+/// second.
 const REST: Duration = Duration::from_secs(2);
-/// Timeout for memory to come to rest; after it, the current value is used.
+/// Timeout for memory to settle; after it, the current value is used.
 const REST_PATIENCE: Duration = Duration::from_secs(15);
-/// Poll interval.
+/// Interval at which resident memory is read while it settles.
 const REST_POLL: Duration = Duration::from_millis(100);
 
 /// Counters and gauges of a process over all its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// CPU time in nanoseconds, including threads that have ended.
+    /// CPU time in nanoseconds of all threads, including those that have ended.
     pub processor_ns: u64,
-    /// Resident memory in KiB.
+    /// Resident memory (`VmRSS`) in KiB.
     pub resident_kib: u64,
-    /// Peak resident memory in KiB.
+    /// Peak resident memory (`VmHWM`) in KiB.
     pub resident_peak_kib: u64,
 }
 
@@ -74,8 +74,8 @@ impl Usage {
     }
 }
 
-/// Reads the CPU clock of the process: nanoseconds, where `stat` has hundredths of a second, including
-/// threads that have ended.
+/// Reads the CPU-time clock of the process in nanoseconds, including threads that have ended;
+/// `/proc/PID/stat` only has a resolution of 10 ms.
 fn processor_ns(pid: u32) -> Result<u64> {
     let pid = Pid::from_raw(i32::try_from(pid).context("a process id")?);
     let clock = clock_getcpuclockid(pid).context("the process has no clock")?;

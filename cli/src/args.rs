@@ -512,12 +512,12 @@ pub enum EventOutput {
     Json,
 }
 
-/// Format of a complete document.
+/// Format in which a complete API document is printed (`-o json`, `-o yaml`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Document {
-    /// JSON, indented.
+    /// JSON with indentation.
     Json,
-    /// YAML.
+    /// YAML, one document.
     Yaml,
 }
 

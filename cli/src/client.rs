@@ -20,11 +20,12 @@ use crate::{
 /// Connect timeout if another server can be tried instead.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(3);
 
-/// Connection to the control servers. A server is used until it fails, then the next one is.
+/// Client of the control servers. Requests go to the current server; if it fails, the next server of the list
+/// becomes the current one.
 pub(crate) struct Client(::client::Client);
 
 impl Client {
-    /// Creates a client for the servers of `connection`.
+    /// Creates a client for the servers of `connection`, with the failover rules of a command.
     pub(crate) fn new(
         connection: Connection,
         timeout: Duration,
@@ -53,7 +54,7 @@ impl Client {
         self.0.url()
     }
 
-    /// Returns the number of servers.
+    /// Returns the number of configured control servers.
     pub(crate) const fn count(&self) -> usize {
         self.0.count()
     }
@@ -68,7 +69,7 @@ impl Client {
         Ok(self.0.send(&request).await?)
     }
 
-    /// Sends a request to one server without failover.
+    /// Sends a request only to server `number` of the list, without failover.
     pub(crate) async fn send_to(&self, number: usize, request: &Request) -> Result<Value, Failure> {
         Ok(self.0.send_to(number, request).await?)
     }

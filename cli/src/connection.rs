@@ -6,19 +6,19 @@ use client::{Token, TokenSource, Url};
 
 use crate::{args::Global, error::Failure};
 
-/// Default API URL.
+/// API URL used if neither a flag, a variable nor the settings file gives one.
 const API_DEFAULT: &str = "http://127.0.0.1:7440";
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are
 /// visible to all users of a machine.
 const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
 
-/// Connection settings.
+/// Resolved connection settings of a command, with the warnings found while resolving them.
 pub(crate) struct Connection {
-    /// Servers, trust and credential.
+    /// Control server URLs, trusted certificates and credential.
     pub(crate) control: client::Connection,
     /// `curl` options with equivalent trust settings, and a reference to the token instead of the secret.
     pub(crate) curl: Vec<String>,
-    /// Warnings that do not prevent the command.
+    /// Warnings printed on stderr before the command runs; they do not prevent it.
     pub(crate) warnings: Vec<String>,
 }
 

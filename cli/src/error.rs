@@ -10,11 +10,11 @@ use serde_json::Value;
 pub enum ExitCode {
     /// Success; for `status`: no problems.
     Success,
-    /// The server rejected the request, or the command failed.
+    /// Rejection by the server, or any failure not covered by another code.
     Failed,
     /// Invalid command line; for `status`: there are problems.
     Usage,
-    /// No response: the server is unreachable or timed out.
+    /// No response, because the server is unreachable or timed out.
     Unreachable,
 }
 
@@ -37,54 +37,54 @@ pub(crate) enum Failure {
     /// Contradicting or malformed arguments.
     #[error("{message}")]
     Usage {
-        /// The error.
+        /// Error text without the remedy.
         message: String,
-        /// The remedy.
+        /// Text that explains the remedy, if there is one.
         hint: Option<String>,
     },
-    /// The server responded with a problem document.
+    /// Rejection by the server, with its problem document.
     #[error("{}", crate::views::render::problem_title(.0))]
     Refused(Box<Problem>),
-    /// There is no response of the control API.
+    /// The control API returned no usable response.
     #[error(transparent)]
     Control(Error),
-    /// A file given with `-f` cannot be used.
+    /// Unusable file given with `-f`.
     #[error("cannot read {}: {cause}", .path.display())]
     File {
-        /// Path of the file.
+        /// Path of the file that cannot be used.
         path: PathBuf,
-        /// The cause.
+        /// Text of the underlying error.
         cause: String,
     },
     /// Some of several objects failed; each failure has been reported.
     #[error("{failed} of {total} failed")]
     Some {
-        /// Number of failed objects.
+        /// Number of objects that failed.
         failed: usize,
-        /// Number of all objects.
+        /// Number of objects in the request.
         total: usize,
         /// Highest exit code of the failures.
         code: ExitCode,
     },
-    /// A goal of `wait` was not reached in time.
+    /// Goal of `wait` that was not reached within its timeout.
     #[error("{name} did not reach the goal within {} s: {why_not}", .after.as_secs_f32())]
     NotReached {
-        /// Name of the object or nodes.
+        /// Name of the object, or of the nodes, that was waited for.
         name: String,
-        /// Time waited.
+        /// Time waited before the command stopped.
         after: Duration,
-        /// Last pending reason.
+        /// Reason why the goal was not reached, as of the last poll.
         why_not: String,
     },
-    /// Connections remain on a drained object.
+    /// Established connections of a drained object that remain at the timeout.
     #[error("{connections} connections are left after {} s, according to the last reports", .after.as_secs())]
     StillOpen {
-        /// Number of failed objects.
+        /// Number of connections that were still established at the timeout.
         connections: u64,
-        /// Time waited.
+        /// Time waited before the command stopped.
         after: Duration,
     },
-    /// Writing to stdout failed.
+    /// Writing the result to stdout failed.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
@@ -92,9 +92,9 @@ pub(crate) enum Failure {
 /// A problem document (RFC 9457) sent by the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
-    /// The HTTP status.
+    /// HTTP status code of the response.
     pub(crate) status: u16,
-    /// The document; a JSON object.
+    /// Problem document of the response (RFC 9457), a JSON object.
     pub(crate) document: Value,
     /// Names of the items of the request, for violations whose pointer starts with `/items/N`.
     pub(crate) items: Vec<String>,
@@ -145,7 +145,7 @@ impl Failure {
         }
     }
 
-    /// Returns the hints, one line each.
+    /// Returns the remedies to print below the error, one line each.
     pub(crate) fn hints(&self) -> Vec<String> {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),

@@ -1,4 +1,4 @@
-//! Entry point of the `tidegate` command.
+//! Entry point of the `tidegate` command, which parses the arguments and runs the subcommand.
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::process::ExitCode {

@@ -24,13 +24,13 @@ use crate::{
 /// violation.
 const MANIFEST_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Files read for `-f`.
+/// Contents and names of the files given with `-f`.
 pub(crate) struct Manifest {
     files: Vec<File>,
 }
 
 struct File {
-    /// Display name in messages.
+    /// Name of the input in messages: the path, or `stdin`.
     name: String,
     path: PathBuf,
     bytes: Vec<u8>,

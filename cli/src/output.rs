@@ -8,7 +8,7 @@ use crate::{error::Failure, terminal::style::Style, views::render};
 pub(crate) struct Terminal {
     out: BufWriter<Stdout>,
     err: Stderr,
-    /// Style of results.
+    /// Style of stdout: colors only if it is a terminal.
     pub(crate) style: Style,
     err_style: Style,
 }
@@ -25,7 +25,7 @@ impl Terminal {
         Self { out: BufWriter::new(out), err, style, err_style }
     }
 
-    /// Writes a result.
+    /// Writes a result to stdout.
     pub(crate) fn print(&mut self, text: &str) -> Result<(), Failure> {
         Ok(self.out.write_all(text.as_bytes())?)
     }

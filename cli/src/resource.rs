@@ -10,7 +10,7 @@ use model::{
 /// A resource type of `get` and `describe`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// Objects of a kind.
+    /// Objects of one stored kind.
     Object(Kind),
     /// Endpoints computed by the server for each Service.
     Endpoints,
@@ -85,9 +85,9 @@ impl FromStr for Resource {
 /// The argument `KIND`: `svc`, `svc,eps`, `all`, or `svc/web` for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Selected resources, at least one.
+    /// Selected resources; never empty.
     pub resources: Vec<Resource>,
-    /// Name after the slash.
+    /// Name after the slash, as in `svc/web`; `None` selects all objects.
     pub name: Option<String>,
 }
 

@@ -59,7 +59,7 @@ pub enum Failover {
     Repeatable,
 }
 
-/// Size limits of responses in bytes.
+/// Maximum sizes of responses in bytes; a larger response is an error.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Response; the default is the largest page of a server, with a margin.
@@ -79,13 +79,13 @@ impl Default for Limits {
 /// Function that is called before a request is sent: request, URL, and minimum position of the response.
 pub type OnSend = Box<dyn Fn(&Request, &Url, Option<&str>) + Send + Sync>;
 
-/// Options of a client.
+/// Options of a client that are independent of the servers.
 pub struct Options {
     /// Value of the `User-Agent` header.
     pub user_agent: &'static str,
     /// Author of writes, recorded in the history.
     pub author: Option<String>,
-    /// Connect timeout.
+    /// Maximum time for a TCP and TLS connection to be established.
     pub connect_timeout: Duration,
     /// Timeout of a request, except for streams.
     pub timeout: Duration,
@@ -93,17 +93,18 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// Rules for sending a request to another server.
     pub failover: Failover,
-    /// Minimum state of reads, a position or a revision.
+    /// Minimum position or revision of the state that reads return; `None` accepts any state.
     pub min_position: Option<String>,
     /// True if reads must return a state that includes the client's own last write, on any server.
     pub reads_own_writes: bool,
-    /// Size limits of responses.
+    /// Size limits of responses in bytes, by kind.
     pub limits: Limits,
-    /// Observer of requests.
+    /// Function that is called before each request; `None` calls nothing.
     pub on_send: Option<OnSend>,
 }
 
-/// Connection to the control servers. A server is used until it fails, then the next one is.
+/// Client of the control servers. Requests go to the current server; if it fails, the next server of the list
+/// becomes the current one.
 pub struct Client {
     http: reqwest::Client,
     urls: Vec<Url>,
@@ -115,10 +116,10 @@ pub struct Client {
     options: Options,
 }
 
-/// A complete listing.
+/// Listing assembled from all of its pages.
 #[derive(Debug)]
 pub struct Listing {
-    /// Envelope of the last page with the items of all pages.
+    /// Envelope of the last page, with the items of all pages in it.
     pub envelope: Value,
 }
 
@@ -153,7 +154,7 @@ impl Client {
         self.url_of(self.current())
     }
 
-    /// Returns the number of servers.
+    /// Returns the number of configured control servers.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.urls.len()
@@ -208,7 +209,7 @@ impl Client {
         self.exchange(number, request, self.share(self.options.timeout, request)).await
     }
 
-    /// Returns the part of a timeout that one server gets.
+    /// Returns the share of `timeout` that one server gets, so that the other servers can still be tried.
     fn share(&self, timeout: Duration, request: &Request) -> Duration {
         let servers = u32::try_from(self.urls.len()).unwrap_or(u32::MAX);
         match self.options.failover {

@@ -36,13 +36,13 @@ pub struct Identity {
     pub key: PrivateKeyDer<'static>,
 }
 
-/// Invalid connection settings.
+/// Error of the connection settings, found before any request is sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// No server, or too many.
+    /// Server list that is empty or longer than [`SERVERS_MAX`]; contains its length.
     #[error("--api must list 1 to {SERVERS_MAX} servers, found {0}")]
     ServerCount(usize),
-    /// Both a CA file and a pin.
+    /// Contradicting trust settings: a CA file and a pin.
     #[error("--ca-file and --ca-hash are mutually exclusive: use only one of them")]
     TwoTrusts,
     /// The CA file cannot be used.
@@ -50,7 +50,7 @@ pub enum SetupError {
     CaFile {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// Reason why the file cannot be used.
         cause: Untrusted,
     },
     /// The token would be readable on the network.
@@ -61,7 +61,7 @@ pub enum SetupError {
     /// The token cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The author cannot be sent.
+    /// Author that cannot be sent in a header, because it contains invalid characters.
     #[error("the author of writes must be text without control characters")]
     Author,
     /// TLS or the HTTP client cannot be set up.

@@ -1,4 +1,4 @@
-//! Failures of requests.
+//! Failures of requests: rejections, missing responses and responses that are not of the control API.
 
 use std::{io, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::{problem::Problem, token::TokenError};
 /// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server rejected the request.
+    /// Rejection by the server, with its problem document.
     #[error("{0}")]
     Rejected(Box<Problem>),
     /// The connection failed, or broke before the response was complete.
@@ -15,20 +15,20 @@ pub enum Error {
     Unreachable {
         /// URL of the server.
         url: String,
-        /// Root cause.
+        /// Text of the root cause.
         cause: String,
         /// True if the request certainly did not arrive, because there was no connection.
         is_unsent: bool,
     },
-    /// The server did not respond in time, or a stream was silent for too long.
+    /// Timeout of a response, or of a silent stream.
     #[error("{url} did not respond within {} s", after.as_secs_f32())]
     TimedOut {
         /// URL of the server.
         url: String,
-        /// The limit.
+        /// Time limit that was exceeded.
         after: Duration,
     },
-    /// The response is not one of the control API.
+    /// Response that does not come from the control API.
     #[error("unexpected response from {url}, which may not be a control server: {found}")]
     Unexpected {
         /// URL of the server.
@@ -36,12 +36,12 @@ pub enum Error {
         /// Description of the response, without control characters.
         found: String,
     },
-    /// The response exceeds a limit of the client.
+    /// Response larger than the client's limit.
     #[error("the response of {url} is larger than {}", size(*limit))]
     TooLarge {
         /// URL of the server.
         url: String,
-        /// The limit in bytes.
+        /// Limit that was exceeded, in bytes.
         limit: usize,
     },
     /// The token cannot be used.

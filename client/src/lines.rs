@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use reqwest::Response;
 
-/// Assembles lines from chunks. Pure.
+/// Buffer that assembles lines from the chunks of a stream. Pure.
 #[derive(Debug)]
 pub struct LineBuffer {
     bytes: BytesMut,
@@ -14,7 +14,7 @@ pub struct LineBuffer {
     limit: usize,
 }
 
-/// A line is longer than the limit, in bytes.
+/// Error for a line that is longer than the limit, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {0} bytes")]
 pub struct LineTooLong(pub usize);
@@ -22,7 +22,7 @@ pub struct LineTooLong(pub usize);
 /// Reason for which a stream of lines ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The connection broke.
+    /// Connection that broke before the server closed the stream.
     #[error("the stream broke")]
     Broken(#[from] reqwest::Error),
     /// No data arrived within the idle timeout.
@@ -40,7 +40,7 @@ impl LineBuffer {
         Self { bytes: BytesMut::new(), searched: 0, limit }
     }
 
-    /// Appends a chunk.
+    /// Appends a chunk of the stream.
     pub fn push(&mut self, chunk: &[u8]) {
         self.bytes.extend_from_slice(chunk);
     }

@@ -10,32 +10,32 @@ const MEDIA_TYPE: &str = "application/problem+json";
 /// A rejection by the server. Absent members, and members of the wrong type, are empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
-    /// HTTP status.
+    /// HTTP status code of the response.
     pub status: u16,
-    /// Stable code, such as `NotFound`.
+    /// Stable code of the error, such as `NotFound`.
     pub code: String,
     /// Description of the error.
     pub detail: String,
-    /// Remedy.
+    /// Remedy, if the server gives one.
     pub hint: Option<String>,
     /// Identifier of the request in the log of the server.
     pub request_id: Option<String>,
-    /// Invalid fields.
+    /// Invalid fields of the request; empty if the error concerns no field.
     pub violations: Vec<Violation>,
     /// The complete document; a JSON object.
     pub document: Value,
 }
 
-/// An invalid field.
+/// Invalid field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// JSON pointer; begins with `/items/N` in a request with several objects.
     pub pointer: String,
-    /// Stable code.
+    /// Stable code of the violated rule.
     pub code: String,
     /// Requirement that the field violates.
     pub message: String,
-    /// Remedy.
+    /// Remedy, if the server gives one.
     pub hint: Option<String>,
 }
 

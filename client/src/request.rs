@@ -7,29 +7,29 @@ use serde_json::Value;
 /// Request header with the minimum position of the state that a response is made of.
 pub const MIN_POSITION: &str = "x-tidegate-min-position";
 
-/// A request. It can be sent more than once.
+/// Request to a control server, which can be sent more than once.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// HTTP method.
+    /// HTTP method of the request.
     pub method: Method,
     /// Absolute path without a query.
     pub path: String,
     /// Query parameters, in order.
     pub query: Vec<(&'static str, String)>,
-    /// Entity tag that the object must have.
+    /// Entity tag for the `If-Match` header (RFC 9110, 13.1.1); `None` makes the request unconditional.
     pub if_match: Option<String>,
-    /// Reason for a write, for the history.
+    /// Reason for a write, recorded in the change history; `None` gives no reason.
     pub message: Option<String>,
-    /// Body.
+    /// Request body; `None` for requests without one.
     pub body: Option<Body>,
 }
 
-/// A request body.
+/// Body of a request with its media type.
 #[derive(Debug, Clone)]
 pub struct Body {
-    /// Media type.
+    /// Value of the `Content-Type` header.
     pub media_type: &'static str,
-    /// Contents.
+    /// Bytes of the body as sent.
     pub bytes: Bytes,
     /// Form of the body in messages to the user, such as `@service.yaml`; the contents if `None`.
     pub label: Option<String>,
@@ -72,13 +72,13 @@ impl Request {
         Self::new(Method::DELETE, path)
     }
 
-    /// Sets the body.
+    /// Sets the body and its media type.
     #[must_use]
     pub fn body(self, media_type: &'static str, bytes: impl Into<Bytes>) -> Self {
         Self { body: Some(Body { media_type, bytes: bytes.into(), label: None }), ..self }
     }
 
-    /// Sets a JSON body.
+    /// Sets a JSON body with the media type `application/json`.
     #[must_use]
     pub fn json(self, body: &Value) -> Self {
         self.body("application/json", body.to_string())

@@ -1,4 +1,4 @@
-//! Streams of JSON lines, such as watches.
+//! Streams of JSON lines from one server, such as watches.
 
 use serde_json::Value;
 

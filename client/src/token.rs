@@ -1,4 +1,4 @@
-//! Bearer tokens.
+//! Bearer tokens and their sources (RFC 6750).
 
 use std::{
     io::Read as _,
@@ -17,30 +17,30 @@ pub const TOKEN_REMEDY: &str = "a token is a single line of letters, digits and 
 #[derive(Debug, Clone)]
 pub struct Token(HeaderValue);
 
-/// Origin of the token that requests are authenticated with.
+/// Source of the bearer token of requests.
 #[derive(Debug, Clone, Default)]
 pub enum TokenSource {
-    /// No token.
+    /// No token; requests are sent without an `Authorization` header.
     #[default]
     None,
-    /// The same token for all requests.
+    /// Token given as text, used for all requests.
     Fixed(Token),
     /// File that is read for every request, so that the token can be rotated.
     File(PathBuf),
 }
 
-/// Reason for which there is no usable token.
+/// Error that leaves the client without a usable token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The file cannot be read.
+    /// The token file cannot be read.
     #[error("--token-file {}: {cause}", path.display())]
     Unreadable {
-        /// Path of the file.
+        /// Path of the token file.
         path: PathBuf,
-        /// Cause.
+        /// Text of the I/O error.
         cause: String,
     },
-    /// The text is not a token.
+    /// Malformed token: not a single line of visible ASCII characters.
     #[error("{place} contains no valid token: {TOKEN_REMEDY}")]
     Invalid {
         /// Name of the file or variable.

@@ -19,7 +19,7 @@ use serde_json::json;
 const PROBLEM: &str = "application/problem+json";
 const JSON: &str = "application/json";
 
-/// A server that records requests and responds with a function of the request's number.
+/// Server that records requests. A closure receives the number of each request and writes the response.
 struct Stub {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -80,7 +80,7 @@ fn respond(stream: &mut TcpStream, status: &str, media_type: &str, body: &str) {
     let _gone = write!(stream, "{head}content-length: {length}\r\n\r\n{body}");
 }
 
-/// Begins a response that ends with the connection.
+/// Writes the head of a response whose end is marked by closing the connection.
 fn begin(stream: &mut TcpStream, body: &str) {
     let _gone = write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\nconnection: close\r\n\r\n{body}");
 }

@@ -41,7 +41,7 @@ spec:
     - {name: dns, protocol: UDP, port: 53, targetPort: 8080}
 ";
 
-/// Writes the progress to stdout.
+/// Printer of the demonstration's progress on stdout.
 pub(crate) struct Teller {
     out: io::Stdout,
 }
@@ -51,19 +51,19 @@ impl Teller {
         Self { out: io::stdout() }
     }
 
-    /// A heading.
+    /// Prints the heading of a section of the demonstration.
     pub(crate) fn chapter(&mut self, title: &str) -> Result<()> {
         writeln!(self.out, "\n== {title}")?;
         Ok(self.out.flush()?)
     }
 
-    /// Something that was seen to be so.
+    /// Prints an observation that confirms the preceding step.
     pub(crate) fn seen(&mut self, text: &str) -> Result<()> {
         writeln!(self.out, "  ok  {text}")?;
         Ok(self.out.flush()?)
     }
 
-    /// Text as a tool printed it.
+    /// Prints the output of a tool, indented.
     fn quote(&mut self, text: &str) -> Result<()> {
         for line in text.lines() {
             writeln!(self.out, "      {line}")?;
@@ -72,7 +72,7 @@ impl Teller {
     }
 }
 
-/// The whole story on a cluster that has just come up.
+/// Runs the whole demonstration on a cluster that has just started.
 pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Result<()> {
     out.chapter("Three backends and a Service, written with the CLI")?;
     for (name, node, number) in [("web-1", "node1", 11), ("web-2", "node1", 12), ("web-3", "node2", 13)] {
@@ -126,7 +126,7 @@ pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Resul
     out.seen("it is back, and every node has resumed")
 }
 
-/// Address and commands for continuing by hand.
+/// Prints the address of the web page and commands for continuing manually.
 pub(crate) fn where_to_look(out: &mut Teller, cluster: &Cluster, host: &str) -> Result<()> {
     out.chapter("It stays up until Ctrl-C. Look around:")?;
     let tidegate = binaries::find("tidegate")?;
@@ -188,14 +188,14 @@ fn requests_to(
     out.seen(&format!("{:<34} {how:<46} {}", format!("{from} → {to}"), counts.join("  ")))
 }
 
-/// Writes a file for the CLI and answers its path.
+/// Writes a file for the CLI and returns its path.
 fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
     let path = directory.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path.to_str().context("temporary paths are text")?.to_owned())
 }
 
-/// Runs the CLI on the host like a user and prints its output.
+/// Runs the CLI on the host and prints the command line with its output.
 fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> Result<()> {
     let program = binaries::find("tidegate")?;
     let shown: Vec<_> = arguments.iter().map(|word| shown_name(word)).collect();
@@ -222,7 +222,7 @@ fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> R
     )
 }
 
-/// Strips the directory of a temporary file from a command word.
+/// Returns a command-line argument without the directory of a temporary file.
 fn shown_name(word: &str) -> &str {
     if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word }
 }

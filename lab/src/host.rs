@@ -1,4 +1,4 @@
-//! Namespaces, kernels and processes of the machine that runs the lab.
+//! Network namespaces, kernel listings, processes and other facilities of the host.
 
 pub mod guest;
 pub mod kernel;

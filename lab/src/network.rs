@@ -1,4 +1,4 @@
-//! Topologies of namespaces, clients and servers in them.
+//! Network topologies of namespaces, and clients and servers in them.
 
 pub mod client;
 pub mod echo;

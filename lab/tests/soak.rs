@@ -1,6 +1,7 @@
-//! A short soak test: changes, faults and traffic at once, without leftovers. `make soak` runs the long one.
+//! Short soak test: changes, faults and traffic at once, without leftovers. `make soak` runs a long one.
 //!
-//! A program of its own, because everything that this process leaves on the machine counts as left behind.
+//! The test is a separate program, because its census counts everything that the process leaves on the
+//! machine.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(

@@ -1,7 +1,7 @@
 //! Source rules that the compiler does not check: allowed dependencies, purity, maximum file length, and a
 //! test for every row of the feature table.
 //!
-//! A program of its own, because it is part of many recipes and links in a moment.
+//! The test is a separate program, so that many build recipes can run it quickly.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -83,7 +83,8 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("bench", &["lab"]),
 ];
 
-/// Functions that are still longer, with their lines. The list gets shorter, never longer.
+/// Functions that exceed the maximum length, with their numbers of lines. Entries may only be removed or
+/// lowered.
 const LONG_FUNCTIONS: [(&str, usize); 4] = [
     ("tell_forever", 113),
     ("run", 154),
@@ -96,12 +97,13 @@ const RUNTIME: [&str; 10] =
     ["tokio", "hyper", "axum", "reqwest", "nix", "sqlx", "async-trait", "tracing-subscriber", "rand", "mio"];
 const PURE_CRATES: [&str; 4] = ["model", "bfd", "bgp", "translate"];
 
-/// Names of files that are pure everywhere.
+/// Names of files that must be pure in every crate: no I/O, no clock.
 const PURE_FILES: [&str; 7] =
     ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs", "desired.rs", "listing.rs"];
 /// File names in the folder of every proxy mode.
 const MODE_FILES: [&str; 5] = ["desired.rs", "commit.rs", "trace.rs", "preview.rs", "listing.rs"];
-/// File names of the modes that program the kernel; userspace mode leaves its rules to nftables.
+/// File names that every proxy mode with kernel state must have; userspace mode has none of them, because its
+/// rules are those of nftables.
 const KERNEL_MODE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "mirror.rs", "verify.rs"];
 const IMPURE: [&str; 11] = [
     "tokio",
@@ -232,7 +234,8 @@ fn no_function_is_longer_than_a_hundred_lines() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// The golden file holds the lowest numbers so far: a higher one fails, a lower one is written by `UPDATE_GOLDEN=1`.
+/// Compares the readability counts of doc comments with the golden file: a higher count fails, a lower one is
+/// written by `UPDATE_GOLDEN=1`.
 #[test]
 fn prose_gets_plainer_and_never_less_plain() {
     let mut members: BTreeMap<String, prose::Prose> = BTreeMap::new();

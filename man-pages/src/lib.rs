@@ -14,19 +14,19 @@ use clap::Command;
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
 
-/// Directories of completions below `share`, per shell.
+/// Directory of the completions of each shell, below `share`.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
     (Shell::Zsh, "zsh/vendor-completions"),
     (Shell::Fish, "fish/vendor_completions.d"),
 ];
 
-/// Manual section of a command.
+/// Manual section for which pages are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// User commands (section 1).
+    /// User commands, section 1.
     User,
-    /// Administration commands (section 8).
+    /// System administration commands, section 8.
     Administration,
 }
 

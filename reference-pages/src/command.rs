@@ -6,15 +6,15 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::{cell, table};
 
-/// Opening of the default in a help text.
+/// Prefix of the default value in a help text of clap.
 const DEFAULT: &str = "[default:";
 
-/// Source of the settings of a program other than flags.
+/// Settings file of a program, as its reference page describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct File {
     /// Description of the settings file, in one sentence.
     pub description: &'static str,
-    /// Keys of the file; all flags with an environment variable if absent.
+    /// Keys that the file may contain; `None` for every flag with an environment variable.
     pub keys: Option<&'static [&'static str]>,
 }
 

@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folder of the pages.
+/// Folder of the checked-in reference pages.
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference");
-/// Variable that makes [`check`] write pages.
+/// Environment variable that makes [`check`] write pages instead of comparing them.
 const UPDATE: &str = "UPDATE_GOLDEN";
 
 /// Compares a generated page with the file below `docs/reference/`. If `UPDATE_GOLDEN` is set, writes the file

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{cell, table};
 
-/// A metric family.
+/// Metric family with its type, help text and labels.
 #[derive(Debug, Default)]
 struct Family {
     kind: String,

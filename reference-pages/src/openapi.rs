@@ -14,12 +14,12 @@ pub const KINDS: &str = "kinds";
 /// Folder of the pages of operations, below `docs/reference/`.
 pub const API: &str = "api";
 
-/// The OpenAPI document.
+/// Parsed OpenAPI document.
 #[derive(Debug, Clone, Copy)]
 pub struct Document<'a>(&'a Value);
 
 impl<'a> Document<'a> {
-    /// Wraps a parsed document.
+    /// Wraps a parsed OpenAPI document.
     #[must_use]
     pub const fn new(document: &'a Value) -> Self {
         Self(document)

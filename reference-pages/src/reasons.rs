@@ -1,15 +1,15 @@
-//! Pages of the reasons of conditions and events.
+//! Reference pages of the reasons of conditions and events.
 
 use crate::{cell, table, variants::Variant};
 
-/// A reason of a condition.
+/// Condition reason with its documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct Reason<'a> {
-    /// Published name.
+    /// Reason as published in the API, in CamelCase.
     pub name: &'a str,
-    /// Meaning, in one sentence.
+    /// Meaning of the reason, in one sentence.
     pub meaning: &'a str,
-    /// Action that ends the state.
+    /// Action of the operator that ends the state, in one sentence.
     pub remedy: &'a str,
 }
 

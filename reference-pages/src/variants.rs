@@ -1,11 +1,11 @@
 //! Variants of an enum in a source file, with their doc comments.
 
-/// A variant of an enum.
+/// Variant of an enum in the source, with its doc comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variant {
-    /// Name.
+    /// Name of the variant in the source.
     pub name: String,
-    /// Doc comment, in one line.
+    /// Doc comment of the variant, joined into one line.
     pub meaning: String,
 }
 

@@ -39,26 +39,26 @@ impl Rules {
 /// Reason for which a settings file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file cannot be read.
+    /// The settings file cannot be read.
     #[error("cannot read --config {}", path.display())]
     Unreadable {
-        /// Path of the file.
+        /// Path of the settings file.
         path: PathBuf,
-        /// Cause.
+        /// I/O error of the read.
         #[source]
         cause: std::io::Error,
     },
     /// The file is malformed, has an unknown key, or has a value that the flag rejects.
     #[error("--config {}: {problem}", path.display())]
     Invalid {
-        /// Path of the file.
+        /// Path of the settings file.
         path: PathBuf,
-        /// Description with the key and the remedy.
+        /// Description of the error with the key and the remedy.
         problem: String,
     },
 }
 
-/// A settings file that has been read.
+/// Settings file that has been read and parsed.
 #[derive(Debug, Clone)]
 pub struct SettingsFile {
     path: PathBuf,
@@ -169,7 +169,8 @@ fn set(arg: Arg, key: &str, value: &Value) -> Result<Arg, String> {
     Ok(arg.required(false).default_values(words))
 }
 
-/// Returns the equivalent command line words, or `None` if the value has another type than the argument.
+/// Returns the command line words that set `arg` to `value`, or `None` if the value has another type than the
+/// argument.
 fn words(arg: &Arg, value: &Value) -> Option<Vec<String>> {
     let word = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),

@@ -22,16 +22,16 @@ pub use self::{
     list::{Setting, list},
 };
 
-/// Flag that names the file.
+/// Long name of the flag that names the settings file.
 const CONFIG: &str = "config";
 
-/// Invalid command line or settings file.
+/// Error of the command line or of the settings file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line is invalid, or requests help or the version.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
-    /// The settings file is unreadable or invalid.
+    /// Settings file that is unreadable or invalid.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -7,7 +7,7 @@ use crate::file::{Rules, is_switch, key_of};
 /// Beginning of a default that is part of a help text.
 const DEFAULT_IN_HELP: &str = "[default: ";
 
-/// A setting of a program.
+/// Setting of a program, as listed in its documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Subcommand that the setting belongs to; empty for settings of the program.
@@ -16,13 +16,13 @@ pub struct Setting {
     pub flag: Option<String>,
     /// Placeholder of the value, such as `ADDRESS:PORT`; `None` for a switch.
     pub value: Option<String>,
-    /// Environment variable.
+    /// Environment variable of the setting; `None` if it has no variable.
     pub variable: Option<String>,
     /// Key in the settings file; `None` if the setting cannot be in the file.
     pub key: Option<String>,
     /// Default, as documented; `None` if there is none.
     pub default: Option<String>,
-    /// Heading of the group in the help text.
+    /// Heading under which the help text lists the setting; `None` for the default group.
     pub heading: Option<String>,
     /// Help text on one line, without the default.
     pub help: String,

@@ -1,5 +1,5 @@
-//! Client of the control servers. A failing server is left for the next one; the caller decides when to
-//! retry.
+//! Client of the control servers. If the current server fails, the client switches to the next one; retries
+//! are left to the caller.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(35);
 /// Minimum delay before a retry.
 pub(crate) const RETRY_MIN: Duration = Duration::from_millis(100);
 
-/// Connection to the control servers.
+/// Connection of an adapter to the control servers.
 pub type Control = Client;
 
 /// Creates a client that writes as `author`.
@@ -40,8 +40,8 @@ pub fn connect(connection: Connection, author: String) -> Result<Control, SetupE
     Client::new(connection, options)
 }
 
-/// Returns true if the same request would be rejected again. 401 counts as temporary, because a token may be
-/// about to be rotated.
+/// Returns true if the server would reject the same request again. Status 401 counts as temporary, because a
+/// token may be about to be rotated.
 pub(crate) const fn is_final(problem: &Problem) -> bool {
     !problem.is_transient() && problem.status != 401
 }

@@ -1,7 +1,8 @@
 //! Source `dns`: DNS names whose addresses are the endpoints of Services.
 //!
-//! An answer is valid for its TTL, within bounds. A name that no longer exists, or that no server resolves,
-//! keeps its last addresses and is reported. Addresses that cannot be endpoints are always rejected.
+//! An answer is valid for its TTL, within configured bounds. A name that no longer exists, or that no server
+//! resolves, keeps its last addresses and is reported. Addresses that cannot be endpoints, such as loopback
+//! addresses, are always rejected.
 
 mod ask;
 mod machine;
@@ -25,7 +26,7 @@ use crate::engine::outlet::Outlet;
 
 /// Maximum number of concurrent queries.
 const ASKED_MAX: usize = 16;
-/// Maximum number of names per process.
+/// Maximum number of DNS names per process.
 const NAMES_MAX: usize = 1000;
 /// Maximum time by which a query is brought forward to run together with others.
 const TOGETHER: Duration = Duration::from_millis(100);

@@ -46,24 +46,25 @@ use crate::engine::outlet::Outlet;
 
 /// Timeout of engine requests, in seconds.
 const TIMEOUT_SECS: u64 = 60;
-/// Maximum number of queued events; the engine is not read beyond it.
+/// Maximum number of queued engine events. If the queue is full, no more events are read from the engine's
+/// stream.
 const EVENTS_MAX: usize = 1024;
-/// Maximum number of containers of one engine.
+/// Maximum number of containers read from one engine; with more of them, the listing fails with an error.
 const CONTAINERS_MAX: usize = 5000;
 /// Maximum number of concurrent inspections.
 const LOOKS_MAX: usize = 8;
-/// Time for which events are collected after the first one.
+/// Delay after the first event during which further events are collected, so that they cause one update.
 const COLLECT: Duration = Duration::from_millis(30);
 /// Delay of the second full listing, for events before the engine had opened the event stream.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
-/// Interval of full listings.
+/// Interval at which all containers and networks are listed again, in case an event was missed.
 const RESYNC: Duration = Duration::from_secs(30);
 /// Maximum time for which a container that received a stop signal gets no connections while it keeps running;
 /// somewhat longer than an engine waits before it kills.
 const ENDING_FOR: Duration = Duration::from_secs(15);
 /// Time for which the Workload of a removed container is published as ended.
 const FADING_FOR: Duration = Duration::from_secs(3);
-/// Delay between attempts to reach the engine.
+/// Delay before the next attempt to reach the engine.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Engine connection and address settings.
@@ -158,14 +159,16 @@ struct AdapterState {
     host: Host,
     outlet: Outlet,
     engine: EngineState,
-    /// Deadlines until which containers that received a stop signal get no connections.
+    /// Deadline by container id. Until the deadline, a container that received a stop signal gets no new
+    /// connections.
     ending: BTreeMap<String, Instant>,
     /// Workloads of removed containers, and the time of their removal.
     fading: BTreeMap<ObjectKey, (Object, Instant)>,
     elsewhere: Elsewhere,
 }
 
-/// Containers and networks to inspect again.
+/// Containers that must be inspected again because an event named them, and a flag to list the networks
+/// again.
 #[derive(Default)]
 struct Stale {
     containers: BTreeSet<String>,

@@ -49,37 +49,41 @@ use crate::{
     wanted::{DesiredObjects, ObservedObjects},
 };
 
-/// Maximum number of queued watch events; the watch is not read beyond it.
+/// Maximum number of queued watch events. If the queue is full, no more events are read from the server's
+/// stream.
 const HEARD_MAX: usize = 1024;
-/// Time for which changes of a source are collected after the first, so that related changes form one write.
+/// Delay after the first change of a source during which related changes are collected into one write.
 const COLLECT: Duration = Duration::from_millis(20);
 /// Maximum delay before rejected or unsent writes are retried.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// Interval of reminders about held removals.
+/// Interval at which removals that wait for confirmation are logged again.
 const REMIND: Duration = Duration::from_secs(60);
-/// Maximum number of held or rejected objects named in a log line.
+/// Maximum number of held or rejected objects named in one log line.
 const NAMED_MAX: usize = 10;
 
-/// Settings of the engine.
+/// Settings of the reconciliation engine.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Name of the source: its apply set, and the value of its objects' label.
+    /// Name of the source. Used as the name of its apply set and as the value of the source label on its
+    /// objects.
     pub source: Label,
-    /// Maximum number of removals at once without confirmation.
+    /// Maximum number of objects removed at once without confirmation; by default a fifth of the source's objects
+    /// on the server, or a small fixed number if that is more.
     pub prune_limit: Option<usize>,
-    /// True to accept a source without any object.
+    /// True if an empty source is as reliable as any other; otherwise every removal for an empty source needs
+    /// confirmation.
     pub allow_empty: bool,
 }
 
-/// Channel ends and shared state of the engine.
+/// Channels between engine and source, with the state that both share.
 pub struct EngineChannels {
-    /// Desired objects from the source.
+    /// Newest desired objects, sent by the source.
     pub wanted: watch::Receiver<DesiredObjects>,
-    /// Server state for the source.
+    /// State of the source's objects on the server, published for the source.
     pub observed: watch::Sender<ObservedObjects>,
-    /// Confirmations of held removals.
+    /// Confirmations of held removals by the operator (SIGUSR1).
     pub consent: mpsc::Receiver<()>,
-    /// Status and metrics.
+    /// Status and metrics that the engine updates.
     pub progress: Arc<Progress>,
 }
 
@@ -121,12 +125,12 @@ pub async fn run(control: &Control, settings: Settings, ports: EngineChannels, s
     }
 }
 
-/// Result of one reconciliation.
+/// Result of one reconciliation of the desired objects with the server.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// Changes that were, or would be, made.
+    /// Changes that were made, or with `--dry-run` would be made.
     pub plan: Plan,
-    /// Rejected objects with the reason.
+    /// Objects that the server rejected, with the reason of each.
     pub refused: BTreeMap<ObjectKey, String>,
 }
 
@@ -185,13 +189,13 @@ struct Engine<'a> {
     /// State of the source from which the dirty keys were computed.
     taken: DesiredObjects,
     mirror: Mirror,
-    /// Keys that may differ.
+    /// Keys whose desired and observed objects may differ.
     dirty: BTreeSet<ObjectKey>,
-    /// Removals that wait until the source is complete.
+    /// Removals delayed until the source has been read completely.
     waiting: BTreeSet<ObjectKey>,
-    /// Changes that wait for confirmation.
+    /// Changes that are not applied until the operator confirms them, because they would remove many objects.
     held: BTreeSet<ObjectKey>,
-    /// Held changes that have been logged.
+    /// Held changes that have been logged; only these can be confirmed.
     told: BTreeSet<ObjectKey>,
     told_at: Option<Instant>,
     confirmed: BTreeSet<ObjectKey>,
@@ -333,7 +337,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Marks rejected objects as dirty.
+    /// Marks objects that the server rejected as dirty, so that they are sent again.
     fn retry(&mut self) {
         self.retry_at = None;
         self.dirty.extend(self.refused.keys().cloned());
@@ -472,7 +476,7 @@ impl<'a> Engine<'a> {
         self.tell();
     }
 
-    /// Updates the published status.
+    /// Publishes the engine's status and metrics.
     fn tell(&self) {
         if self.mirror.is_listed() {
             let held = self.held.union(&self.guarded).count();
@@ -495,7 +499,7 @@ impl<'a> Engine<'a> {
         Some(format!("\"{}.{}\"", metadata.uid?, metadata.revision()))
     }
 
-    /// Logs held changes, at once and then periodically.
+    /// Logs held changes when they appear, and again at the reminder interval.
     fn remind(&mut self) {
         let held: BTreeSet<_> = self.held.union(&self.guarded).cloned().collect();
         self.tell();

@@ -41,7 +41,7 @@ pub struct FilesArguments {
     pub paths: Vec<PathBuf>,
 }
 
-/// File metadata that changes whenever the contents do.
+/// Metadata of a file that changes whenever the contents do, so that an unchanged file need not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -117,9 +117,9 @@ struct Reader {
     shelf: FileIndex,
     stamps: BTreeMap<PathBuf, Stamp>,
     watched: BTreeSet<PathBuf>,
-    /// Errors by file.
+    /// Read and parse errors by file.
     broken: BTreeMap<PathBuf, Vec<String>>,
-    /// Errors of paths that cannot be listed.
+    /// Errors of directories and paths that cannot be listed.
     unreadable: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Entry point of `tidegate-sync`.
+//! Entry point of `tidegate-sync`: parses the settings and runs the source.
 
 use std::{
     io::{IsTerminal as _, Write as _},

@@ -1,4 +1,4 @@
-//! Connects a source with the engine, and handles signals.
+//! Connection of a source with the engine, and handling of signals.
 
 use std::{
     io::Write as _,
@@ -32,7 +32,7 @@ use crate::{
 const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
 /// Maximum time that `--once` waits for the source to be read completely.
 const SOURCE_PATIENCE: Duration = Duration::from_secs(60);
-/// Poll interval of the source's errors.
+/// Interval at which the source's errors are read while `--once` waits for the source.
 const LOOK: Duration = Duration::from_millis(50);
 /// Maximum time for a source to release resources such as a Lease; shorter than the stop timeout of service
 /// managers.

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::engine::progress::Progress;
 
-/// Serves until the process ends.
+/// Serves status and metrics over HTTP until the process ends.
 pub(crate) async fn serve(listener: TcpListener, progress: Arc<Progress>) -> std::io::Result<()> {
     let router = Router::new()
         .route("/healthz", get(|| std::future::ready("ok\n")))

@@ -8,7 +8,7 @@ use settings::{Error, Rules};
 
 use crate::args::Cli;
 
-/// Contents of the settings file.
+/// Rules for the settings file of `tidegate-sync`: positional arguments and all flags are permitted.
 pub const RULES: Rules = Rules { positionals: true, keys: None };
 
 /// Parses a command line and the settings file that it names.

@@ -1,24 +1,24 @@
-//! Channels between sources and the engine. Both carry complete states, of which only the newest counts, so
-//! that updates cannot be missed; maps are persistent, so that a state costs only its difference from the
-//! previous one.
+//! Channels between sources and the engine. Each message is a complete state, of which only the newest
+//! counts, so a slow receiver misses no update. Maps are persistent: a new state costs only its difference
+//! from the previous one.
 
 use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};
 use serde_json::Value;
 
-/// Desired objects of a source.
+/// Desired objects of a source, with the completeness of the reading.
 #[derive(Debug, Clone, Default)]
 pub struct DesiredObjects {
-    /// All objects of the source; no other objects of this source should exist.
+    /// Complete set of objects that should exist for this source.
     pub objects: OrdMap<ObjectKey, Object>,
     /// True if the source has been read completely since it was last lost. Until then nothing is removed.
     pub is_complete: bool,
 }
 
-/// Server state of the objects of a source.
+/// State on the server of a source's objects, published to the source.
 #[derive(Debug, Clone, Default)]
 pub struct ObservedObjects {
-    /// Published form of each object, with its status.
+    /// Object as stored by the server, including its status, by key.
     pub objects: OrdMap<ObjectKey, Value>,
     /// Rejection messages of desired objects that could not be written.
     pub refused: OrdMap<ObjectKey, String>,

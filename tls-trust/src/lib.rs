@@ -32,16 +32,16 @@ pub enum Trust {
 /// Error in trust settings; the message contains the full cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
-    /// The CA file cannot be read.
+    /// CA file that cannot be read.
     #[error("the file cannot be read: {0}")]
     Unreadable(std::io::Error),
-    /// The CA file is too large.
+    /// CA file larger than [`CA_FILE_BYTES_MAX`].
     #[error("the file is longer than {CA_FILE_BYTES_MAX} bytes")]
     TooLong,
-    /// The CA file is not valid PEM.
+    /// CA file that is not valid PEM.
     #[error("the file must contain PEM certificates: {0}")]
     Form(rustls_pki_types::pem::Error),
-    /// The CA file contains no certificate.
+    /// CA file without any certificate.
     #[error("the file contains no certificate (PEM, `-----BEGIN CERTIFICATE-----`)")]
     Empty,
     /// One of the certificates cannot be used as a CA, or TLS cannot be set up.

@@ -14,15 +14,15 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
 
-/// Prefix of a pin.
+/// Prefix of a pin in its textual form.
 const PIN_PREFIX: &str = "sha256:";
 
-/// SHA-256 hash of a certificate that must be in the server's chain.
+/// SHA-256 hash of a DER certificate that must be in the server's chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin([u8; 32]);
 
 impl Pin {
-    /// Parses 64 hexadecimal digits.
+    /// Parses the hash from 64 hexadecimal digits; returns `None` for any other text.
     #[must_use]
     pub fn from_hex(digits: &str) -> Option<Self> {
         let mut hash = [0; 32];

@@ -1,4 +1,4 @@
-//! Tidegate objects under construction, and the report about them.
+//! Tidegate objects under construction during an import, and the report about them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -21,23 +21,23 @@ use crate::{
     report::Report,
 };
 
-/// Namespace and name of a Service in the input.
+/// Namespace and name of a Service in the input of an import.
 pub(crate) type ServiceId = (String, String);
 
-/// Objects under construction.
+/// Tidegate objects under construction, by kind and name.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     /// Pools by name, with their labels.
     pub(crate) pools: BTreeMap<Name, (Labels, Map<String, Value>)>,
-    /// Advertisements by name.
+    /// Advertisements (L2 and BGP) by name.
     pub(crate) advertisements: BTreeMap<Name, Map<String, Value>>,
-    /// Advertisements by name.
+    /// BFD profiles by name.
     pub(crate) profiles: BTreeMap<Name, Map<String, Value>>,
-    /// Advertisements by name.
+    /// BGP peers by name.
     pub(crate) peers: BTreeMap<Name, Map<String, Value>>,
-    /// Named communities.
+    /// BGP communities that the input defines by name.
     pub(crate) communities: BTreeMap<String, Community>,
-    /// Pools with at least one advertisement.
+    /// Names of the pools to which at least one advertisement refers.
     pub(crate) announced: BTreeSet<Name>,
     /// Complete objects of the other kinds, in `apply` order.
     others: BTreeMap<(Kind, String, String), Value>,
@@ -45,11 +45,11 @@ pub(crate) struct Draft {
     pub(crate) sliced: BTreeSet<ServiceId>,
     /// Services with Endpoints in the input.
     pub(crate) with_endpoints: BTreeSet<ServiceId>,
-    /// Pools by address of a virtual server.
+    /// Pool that contains the address of a virtual server, by address.
     pub(crate) homes: BTreeMap<IpAddr, Name>,
     /// Settings for the agents' configuration files.
     pub(crate) agent_settings: BTreeMap<&'static str, Value>,
-    /// Report on each setting.
+    /// Report on every setting of the input.
     pub(crate) report: Report,
 }
 
@@ -65,7 +65,7 @@ impl Draft {
         }
     }
 
-    /// Returns true if there is an object of another kind than pools, peers and advertisements.
+    /// Returns true if the draft has an object of a kind other than pools, peers and advertisements.
     pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         self.others.contains_key(&(kind, namespace.to_owned(), name.to_owned()))
     }

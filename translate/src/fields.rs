@@ -22,7 +22,7 @@ impl<'a> Fields<'a> {
         Self { left: left.collect(), at: at.into() }
     }
 
-    /// Returns the path of a field.
+    /// Returns the path of a field below this object in the document.
     pub(crate) fn path(&self, key: &str) -> String {
         if self.at.is_empty() { key.to_owned() } else { format!("{}.{key}", self.at) }
     }

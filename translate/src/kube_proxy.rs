@@ -15,11 +15,11 @@ use crate::{
     parse::{Language, objects},
 };
 
-/// Key in kubeadm's ConfigMap.
+/// Key of the KubeProxyConfiguration in kubeadm's ConfigMap.
 const KEY: &str = "config.conf";
-/// The kind.
+/// Kind of the supported document.
 const KIND: &str = "KubeProxyConfiguration";
-/// Supported API version.
+/// API version of the supported document.
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 /// Maximum nesting depth; no setting is deeper.
 const DEPTH_MAX: usize = 8;
@@ -27,15 +27,15 @@ const DEPTH_MAX: usize = 8;
 /// Maximum number of characters of a key; no setting has a longer one.
 const KEY_CHARS_MAX: usize = 100;
 
-/// Translation of a setting.
+/// Translation of one kube-proxy setting.
 enum SettingMapping {
-    /// Depends on the value.
+    /// Translation that depends on the value of the setting.
     Looked,
-    /// Default behaviour here; no setting needed.
+    /// Setting whose value equals Tidegate's behavior; contains a description of it.
     Same(&'static str),
-    /// Left out.
+    /// Setting without effect in Tidegate; contains the reason for the report.
     Ignored(&'static str),
-    /// Partly available in another way.
+    /// Setting with a similar but not equal effect; contains the difference for the report.
     Approximated(&'static str),
 }
 
@@ -284,7 +284,8 @@ fn mode(draft: &mut Draft, word: &str) {
     }
 }
 
-/// Returns true if a setting of iptables or nftables is effective: ipvs mode uses those of iptables.
+/// Returns true if a setting of iptables or nftables has an effect in the configured mode; ipvs mode uses the
+/// iptables settings.
 fn is_of_mode(whole: &Value, at: &str) -> bool {
     at.starts_with("nftables.") == (text(whole, "/mode") == "nftables")
 }

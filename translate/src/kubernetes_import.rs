@@ -36,7 +36,7 @@ fn namespace(document: &Value) -> String {
     if namespace.is_empty() { NAMESPACE_DEFAULT.to_owned() } else { namespace }
 }
 
-/// Returns the Service of a slice.
+/// Returns the name of the Service to which a slice belongs.
 fn service_of(slice: &Value) -> String {
     let labels = slice.pointer("/metadata/labels");
     labels.and_then(|labels| labels.get(SERVICE_NAME_LABEL)?.as_str()).unwrap_or_default().to_owned()
@@ -95,7 +95,7 @@ fn service(draft: &mut Draft, document: &Value) {
     put(draft, fields::Kind::Service, Kind::Service, document, made);
 }
 
-/// The current address is requested if MetalLB assigned it; otherwise it is reported.
+/// Requests the Service's current address if MetalLB assigned it; reports an address from any other source.
 fn address_there(document: &Value, made: &mut TranslationResult) {
     let is_asked =
         made.documents.iter().any(|object| object.pointer("/spec/loadBalancer/addresses").is_some());
@@ -113,7 +113,8 @@ fn address_there(document: &Value, made: &mut TranslationResult) {
     }
 }
 
-/// Endpoints in the input take precedence; without them, Workloads with matching labels are the endpoints.
+/// Derives the Service's endpoints: those in the input take precedence; without them, Workloads that match
+/// the Service's selector.
 fn selector(draft: &Draft, document: &Value, made: &mut TranslationResult) {
     let selector = document
         .pointer("/spec/selector")
@@ -223,7 +224,7 @@ fn with_parents(findings: &[Finding]) -> BTreeSet<&str> {
     all
 }
 
-/// Returns the reason for leaving out a document of another kind.
+/// Returns the reason for which a document of an unsupported kind is left out.
 pub(crate) fn refusal(kind: &str) -> String {
     match kind {
         "Deployment"

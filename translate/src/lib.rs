@@ -32,14 +32,14 @@ pub use self::{
 };
 use crate::{draft::Draft, json::text};
 
-/// Result of an import.
+/// Objects and settings translated from the input, with the report.
 #[derive(Debug, Default)]
 pub struct ImportResult {
     /// Valid Tidegate objects, pools before objects that name them.
     pub objects: Vec<Value>,
     /// Agent settings, which are not objects, by their names in the file for `tidegate-agent --config`.
     pub agent_settings: BTreeMap<&'static str, Value>,
-    /// Report on each setting.
+    /// Report on every setting of the input.
     pub report: Report,
 }
 

@@ -6,12 +6,12 @@ use serde_json::Value;
 /// Maximum number of documents and list entries per run; above the server's request limit.
 const OBJECTS_MAX: usize = 20_000;
 
-/// Manifest languages.
+/// Language of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
-    /// RFC 8259.
+    /// JSON according to RFC 8259.
     Json,
-    /// YAML 1.2, possibly with several documents.
+    /// YAML 1.2, possibly with several documents in one file.
     Yaml,
 }
 

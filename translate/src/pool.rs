@@ -29,7 +29,7 @@ pub(crate) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report)
     ranges
 }
 
-/// Returns the closest valid object name.
+/// Returns the valid object name closest to `text`, and reports a difference.
 pub(crate) fn name(text: &str, at: &str, report: &mut Report) -> Option<Name> {
     if let Ok(name) = Name::parse(text) {
         return Some(name);

@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use crate::json::clean;
 
-/// Fidelity of a translated setting.
+/// Fidelity with which a setting was translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fidelity {
     /// Same meaning as in the input.
     Mapped,
     /// Slightly different meaning; the note describes the difference.
     Approximated,
-    /// Left out; the note gives the reason.
+    /// Setting left out; the note gives the reason.
     Ignored,
     /// Additional information, not a setting.
     Note,
@@ -28,14 +28,14 @@ impl Fidelity {
     }
 }
 
-/// Report lines, grouped by input object.
+/// Report on an import or export, grouped by input object.
 #[derive(Debug, Default)]
 pub struct Report {
     sections: Vec<(String, Vec<(Fidelity, String)>)>,
 }
 
 impl Report {
-    /// Starts the section of an object.
+    /// Starts the section of an input object with its display name.
     pub(crate) fn begin(&mut self, title: &str) {
         self.sections.push((title.to_owned(), Vec::new()));
     }
@@ -55,7 +55,7 @@ impl Report {
         self.add(Fidelity::Ignored, at, reason);
     }
 
-    /// Reports additional information.
+    /// Reports information that is not about a setting.
     pub(crate) fn note(&mut self, at: &str, said: &str) {
         self.add(Fidelity::Note, at, said);
     }
@@ -81,7 +81,7 @@ impl Report {
             .flat_map(|(title, lines)| lines.iter().map(|(of, line)| (title.as_str(), *of, line.as_str())))
     }
 
-    /// Renders the report.
+    /// Renders the report as text, one line per setting.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();

@@ -17,10 +17,10 @@ use crate::{
 /// Maximum size of a text input in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Input format.
+/// Format of an import input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// Service, Endpoints, EndpointSlice and Node.
+    /// Kubernetes Service, Endpoints, EndpointSlice and Node.
     Kubernetes,
     /// Resources of `metallb.io`, and the legacy `ConfigMap`.
     Metallb,
@@ -28,12 +28,12 @@ pub enum Format {
     KubeProxy,
     /// Output of `ipvsadm -S -n`.
     Ipvsadm,
-    /// `keepalived.conf`.
+    /// Configuration file of keepalived (`keepalived.conf`).
     Keepalived,
 }
 
 impl Format {
-    /// Every format.
+    /// Every format that can be imported.
     pub const ALL: [Self; 5] =
         [Self::Kubernetes, Self::Metallb, Self::KubeProxy, Self::Ipvsadm, Self::Keepalived];
 
@@ -98,12 +98,12 @@ impl FromStr for Format {
     }
 }
 
-/// Input file.
+/// Input file of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// Display name in the report.
     pub name: String,
-    /// Contents.
+    /// Contents of the file.
     pub bytes: Vec<u8>,
 }
 

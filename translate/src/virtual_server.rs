@@ -23,14 +23,14 @@ use serde_json::{Map, Value, json};
 
 use crate::draft::Draft;
 
-/// Namespace of objects without one.
+/// Namespace of the created objects.
 const NAMESPACE: &str = "default";
-/// Maximum weight of an endpoint.
+/// Maximum weight of an endpoint in the API; larger IPVS weights are reduced to it.
 const WEIGHT_MAX: u32 = 65_535;
 /// Maximum number of real servers per virtual server: ten full EndpointSets, since duplicates are found by
 /// pairwise comparison.
 const REAL_SERVERS_MAX: usize = 10_000;
-/// Last port of a virtual server for all ports.
+/// Last port covered by a virtual server for all ports.
 const PORT_MAX: u16 = 65_535;
 /// Name of the pool with addresses that belong to no other pool.
 const POOL: &str = "imported";
@@ -43,14 +43,14 @@ pub(crate) struct VirtualServer {
     /// Port; `None` means all ports.
     pub(crate) port: Option<u16>,
     pub(crate) scheduler: Option<String>,
-    /// Flags in the API's spelling.
+    /// IPVS scheduler flags in the API's spelling.
     pub(crate) scheduler_flags: BTreeSet<&'static str>,
     pub(crate) affinity_seconds: Option<u32>,
     pub(crate) health_check: Option<Value>,
     pub(crate) real_servers: Vec<RealServer>,
 }
 
-/// Real server.
+/// Real server of a virtual server.
 #[derive(Debug, Clone)]
 pub(crate) struct RealServer {
     pub(crate) address: IpAddr,
@@ -280,6 +280,6 @@ pub(crate) const FORWARDED_OTHERWISE: &str = "packets are translated, and replie
                                               tunnel, and see the node's address, unless \
                                               externalTrafficPolicy is Local";
 
-/// Report text for NAT.
+/// Report text for real servers with masquerading (NAT) as their forwarding method.
 pub(crate) const FORWARDED: &str = "the destination is translated, as in IPVS; endpoints see the node's \
                                     address, unless externalTrafficPolicy is Local";

@@ -1,4 +1,4 @@
-//! Interface of a BGP announcer under test.
+//! Interface of the BGP implementations under test.
 
 use std::{fs, net::Ipv4Addr};
 
@@ -6,25 +6,25 @@ use anyhow::{Context, Result};
 
 use super::routers::Routers;
 
-/// AS number of the announcer.
+/// AS number of the announcing contestant.
 pub(super) const ASN: u32 = 64_512;
 /// Hold time of all sessions in seconds: the shortest that all implementations accept.
 pub(super) const HOLD_TIME: u16 = 3;
 
-/// Address of prefix number 0.
+/// IPv4 address of prefix number 0; later prefixes follow consecutively.
 const FIRST: u32 = u32::from_be_bytes([10, 200, 0, 0]);
 
-/// A contestant with its own routers.
+/// BGP implementation under test, with its own pair of routers.
 pub(super) trait Announcer {
-    /// Name in tables.
+    /// Returns the name of the contestant in tables.
     fn name(&self) -> &'static str;
-    /// Describes the configuration.
+    /// Returns a description of the contestant's configuration for the page.
     fn settings(&self) -> String;
-    /// Routers with a session to this announcer.
+    /// Returns the routers that have sessions with this announcer.
     fn routers(&self) -> &Routers;
     /// Requests the announcement of an address and returns when the write is accepted.
     fn announce(&mut self, number: u32) -> Result<()>;
-    /// Requests the withdrawal of an address.
+    /// Requests the withdrawal of prefix `number`.
     fn withdraw(&mut self, number: u32) -> Result<()>;
     /// Waits until BGP and BFD sessions are up.
     fn wait_settled(&mut self) -> Result<()>;
@@ -32,13 +32,13 @@ pub(super) trait Announcer {
     fn plug(&mut self, in_place: bool) -> Result<()>;
     /// Closes the sessions and prepares this number of prefixes for announcement.
     fn prepare(&mut self, count: u32) -> Result<()>;
-    /// Reopens the sessions.
+    /// Opens the BGP sessions again after they were closed.
     fn open(&mut self) -> Result<()>;
     /// Returns the resident memory of the announcing process in KiB.
     fn memory_kib(&self) -> Result<u64>;
 }
 
-/// Returns the address of a number.
+/// Returns the address of prefix `number`.
 pub(super) fn address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST + number)
 }

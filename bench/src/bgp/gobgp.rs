@@ -20,7 +20,7 @@ const NODE: &str = "node1";
 /// Number of repeated routes, see [`Gobgp::prepare`].
 const REPEATED: usize = 1000;
 
-/// `GoBGP` on one machine.
+/// GoBGP on one machine, with its own routers.
 pub(super) struct Gobgp {
     routers: Routers,
     daemon: Process,
@@ -29,7 +29,7 @@ pub(super) struct Gobgp {
 }
 
 impl Gobgp {
-    /// Starts `GoBGP` and waits for its sessions.
+    /// Starts GoBGP and waits until its sessions are established.
     pub(super) fn start() -> Result<Self> {
         let topology = Topology::new(1)?;
         let own = node_addresses(1)[0];

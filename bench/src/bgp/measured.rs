@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of the BGP benchmark.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,41 +12,42 @@ use crate::{
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSeries {
-    /// Name of the contestant.
+    /// Name of the contestant in tables.
     pub contestant: String,
-    /// Description of its configuration.
+    /// Description of the contestant's configuration.
     pub settings: String,
-    /// Resident memory before any announcement.
+    /// Resident memory in KiB before any announcement.
     pub memory_kib: u64,
-    /// Duration of the write.
+    /// Duration in milliseconds of the command or request that announces a prefix, one value per prefix.
     pub command_ms: Vec<f64>,
     /// Time until the kernel of the router had the route.
     pub announced_ms: Vec<Both<f64>>,
-    /// Time until the kernel of the router had removed it.
+    /// Time in milliseconds until the kernel of each router had removed the prefix, one value per prefix.
     pub withdrawn_ms: Vec<Both<f64>>,
     /// Time from the link failure of the node until the route was removed.
     pub failed_ms: Vec<Both<f64>>,
-    /// Time from the opening of the sessions until all prefixes of the bulk run were installed.
+    /// Time in milliseconds from the opening of the sessions until all prefixes were installed; `None` if the
+    /// bulk run was skipped.
     pub bulk_ms: Option<Both<f64>>,
-    /// Resident memory after the bulk run.
+    /// Resident memory in KiB after the bulk run.
     pub bulk_memory_kib: Option<u64>,
 }
 
-/// All results of a run.
+/// Results of the BGP benchmark with their environment.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpResults {
-    /// The machine.
+    /// Description of the measuring machine.
     pub host: Host,
-    /// Versions of the tested software.
+    /// Versions of the contestants and routers.
     pub versions: Vec<String>,
     /// Number of prefixes announced one by one.
     pub rounds: u16,
-    /// Number of prefixes announced at once.
+    /// Number of prefixes that the bulk run announces at once.
     pub bulk: u32,
-    /// Machine load, set at the end.
+    /// Load of the machine during the run; set at the end.
     pub load: Option<Load>,
-    /// Measurements by contestant.
+    /// Measurements, one entry per contestant.
     pub series: Vec<BgpSeries>,
 }
 

@@ -31,26 +31,26 @@ use crate::{
     progress::Say,
 };
 
-/// Number of prefixes in the bulk run.
+/// Default number of prefixes in the bulk run.
 pub const BULK: u32 = 20_000;
-/// Timeouts for one prefix and for all of them.
+/// Timeout for one prefix to appear in or disappear from a router's kernel.
 const ONE_TIME_MAX: Duration = Duration::from_secs(60);
 const BULK_TIME_MAX: Duration = Duration::from_secs(600);
-/// Number of the prefix for the failure test.
+/// Number of the prefix that the node failures withdraw and restore.
 const FAILING: u32 = 65_000;
 
-/// Benchmark parameters.
+/// Parameters of the BGP benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of prefixes announced and withdrawn one by one.
+    /// Number of prefixes that each contestant announces and withdraws one by one.
     pub rounds: u16,
-    /// Number of node failures.
+    /// Number of node failures per contestant.
     pub failures: u16,
     /// Number of prefixes in the bulk run; 0 skips it.
     pub bulk: u32,
 }
 
-/// Measures all contestants in turn.
+/// Measures all contestants alternately.
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a route never arrives.
@@ -98,7 +98,7 @@ fn versions() -> Result<Vec<String>> {
     Ok(versions)
 }
 
-/// Announces one prefix and withdraws it.
+/// Measures the announcement and the withdrawal of one prefix.
 fn one_prefix(contestant: &mut dyn Announcer, round: u32, measured: &mut BgpResults) -> Result<String> {
     let (name, prefix) = (contestant.name(), prefix(round));
     let begun = Instant::now();
@@ -116,7 +116,7 @@ fn one_prefix(contestant: &mut dyn Announcer, round: u32, measured: &mut BgpResu
     Ok(format!("installed after {there:.1?}, removed after {gone:.1?}; the write took {command:.1?}"))
 }
 
-/// Disconnects the node and reconnects it.
+/// Measures a node failure: disconnects the announcing node until its routes are gone, then reconnects it.
 fn failure(contestant: &mut dyn Announcer, measured: &mut BgpResults) -> Result<String> {
     let prefix = prefix(FAILING);
     let begun = Instant::now();

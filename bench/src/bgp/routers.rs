@@ -20,26 +20,26 @@ use lab::{
 
 use super::announcer::{ASN, HOLD_TIME};
 
-/// AS number of both routers.
+/// AS number that FRR and BIRD share.
 pub(super) const ROUTER_ASN: u32 = 64_600;
 /// BFD interval and multiplier: the default of FRR and of Tidegate.
 pub(super) const BFD: (u32, u8) = (300, 3);
 const FRR_HOST: u8 = 1;
 const BIRD_HOST: u8 = 2;
 
-/// State of a prefix in a kernel.
+/// State of a prefix in the kernel of a router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrefixState {
     There,
     Gone,
 }
 
-/// A value for each of the two routers.
+/// Pair of values, one per router.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Both<T> {
-    /// Value of FRR.
+    /// Value measured for the FRR router.
     pub frr: T,
-    /// Value of BIRD.
+    /// Value measured for the BIRD router.
     pub bird: T,
 }
 
@@ -55,7 +55,7 @@ impl<T: fmt::Debug> fmt::Display for Both<T> {
     }
 }
 
-/// The routers of one announcer.
+/// FRR and BIRD router of one contestant.
 pub(super) struct Routers {
     pub(super) frr: Frr,
     pub(super) bird: Bird,
@@ -65,7 +65,7 @@ pub(super) struct Routers {
 }
 
 impl Routers {
-    /// Starts both on the fabric, with the announcer as neighbor.
+    /// Starts FRR and BIRD on the fabric, each with the announcer as its neighbor.
     pub(super) fn start(topology: &Topology, announcer: IpAddr) -> Result<Self> {
         let place = |role: &str, host| topology.add_place(role, host);
         let (frr, bird) = (place("frr", FRR_HOST)?, place("bird", BIRD_HOST)?);
@@ -83,12 +83,12 @@ impl Routers {
         })
     }
 
-    /// Returns the addresses of the routers.
+    /// Returns the fabric addresses of the two routers.
     pub(super) fn addresses() -> [IpAddr; 2] {
         [FRR_HOST, BIRD_HOST].map(|host| fabric_addresses(host)[0])
     }
 
-    /// Waits until both sessions are established.
+    /// Waits until the BGP sessions of FRR and BIRD are established.
     pub(super) fn wait_established(&self) -> Result<()> {
         wait::until("both routers to have established sessions", || {
             ensure!(self.frr.is_established(self.announcer)?, "FRR: {}", self.frr.vtysh("show bgp summary")?);
@@ -97,7 +97,7 @@ impl Routers {
         })
     }
 
-    /// Waits until both routers have a BFD session that is up.
+    /// Waits until FRR and BIRD each have a BFD session that is up.
     pub(super) fn wait_watched(&self) -> Result<()> {
         wait::until("both routers to have a BFD session with the announcer", || {
             let frr = self.frr.show("bfd peers")?;
@@ -109,7 +109,7 @@ impl Routers {
         })
     }
 
-    /// Waits until both kernels report a state of a prefix after `since`.
+    /// Waits until the kernels of both routers report the given state of a prefix after `since`.
     pub(super) fn wait(
         &self,
         prefix: &str,
@@ -125,7 +125,7 @@ impl Routers {
         Ok(Both { frr: one(&self.frr_kernel, "FRR")?, bird: one(&self.bird_kernel, "BIRD")? })
     }
 
-    /// Waits until both kernels have this number of prefixes.
+    /// Waits until the kernels of both routers have `count` prefixes.
     pub(super) fn wait_count(
         &self,
         count: usize,
@@ -177,7 +177,8 @@ impl Monitor {
         Ok(Self { child, routes })
     }
 
-    /// Returns the time of the last report of a prefix, if it matches `seen` and is not older than `since`.
+    /// Returns the time of the last kernel report about a prefix, or `None` if its state differs from `seen`
+    /// or it is older than `since`.
     fn at(&self, prefix: &str, seen: PrefixState, since: Instant) -> Option<Instant> {
         let (said, at) = *lock(&self.routes).last.get(prefix)?;
         (said == seen && at >= since).then_some(at)

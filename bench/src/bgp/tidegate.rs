@@ -22,14 +22,14 @@ const PEERS: [&str; 2] = ["frr", "bird"];
 /// Services per request in the bulk run.
 const BATCH: u32 = 500;
 
-/// Tidegate on one node.
+/// Tidegate on one announcing node, with its routers.
 pub(super) struct TidegateRouter {
     routers: Routers,
     cluster: Cluster,
 }
 
 impl TidegateRouter {
-    /// Starts Tidegate and waits for its sessions.
+    /// Starts Tidegate and waits until its BGP sessions are established.
     pub(super) fn start() -> Result<Self> {
         let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() })?;
         let routers = Routers::start(&cluster.topology, node_addresses(1)[0])?;
@@ -125,7 +125,7 @@ impl Announcer for TidegateRouter {
     }
 }
 
-/// Builds a Service with an endpoint.
+/// Builds a Service with one endpoint, whose address is prefix `number`.
 fn objects(number: u32) -> [Value; 2] {
     let name = format!("b{number}");
     [

@@ -1,4 +1,4 @@
-//! Client that connects in a loop until a backend replies.
+//! TCP client that connects in a loop until a backend replies.
 
 use std::{
     io::Read,
@@ -14,7 +14,8 @@ use lab::host::netns::Namespace;
 /// Interval between attempts, the resolution of the measurement.
 const INTERVAL: Duration = Duration::from_micros(200);
 /// Connect timeout of an attempt. A refusal is immediate, but the address of a Service that does not exist
-/// yet is silent, and a SYN sent to it before is lost; such measurements have this resolution.
+/// yet drops packets, and a SYN sent before the Service exists is lost; measurements of a new Service have
+/// this resolution.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(2);
 /// Silence after which an address counts as not responding.
 const SILENCE: Duration = Duration::from_millis(25);
@@ -23,7 +24,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 /// Timeout after which a change counts as lost.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running client.
+/// Client running in its own thread.
 #[derive(Debug)]
 pub(super) struct Asking {
     answered: Receiver<Result<Instant>>,
@@ -31,7 +32,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Returns the time of the first reply.
+    /// Waits for the first reply and returns its time.
     ///
     /// # Errors
     /// Returns an error if there was no reply in time.
@@ -69,7 +70,7 @@ pub(super) fn until_answered(from: &Namespace, to: SocketAddr) -> Result<Asking>
     Ok(Asking { answered, thread })
 }
 
-/// True if an address does not reply.
+/// Returns true if connections to an address are refused or get no reply.
 pub(super) fn is_refused(from: &Namespace, to: SocketAddr) -> bool {
     from.inside(|| attempt(to, SILENCE).is_err())
 }

@@ -1,4 +1,5 @@
-//! Run of this benchmark on the second kernel for its counters; times measured there mean little.
+//! Run of the change benchmark in the guest VM (`lab/guest.sh`) for its counters; times measured in the VM
+//! are not meaningful.
 
 use anyhow::Result;
 
@@ -8,24 +9,24 @@ use crate::{
     progress::Say,
 };
 
-/// The mode measured there.
+/// Proxy mode measured in the guest VM.
 pub(super) const MODE: &str = "ipvs";
-/// Limits for the slow guest: counters are the same in every run.
+/// Maximum number of rounds in the guest VM, which is slow; counters are the same in every round.
 const ROUNDS_MAX: u16 = 3;
 const GROUPS_MAX: u16 = 3;
 const CHANGES_MAX: u16 = 40;
-/// Maximum number of endpoints per Service: programming a hundred thousand takes minutes; half a million is
-/// not feasible.
+/// Maximum number of endpoints per Service in the guest VM, where programming 100,000 endpoints takes minutes
+/// and 500,000 is not feasible.
 const ENDPOINTS_MAX: u8 = 2;
 /// Guest memory, sufficient for the control server, the agent and the kernel with the most Services.
 const MEMORY: &str = "6144M";
 /// Timeout of the guest in seconds.
 const TIMEOUT_SECS: u32 = 3_000;
 
-/// Runs this benchmark on the second kernel.
+/// Runs the change benchmark in the guest VM.
 ///
 /// # Errors
-/// Returns an error if the guest or this program is not installed, or the benchmark fails there.
+/// Returns an error if the guest or this program is not installed, or if the benchmark fails in the guest.
 pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<GuestResults<ChangePoint>> {
     let sizes: Vec<_> = options.sizes.iter().map(u32::to_string).collect();
     let arguments = [

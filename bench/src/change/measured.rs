@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of the change benchmark.
 
 use std::{fmt, time::Duration};
 
@@ -11,15 +11,15 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Results of a mode at a size.
+/// Results of one proxy mode at one size.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangePoint {
-    /// Proxy mode.
+    /// Proxy mode of the node.
     pub mode: String,
-    /// Number of filling Services.
+    /// Number of filling Services, which receive no traffic.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// True if measured on the second kernel, where times mean little.
     pub is_guest: bool,
@@ -29,9 +29,9 @@ pub struct ChangePoint {
     pub first_ms: Vec<f64>,
     /// Milliseconds from the creation of a Service to the first reply through its virtual address.
     pub service_first_ms: Vec<f64>,
-    /// Cost of an endpoint change, by group of changes.
+    /// Cost of one endpoint change; one value per cost measurement.
     pub costs: Vec<Cost>,
-    /// Cost of deleting and recreating a Service, by group.
+    /// Cost of deleting and recreating one Service; one value per cost measurement.
     pub service_costs: Vec<Cost>,
     /// Resident memory of the control server in KiB.
     pub control_kib: u64,
@@ -39,7 +39,7 @@ pub struct ChangePoint {
     pub agent_kib: u64,
 }
 
-/// Mean cost per change in a group, net of the idle cost over the same time.
+/// Mean cost of one change in a series, minus the cost of the same time without changes.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
@@ -47,20 +47,20 @@ pub struct Cost {
     pub control_us: f64,
     /// CPU time of the agent in microseconds, including kernel work on its behalf.
     pub agent_us: f64,
-    /// Bytes received by the agent.
+    /// Bytes that the agent received from its feed.
     pub feed_bytes: f64,
-    /// Messages to the kernel, or lines to `iptables-restore`.
+    /// Number of netlink messages, or of lines passed to `iptables-restore`.
     pub kernel_messages: f64,
-    /// Size of these messages in bytes.
+    /// Size in bytes of the netlink messages or `iptables-restore` input.
     pub kernel_bytes: f64,
-    /// Kernel transactions.
+    /// Kernel transactions committed by the agent.
     pub kernel_transactions: f64,
 }
 
-/// Counter values at one time, or a difference of two.
+/// Counter values at one time, or the difference between two readings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spent {
-    /// Time since some start.
+    /// Time of the reading since the counters' common start.
     pub(super) time: Duration,
     pub(super) control_ns: u64,
     pub(super) agent_ns: u64,
@@ -84,7 +84,8 @@ impl Spent {
         }
     }
 
-    /// Returns the cost per change, net of the idle cost over the same time.
+    /// Returns the cost per change: this difference minus the idle cost `idle` over the same time, divided by
+    /// `changes`.
     pub(super) fn less(&self, idle: &Self, changes: f64) -> Cost {
         let longer = self.time.as_secs_f64() / idle.time.as_secs_f64().max(1e-3);
         let each = |busy: u64, idle: u64, unit: f64| (busy as f64 - idle as f64 * longer) / unit / changes;
@@ -132,7 +133,7 @@ impl ChangePoint {
         }
     }
 
-    /// Returns the median time to the first reply.
+    /// Returns the median time from an endpoint write to the first reply.
     pub(super) fn typical_ms(&self) -> Option<f64> {
         Summary::of(self.first_ms.iter().copied()).map(|summary| summary.median)
     }

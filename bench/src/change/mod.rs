@@ -40,38 +40,39 @@ use crate::{
 pub const MODES: [&str; 4] = ["nftables", "iptables", "ipvs", "userspace"];
 /// Number of Services whose endpoints change, in rotation.
 const LIVE: u32 = 20;
-/// Initial store revision, independent of the number of writes of the filling: revisions appear in the feed,
-/// and a longer one costs another byte.
+/// Store revision at which measurements begin, whatever number of writes filled the store: feed frames
+/// contain revisions, and a longer number would cost another byte.
 const REVISION: u64 = 200;
 /// Minimum time between changes while costs are measured, so that changes are not coalesced.
 const PACE_MIN: Duration = Duration::from_millis(20);
-/// Default idle time required of both processes before a measurement.
+/// Default time for which both processes must be idle before a measurement.
 pub const QUIET: Duration = Duration::from_millis(1_500);
-/// Default CPU share allowed during that idle time.
+/// Default maximum CPU share of both processes while they count as idle.
 pub const QUIET_SHARE: f64 = 0.06;
 /// Duration of the idle measurement on the second kernel, as a multiple of the idle time.
 const IDLE_QUIETS: u32 = 16;
 /// Timeout for both processes to become idle.
 const QUIET_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Benchmark parameters.
+/// Parameters of the change benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of changes per size for the latency.
+    /// Number of changes per size whose latency is measured.
     pub rounds: u16,
     /// Number of groups of changes for the cost; each is a point of the fit.
     pub groups: u16,
-    /// Number of changes per group.
+    /// Number of changes in each cost measurement.
     pub changes: u16,
-    /// Numbers of Services, ascending.
+    /// Numbers of Services at which each mode is measured, ascending.
     pub sizes: Vec<u32>,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// Idle time required of both processes before a measurement.
+    /// Time for which both processes must be idle before a measurement.
     pub quiet: Duration,
-    /// CPU share allowed during that idle time, 0–2.
+    /// Maximum CPU share of both processes while they count as idle; 0–2, because two processes can use two
+    /// CPUs.
     pub quiet_share: f64,
-    /// Proxy modes.
+    /// Proxy modes to measure.
     pub modes: Vec<&'static str>,
 }
 
@@ -128,19 +129,19 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<ChangePoint>> {
     Ok(record)
 }
 
-/// A node with a number of Services, and its measurements. The nodes of all sizes run at the same time and
-/// are measured in turn, so that varying machine speed affects all of them.
+/// Node with a number of Services, and its measurements. Nodes of all sizes run at the same time and are
+/// measured alternately, so that varying machine speed affects all of them.
 struct MeasuredNode {
     estate: Estate,
     client: KeepAlive,
     comings: comings::Comings,
-    /// Idle cost, on the second kernel.
+    /// Cost of idle time, measured only in the guest VM.
     idle: Option<measured::Spent>,
     point: ChangePoint,
 }
 
 impl MeasuredNode {
-    /// Starts the node and measures latencies.
+    /// Starts the node and measures the latency of changes.
     fn begin(size: Size, options: &Options) -> Result<Self> {
         let estate = Estate::start(size)?;
         let client = KeepAlive::new(estate.cluster.place("control")?, estate.cluster.api.url())?;
@@ -172,7 +173,7 @@ impl MeasuredNode {
         Ok(Self { estate, client, comings, idle, point })
     }
 
-    /// Measures the cost of a group of changes.
+    /// Performs one cost measurement.
     fn group(&mut self, group: u16, options: &Options, say: Say<'_>) -> Result<()> {
         let Self { estate, client, comings, idle, point } = self;
         let typical = point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3));
@@ -230,22 +231,23 @@ fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut ChangeP
     wait::until_true("the Service without endpoints to refuse", || ask::is_refused(place, frontend))
 }
 
-/// Removes an endpoint from live Services and restores it, in rotation.
+/// Removes an endpoint from every live Service in rotation, then restores it in the next rotation; `change`
+/// counts the requests.
 fn move_endpoint(client: &KeepAlive, endpoints: u8, change: u32) -> Result<()> {
     let endpoints = endpoints - u8::from((change / LIVE).is_multiple_of(2));
     client.merge_patch(&Estate::live_path(change % LIVE), &Estate::live_patch(endpoints)).map(drop)
 }
 
-/// A number of changes at a constant rate.
+/// Number and interval of changes sent at a constant rate.
 #[derive(Debug, Clone, Copy)]
 struct ChangePace {
     each: Duration,
     changes: u32,
-    /// Required idle state before the changes.
+    /// Idle state that both processes must reach before the changes.
     quiet: Quiet,
 }
 
-/// Definition of idle: duration and CPU share.
+/// Definition of an idle process: duration and maximum CPU share.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     time: Duration,
@@ -264,10 +266,11 @@ impl ChangePace {
     }
 }
 
-/// Returns the cost per item of `writes` writes at a constant rate, net of the cost of the same time with a
-/// single item: periodic work that runs after any change, such as a full check, is in both.
+/// Returns the cost per item of `writes` writes at a constant rate, minus the cost of the same time with a
+/// single write, so that periodic work that runs after any change, such as a full check, is not counted.
 ///
-/// On the second kernel every change is waited for, which takes long; `idle` is the cost of idle time there.
+/// In the guest VM the benchmark waits for every change, which takes long. `idle` is the cost of idle time,
+/// measured only in the VM.
 fn cost(
     estate: &Estate,
     idle: Option<&measured::Spent>,
@@ -291,7 +294,7 @@ fn cost(
     Ok(busy.less(&single, things - 1.0))
 }
 
-/// Returns the resources used by an operation.
+/// Returns the resources that control and agent use during an operation.
 fn spend(estate: &Estate, what: impl FnOnce() -> Result<()>) -> Result<measured::Spent> {
     let before = spent(estate)?;
     what()?;

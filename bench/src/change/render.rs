@@ -18,7 +18,7 @@ const TARGET_SERVICES: u32 = 10_000;
 /// Design target for the cost of a change at 10,000 Services relative to 100.
 const TARGET_RATIO: f64 = 1.2;
 
-/// A cost component.
+/// Component of the cost of a change, as a row of the page.
 struct ChangeCost {
     name: &'static str,
     unit: &'static str,
@@ -36,9 +36,9 @@ const QUANTITIES: [ChangeCost; 6] = [
     ChangeCost { name: "transactions", unit: "", is_time: false, of: |cost| cost.kernel_transactions },
 ];
 
-/// Kind of change.
+/// Kind of change that the benchmark measures.
 struct Sort {
-    /// Name as in the middle of a sentence.
+    /// Name of the kind, as used in the middle of a sentence.
     name: &'static str,
     costs: fn(&ChangePoint) -> &[Cost],
 }
@@ -73,7 +73,7 @@ const METHOD: &str = "One control server (SQLite; commits are on disk before the
                       proportion to time, although the feed sends less of it while changes arrive, so \
                       the longer a change takes there, the fewer bytes are attributed to it.\n";
 
-/// Renders the page.
+/// Renders the page of the change benchmark as Markdown.
 pub(super) fn page(record: &Record<ChangePoint>) -> String {
     page::head("Latency and cost of a change", "change", "One dot per change")
         + &latencies(record)
@@ -85,7 +85,7 @@ pub(super) fn page(record: &Record<ChangePoint>) -> String {
         + METHOD
 }
 
-/// Plots one dot per change.
+/// Renders the SVG plot with one dot per change.
 pub(super) fn plot(record: &Record<ChangePoint>) -> String {
     let row = |point: &ChangePoint| PlotRow {
         label: format!("{}, {} Services", point.mode, point.services),

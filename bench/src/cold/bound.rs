@@ -14,7 +14,7 @@ use lab::host::netns::Namespace;
 use super::NODE;
 use crate::fixture_cluster::Estate;
 
-/// Time for `nft monitor` to print its last events.
+/// Pause before `nft monitor` is stopped, so that it can print its last events.
 const MONITOR_PAUSE: Duration = Duration::from_millis(500);
 
 /// Saves the kernel state of the node and loads it into an empty network with the tool of the mode. Returns
@@ -32,14 +32,14 @@ pub(super) fn load(estate: &Estate) -> Result<Option<f64>> {
     Ok(Some(begun.elapsed().as_secs_f64() * 1e3))
 }
 
-/// An observer of all rule changes in a namespace.
+/// Recorder of all rule changes in a namespace.
 #[derive(Debug)]
 pub(super) struct Listening {
     child: Child,
     heard: File,
 }
 
-/// Starts to observe the node.
+/// Starts to record the kernel events of the node.
 pub(super) fn listen(estate: &Estate) -> Result<Listening> {
     let heard = tempfile::tempfile().context("cannot create a temporary file")?;
     let child = Command::new("ip")

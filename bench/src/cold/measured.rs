@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of the agent start benchmark.
 
 use std::fmt;
 
@@ -11,27 +11,27 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Results of a mode at a size; times in milliseconds, one value per round.
+/// Results of one proxy mode at one size; times in milliseconds, one value per round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ColdPoint {
-    /// Proxy mode.
+    /// Proxy mode of the node.
     pub mode: String,
-    /// Number of Services.
+    /// Number of Services on the node.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// Time from a cold start to everything verified.
+    /// Time from a cold start until everything is verified.
     pub cold_ms: Vec<f64>,
-    /// CPU time of the agent for it.
+    /// CPU time of the agent in milliseconds for a cold start.
     pub cold_processor_ms: Vec<f64>,
-    /// Kernel messages and transactions of the last cold start.
+    /// Number of kernel messages of the last cold start.
     pub messages: u64,
-    /// Same as [`Self::messages`], for transactions.
+    /// Number of kernel transactions of the last cold start.
     pub transactions: u64,
-    /// Time from a restart with everything in place to everything verified.
+    /// Time from a restart with journal and rules in place until everything is verified.
     pub restart_ms: Vec<f64>,
-    /// CPU time of the agent for it.
+    /// CPU time of the agent in milliseconds for a restart with journal and rules in place.
     pub restart_processor_ms: Vec<f64>,
     /// Observed rule changes plus transactions counted by the agent during a restart.
     pub restart_writes: Vec<u64>,
@@ -39,9 +39,9 @@ pub struct ColdPoint {
     pub bound_ms: Vec<f64>,
     /// Resident memory of the agent at rest after a cold start.
     pub resident_kib: Vec<u64>,
-    /// Peak memory during the cold start.
+    /// Peak resident memory of the agent in KiB during the cold start.
     pub peak_kib: Vec<u64>,
-    /// Resident memory at rest after a restart.
+    /// Resident memory of the agent in KiB at rest after a restart.
     pub restart_resident_kib: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Rendering of the page.
+//! Rendering of the page of the agent start benchmark.
 
 use std::fmt::Write;
 
@@ -34,7 +34,7 @@ const METHOD: &str = "One control server and one node run in network namespaces 
                       *peak* is its maximum up to then. Agent and tool are measured in turn in the same \
                       run. Times have a resolution of 20 ms.\n";
 
-/// Renders the page.
+/// Renders the page of the agent start benchmark as Markdown.
 pub(super) fn page(record: &Record<ColdPoint>) -> String {
     page::head("Starting an agent", "cold", "One dot per start")
         + &table(record)
@@ -44,7 +44,7 @@ pub(super) fn page(record: &Record<ColdPoint>) -> String {
         + METHOD
 }
 
-/// Plots one dot per start.
+/// Renders the SVG plot with one dot per agent start.
 pub(super) fn plot(record: &Record<ColdPoint>) -> String {
     let mut rows = Vec::new();
     for point in &record.points {

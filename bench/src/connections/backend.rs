@@ -14,12 +14,13 @@ use std::{
 use anyhow::{Context, Result};
 use lab::host::netns::Namespace;
 
-/// Request byte for a one-byte reply.
+/// Request byte that asks for a one-byte reply.
 pub(super) const ASK: u8 = b'a';
 /// Request byte for an endless stream.
 pub(super) const FLOW: u8 = b'f';
 
-/// Number of accepting threads: enough that one waiting for the request byte does not block others.
+/// Number of accepting threads; with several, a connection without its request byte does not block the
+/// others.
 const THREADS: usize = 4;
 /// Timeout for the request byte and for writes to the client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -28,7 +29,7 @@ const IDLE: Duration = Duration::from_millis(200);
 /// Write size of a stream in bytes.
 const CHUNK: usize = 256 * 1024;
 
-/// A running server that ends when dropped.
+/// Running server that ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Backend {
     stop: Arc<AtomicBool>,

@@ -12,20 +12,21 @@ use lab::host::netns::Namespace;
 
 use super::backend::{ASK, FLOW};
 
-/// Timeout of a connection; a lost segment is retransmitted after one second.
+/// Read and connect timeout of a connection; longer than the first retransmission of a lost segment, which is
+/// sent after one second.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Read size of a stream in bytes.
 const CHUNK: usize = 256 * 1024;
 
-/// Client results over a period.
+/// Results of the clients over one measuring period.
 #[derive(Debug, Default)]
 pub(crate) struct Slice {
     /// Time from the connect call to the reply of the backend in microseconds, for each successful
     /// connection.
     pub(crate) latencies_us: Vec<f64>,
-    /// Number of failed connections.
+    /// Number of connections that failed.
     pub(crate) failed: u64,
-    /// Cause of the first failure.
+    /// Cause of the first failed connection.
     pub(crate) first_failure: Option<String>,
     /// Actual duration: the last connection of each client ends after the period.
     pub(crate) elapsed: Duration,
@@ -73,8 +74,8 @@ fn connect_until(to: SocketAddr, end: Instant) -> Slice {
     }
 }
 
-/// Performs one connection: a byte, its reply, then close by the backend and the client. Returns the time of
-/// the reply.
+/// Opens one connection, sends a byte, reads the reply, and waits until both ends have closed. Returns the
+/// time of the reply.
 fn ask(to: SocketAddr) -> std::io::Result<Instant> {
     let mut stream = TcpStream::connect_timeout(&to, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -87,7 +88,7 @@ fn ask(to: SocketAddr) -> std::io::Result<Instant> {
     Ok(answered)
 }
 
-/// Bytes received over a period.
+/// Bytes of one stream received over one measuring period.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
     bytes: u64,
@@ -101,7 +102,7 @@ impl Transfer {
     }
 }
 
-/// Reads one stream for a period.
+/// Reads one stream for a measuring period.
 ///
 /// # Errors
 /// Returns an error if the stream breaks.

@@ -23,28 +23,28 @@ const RELAY: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 const ENDPOINTS: u8 = 2;
 /// Source port range; the default omits half of the ports.
 const LOCAL_PORTS: &str = "1024 65535";
-/// Conntrack timeout of finished connections on the node, so that no table fills up with the past connections
-/// of the contestant.
+/// Conntrack timeout of closed connections on the node in seconds, short so that the connections of earlier
+/// turns do not fill the table.
 const REMEMBERED_SECS: &str = "1";
 
-/// A path that carries connections while this lives.
+/// Measured path from a client to the backend; its network and processes are removed when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPath {
-    /// Name in the results.
+    /// Name of the contestant in the results.
     pub(super) name: &'static str,
-    /// Description of its configuration.
+    /// Description of the contestant's configuration.
     pub(super) settings: String,
     /// Number of Services on the node; 0 if not applicable.
     pub(super) services: u32,
     /// Namespace of the clients.
     pub(super) client: Namespace,
-    /// Address to connect to.
+    /// Address to which the clients connect.
     pub(super) target: SocketAddr,
     _backend: Backend,
     _way: PathResources,
 }
 
-/// Resources that the path depends on.
+/// Processes and namespaces that carry the path.
 #[derive(Debug)]
 #[expect(dead_code, reason = "kept for their destructors")]
 enum PathResources {
@@ -54,7 +54,7 @@ enum PathResources {
     Nginx(Nginx, Topology),
 }
 
-/// A proxy process between client and backend.
+/// Proxy process that relays connections between client and backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relay {
     /// HAProxy in TCP mode.
@@ -63,7 +63,7 @@ pub(super) enum Relay {
     Nginx,
 }
 
-/// Starts Tidegate with a number of Services, one of which leads to the backend.
+/// Starts Tidegate in a proxy mode with a number of Services, one of which leads to the backend.
 pub(super) fn tidegate(mode: &'static str, services: u32) -> Result<ConnectionPath> {
     let size = Size { mode, services: services - 1, endpoints: ENDPOINTS, live: 1 };
     let mut estate = Estate::start(size)?;
@@ -98,7 +98,7 @@ fn named(mode: &str) -> (&'static str, String) {
     (name, format!("Tidegate, {mode} mode, {ENDPOINTS} endpoints per filling Service; {last}"))
 }
 
-/// Starts the same machines with routes only.
+/// Starts the same network with plain routes instead of a proxy.
 pub(super) fn direct() -> Result<ConnectionPath> {
     let (topology, backend, client, answering) = machines()?;
     Ok(ConnectionPath {
@@ -113,7 +113,7 @@ pub(super) fn direct() -> Result<ConnectionPath> {
     })
 }
 
-/// Starts the same machines with a relay on the node.
+/// Starts the same network with HAProxy or nginx as a TCP relay on the node.
 pub(super) fn relay(relay: Relay) -> Result<ConnectionPath> {
     let (topology, backend, client, answering) = machines()?;
     let node = topology.place(NODE)?.clone();
@@ -141,7 +141,7 @@ pub(super) fn relay(relay: Relay) -> Result<ConnectionPath> {
     })
 }
 
-/// Starts two workloads behind a node, one of them with a server.
+/// Starts a network of one node with two workloads, one of which runs the backend.
 fn machines() -> Result<(Topology, Backend, Namespace, IpAddr)> {
     let mut topology = Topology::new(1)?;
     topology.add_workload(CLIENT, NODE, 2)?;

@@ -1,5 +1,5 @@
-//! Run of this benchmark on the second kernel, for a mode that this kernel does not support, together with
-//! the same peers.
+//! Run of the connection benchmark in the guest VM, for a proxy mode that the host's kernel does not support,
+//! together with the same peers.
 
 use anyhow::Result;
 
@@ -9,15 +9,15 @@ use crate::{
     progress::Say,
 };
 
-/// The mode measured there.
+/// Proxy mode measured in the guest VM.
 pub(super) const MODE: &str = "ipvs";
-/// Guest size for two nodes in that mode with their control servers, and the peers.
+/// Memory and timeout of the guest VM, enough for two ipvs nodes with their control servers, and the peers.
 const GUEST: Guest = Guest { memory: "4096M", timeout_secs: 3_600 };
 
-/// Runs this benchmark on the second kernel.
+/// Runs the connection benchmark in the guest VM.
 ///
 /// # Errors
-/// Returns an error if the guest or this program is not installed, or the benchmark fails there.
+/// Returns an error if the guest or this program is not installed, or if the benchmark fails in the guest.
 pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<GuestResults<ConnectionSeries>> {
     let sizes: Vec<_> = options.sizes.iter().map(u32::to_string).collect();
     let arguments = [

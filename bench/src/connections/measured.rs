@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of the connection benchmark.
 
 use std::fmt;
 
@@ -12,21 +12,22 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// One turn of a contestant; latencies in microseconds from the connect call to the reply of the backend.
+/// Results of one contestant in one round; latencies in microseconds from the connect call to the reply of
+/// the backend.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Round {
-    /// Latency of a single client in a closed loop.
+    /// Latency of the connections of a single client in a closed loop.
     pub latency_us: Summary,
     /// Connections per second of many concurrent clients.
     pub per_second: f64,
-    /// Latency of the concurrent clients.
+    /// Latency of the connections of the concurrent clients.
     pub crowd_latency_us: Summary,
     /// Total CPU time of clients, node and backend per connection.
     pub processor_us: f64,
-    /// Number of failed connections.
+    /// Number of connections that failed.
     pub failed: u64,
-    /// Throughput of one long stream in Gbit/s.
+    /// Throughput in Gbit/s of a single TCP stream held open for one measuring period.
     pub flow_gbit_per_second: f64,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Round {
     }
 }
 
-/// All turns of a contestant.
+/// Results of one contestant in all rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionSeries {
@@ -53,9 +54,9 @@ pub struct ConnectionSeries {
     pub is_guest: bool,
     /// Number of Services on the node; 0 if not applicable.
     pub services: u32,
-    /// Description of its configuration.
+    /// Description of the contestant's configuration.
     pub settings: String,
-    /// Turns in the order of execution.
+    /// Results of all rounds, in the order of execution.
     pub rounds: Vec<Round>,
     /// Latency of a single client over all connections of all rounds; set at the end.
     pub latency_us: Option<Summary>,
@@ -64,7 +65,7 @@ pub struct ConnectionSeries {
 }
 
 impl ConnectionSeries {
-    /// Returns a value of every round.
+    /// Returns one value per round, selected by `of`.
     #[must_use]
     pub fn figures(&self, of: fn(&Round) -> f64) -> Vec<f64> {
         self.rounds.iter().map(of).collect()
@@ -77,21 +78,22 @@ impl ConnectionSeries {
     }
 }
 
-/// All results of a run.
+/// Results of the connection benchmark with their environment.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionResults {
-    /// The machine.
+    /// Description of the measuring machine.
     pub host: Host,
     /// Versions of the tested software.
     pub versions: Vec<String>,
-    /// Duration of each of the three parts of a turn in milliseconds.
+    /// Duration in milliseconds of each of the three measurements in a round: single client, concurrent
+    /// clients, and stream.
     pub slice_ms: u64,
     /// Number of concurrent clients in the rate measurement.
     pub clients: u16,
-    /// Machine load, set at the end.
+    /// Load of the machine during the run; set at the end.
     pub load: Option<Load>,
-    /// Results by contestant and number of Services.
+    /// Results by contestant and, for Tidegate, by number of Services.
     pub series: Vec<ConnectionSeries>,
 }
 

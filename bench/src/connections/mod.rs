@@ -1,5 +1,6 @@
-//! Connection benchmark: cost of a new connection through a virtual address and throughput of a long one, in
-//! every proxy mode, with few and many Services, compared to the same path without rules and to proxies.
+//! Connection benchmark: cost of a new connection through a virtual address, and throughput of a long-lived
+//! stream, in every proxy mode, with few and many Services, compared to the same path without rules and to
+//! proxies.
 //!
 //! ```text
 //!   asking ──▶ node1 ──▶ answering      the same three machines for each contestant, each in its own network
@@ -10,8 +11,8 @@
 //!   in a round, every contestant in turn:
 //!     one client in a closed loop (latency) ─▶ many clients (rate, CPU time) ─▶ one long stream (bytes)
 //! ```
-//! If the kernel has no IPVS, that mode and the same peers are measured on the second kernel
-//! (`lab/guest.sh`), for ratios.
+//! If the kernel has no IPVS, that mode and the same peers are measured in the guest VM (`lab/guest.sh`), and
+//! only their ratios are compared.
 
 pub(crate) mod backend;
 pub(crate) mod client;
@@ -36,25 +37,25 @@ use crate::{
 
 /// Proxy modes; ipvs is not supported by every kernel.
 pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
-/// Contestants used for comparison.
+/// Contestants without Tidegate, measured for comparison.
 pub const PEERS: [&str; 3] = ["direct", "haproxy", "nginx"];
 
-/// Benchmark parameters.
+/// Parameters of the connection benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of turns per contestant.
+    /// Number of rounds; each contestant is measured once per round.
     pub rounds: u16,
-    /// Duration of each of the three parts of a turn.
+    /// Duration of each of the three measurements in a round.
     pub slice: Duration,
-    /// Numbers of Services, ascending.
+    /// Numbers of Services at which each mode is measured, ascending.
     pub sizes: Vec<u32>,
-    /// Proxy modes; ipvs is measured on the second kernel if this one does not support it.
+    /// Proxy modes to measure; ipvs is measured in the guest VM if this kernel does not support it.
     pub modes: Vec<&'static str>,
     /// Number of concurrent clients in the rate measurement.
     pub clients: u16,
 }
 
-/// Measures all contestants in turn.
+/// Measures all contestants, one after the other in each round.
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a contestant carries no connection.
@@ -121,15 +122,15 @@ fn start(options: &Options, measured: &mut ConnectionResults, say: Say<'_>) -> R
     Ok(contestants)
 }
 
-/// True if a requested mode requires another kernel.
+/// Returns true if a requested proxy mode requires the guest VM.
 fn is_for_guest(options: &Options) -> bool {
     options.modes.contains(&guest::MODE) && !host::has_ipvs()
 }
 
-/// Warm-up time of a contestant before the measurements.
+/// Time for which a contestant carries connections before it is measured.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Runs one turn of a contestant and returns the result with every measured latency.
+/// Measures one contestant for one round and returns the summary with every measured latency.
 fn turn(contestant: &ConnectionPath, options: &Options) -> Result<(Round, Vec<f64>)> {
     let ConnectionPath { client: from, target, .. } = contestant;
     let alone = client::connect(from, *target, 1, options.slice)?;

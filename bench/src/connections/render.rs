@@ -12,10 +12,11 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Design target for connections per second with many Services relative to few, in these modes.
+/// Design target: minimum ratio of the connection rate with the largest to that with the smallest number of
+/// Services, in these modes.
 const TARGET_RATIO: f64 = 0.95;
 const TARGETED: [&str; 2] = ["tidegate-nftables", "tidegate-ipvs"];
-/// Contestants that each mode is compared with.
+/// Contestants with which each proxy mode is compared on the page.
 const RIVALS: [&str; 3] = ["direct", "haproxy", "nginx"];
 
 const METHOD: &str = "A client machine and a backend machine are connected to a node by separate links, \
@@ -38,7 +39,7 @@ const METHOD: &str = "A client machine and a backend machine are connected to a 
                       together with the same peers. The guest has one CPU and slow system calls, so its \
                       ratios are meaningful and its rates are not.\n";
 
-/// Renders the page.
+/// Renders the page of the connection benchmark as Markdown.
 pub(super) fn page(measured: &ConnectionResults) -> String {
     let mut text = page::head(
         "Connections through a virtual address",
@@ -58,7 +59,7 @@ pub(super) fn page(measured: &ConnectionResults) -> String {
     text + "\n## How\n\n" + METHOD
 }
 
-/// Plots the rate of each round as a dot.
+/// Renders the SVG plot with one dot per round: its connection rate.
 pub(super) fn plot(measured: &ConnectionResults) -> String {
     let row = |series: &ConnectionSeries| PlotRow {
         label: label(series),
@@ -144,7 +145,7 @@ fn verdict(measured: &ConnectionResults) -> String {
     if lines.is_empty() { "None: no mode was measured.\n".to_owned() } else { lines }
 }
 
-/// Returns the median over the rounds of the rate ratio within the same round.
+/// Returns the median over all rounds of the rate of `one` divided by the rate of `other` in the same round.
 fn ratio(one: &ConnectionSeries, other: &ConnectionSeries) -> Option<f64> {
     let pairs = one.rounds.iter().zip(&other.rounds);
     Summary::of(pairs.map(|(one, other)| one.per_second / other.per_second)).map(|summary| summary.median)

@@ -19,28 +19,28 @@ pub const BACKEND_PORT: u16 = 8080;
 /// Destination of the client's datagrams.
 pub const TARGET: SocketAddr = SocketAddr::V4(SocketAddrV4::new(ADDRESS, PORT));
 
-/// A failover system running in its own network.
+/// Failover system under test, running in its own network.
 pub trait FailoverContestant {
-    /// Name in the results.
+    /// Returns the name of the contestant in the results.
     fn name(&self) -> &'static str;
-    /// Describes the configuration.
+    /// Returns a description of the contestant's configuration.
     fn settings(&self) -> String;
-    /// Returns its network.
+    /// Returns the network of the contestant.
     fn topology(&self) -> &Topology;
     /// Waits until every node is owner or ready to take over, as in long-term operation without failures.
     ///
     /// # Errors
     /// Returns an error on timeout.
     fn wait_settled(&mut self) -> Result<()>;
-    /// Kills the announcing process of a node without warning.
+    /// Kills (SIGKILL) the announcing process of a node.
     ///
     /// # Errors
-    /// Returns an error if it does not run.
+    /// Returns an error if the process does not run.
     fn kill_agent(&mut self, node: &str) -> Result<()>;
-    /// Restarts the announcing process.
+    /// Restarts the announcing process of a node.
     ///
     /// # Errors
-    /// Returns an error if it does not start.
+    /// Returns an error if the process does not start.
     fn start_agent(&mut self, node: &str) -> Result<()>;
 }
 
@@ -57,10 +57,10 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// All failures in the order of the results.
+    /// Every failure, in the order of the results.
     pub const ALL: [Self; 3] = [Self::NodeVanishes, Self::LinkCut, Self::AgentKilled];
 
-    /// Name in the results.
+    /// Returns the name of the failure in the results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,10 +78,10 @@ impl Failure {
         matches!(self, Self::NodeVanishes | Self::LinkCut)
     }
 
-    /// Makes a node fail.
+    /// Injects the failure on a node.
     ///
     /// # Errors
-    /// Returns an error if it has failed already.
+    /// Returns an error if the node has failed already.
     pub fn strike(self, contestant: &mut dyn FailoverContestant, node: &str) -> Result<()> {
         // In this order the announcing process cannot react to the loss of the link.
         if self.kills() {
@@ -93,7 +93,7 @@ impl Failure {
         Ok(())
     }
 
-    /// Reverts the failure; recovery takes some time.
+    /// Reverts the failure; the node's recovery takes some time.
     ///
     /// # Errors
     /// Returns an error if a killed process does not start.

@@ -27,7 +27,7 @@ const PRIORITIES: [u8; NODES as usize] = [200, 150, 100];
 /// Suffixes of the process id files of parent and child.
 const PID_FILES: [&str; 2] = ["pid", "vrrp.pid"];
 
-/// VRRP advertisement interval.
+/// VRRP advertisement interval of a keepalived contestant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdvertisementInterval {
     /// VRRPv2, every second: the default of keepalived.
@@ -37,7 +37,7 @@ pub enum AdvertisementInterval {
     Fast,
 }
 
-/// keepalived on three nodes.
+/// keepalived running on three nodes.
 #[derive(Debug)]
 pub struct KeepalivedCluster {
     pace: AdvertisementInterval,
@@ -50,7 +50,7 @@ pub struct KeepalivedCluster {
 }
 
 impl KeepalivedCluster {
-    /// Starts keepalived.
+    /// Starts keepalived on three nodes with an advertisement interval.
     ///
     /// # Errors
     /// Returns an error if it is not installed or does not start.
@@ -163,7 +163,7 @@ impl FailoverContestant for KeepalivedCluster {
     }
 }
 
-/// Static rules equivalent to those of a Service.
+/// Returns static nftables rules that forward like the rules of a Service.
 fn rules() -> String {
     format!(
         "table inet forward {{

@@ -1,4 +1,5 @@
-//! Results of a run: all values, their summaries, and a check that the machine was idle enough.
+//! Results of the failover benchmark: all values, their summaries, and a check that the machine was idle
+//! enough.
 
 use std::{fmt, time::Duration};
 
@@ -17,10 +18,10 @@ const LATENESS_P99_MS_MAX: f64 = 5.0;
 /// Maximum CPU pressure (share of time with a task waiting for a CPU); beyond it, delays may be caused by the
 /// machine.
 const PRESSURE_MAX: f64 = 0.25;
-/// Maximum CPU utilization, likewise.
+/// Maximum CPU utilization, 0–1; beyond it, delays may be caused by the machine.
 const BUSY_MAX: f64 = 0.7;
 
-/// One failure of one contestant; times in milliseconds.
+/// One failure of one contestant, from steady traffic to recovery; times in milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
@@ -45,17 +46,17 @@ impl fmt::Display for Run {
     }
 }
 
-/// All runs of a contestant with a failure.
+/// Results of one contestant for one kind of failure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailoverSeries {
     /// Name of the contestant.
     pub contestant: String,
-    /// Description of its configuration.
+    /// Description of the contestant's configuration.
     pub settings: String,
-    /// The failure.
+    /// Failure that was injected.
     pub failure: Failure,
-    /// Runs in the order of execution.
+    /// Results of all rounds, in the order of execution.
     pub runs: Vec<Run>,
 }
 
@@ -67,21 +68,21 @@ impl FailoverSeries {
     }
 }
 
-/// All results of a run.
+/// Results of the failover benchmark with their environment.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailoverResults {
-    /// The machine.
+    /// Description of the measuring machine.
     pub host: Host,
     /// Versions of the tested software.
     pub versions: Vec<String>,
     /// Number of failures of each kind per contestant.
     pub rounds: u16,
-    /// Machine load, set at the end.
+    /// Load of the machine during the run; set at the end.
     pub load: Option<Load>,
     /// Lateness of sent probes in milliseconds.
     pub lateness_ms: Option<Summary>,
-    /// Results by contestant and failure.
+    /// Results by contestant and injected failure.
     pub series: Vec<FailoverSeries>,
     #[serde(skip)]
     lateness: Vec<Duration>,

@@ -37,25 +37,27 @@ use crate::{
 
 pub use self::measured::{FailoverResults, FailoverSeries, Run};
 
-/// Number of consecutive replies through the same node after which it counts as the owner: half a second
-/// without loss.
+/// Number of consecutive replies through the same node after which that node counts as the owner; equals half
+/// a second of probes without loss.
 const STEADY_REPLIES: usize = 100;
-/// Duration of the probe before the failure, so that the neighbor caches are warm.
+/// Duration of the probe before a failure is injected, so that neighbor caches are filled.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Failures are staggered over the interval between keepalives.
+/// Delay added to each further failure, so that failures occur at different times within the keepalive
+/// interval.
 const STAGGER: Duration = Duration::from_millis(37);
 const STAGGER_STEPS: u32 = 29;
 
-/// Benchmark parameters.
+/// Parameters of the failover benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Number of failures of each kind per contestant.
     pub rounds: u16,
-    /// Name filter for contestants and failures; without a match for one of the two, all of its kind run.
+    /// Words that select contestants and failures by name. If no word matches any contestant, all contestants
+    /// run; likewise for failures.
     pub only: Vec<String>,
 }
 
-/// A contestant with its pending run.
+/// Contestant with its failure that has not recovered yet.
 struct Lane {
     contestant: Box<dyn FailoverContestant>,
     open: Option<Open>,
@@ -69,7 +71,7 @@ struct Open {
     repaired: Instant,
 }
 
-/// Measures all selected contestants in turn.
+/// Measures all selected contestants alternately.
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a contestant does not fail over or
@@ -185,7 +187,7 @@ fn close(lane: &mut Lane, measured: &mut FailoverResults) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the newest replies after `since` all come through one acceptable node.
+/// Waits until the newest replies since `since` all come through one node that satisfies `is_right`.
 fn steady_owner(probe: &Probe, since: Instant, is_right: impl Fn(IpAddr) -> bool) -> Result<IpAddr> {
     wait::until("steady replies through one node", || {
         let owner = probe.steady_owner(since, STEADY_REPLIES).filter(|&owner| is_right(owner));

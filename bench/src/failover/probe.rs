@@ -25,7 +25,7 @@ pub const INTERVAL: Duration = Duration::from_millis(5);
 /// Interval at which the receiver checks for the stop flag.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A running probe that ends when dropped.
+/// Running probe that ends when dropped.
 #[derive(Debug)]
 pub struct Probe {
     stop: Arc<AtomicBool>,
@@ -33,23 +33,23 @@ pub struct Probe {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Observations of a probe.
+/// Datagrams sent and replies received by a probe.
 #[derive(Debug, Clone, Default)]
 pub struct ProbeLog {
     /// Send times of the datagrams.
     pub sent: Vec<Instant>,
     /// Replies in the order of arrival.
     pub replies: Vec<Reply>,
-    /// Delay of each datagram behind its schedule: the effect of other load on the machine.
+    /// Delay of each datagram behind its schedule, which shows the effect of other load on the machine.
     pub lateness: Vec<Duration>,
 }
 
-/// A received reply.
+/// Reply to a probe datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// Time of arrival.
+    /// Time at which the reply arrived.
     pub at: Instant,
-    /// Address of the node that carried the traffic.
+    /// Address of the node that forwarded the datagram.
     pub via: IpAddr,
 }
 
@@ -75,13 +75,13 @@ impl Probe {
         Ok(probe)
     }
 
-    /// Returns the observations so far.
+    /// Returns the datagrams and replies recorded so far.
     #[must_use]
     pub fn seen(&self) -> ProbeLog {
         lock(&self.seen).clone()
     }
 
-    /// Returns the newest reply.
+    /// Returns the newest reply, or `None` before the first one.
     #[must_use]
     pub fn last_reply(&self) -> Option<Reply> {
         lock(&self.seen).replies.last().copied()

@@ -17,16 +17,16 @@ use serde_json::{Value, json};
 
 use super::contestant::{ADDRESS, BACKEND_PORT, FailoverContestant, NODES, PORT};
 
-/// Keepalive interval between the candidates.
+/// Interval of the keepalive messages between the candidates of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeepaliveInterval {
-    /// The agents' default.
+    /// Default interval of the agents.
     Default,
-    /// Every 50 ms; three missed packets are a failure.
+    /// Interval of 50 ms; three missed packets are a failure.
     Tuned,
 }
 
-/// Tidegate on three nodes.
+/// Tidegate running on three nodes.
 #[derive(Debug)]
 pub struct TidegateCluster {
     pace: KeepaliveInterval,
@@ -109,7 +109,8 @@ fn objects() -> [Value; 4] {
     ]
 }
 
-/// Checks that the newest announcement has all nodes as candidates and all of them follow it.
+/// Returns an error unless the newest assignment of an address has all nodes as candidates and all of them
+/// have accepted it.
 fn roles_are_settled(address: &Value) -> Result<()> {
     let epoch = number(address, "/spec/announcement/epoch")?;
     let candidates = address["spec"]["announcement"]["candidates"].as_array().map_or(0, Vec::len);
@@ -121,7 +122,7 @@ fn roles_are_settled(address: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Checks that an agent has all peers up.
+/// Returns an error unless an agent reports all of its peers as up.
 fn peers_are_up(state: &Value) -> Result<()> {
     let peers = state["peers"].as_array().context("the agent has no peers")?;
     let up = peers.iter().filter(|peer| peer["state"] == "Up").count();

@@ -22,14 +22,14 @@ use nix::sys::{
 
 use super::{Options, measured::RoundResults};
 
-/// Listening address inside its namespace.
+/// Listening address of the baseline sender inside its namespace.
 const SENDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
 
 /// Timeout in seconds for the next socket to connect: a lost connection request is retransmitted after one,
 /// three and seven.
 const PATIENCE_SECS: i64 = 60;
 
-/// Sends to this number of sockets.
+/// Measures the delivery of messages of `bytes` bytes to `count` sockets.
 pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<RoundResults> {
     let namespace = Namespace::new("bound")?;
     let listener = namespace.inside(listen).context("the sender cannot listen")?;

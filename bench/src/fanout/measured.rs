@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of the fan-out benchmark.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Kind of receiver.
+/// Kind of receiver of the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReceiverKind {
-    /// Agents of nodes, which report each change back.
+    /// Simulated agents, which report each change back to the server.
     Agents,
     /// Clients of `GET /v1/watch`.
     Watchers,
-    /// Sockets of the baseline sender.
+    /// Raw sockets that receive from the baseline sender.
     Sockets,
 }
 
 impl ReceiverKind {
-    /// Returns the name in tables.
+    /// Returns the name of the kind in tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -42,23 +42,24 @@ impl ReceiverKind {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FanoutPoint {
-    /// Kind of receiver.
+    /// Kind of the receivers.
     pub told: ReceiverKind,
-    /// Number of receivers.
+    /// Number of receivers connected at the same time.
     pub count: u16,
-    /// Number of Services.
+    /// Number of Services in the store.
     pub services: u32,
-    /// Changes per second.
+    /// Changes per second during the measurement.
     pub per_second: u32,
-    /// For each change of all rounds, milliseconds from its request until the last receiver has it.
+    /// Milliseconds from the request of a change until the last receiver has it; one value per change over
+    /// all rounds.
     pub last_ms: Vec<f64>,
-    /// For each round, the summary over all changes and receivers.
+    /// Summary of the delivery times over all changes and receivers, one per round.
     pub each_ms: Vec<Summary>,
-    /// For each round, the summary of the response times.
+    /// Summary of the response times of the writes, one per round.
     pub answer_ms: Vec<Summary>,
     /// Number of changes that some receiver never received.
     pub lost: usize,
-    /// Number of deliveries; one may contain several changes.
+    /// Number of deliveries per round; one delivery may contain several changes.
     pub deliveries: Vec<u64>,
     /// CPU time of the server per change in microseconds.
     pub server_us_per_change: Vec<f64>,
@@ -66,17 +67,18 @@ pub struct FanoutPoint {
     pub server_us_per_delivery: Vec<f64>,
     /// Bytes on the wire per change and receiver.
     pub bytes_per_change: Vec<f64>,
-    /// Resident memory of the server after the changes.
+    /// Resident memory of the server in KiB after the changes, one value per round.
     pub resident_kib: Vec<u64>,
-    /// Peak memory during the changes.
+    /// Peak resident memory of the server in KiB during the changes, one value per round.
     pub peak_kib: Vec<u64>,
-    /// Reconnect of all receivers at once: milliseconds until the last one has the change made meanwhile.
+    /// Milliseconds after all receivers reconnect at once until the last one has the change made while they
+    /// were disconnected.
     pub herd_ms: Vec<f64>,
-    /// Peak memory of the server during the reconnect.
+    /// Peak resident memory of the server in KiB during the mass reconnect, one value per round.
     pub herd_peak_kib: Vec<u64>,
 }
 
-/// Receiver results of a round.
+/// Receiver results of one round.
 #[derive(Debug, Clone)]
 pub(super) struct RoundResults {
     pub(super) last_ms: Vec<f64>,

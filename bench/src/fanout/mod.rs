@@ -28,30 +28,30 @@ use self::{
 };
 use crate::{host::LoadMeter, pages::record::Record, progress::Say, usage::Usage};
 
-/// Benchmark parameters.
+/// Parameters of the fan-out benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Path of this binary, which also runs the receivers ([`lab::fleet::SUBCOMMAND`]).
+    /// Path of this binary, which also runs the receivers ([`lab::load::feed_load::SUBCOMMAND`]).
     pub program: PathBuf,
-    /// Number of turns per size.
+    /// Number of rounds per number of receivers.
     pub rounds: u16,
-    /// Numbers of agents.
+    /// Numbers of agents to measure.
     pub agents: Vec<u16>,
-    /// Numbers of watchers.
+    /// Numbers of watchers to measure.
     pub watchers: Vec<u16>,
-    /// Number of Services.
+    /// Number of Services in the store.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// Changes per second.
+    /// Changes per second during the measurement.
     pub per_second: u32,
-    /// Changes per turn.
+    /// Number of changes per round.
     pub changes: u32,
-    /// Mass reconnects per turn.
+    /// Number of mass reconnects per round.
     pub herds: u16,
 }
 
-/// Measures agents, watchers and the baseline in turn.
+/// Measures agents, watchers and the baseline sender alternately.
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or a write is rejected.
@@ -89,7 +89,7 @@ impl Record<FanoutPoint> {
     }
 }
 
-/// Runs one server with this number of receivers and returns the bytes per change and receiver.
+/// Runs one round against a new server with `count` receivers, and returns the bytes per change and receiver.
 fn turn(options: &Options, told: ReceiverKind, count: u16, point: &mut FanoutPoint) -> Result<usize> {
     let (role, nodes) = match told {
         ReceiverKind::Agents => (Role::Agent, count),
@@ -106,7 +106,7 @@ fn turn(options: &Options, told: ReceiverKind, count: u16, point: &mut FanoutPoi
     })
 }
 
-/// Sends the changes at their rate.
+/// Sends the changes of a round at their rate.
 fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut FanoutPoint) -> Result<usize> {
     fleet.wait(scene.position.revision.0)?;
     fleet.take()?;

@@ -1,4 +1,4 @@
-//! Rendering of the page.
+//! Rendering of the page of the fan-out benchmark.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const TARGET_SERVICES: u32 = 10_000;
 const TARGET_PER_SECOND: u32 = 100;
 /// Design target in milliseconds from a change to the accepted report of the last agent, in 99 of 100 cases.
 const TARGET_MS: f64 = 1_000.0;
-/// Design target for the memory of the control server.
+/// Design target: maximum memory of the control server in MiB.
 const TARGET_MIB: f64 = 512.0;
 
 const METHOD: &str = "One control server on SQLite (on disk) and all clients run in one network \
@@ -38,7 +38,7 @@ const METHOD: &str = "One control server on SQLite (on disk) and all clients run
                       once, a change is made, and all clients reconnect after 100 to 200 ms; the time \
                       ends when the last one has the change.\n";
 
-/// Renders the page.
+/// Renders the page of the fan-out benchmark as Markdown.
 pub(super) fn page(record: &Record<FanoutPoint>) -> String {
     page::head("Fan-out of a change", "fanout", "One dot per change")
         + &times(record)
@@ -49,7 +49,7 @@ pub(super) fn page(record: &Record<FanoutPoint>) -> String {
         + METHOD
 }
 
-/// Plots one dot per change.
+/// Renders the SVG plot with one dot per change.
 pub(super) fn plot(record: &Record<FanoutPoint>) -> String {
     let row = |point: &FanoutPoint| PlotRow {
         label: format!("{} {}", point.count, point.told.word()),
@@ -64,7 +64,7 @@ pub(super) fn plot(record: &Record<FanoutPoint>) -> String {
     )
 }
 
-/// Formats a progress line.
+/// Formats the progress line of one point.
 pub(super) fn line(point: &FanoutPoint) -> String {
     let of = |figures: &[f64]| median(figures).map_or("–".to_owned(), short);
     let (last, p99) = summary_of(&point.last_ms);

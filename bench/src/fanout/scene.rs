@@ -21,19 +21,19 @@ use lab::{
 
 use serde_json::{Value, json};
 
-/// Listening address of the control server in its namespace.
+/// Listening address of the control server inside its namespace.
 pub(super) const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
 /// Objects per request; the server accepts 5,000 and 8 MiB.
 const BATCH: usize = 1_000;
-/// First endpoint address.
+/// Address of the first endpoint; later endpoints follow consecutively.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 
-/// A server with all objects.
+/// Control server with all objects of the benchmark.
 pub(super) struct Scene {
     pub(super) namespace: Namespace,
     pub(super) server: Process,
     pub(super) api: Http,
-    /// Position after all objects were written.
+    /// Position of the store after all objects were written.
     pub(super) position: Position,
     services: u32,
     endpoints: u8,
@@ -72,7 +72,8 @@ impl Scene {
         Ok(Self { namespace, server, api, position, services, endpoints, _directory: directory })
     }
 
-    /// Returns the change of a number: new endpoints for one Service, in rotation.
+    /// Returns the request of change `number`: a patch of the endpoints of one Service, rotating over the
+    /// Services.
     pub(super) fn change(&self, number: u32) -> HttpRequestSpec {
         let first = number.wrapping_mul(u32::from(self.endpoints)) % (1 << 22);
         let endpoints: Vec<Value> = (0..self.endpoints).map(|at| address((1 << 22) + first, at)).collect();
@@ -88,7 +89,7 @@ impl Scene {
         }
     }
 
-    /// Returns a counter of the server.
+    /// Returns a counter of the server by its metric name.
     pub(super) fn counter(&self, name: &str) -> Result<u64> {
         let text = self.api.get("/metrics")?.success()?.text;
         let wanted = format!("tidegate_{name}_total ");

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// A listed table.
+/// Parsed output of `nft list` for one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     chains: BTreeSet<String>,
@@ -47,7 +47,8 @@ impl Listing {
         self.sets.values().map(BTreeMap::len).sum()
     }
 
-    /// Returns the `nft` commands that turn this table into one that differs only in elements.
+    /// Returns the `nft` commands that turn this table into `after`, which may differ from it only in
+    /// elements.
     pub(super) fn changed_into(&self, after: &Self, table: &str) -> Result<String> {
         let names = |listing: &Self| listing.sets.keys().cloned().collect::<Vec<_>>();
         ensure!(self.chains == after.chains, "the chains differ, so the change is not limited to elements");
@@ -76,7 +77,7 @@ impl Listing {
     }
 }
 
-/// Returns the name of the block that a line opens.
+/// Returns the name of the block that a line opens if the block is of the given kind, such as `map`.
 fn named(line: &str, kind: &str) -> Option<String> {
     Some(line.strip_prefix(kind)?.strip_suffix(" {")?.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of the layout benchmark.
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Results of a layout at a size; one value per round.
+/// Results of one ruleset layout at one size; one value per round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LayoutPoint {
-    /// Layout of the Services.
+    /// Ruleset layout that was measured.
     pub layout: Layout,
-    /// Number of Services.
+    /// Number of Services in the ruleset.
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
     /// Size of the ruleset as text in bytes.
     pub text_bytes: usize,
@@ -31,40 +31,40 @@ pub struct LayoutPoint {
     pub kernel_kib: Vec<u64>,
     /// Cost of running the tool on an empty input: the minimum of any change.
     pub nothing: Costs,
-    /// Cost of adding a Service.
+    /// Cost of adding one Service.
     pub add: Change,
-    /// Cost of replacing one of its endpoints.
+    /// Cost of replacing one endpoint of the added Service.
     pub replace: Change,
-    /// Cost of removing it.
+    /// Cost of removing the added Service.
     pub remove: Change,
     /// Microseconds from the connect call to the reply of the backend, for the first, the middle and the last
     /// Service.
     pub connect_us: [Vec<Summary>; 3],
     /// Connections per second of many concurrent clients to the middle Service.
     pub per_second: Vec<f64>,
-    /// Number of failed connections.
+    /// Number of connections through the ruleset that failed.
     pub failed: u64,
     /// Reason why this layout was not measured at larger sizes.
     pub gave_up: Option<String>,
 }
 
-/// Cost of runs of the tool in milliseconds.
+/// Time and CPU cost of runs of `nft`, in milliseconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Costs {
-    /// Wall-clock time.
+    /// Wall-clock time of the `nft` process in milliseconds, one value per round.
     pub wall_ms: Vec<f64>,
-    /// CPU time of tool and kernel.
+    /// CPU time of `nft` and of the kernel on its behalf in milliseconds, one value per round.
     pub processor_ms: Vec<f64>,
-    /// CPU time of the kernel.
+    /// CPU time spent in the kernel in milliseconds, one value per round.
     pub system_ms: Vec<f64>,
 }
 
-/// Cost and size of a transaction.
+/// Cost of one kind of change, with the size of its transaction.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// Cost.
+    /// Time and CPU cost of the change.
     pub costs: Costs,
     /// Netlink messages, including the first and last of the transaction.
     pub messages: u32,

@@ -41,8 +41,8 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Load time above which a layout is loaded only once at a size and skipped at larger ones: costs quadratic
-/// in the number of Services would take hours.
+/// Load time above which a layout is loaded only once at a size and skipped at larger sizes, because costs
+/// that grow quadratically would take hours.
 const LOAD_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of Services for a comparison of listings after the changes; with chains per Service it
 /// takes minutes.
@@ -50,20 +50,20 @@ const COMPARED_SERVICES_MAX: u32 = 1_000;
 /// Warm-up time of a path before the measurements.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// Layout of Services in a ruleset.
+/// Way in which a ruleset represents Services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// Ours: elements of maps shared by all Services.
+    /// Tidegate's layout: elements of maps shared by all Services.
     Tidegate,
-    /// A chain per Service, with an anonymous map to its endpoints.
+    /// Layout with a chain per Service and an anonymous map to its endpoints.
     ServiceChains,
     /// A chain per Service, with an anonymous map to a chain per endpoint.
     EndpointChains,
 }
 
 impl Layout {
-    /// All layouts.
+    /// Every layout, Tidegate's own first.
     pub const ALL: [Self; 3] = [Self::Tidegate, Self::ServiceChains, Self::EndpointChains];
 
     /// Returns the name in the results.
@@ -77,28 +77,28 @@ impl Layout {
     }
 }
 
-/// Benchmark parameters.
+/// Parameters of the layout benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Number of full loads per size and layout.
     pub loads: u16,
     /// Number of times a Service is added, changed and removed.
     pub changes: u16,
-    /// Number of connection turns.
+    /// Number of rounds of the connection measurement.
     pub rounds: u16,
-    /// Duration of each of the four parts of such a turn.
+    /// Duration of each of the four client runs in a connection round.
     pub slice: Duration,
     /// Number of concurrent clients in the rate measurement.
     pub clients: u16,
-    /// Numbers of Services, ascending.
+    /// Numbers of Services at which each layout is measured, ascending.
     pub sizes: Vec<u32>,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// Layouts to compare with.
+    /// Layouts measured in addition to Tidegate's own.
     pub peers: Vec<Layout>,
 }
 
-/// A layout with its network.
+/// Ruleset layout with the network in which it is loaded.
 struct LayoutNetwork {
     layout: Layout,
     way: ForwardingNode,
@@ -142,7 +142,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<LayoutPoint>> {
     Ok(record)
 }
 
-/// A size with the parameters common to all layouts.
+/// Number of Services being measured, with the parameters common to all layouts.
 struct At<'a> {
     options: &'a Options,
     tool: &'a Tool,
@@ -228,7 +228,7 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Counts the messages of the changes, and checks that they have the intended effect.
+    /// Counts the kernel messages of each change and checks that connections show its intended effect.
     fn prove(&self, turn: &mut LayoutTurn<'_>, added: SocketAddr) -> Result<()> {
         let LayoutTurn { contestant: LayoutNetwork { layout, way, .. }, ruleset, point } = turn;
         let compared = self.services <= COMPARED_SERVICES_MAX;
@@ -287,7 +287,7 @@ impl At<'_> {
     }
 }
 
-/// A contestant at a size.
+/// Layout at one size while it is being measured.
 struct LayoutTurn<'a> {
     contestant: &'a mut LayoutNetwork,
     ruleset: Ruleset,

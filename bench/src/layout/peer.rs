@@ -14,7 +14,7 @@ use std::{fmt::Write, net::Ipv4Addr};
 use super::{Layout, served::BenchService};
 use crate::fixture_cluster::{PORT, TARGET_PORT};
 
-/// Name of the table.
+/// Name of the nftables table of the compared layouts.
 pub(super) const TABLE: &str = "peer";
 
 /// Fixed chains and maps, with two gaps: cluster IPs, and the elements that lead to Services.
@@ -106,7 +106,7 @@ const FRAME: [&str; 3] = [
 ",
 ];
 
-/// Renders the full ruleset.
+/// Renders the full ruleset of a layout for a list of Services.
 #[must_use]
 pub fn whole(layout: Layout, services: &[BenchService]) -> String {
     let [head, middle, tail] = FRAME;
@@ -205,7 +205,7 @@ fn gone(layout: Layout, before: &BenchService, after: &BenchService) -> impl Ite
     endpoint_chains(layout, before).filter(|endpoint| !after.endpoints.contains(endpoint))
 }
 
-/// Returns the endpoints with a chain.
+/// Returns the endpoints of a Service that have a chain of their own in this layout.
 fn endpoint_chains(layout: Layout, service: &BenchService) -> impl Iterator<Item = Ipv4Addr> {
     let has_chains = match layout {
         Layout::EndpointChains => true,

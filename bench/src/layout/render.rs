@@ -1,4 +1,4 @@
-//! The page of a run.
+//! Rendering of the page of the layout benchmark.
 
 use std::fmt::Write;
 
@@ -51,7 +51,7 @@ const METHOD: &str = "A control server and a node, in network namespaces of this
                       every size: the added Service responds before and after its change, and at small \
                       sizes the final listing equals the initial one.\n";
 
-/// Renders the page.
+/// Renders the page of the layout benchmark as Markdown.
 pub(super) fn page(record: &Record<LayoutPoint>) -> String {
     page::head("Layout of the ruleset", "layout", "One dot per load and per change")
         + &loads(record)
@@ -190,7 +190,7 @@ fn connections(record: &Record<LayoutPoint>) -> String {
     table
 }
 
-/// A compared quantity: its name and its values by round; less is better for all of them.
+/// Compared cost: its name and its values by round. Lower values are better.
 type LayoutCost = (&'static str, fn(&LayoutPoint) -> Vec<f64>);
 
 const QUANTITIES: [LayoutCost; 10] = [
@@ -249,7 +249,7 @@ fn verdict(record: &Record<LayoutPoint>) -> String {
     text + said + &lines + "\n"
 }
 
-/// Minimum ratio that counts as a difference.
+/// Minimum ratio of two medians that the page reports as a difference.
 const TOLD_FROM: f64 = 1.05;
 
 /// Pairs our layout with each other layout at the same size.

@@ -11,11 +11,11 @@ use super::{
 use crate::fixture_cluster::Estate;
 use anyhow::{Result, ensure};
 
-/// Family and name of our table.
+/// Family and name of Tidegate's table.
 const TABLE: &str = "inet tidegate";
 const NODE: &str = "node1";
 
-/// A ruleset and a sequence of changes that ends in the initial state.
+/// Full ruleset and a sequence of changes that ends in the initial state.
 #[derive(Debug)]
 pub(super) struct Ruleset {
     pub(super) layout: Layout,
@@ -24,7 +24,7 @@ pub(super) struct Ruleset {
     pub(super) steps: [Step; 3],
 }
 
-/// A transaction.
+/// Change loaded as one nftables transaction.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) text: String,
@@ -33,7 +33,7 @@ pub(super) struct Step {
 }
 
 impl Ruleset {
-    /// Returns the family and name of its table.
+    /// Returns the family and the name of the ruleset's table.
     pub(super) fn table(&self) -> String {
         match self.layout {
             Layout::Tidegate => TABLE.to_owned(),
@@ -73,13 +73,13 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     Ok((Ruleset { layout: Layout::Tidegate, whole, steps }, changing))
 }
 
-/// Creates the Service or changes its endpoints.
+/// Creates the added Service, or replaces its endpoints if it exists.
 fn come(estate: &Estate, endpoints: &[Ipv4Addr]) -> Result<()> {
     estate.cluster.apply_objects(&served::added_objects(endpoints))?;
     estate.wait_converged()
 }
 
-/// Deletes the Service.
+/// Deletes the added Service.
 fn go(estate: &Estate) -> Result<()> {
     for kind in ["endpointsets", "services"] {
         let path = format!("/v1/namespaces/default/{kind}/{ADDED}");
@@ -88,7 +88,7 @@ fn go(estate: &Estate) -> Result<()> {
     estate.wait_converged()
 }
 
-/// The added Service before and after its change.
+/// Added Service before and after the replacement of its endpoint.
 #[derive(Debug)]
 pub(super) struct Changing {
     pub(super) before: BenchService,

@@ -10,25 +10,25 @@ use crate::fixture_cluster::{Estate, TARGET_PORT, endpoint_object};
 
 /// Name of the Service that is added to all others.
 pub(super) const ADDED: &str = "added";
-/// Network of all endpoints: those of the filling and those of [`ADDED`].
+/// Network that contains the endpoints of all Services, those of [`ADDED`] included.
 pub(super) const ENDPOINTS: &str = "10.128.0.0/9";
 /// Node of the endpoints: not the measured one, like most endpoints of a cluster.
 pub(super) const ENDPOINTS_NODE: &str = "elsewhere";
 /// First endpoint of [`ADDED`], after those of the largest filling.
 const ADDED_FIRST: u32 = u32::from_be_bytes([10, 255, 0, 1]);
-/// Replacement of its last endpoint.
+/// Address that replaces the last endpoint of [`ADDED`].
 const REPLACED: Ipv4Addr = Ipv4Addr::new(10, 255, 1, 1);
-/// Page size of listings.
+/// Number of objects per page of a listing.
 const PAGE: usize = 5_000;
 
-/// A Service with one port.
+/// Service with one port, reduced to the fields that the rulesets use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchService {
-    /// Namespace and name.
+    /// Namespace and name of the Service.
     pub name: String,
-    /// Virtual address.
+    /// Virtual address of the Service.
     pub address: Ipv4Addr,
-    /// Endpoint addresses.
+    /// Addresses of the endpoints, in order.
     pub endpoints: Vec<Ipv4Addr>,
 }
 
@@ -68,7 +68,7 @@ fn listed<T>(estate: &Estate, kind: &str, of: impl Fn(&Value) -> Result<T>) -> R
     Ok(objects)
 }
 
-/// Returns the endpoints of the added Service, and those after its change.
+/// Returns the endpoints of the added Service before and after the replacement of its last one.
 pub(super) fn added_endpoints(count: u8) -> [Vec<Ipv4Addr>; 2] {
     let before: Vec<_> = (ADDED_FIRST..ADDED_FIRST + u32::from(count)).map(Ipv4Addr::from).collect();
     let mut after = before.clone();

@@ -28,18 +28,18 @@ const SETTLED_AFTER: Duration = Duration::from_millis(300);
 /// Name prefix of our control groups, followed by the process id.
 const GROUP: &str = "tidegate-bench-";
 
-/// Cost of a run of the tool.
+/// Cost of one run of `nft`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Took {
-    /// Wall-clock time.
+    /// Wall-clock time of the `nft` process in milliseconds.
     pub(super) wall_ms: f64,
-    /// CPU time of the tool itself.
+    /// CPU time of `nft` itself in milliseconds.
     pub(super) user_ms: f64,
-    /// CPU time of the kernel.
+    /// CPU time spent in the kernel in milliseconds.
     pub(super) system_ms: f64,
 }
 
-/// Size of a transaction.
+/// Size of a transaction: number and bytes of its netlink messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TransactionSize {
     /// Netlink messages, including first and last.
@@ -48,7 +48,7 @@ pub(super) struct TransactionSize {
     pub(super) bytes: u64,
 }
 
-/// The tool, with a directory for its input files.
+/// `nft` program with a directory for its input files.
 #[derive(Debug)]
 pub(super) struct Tool {
     directory: Scratch,
@@ -61,7 +61,7 @@ impl Tool {
         Ok(Self { directory: Scratch::new("bench")?, group: Group::make() })
     }
 
-    /// Loads a ruleset.
+    /// Loads a ruleset with `nft -f` and returns its cost.
     pub(super) fn load(&self, place: &Namespace, text: &str) -> Result<Took> {
         let path = self.file(text)?;
         let mut command = Command::new("nft");
@@ -69,7 +69,7 @@ impl Tool {
         place.inside(|| timed(&mut command))
     }
 
-    /// Loads a ruleset and counts the netlink messages.
+    /// Loads a ruleset with netlink debugging enabled and returns the number and size of the messages.
     pub(super) fn sent(&self, place: &Namespace, text: &str) -> Result<TransactionSize> {
         let path = self.file(text)?;
         let path = path.to_str().context("the path of a temporary file is valid UTF-8")?;
@@ -155,7 +155,7 @@ fn parse_sent(said: &str) -> Result<TransactionSize> {
     Ok(sent)
 }
 
-/// A control group of our own.
+/// Control group created for one `nft` run.
 #[derive(Debug)]
 struct Group {
     directory: PathBuf,
@@ -203,7 +203,7 @@ impl Drop for Group {
     }
 }
 
-/// Removes the groups of killed runs.
+/// Removes the control groups of killed runs.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {

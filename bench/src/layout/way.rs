@@ -1,4 +1,4 @@
-//! Path from a client machine over a node with a ruleset to a backend that has every endpoint address.
+//! Network path from a client over a node with a ruleset to a backend that has every endpoint address.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
 };
 
 const NODE: &str = "node1";
-/// Duration of a client run that checks for replies.
+/// Duration of a client run that checks if an address replies.
 const ASKED: Duration = Duration::from_millis(100);
 
-/// A forwarding node with two workloads behind it.
+/// Forwarding node with two workloads behind it: client and backend.
 #[derive(Debug)]
 pub(super) struct ForwardingNode {
     pub(super) node: Namespace,
@@ -54,7 +54,7 @@ impl ForwardingNode {
         tool.remove(&self.node, &ruleset.table(), kib)
     }
 
-    /// Checks that every connection to an address succeeds, and that there is at least one.
+    /// Checks that a client opens at least one connection to an address and that none fails.
     pub(super) fn answers(&self, target: SocketAddr) -> Result<()> {
         wait::until("an answer", || {
             let seen = client::connect(&self.client, target, 1, ASKED)?;
@@ -68,7 +68,7 @@ impl ForwardingNode {
         })
     }
 
-    /// Returns the current table in the kernel.
+    /// Returns the listing of the ruleset's table as it is in the kernel.
     pub(super) fn listing(&self, ruleset: &Ruleset) -> Result<Listing> {
         let table = ruleset.table();
         let words: Vec<_> = ["list", "table"].into_iter().chain(table.split(' ')).collect();
@@ -76,7 +76,7 @@ impl ForwardingNode {
     }
 }
 
-/// Returns the frontend of a Service.
+/// Returns the virtual address and port of a Service.
 pub(super) fn frontend(service: &BenchService) -> SocketAddr {
     SocketAddr::new(service.address.into(), PORT)
 }

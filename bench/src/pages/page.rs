@@ -1,4 +1,4 @@
-//! Common parts of all benchmark pages: the head and the environment.
+//! Common sections of all benchmark pages: head and environment.
 
 use std::fmt::Write;
 

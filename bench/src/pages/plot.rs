@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-/// A row of a plot.
+/// Row of a plot: the values of one series.
 #[derive(Debug, Clone)]
 pub struct PlotRow {
-    /// Label.
+    /// Label left of the row.
     pub label: String,
     /// Color of the dots as an SVG color.
     pub colour: &'static str,
     /// Positive values in any order; others do not fit a logarithmic scale and are drawn at its minimum.
     pub figures: Vec<f64>,
-    /// Position of the median line.
+    /// Value at which the median line is drawn; `None` without values.
     pub median: Option<f64>,
 }
 
@@ -22,9 +22,9 @@ const TOP: f64 = 56.0;
 const ROW_HEIGHT: f64 = 26.0;
 const SCALE_HEIGHT: f64 = 44.0;
 const DOT_RADIUS: f64 = 2.6;
-/// Vertical offsets of consecutive dots, so that equal values stay distinguishable.
+/// Vertical offsets in pixels of consecutive dots, so that equal values stay distinguishable.
 const SPREAD: [f64; 5] = [0.0, -5.0, 5.0, -2.5, 2.5];
-/// Maximum number of dots drawn at the same position; more of them look the same.
+/// Maximum number of dots drawn at the same position; further dots would be hidden.
 const STACK_MAX: usize = 4;
 
 /// Draws rows under a title; `unit` labels the scale, which has a line per power of ten.
@@ -83,7 +83,7 @@ fn draw_row(svg: &mut String, scale: &Scale, row: &PlotRow, y: f64) {
     }
 }
 
-/// Powers of ten that enclose all values.
+/// Logarithmic axis between the powers of ten that enclose all values.
 struct Scale {
     first: i32,
     last: i32,

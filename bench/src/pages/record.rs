@@ -9,13 +9,13 @@ use crate::host::{Host, Load};
 
 /// Results of a benchmark. Page and plot are derived from the stored values only.
 pub trait Report: Serialize + DeserializeOwned {
-    /// Name of the benchmark: of its command and of its files.
+    /// Name of the benchmark, used for its command and for its files.
     const NAME: &'static str;
 
-    /// Renders the page.
+    /// Renders the page as Markdown.
     fn page(&self) -> String;
 
-    /// Renders the plot.
+    /// Renders the plot as SVG.
     fn plot(&self) -> String;
 
     /// Returns the machine load, or `None` before the end of the run.
@@ -64,21 +64,21 @@ pub(crate) fn again<R: Report>(directory: &Path) -> Result<Vec<(String, String)>
 
 /// Results of a benchmark at one setting, such as a proxy mode at a number of Services.
 pub trait Measure: Serialize + DeserializeOwned {
-    /// Name of the benchmark: of its command and of its files.
+    /// Name of the benchmark, used for its command and for its files.
     const NAME: &'static str;
 
-    /// Renders the page of a run.
+    /// Renders the page of a run as Markdown.
     fn page(record: &Record<Self>) -> String;
 
     /// Renders the plot of a run.
     fn plot(record: &Record<Self>) -> String;
 }
 
-/// Results of one type, with the environment.
+/// Measured points of one benchmark, with their environment.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record<P> {
-    /// The machine.
+    /// Description of the measuring machine.
     pub host: Host,
     /// Versions of the tested software.
     pub versions: Vec<String>,

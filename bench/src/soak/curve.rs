@@ -14,8 +14,8 @@ const COLOURS: [&str; 6] = ["#0b6e99", "#b3541e", "#3a7d44", "#7b4fa3", "#a37b00
 /// Number of grid lines in each direction.
 const MARKS: u32 = 6;
 
-/// Draws the memory that each process has allocated from the kernel; dots mark the settled times, with the
-/// same objects each time.
+/// Renders the chart of the memory that each process has allocated from the kernel. Dots mark samples taken
+/// at rest, with the same objects each time.
 pub(super) fn plot(samples: &[Sample]) -> String {
     let minutes = |sample: &Sample| sample.at.as_secs_f64() / 60.0;
     let last = samples.iter().map(minutes).fold(1.0, f64::max);

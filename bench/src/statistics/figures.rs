@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 /// Summary of a set of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Median.
+    /// Median of the values.
     pub median: f64,
     /// 99th percentile; with fewer than 100 values, the maximum.
     pub p99: f64,
-    /// Maximum.
+    /// Maximum of the values.
     pub max: f64,
 }
 

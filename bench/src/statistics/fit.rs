@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
-    /// Cost at size 0.
+    /// Estimated cost at size 0.
     pub intercept: f64,
     /// Additional cost per unit of size.
     pub slope: f64,

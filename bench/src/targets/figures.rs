@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::statistics::figures::Summary;
 
-/// Returns the points, or series, of a benchmark that match all these fields.
+/// Returns the points, or series, of a written result file whose fields all have the given values.
 pub(super) fn points<'a>(
     written: &'a Value,
     fields: &'a [(&'a str, Value)],
@@ -12,7 +12,7 @@ pub(super) fn points<'a>(
     all(written).filter(move |point| has(point, fields))
 }
 
-/// Returns the first match.
+/// Returns the first point that [`points`] returns.
 pub(super) fn point<'a>(written: &'a Value, fields: &[(&str, Value)]) -> Option<&'a Value> {
     all(written).find(|point| has(point, fields))
 }
@@ -32,7 +32,7 @@ pub(super) fn summary(point: &Value, list: &str, pointer: &str) -> Option<Summar
     Summary::of(figures.iter().filter_map(|figure| figure.pointer(pointer)?.as_f64()))
 }
 
-/// Returns the median over the rounds of the ratio within the same round.
+/// Returns the median over all rounds of the ratio between two series in the same round.
 pub(super) fn ratio_in_a_round(one: &Value, other: &Value, list: &str, pointer: &str) -> Option<f64> {
     let pairs = one.get(list)?.as_array()?.iter().zip(other.get(list)?.as_array()?);
     let ratios = pairs

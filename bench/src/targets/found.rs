@@ -1,4 +1,4 @@
-//! Results for each target.
+//! Result of each performance target.
 
 use lab::chaos::soak::{Growth, SoakOutcome};
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::figures::{point, points, ratio_in_a_round, sum, summary};
 use crate::pages::page::short;
 
-/// Result for a target.
+/// Result of one performance target.
 pub(super) struct TargetResult {
     pub(super) measured: String,
-    /// Comparison value of the same run, and the ratio to it.
+    /// Value of the comparison contestant in the same run, and the ratio to it.
     pub(super) beside: String,
     pub(super) is_met: bool,
 }
@@ -178,7 +178,7 @@ pub(super) fn fanout_memory(written: &Value) -> Option<TargetResult> {
     })
 }
 
-/// Minimum duration of a soak test in seconds, and its changes per second.
+/// Minimum duration of a soak test in seconds for its target to be judged.
 const SOAK_SECS: f64 = 30.0 * 60.0;
 const SOAK_PER_SECOND: f64 = 50.0;
 

@@ -17,10 +17,10 @@ use crate::{
     soak, writes,
 };
 
-/// A benchmark with a page.
+/// Benchmark with a page in the documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct BenchmarkPage {
-    /// Base name of its files.
+    /// Base name of the page, plot and result file.
     pub name: &'static str,
     /// Arguments of `bench` that run it.
     pub command: &'static str,

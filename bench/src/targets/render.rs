@@ -10,7 +10,7 @@ use super::{
     slope,
 };
 
-/// A target and its result.
+/// Performance target with its result, as a row of the page.
 struct TargetRow {
     demanded: &'static str,
     benchmark: &'static str,

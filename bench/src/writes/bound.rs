@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::measured::WritesTurn;
 use crate::statistics::figures::Summary;
 
-/// Size of a database page.
+/// Bytes written per sync; the page size of SQLite.
 const PAGE: usize = 4096;
 /// Number of pages of the file, which is overwritten cyclically like a log.
 const PAGES: u64 = 256;

@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of the write benchmark.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Destination of the writes.
+/// Store that receives the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WritesStore {
@@ -16,12 +16,12 @@ pub enum WritesStore {
     Disk,
     /// SQLite on the same disk.
     Sqlite,
-    /// Three members of etcd, all on the same disk.
+    /// Three etcd members, all on the same disk.
     Etcd,
 }
 
 impl WritesStore {
-    /// Returns the name.
+    /// Returns the name of the store in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,21 +36,21 @@ impl WritesStore {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WritesPoint {
-    /// The store.
+    /// Store that receives the writes.
     pub store: WritesStore,
     /// Number of concurrent clients.
     pub clients: u16,
-    /// Objects per request.
+    /// Number of objects in each write request.
     pub objects: u32,
-    /// Objects written per second, by turn.
+    /// Objects written per second, one value per round.
     pub per_second: Vec<f64>,
-    /// Median request time in milliseconds, by turn.
+    /// Median request time in milliseconds, one value per round.
     pub median_ms: Vec<f64>,
-    /// 99th percentile of the request time, by turn.
+    /// 99th percentile of the request time in milliseconds, one value per round.
     pub p99_ms: Vec<f64>,
 }
 
-/// Result of one turn.
+/// Result of one store in one round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WritesTurn {
     pub(super) per_second: f64,
@@ -68,7 +68,7 @@ impl WritesPoint {
         self.p99_ms.push(turn.latency_ms.p99);
     }
 
-    /// Returns the median of the turns.
+    /// Returns the median rate of all rounds in objects per second.
     #[must_use]
     pub fn typical_per_second(&self) -> Option<f64> {
         Summary::of(self.per_second.iter().copied()).map(|summary| summary.median)

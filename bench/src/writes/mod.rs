@@ -38,21 +38,21 @@ const SERVICES: u32 = 500;
 const CONTROL_HOSTS: [u8; 2] = [10, 11];
 const CLIENT_HOST: u8 = 200;
 const CONTROL_PORT: u16 = 7440;
-/// Number of etcd members.
+/// Number of members of the etcd cluster.
 const MEMBERS: u8 = 3;
 
-/// Benchmark parameters.
+/// Parameters of the write benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Turns per contestant.
+    /// Number of rounds; each store is measured once per round.
     pub rounds: u16,
-    /// Duration of a turn.
+    /// Duration of one measurement.
     pub slice: Duration,
-    /// Numbers of concurrent clients.
+    /// Numbers of concurrent clients to measure.
     pub clients: Vec<u16>,
 }
 
-/// A control server with its store.
+/// Control server under test with its store.
 struct ControlUnderTest {
     store: WritesStore,
     _server: ProgramMachine,
@@ -60,7 +60,7 @@ struct ControlUnderTest {
     _members: Vec<ProgramMachine>,
 }
 
-/// Measures all stores in turn.
+/// Measures all stores alternately.
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a write is rejected.
@@ -135,7 +135,7 @@ fn turn(
     })
 }
 
-/// Returns the write of a number: new endpoints for one Service, or for many.
+/// Returns the request of write `number`: new endpoints for `objects` Services.
 fn request(number: u32, objects: u32) -> HttpRequestSpec {
     if objects == 1 {
         let patch = json!({"spec": {"endpoints": endpoints(number)}});

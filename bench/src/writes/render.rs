@@ -1,4 +1,4 @@
-//! Rendering of the page.
+//! Rendering of the page of the write benchmark.
 
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ const METHOD: &str = "A control server per store runs on one machine in separate
                       process writes 4 KiB and calls `fdatasync` in a loop. All contestants are measured \
                       in turn in the same run.\n";
 
-/// Renders the page.
+/// Renders the page of the write benchmark as Markdown.
 pub(super) fn page(record: &Record<WritesPoint>) -> String {
     page::head("Durable endpoint writes", "writes", "One dot per turn")
         + &table(record)
@@ -33,7 +33,7 @@ pub(super) fn page(record: &Record<WritesPoint>) -> String {
         + METHOD
 }
 
-/// Plots one dot per turn.
+/// Renders the SVG plot with one dot per round.
 pub(super) fn plot(record: &Record<WritesPoint>) -> String {
     let row = |point: &WritesPoint| PlotRow {
         label: format!("{}, {} clients, {} a request", point.store.name(), point.clients, point.objects),

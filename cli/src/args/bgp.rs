@@ -8,9 +8,9 @@ use model::primitives::name::Name;
 
 use super::{help, parse_address};
 
-/// Default number of events.
+/// Default number of session events that `bgp` requests.
 const EVENTS_DEFAULT: u32 = 50;
-/// Maximum number of events in one response.
+/// Maximum number of session events in one response.
 const EVENTS_MAX: u32 = 5000;
 
 /// Subcommands of `bgp`.

@@ -56,21 +56,21 @@ pub enum ExplainOutput {
     Yaml,
 }
 
-/// Subject of an explanation.
+/// Subject that `explain` describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExplainSubject {
-    /// One packet.
+    /// One packet, given by its source and destination.
     Packet {
-        /// Source address.
+        /// Source address of the packet.
         source: IpAddr,
-        /// Destination address and port.
+        /// Destination address and port of the packet.
         destination: SocketAddr,
         /// Transport protocol in the API's spelling.
         protocol: &'static str,
     },
-    /// An address.
+    /// A load balancer address: its owner and candidates.
     Address(IpAddr),
-    /// A Service.
+    /// A Service by name.
     Service(Name),
 }
 

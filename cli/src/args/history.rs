@@ -48,10 +48,10 @@ pub struct History {
     pub output: PastOutput,
 }
 
-/// Subject of a history query.
+/// Subject of a `history` query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HistorySubject {
-    /// One revision.
+    /// All changes of one revision.
     Revision(u64),
     /// Changes of one object; the namespace is given separately.
     Object(ObjectKey),

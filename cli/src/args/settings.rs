@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, parser::ValueSource};
 
 use crate::{args::Cli, error::Failure};
 
-/// Settings that the file may contain.
+/// Rules for the settings file of the command: the keys that it may contain.
 pub const RULES: Rules =
     Rules { positionals: false, keys: Some(&["api", "ca-file", "ca-hash", "token-file"]) };
 

@@ -32,16 +32,16 @@ pub struct Wait {
     pub quiet: bool,
 }
 
-/// State to wait for.
+/// State that `wait --for` waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Goal {
     /// Verified: every node has the object in its kernel, confirmed by read-back.
     Verified,
-    /// Deleted: the object does not exist.
+    /// Deletion: the object does not exist.
     Deleted,
-    /// A condition has the given status.
+    /// Condition of the object with a given type and status.
     Condition {
-        /// Condition type.
+        /// Type of the condition.
         condition: String,
         /// Condition status: `True`, `False` or `Unknown`.
         status: String,

@@ -61,7 +61,7 @@ fn show(
     Ok(ExitCode::Success)
 }
 
-/// Prints one line per object with its outcome.
+/// Prints one line per object of an apply response with its outcome, such as `created` or `unchanged`.
 pub(super) fn print_outcomes(answer: &Value, dry_run: bool, terminal: &mut Terminal) -> Result<(), Failure> {
     let dry_run = dry_run || flag(answer, "/dryRun", false);
     for result in items(answer, "/results") {

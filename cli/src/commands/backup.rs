@@ -23,7 +23,7 @@ use crate::{
 const MODE: u32 = 0o600;
 /// Prefix of the last line of a backup.
 const END: &[u8] = b"{\"end\":";
-/// Name of the program that opens stores.
+/// Name of the server program, which runs the `store` subcommands.
 const PROGRAM: &str = "tidegate-api";
 
 pub(crate) async fn run(

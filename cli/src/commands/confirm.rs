@@ -31,7 +31,8 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// Shows the rejected state. Exits with the same code as a `plan` with changes if there is one.
+/// Shows the state that the node rejected. If there is one, exits with the same code as a `plan` with
+/// changes.
 fn show(object: &Value, node: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     if object.pointer("/status/held").is_none() {
         terminal.note(&format!("node/{node} has no state pending confirmation"));

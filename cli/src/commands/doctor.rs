@@ -64,7 +64,7 @@ async fn look(client: &Client, nodes: &[Name]) -> Result<(Value, Vec<Failure>), 
     Ok((Value::Array(answers), failures))
 }
 
-/// Outcome of fixes.
+/// Outcome of the fixes that `doctor` requested from the nodes.
 struct FixOutcome {
     /// True if at least one node had something to fix.
     is_any: bool,
@@ -109,7 +109,7 @@ async fn fix(
 /// Maximum length of the answer to the prompt, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Asks for confirmation on the terminal. Without a terminal, `--yes` must have been given.
+/// Prompts for confirmation on the terminal. Without a terminal, `--yes` must have been given.
 fn confirm(wanted: &str, is_confirmed: bool, terminal: &mut Terminal) -> Result<(), Failure> {
     if is_confirmed {
         return Ok(());

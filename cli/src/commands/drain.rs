@@ -33,7 +33,7 @@ use crate::{
 /// Interval between polls of the remaining connections; nodes count every second.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Change to apply to the objects.
+/// Change of the maintenance state that a command applies to its objects.
 struct Wish {
     /// Value of the field `maintenance`; null to put the object back in service.
     maintenance: Value,
@@ -207,7 +207,7 @@ async fn wait(
     }
 }
 
-/// Returns the requests that cover the subject.
+/// Returns the GET requests that read the connection counts of everything being drained.
 fn looks(subject: &DrainSubject, changed: &[Value]) -> Result<Vec<Request>, Failure> {
     let look = || Request::get("/v1/drains");
     let in_namespace = || look().query("namespace", Some(subject.namespace.as_str()));

@@ -67,7 +67,8 @@ fn settings(imported: &ImportResult) -> String {
     format!("{SETTINGS}\n{}", lines.collect::<String>())
 }
 
-/// Handles input without objects: prints the agent configuration file, if there is one.
+/// Handles an import without objects, and prints the agent configuration file if the input contains agent
+/// settings.
 fn only_settings(arguments: Import, settings: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let path = arguments.files.into_iter().next().unwrap_or_default();
     if settings.is_empty() {

@@ -40,7 +40,7 @@ use crate::{
     output::Terminal,
 };
 
-/// Runs the subcommand.
+/// Runs the selected subcommand and returns its exit code.
 pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let connection = Connection::of(&cli.global)?;
     for warning in &connection.warnings {

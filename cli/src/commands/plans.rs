@@ -30,7 +30,7 @@ pub(crate) async fn run(
     Ok(if has_changes(&answer) { ExitCode::Usage } else { ExitCode::Success })
 }
 
-/// Exit code 1 means differences, so other failures must exit with a different code.
+/// Runs `diff`. Exit code 1 means differences, so other failures exit with a different code.
 pub(crate) async fn diff(
     client: &Client,
     arguments: Diff,

@@ -15,7 +15,7 @@ use crate::{
     views::waiting::{Progress, of_nodes, of_object},
 };
 
-/// Initial and maximum poll interval.
+/// Initial poll interval; doubled after each poll up to [`LOOK_CAP`].
 const LOOK_FLOOR: Duration = Duration::from_millis(50);
 const LOOK_CAP: Duration = Duration::from_secs(1);
 

@@ -35,7 +35,7 @@ pub(crate) struct Follow {
     pub(crate) kinds: Vec<Kind>,
     /// Namespace to watch; `None` means every namespace.
     pub(crate) namespace: Option<Namespace>,
-    /// Label selector.
+    /// Label selector that watched objects must match; `None` matches all.
     pub(crate) selector: Option<LabelSelector>,
     /// Last position received from the server.
     pub(crate) position: Option<String>,

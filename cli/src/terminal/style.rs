@@ -1,26 +1,26 @@
 //! Colour output, enabled once per stream if it is a terminal that supports colour.
 
-/// Text style.
+/// Style of one output stream: with or without color.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Style {
-    /// True to write escape sequences.
+    /// True to write ANSI escape sequences.
     pub color: bool,
 }
 
-/// Meaning of a piece of text, which determines its colour.
+/// Meaning of a piece of text, from which its color is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Plain text.
+    /// Text without emphasis.
     Plain,
-    /// Good state.
+    /// State that needs no attention.
     Good,
-    /// In progress or unknown.
+    /// State in progress, or unknown.
     Waiting,
-    /// Error.
+    /// Error, or a state that needs attention.
     Bad,
-    /// Title.
+    /// Title of a section or heading of a table.
     Title,
-    /// Secondary text.
+    /// Secondary text, such as units and hints.
     Faint,
 }
 
@@ -28,7 +28,7 @@ impl Style {
     /// Text without any escape sequence.
     pub const PLAIN: Self = Self { color: false };
 
-    /// Wraps `text` in the escape sequences of `tone`, if there is colour.
+    /// Wraps `text` in the escape sequences of `tone` if color is enabled.
     #[must_use]
     pub fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {

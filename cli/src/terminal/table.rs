@@ -11,7 +11,7 @@ use crate::{
 /// Number of blanks between columns.
 const GAP: usize = 3;
 
-/// One field of a row.
+/// Text of one table field with its tone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
     text: String,
@@ -26,7 +26,7 @@ impl Cell {
         Self { text: if text.is_empty() { "<none>".to_owned() } else { text }, tone }
     }
 
-    /// Returns the text.
+    /// Returns the text of the field without escape sequences.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -39,7 +39,7 @@ impl<T: AsRef<str>> From<T> for Cell {
     }
 }
 
-/// A table with a heading.
+/// Text table: a heading and rows of cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     header: Vec<&'static str>,
@@ -48,7 +48,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates an empty table.
+    /// Creates a table without rows from its column headings.
     #[must_use]
     pub fn new(header: Vec<&'static str>) -> Self {
         let widths = header.iter().map(|title| title.width()).collect();
@@ -71,7 +71,7 @@ impl Table {
         self.push(row);
     }
 
-    /// Returns true if there are no rows.
+    /// Returns true if the table has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

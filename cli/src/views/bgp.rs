@@ -24,12 +24,12 @@ use crate::{
     views::typed::{decode, decode_items, word, words},
 };
 
-/// Placeholder for an empty value.
+/// Placeholder for a cell without a value.
 const NOTHING: &str = "-";
-/// Maximum number of hints printed below a table.
+/// Maximum number of hint lines printed below a table; further problems are not listed.
 const HINTS_MAX: usize = 5;
 
-/// Table of `bgp peers`: one row per session.
+/// Renders the table of `bgp peers`: one row per session.
 #[must_use]
 pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Option<String> {
     let mut header = vec!["NODE", "PEER", "NEIGHBOUR", "AS", "STATE", "SINCE", "PREFIXES", "BECAUSE"];
@@ -131,8 +131,8 @@ pub fn hints(listing: &Value) -> Vec<String> {
     hints.into_iter().map(line).collect()
 }
 
-/// Table of `bgp routes`: one row per router to which a prefix is advertised, or one row with the reason if
-/// there is none.
+/// Renders the table of `bgp routes`: one row per router to which a prefix is advertised, or one row with the
+/// reason if it is advertised to none.
 #[must_use]
 pub fn routes(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Option<String> {
     let mut header = vec!["NODE", "PREFIX", "ROUTER", "STATE", "SINCE", "DETAILS"];
@@ -181,7 +181,8 @@ fn addresses(item: &BgpRouteItem) -> String {
     }
 }
 
-/// Table of `bgp events`: one row per event, newest last as in a log. The server lists the newest first.
+/// Renders the table of `bgp events`: one row per event, newest last as in a log, although the server lists
+/// the newest first.
 #[must_use]
 pub fn events(listing: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["TIME", "NODE", "PEER", "NEIGHBOUR", "SESSION", "COUNT", "MESSAGE"]);
@@ -269,7 +270,7 @@ pub(crate) fn of_address(address: &AddressSpec, by_bgp: &AddressByBgp) -> Vec<(&
     lines
 }
 
-/// Lists names, and the number of those beyond the listed ones.
+/// Formats the listed names, followed by the number of names that are not listed.
 fn listed(names: &[impl Display], total: u32) -> String {
     let shown: Vec<String> = names.iter().map(ToString::to_string).collect();
     let more = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(shown.len());

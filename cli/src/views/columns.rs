@@ -38,7 +38,7 @@ use crate::{
 /// Maximum number of endpoints in the narrow table; the rest is counted. Same as kubectl.
 const ENDPOINTS_SHOWN: usize = 3;
 
-/// Selection of columns.
+/// Selection of the columns of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Columns {
     /// True for the wide form.

@@ -28,21 +28,21 @@ use crate::{
     },
 };
 
-/// Width of the label column.
+/// Width of the label column in characters.
 const LABEL_WIDTH: usize = 24;
 
 /// Object to describe, with related data.
 #[derive(Debug, Clone, Copy)]
 pub struct DescribeSubject<'a> {
-    /// Resource type.
+    /// Resource type of the object.
     pub resource: Resource,
     /// The object, or the computed endpoints.
     pub object: &'a Value,
-    /// Computed endpoints of a Service.
+    /// Endpoints that the server computed for the Service; `None` for other kinds.
     pub endpoints: Option<&'a Value>,
-    /// Traffic of a Service.
+    /// Traffic of the Service; `None` for other kinds, or if the server reports none.
     pub traffic: Option<&'a Value>,
-    /// Endpoint health of a Service.
+    /// Endpoint health of the Service; `None` for other kinds, or if the server reports none.
     pub health: Option<&'a Value>,
     /// Address objects of a pool, or of a LoadBalancer Service.
     pub addresses: Option<&'a [Value]>,
@@ -205,7 +205,7 @@ fn traffic(page: &mut Page, of_service: &Value) {
     }
 }
 
-/// Text under construction.
+/// Text of a description under construction.
 pub(crate) struct Page {
     text: String,
     style: Style,

@@ -9,8 +9,8 @@ use crate::lenient_json::{clean, entries, flag, items, number, text};
 /// Maximum number of nodes in a progress line.
 const NODES_NAMED_MAX: usize = 5;
 
-/// Returns the merge patch that sets or removes (`null`) the `maintenance` field of an object. Every subfield
-/// is set, so that none of an earlier drain remains.
+/// Returns the merge patch that sets the `maintenance` field of an object, or removes the field if
+/// `maintenance` is null. Every subfield is set, so that none of an earlier drain remains.
 #[must_use]
 pub fn patch(maintenance: &Value) -> Value {
     let Some(given) = maintenance.as_object() else { return json!({ "spec": { "maintenance": null } }) };
@@ -21,8 +21,8 @@ pub fn patch(maintenance: &Value) -> Value {
     json!({ "spec": { "maintenance": whole } })
 }
 
-/// Returns the merge patch that does the same for the endpoints of a set with `address`, or `None` if there
-/// are none.
+/// Returns the merge patch that sets or removes `maintenance` of the endpoints with `address` in a set, or
+/// `None` if the set has no such endpoint.
 #[must_use]
 pub fn patch_set(set: &Value, address: IpAddr, maintenance: &Value) -> Option<Value> {
     // A merge patch replaces a list as a whole.

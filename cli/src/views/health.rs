@@ -21,7 +21,8 @@ use crate::{
     },
 };
 
-/// Headings of EndpointHealth objects: narrow, and the additional wide ones.
+/// Column headings of EndpointHealth objects: those of the narrow table, and the additional ones of `-o
+/// wide`.
 pub(crate) const RECORD: (&[&str], &[&str]) = (&["NAME", "OUT", "GROWING", "AGE"], &["ENDPOINTS"]);
 
 /// Returns one row per checked endpoint, or `None` if no endpoint is checked.
@@ -82,7 +83,8 @@ fn results(endpoint: &CheckedEndpoint) -> String {
     results.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the warning that all endpoints of a port are used because too few are healthy, if that is so.
+/// Returns the warning that a port uses all of its endpoints because too few are healthy, or `None` if no
+/// port does.
 #[must_use]
 pub fn panic(health: &Value) -> Option<String> {
     let ports = joined(health, "/panicPorts");
@@ -107,7 +109,7 @@ pub fn held(guard: &Value, now: Timestamp, style: Style) -> Option<String> {
     (!table.is_empty()).then(|| table.render(style))
 }
 
-/// Returns the row of an EndpointHealth object.
+/// Returns the table row of an EndpointHealth object.
 pub(crate) fn record(object: &EndpointHealth, wide: bool, now: Timestamp) -> Vec<Cell> {
     let (out, growing) = counts(&object.spec);
     let mut row: Vec<Cell> = vec![

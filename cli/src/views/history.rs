@@ -18,7 +18,7 @@ const NAMED_IN_ROW: usize = 3;
 /// Maximum number of lagging nodes, and of slowest nodes, listed for a change.
 const NODES_SHOWN: usize = 5;
 
-/// Table of `history`.
+/// Renders the table of `history`: one row per change.
 #[must_use]
 pub fn list(listing: &Value, now: Timestamp, style: Style) -> String {
     let mut table = Table::new(vec!["REVISION", "AGE", "AUTHOR", "CHANGES", "MESSAGE"]);
@@ -36,7 +36,7 @@ pub fn list(listing: &Value, now: Timestamp, style: Style) -> String {
     table.render(style)
 }
 
-/// Table of `audit`.
+/// Renders the table of `audit`: one row per request.
 #[must_use]
 pub fn audit(listing: &Value, now: Timestamp, style: Style) -> String {
     let mut table = Table::new(vec!["AGE", "AUTHOR", "FROM", "ASKED", "OBJECTS", "DECISION", "REVISION"]);
@@ -189,7 +189,7 @@ fn mark(kind: &str) -> (char, Tone) {
     }
 }
 
-/// Formats the name as `service/web`, with the namespace unless it is the default one.
+/// Formats the object's name as `service/web`, with the namespace unless it is the default one.
 fn name(object: &Value) -> String {
     let kind = text(object, "/kind");
     let word = kind

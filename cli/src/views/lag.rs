@@ -9,7 +9,7 @@ use crate::{
     views::typed::{decode, word},
 };
 
-/// Table of `top nodes`: one row per node, slowest first. `None` without nodes.
+/// Renders the table of `top nodes`: one row per node, slowest first. `None` without nodes.
 #[must_use]
 pub fn by_node(answer: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["NODE", "CHANGES", "P50", "P99", "WAITING", "REASON", "MESSAGE"]);

@@ -16,7 +16,7 @@ pub fn has_changes(plan: &Value) -> bool {
     !items(plan, "/objects").is_empty()
 }
 
-/// Renders the complete plan.
+/// Renders the complete plan: changed objects, then the effects on each node.
 #[must_use]
 pub fn whole(plan: &Value, style: Style) -> String {
     let mut out = objects(plan, style);
@@ -41,7 +41,7 @@ pub fn whole(plan: &Value, style: Style) -> String {
     out + &format!("\nplan {id}, valid until {expires}; apply it with: tidegate apply --plan {id}\n")
 }
 
-/// Renders the effects on each node.
+/// Renders the effects of the plan on each node, as added and removed kernel lines.
 #[must_use]
 pub fn nodes(plan: &Value, style: Style) -> String {
     let title = |name: &str| style.paint(Tone::Title, &format!("node/{}", clean(name)));
@@ -49,7 +49,7 @@ pub fn nodes(plan: &Value, style: Style) -> String {
     nodes.map(|(name, node)| format!("\n{}\n{}", title(name), node_lines(node, style))).collect()
 }
 
-/// Renders the changes of objects.
+/// Renders the changes of objects, field by field.
 #[must_use]
 pub fn objects(plan: &Value, style: Style) -> String {
     if !has_changes(plan) {
@@ -85,7 +85,7 @@ fn object_lines(object: &Value, style: Style) -> String {
     }
 }
 
-/// Returns a value on one line after its pointer; of a whole object, one line per part.
+/// Returns a JSON value as `pointer: value` on one line; an object is split into one line per field.
 fn value_lines(pointer: &str, value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) if !fields.is_empty() && (pointer.is_empty() || is_long(value)) => fields

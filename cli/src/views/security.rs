@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Table of `token list`.
+/// Renders the table of `token list`.
 #[must_use]
 pub fn tokens(answer: &Value, style: Style) -> String {
     let mut table = Table::new(vec!["NAME", "ID", "MAY", "EXPIRES", "LAST USED", "MADE BY"]);
@@ -29,7 +29,7 @@ pub fn tokens(answer: &Value, style: Style) -> String {
     if table.is_empty() { "No tokens.\n".to_owned() } else { table.render(style) }
 }
 
-/// Table of `role list`: one row per rule.
+/// Renders the table of `role list`: one row per rule.
 #[must_use]
 pub fn roles(answer: &Value, style: Style) -> String {
     let mut table = Table::new(vec!["ROLE", "VERBS", "KINDS", "NAMESPACES"]);
@@ -48,7 +48,7 @@ pub fn roles(answer: &Value, style: Style) -> String {
     table.render(style)
 }
 
-/// Output of `whoami`.
+/// Renders the output of `whoami`.
 #[must_use]
 pub fn who(answer: &Value) -> String {
     let who = match text(answer, "/identity/type").as_str() {

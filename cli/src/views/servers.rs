@@ -7,11 +7,11 @@ use crate::{
     terminal::style::{Style, Tone},
 };
 
-/// A server with its status, or the reason why there is none.
+/// Control server with its status response, or the reason why it sent none.
 pub struct Server {
-    /// Scheme, host and port.
+    /// URL of the server: scheme, host and port.
     pub url: String,
-    /// Response of the server.
+    /// Status response of the server, or the text of the error that prevented one.
     pub answer: Result<Value, String>,
 }
 

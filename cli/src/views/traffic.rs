@@ -19,11 +19,11 @@ use crate::{
 /// Placeholder for a value that a proxy mode does not count.
 const NOT_COUNTED: &str = "-";
 
-/// Headings of the counters.
+/// Column headings of the traffic counters.
 const COUNTS: [&str; 8] =
     ["CONNECTIONS", "CONN/S", "ACTIVE", "INACTIVE", "PACKETS", "BYTES", "BYTES/S", "FAILED"];
 
-/// Table of `traffic`: one row per endpoint and node, and a total.
+/// Renders the table of `traffic`: one row per endpoint and node, and a total.
 #[must_use]
 pub fn by_node(traffic: &Value, style: Style) -> String {
     let mut table = table(&["NODE", "MODE", "ENDPOINT", "PORTS"], &["AGE"]);
@@ -46,8 +46,8 @@ pub fn by_node(traffic: &Value, style: Style) -> String {
     table.render(style)
 }
 
-/// Table of `top services`: one row per Service, busiest first, and a total. `None` if no Service has
-/// traffic.
+/// Renders the table of `top services`: one row per Service, busiest first, and a total. `None` if no Service
+/// has traffic.
 #[must_use]
 pub fn busiest(answer: &Value, style: Style) -> Option<String> {
     let mut table = table(&["SERVICE", "NODES"], &[]);

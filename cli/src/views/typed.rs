@@ -46,12 +46,12 @@ pub(crate) type BfdProfile = TypedObject<BfdProfileSpec, BfdProfileStatus>;
 pub(crate) type Address = TypedObject<AddressSpec, AddressStatus>;
 pub(crate) type EndpointHealth = TypedObject<EndpointHealthSpec, ()>;
 
-/// Object of a response.
+/// Object of a response, decoded as far as this version supports it.
 #[derive(Debug, Clone)]
 pub(crate) struct TypedObject<Spec, Status> {
     /// Metadata; `None` if the object has no valid name.
     pub(crate) metadata: Option<Metadata>,
-    /// Spec.
+    /// Desired state of the object, without unknown fields.
     pub(crate) spec: Spec,
     /// Status, with defaults for missing fields.
     pub(crate) status: Status,
@@ -75,15 +75,15 @@ impl<Spec: DeserializeOwned, Status: DeserializeOwned + Serialize + Default> Typ
 /// Condition of an object, of a known type or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConditionRow {
-    /// Type, as the server names it.
+    /// Condition type, spelled as in the response.
     pub(crate) condition_type: String,
-    /// Status; `Unknown` if it is not a known word.
+    /// Condition status; `Unknown` if this version has no such status.
     pub(crate) status: ConditionStatus,
-    /// Reason in CamelCase.
+    /// Machine-readable reason in CamelCase.
     pub(crate) reason: String,
-    /// Description of the reason.
+    /// Human-readable description of the reason.
     pub(crate) message: String,
-    /// Remedy; empty if there is none.
+    /// Remedy for the reason; empty if the server gives none.
     pub(crate) hint: String,
 }
 

@@ -10,10 +10,10 @@ use crate::{
 /// Maximum number of nodes named in one line.
 const NODES_NAMED_MAX: usize = 5;
 
-/// Progress towards a goal.
+/// Progress of a `wait` towards its goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// The goal is reached.
+    /// The goal is reached, so the command exits with 0.
     Reached,
     /// The goal is not reached yet; contains the reason.
     NotYet(String),
@@ -21,7 +21,7 @@ pub(crate) enum Progress {
     Never(String),
 }
 
-/// Evaluates the goal for an object.
+/// Evaluates the goal for an object as it is now.
 pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
     let (wanted, status) = match goal {
         Goal::Deleted => return Progress::NotYet("the object still exists".to_owned()),

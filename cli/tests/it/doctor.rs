@@ -1,4 +1,4 @@
-//! Requests, output and fixes of `doctor`.
+//! Tests of the requests, output and fixes of `doctor`.
 
 use serde_json::json;
 

@@ -1,10 +1,10 @@
-//! Requests and progress output of `drain`, `maintenance` and `undrain`.
+//! Tests of the requests and progress output of `drain`, `maintenance` and `undrain`.
 
 use serde_json::{Value, json};
 
 use crate::stub::{JSON, Stub, run, write_answer};
 
-/// Returns the body of a request as JSON.
+/// Returns the JSON body of an HTTP request.
 fn body(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }

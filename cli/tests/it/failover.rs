@@ -1,4 +1,4 @@
-//! Failover between control servers, TLS trust and authentication.
+//! Tests of failover between control servers, of TLS trust and of authentication.
 
 use std::{
     io::Write as _,
@@ -21,7 +21,7 @@ const NO_NODES: &str =
     r#"{"kind":"NodeList","metadata":{},"items":[{"kind":"Node","metadata":{"name":"n1"}}]}"#;
 const UNAVAILABLE: &str = r#"{"code":"Unavailable","status":503,"detail":"the store is not reached"}"#;
 
-/// Returns the URL of a closed port.
+/// Returns a URL whose port is closed, so that connections are refused.
 fn closed() -> String {
     format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
 }
@@ -217,7 +217,8 @@ fn the_file_of_settings_counts_where_nothing_else_is_said() {
     assert!(err.contains("config.toml") && err.contains("unknown setting `apis`"), "{err}");
 }
 
-/// Starts a TLS server with a certificate from its own CA. Returns its URL, the CA as PEM, and its hash.
+/// Starts a TLS server with a certificate signed by a new CA. Returns the server's URL, the CA certificate as
+/// PEM, and the certificate's pin.
 fn tls_server() -> (String, String, String) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

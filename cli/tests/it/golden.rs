@@ -135,7 +135,7 @@ fn every_description_reads_as_recorded() {
     }
 }
 
-/// Returns the Address objects that the command requests for a pool or a LoadBalancer Service.
+/// Returns the Address objects in the fixtures that belong to a pool or to a LoadBalancer Service.
 fn holds(fixtures: &Value, resource: Resource, object: &Value) -> Option<Vec<Value>> {
     let (namespace, name) = columns::identity(resource, object);
     let key = Value::String(format!("{namespace}/{name}"));
@@ -159,7 +159,8 @@ fn f086_traffic_reads_as_recorded() {
     check("traffic", &format!("{}\n{by_endpoint}", cli::views::traffic::by_node(traffic, Style::PLAIN)));
 }
 
-/// Busiest Services and slowest nodes; without data there is no table.
+/// F086: the tables of the busiest Services and the slowest nodes match the golden files; without data, no
+/// table is printed.
 #[test]
 fn f086_top_reads_as_recorded() {
     let fixtures = fixtures();
@@ -416,7 +417,7 @@ fn a_status_with_an_unknown_field_and_an_unknown_condition_is_rendered() {
     assert!(describe(&unreadable).contains("<unreadable>"));
 }
 
-/// Returns the fields of the row of a Service.
+/// Returns the cells of the table row of a Service.
 fn table_of(object: &Value, columns: Columns) -> Vec<String> {
     let mut table = columns::empty(Resource::Object(Kind::Service), columns);
     columns::push(&mut table, Resource::Object(Kind::Service), columns, object, now(), "");

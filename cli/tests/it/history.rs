@@ -1,4 +1,4 @@
-//! Output of `history` and `audit`, and requests of `rollback`.
+//! Tests of the output of `history` and `audit`, and of the requests of `rollback`.
 
 use cli::{terminal::style::Style, views::history};
 use model::primitives::quantity::Timestamp;

@@ -39,60 +39,60 @@ mod tests;
 
 pub use timeline::Timeline;
 
-/// All observations of one run, which started without any of its objects.
+/// Observations of all clients of one run, which started without any of its objects.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// Revision before the first operation.
     pub start: u64,
-    /// Client operations in any order.
+    /// Operations of all clients, in any order.
     pub operations: Vec<Operation>,
     /// Change log of the store after `start`, oldest first.
     pub log: Vec<ChangeEvent>,
-    /// Last revision of the log.
+    /// Last revision in the change log of the store.
     pub head: u64,
-    /// Observations of the watchers.
+    /// Observations of the watchers, one entry per watcher.
     pub watches: Vec<Watch>,
-    /// Observations of the agent feeds.
+    /// Observations of the agent feeds, one entry per feed.
     pub feeds: Vec<Feed>,
 }
 
-/// A request and its outcome.
+/// Request of a client with its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Index of the client.
+    /// Index of the client that sent the request.
     pub client: usize,
-    /// Index of the server.
+    /// Index of the server that received the request.
     pub server: usize,
-    /// Send time of the request in nanoseconds.
+    /// Send time of the request in nanoseconds on the monotonic clock of the run.
     pub begin: u64,
-    /// Time of the response or of the timeout.
+    /// Time of the response or of the timeout, in the same unit as [`Self::begin`].
     pub end: u64,
-    /// The request.
+    /// Request as the client sent it.
     pub asked: ClientRequest,
-    /// The outcome.
+    /// Outcome as seen by the client.
     pub answer: RequestOutcome,
 }
 
-/// A client request.
+/// Request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientRequest {
-    /// Changes objects, all or none.
+    /// Write that changes several objects, all or none.
     Write {
-        /// The new state of each object; no object twice.
+        /// New state of each changed object; an object occurs at most once.
         changes: Vec<ObjectChange>,
-        /// Precondition.
+        /// Condition under which the server must accept the write.
         demand: Demand,
     },
     /// Reads one object, from a state no older than a revision if one is given.
     Read {
-        /// Name of the object.
+        /// Name of the object to read.
         key: String,
-        /// Minimum revision.
+        /// Minimum revision of the returned state; `None` accepts any state.
         at_least: Option<u64>,
     },
-    /// Lists all objects.
+    /// Listing of all objects.
     List {
-        /// Minimum revision.
+        /// Minimum revision of the returned state; `None` accepts any state.
         at_least: Option<u64>,
     },
 }
@@ -100,68 +100,68 @@ pub enum ClientRequest {
 /// Change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectChange {
-    /// Name of the object.
+    /// Name of the changed object.
     pub key: String,
-    /// A unique value, or none to delete the object.
+    /// Unique value to write, or `None` to delete the object.
     pub value: Option<String>,
-    /// Requested address.
+    /// Address that the object requests; `None` requests none.
     pub address: Option<String>,
 }
 
-/// Precondition of a write.
+/// Precondition under which the server must accept a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// No precondition.
+    /// No precondition: the server must accept the write in any state.
     Nothing,
-    /// The objects must not exist.
+    /// Requirement that none of the objects exists.
     Absent,
-    /// The objects must exist.
+    /// Requirement that every object exists.
     Present,
-    /// The objects must have this revision.
+    /// Requirement that every object has this revision.
     Revision(u64),
 }
 
-/// Outcome of a request.
+/// Outcome of a request as seen by its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// The write was committed at this revision.
+    /// Commit of the write at this revision.
     Accepted(u64),
-    /// The write was rejected.
+    /// Rejection of the write, with its reason.
     Refused(Refusal),
-    /// The outcome is unknown.
+    /// No complete response, so the write may or may not be committed.
     Unknown,
-    /// The current object.
+    /// Current state of the object, or `None` if it does not exist.
     Object(Option<ObjectState>),
-    /// All objects at a revision.
+    /// Listing of all objects at one revision.
     Listing {
         /// Revision of the listing.
         at: u64,
-        /// Objects by name.
+        /// State of each object by name.
         objects: BTreeMap<String, ObjectState>,
     },
-    /// A response that does not fit the request.
+    /// Response that does not fit the request, with its description.
     Unexpected(String),
 }
 
 /// Reason for the rejection of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The object does not exist.
+    /// Precondition failure: the object does not exist.
     Absent,
-    /// The object exists.
+    /// Precondition failure: the object exists already.
     Present,
-    /// The object has another revision than the named one.
+    /// Precondition failure: the object has a revision other than the one in `If-Match`.
     Changed,
-    /// Another object holds the address.
+    /// Allocation failure: another object holds the requested address.
     Taken,
-    /// A reason unrelated to the state.
+    /// Rejection unrelated to the objects, such as an overloaded server.
     Busy,
 }
 
-/// State of an object.
+/// State of one object as returned by a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectState {
-    /// Value of the last write.
+    /// Unique value written by the last write.
     pub value: String,
     /// Revision of the last write.
     pub revision: u64,
@@ -174,7 +174,7 @@ pub struct ChangeEvent {
     pub revision: u64,
     /// Name of the object.
     pub key: String,
-    /// Kind of change.
+    /// Type of the change.
     pub happened: ChangeEventKind,
     /// New value; for a deletion, the last one.
     pub value: String,
@@ -182,40 +182,40 @@ pub struct ChangeEvent {
     pub address: Option<String>,
 }
 
-/// Kind of change event.
+/// Type of a change event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeEventKind {
-    /// The object was created.
+    /// Creation of the object.
     Added,
-    /// The object was modified.
+    /// Modification of the object.
     Modified,
-    /// The object was deleted.
+    /// Deletion of the object.
     Deleted,
 }
 
 /// Observations of one watcher over all its consecutive streams.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
-    /// Name for messages.
+    /// Name of the watcher in violations.
     pub name: String,
     /// Revision before the first event.
     pub start: u64,
-    /// Observations in order.
+    /// Observations in order of arrival.
     pub steps: Vec<WatchStep>,
 }
 
-/// An observation of a watcher.
+/// Observation of a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchStep {
-    /// A change event.
+    /// Change event in a stream.
     Event(ChangeEvent),
-    /// The watcher holds everything up to this revision.
+    /// Progress: the watcher holds everything up to this revision.
     Reached(u64),
     /// The watch expired, and the watcher listed all objects at this revision.
     Listed {
         /// Revision of the listing.
         at: u64,
-        /// Objects by name.
+        /// State of each object by name.
         objects: BTreeMap<String, ObjectState>,
     },
 }
@@ -223,7 +223,7 @@ pub enum WatchStep {
 /// Observations of one agent feed over all its consecutive streams.
 #[derive(Debug, Clone, Default)]
 pub struct Feed {
-    /// Name for messages.
+    /// Name of the feed in violations.
     pub name: String,
     /// State at each `synced`, in order.
     pub steps: Vec<FeedStep>,
@@ -232,20 +232,20 @@ pub struct Feed {
 /// State of an agent at a `synced` frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedStep {
-    /// Revision of the frame.
+    /// Revision of the `synced` frame.
     pub at: u64,
-    /// Address of each object that has one.
+    /// Load balancer address by object name.
     pub addresses: BTreeMap<String, String>,
 }
 
-/// A checked guarantee.
+/// Guarantee that the checker verifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// The log is in order and self-consistent.
+    /// Change log in order of revisions and self-consistent.
     Log,
     /// An accepted write is in the log, once and complete.
     Lost,
-    /// Every log entry was requested, once, and not rejected.
+    /// Log entries that were each requested exactly once and not rejected.
     Unasked,
     /// The precondition of a write held on the state before it.
     Precondition,
@@ -253,26 +253,26 @@ pub enum Rule {
     RealTime,
     /// A rejection is justified by a state during the request.
     Refusal,
-    /// Reads return an existing state.
+    /// Reads return a state that the store had.
     Read,
-    /// Reads do not go back.
+    /// Reads from one server never return an older state than before.
     ReadOrder,
     /// Watches deliver every event once, in order.
     Watch,
     /// Agents do not go back and hold the state of their position.
     Feed,
-    /// No address has two holders.
+    /// No address is held by two objects at one revision.
     Address,
-    /// Responses conform to the API.
+    /// Responses conform to the API description.
     Answer,
 }
 
-/// A violation of a guarantee.
+/// Violation of a guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The violated guarantee.
+    /// Guarantee that is violated.
     pub rule: Rule,
-    /// Description of the observation.
+    /// Description of the contradicting observation.
     pub seen: String,
 }
 
@@ -297,7 +297,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     found.violations
 }
 
-/// Collector of violations.
+/// Collector of the violations that all checks find.
 #[derive(Debug, Default)]
 struct Violations {
     violations: Vec<Violation>,

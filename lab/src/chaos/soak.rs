@@ -49,7 +49,7 @@ use crate::{
     host::{netns::Namespace, random::Random, wait},
 };
 
-/// Interval of the check for due actions.
+/// Interval at which due faults and samples are started.
 const TURN: Duration = Duration::from_millis(50);
 /// Timeout for convergence after the faults; connections may have been cut just before.
 const CALM: Duration = Duration::from_secs(180);
@@ -62,7 +62,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Number of concurrent requests that read the history, so that buffers for concurrent requests are all
 /// allocated when memory is measured.
 const AT_ONCE: usize = 32;
-/// Number of etcd members with an etcd store.
+/// Number of etcd members of a soak test with an etcd store.
 pub const MEMBERS: u8 = 3;
 
 /// Fill levels for everything that control remembers, up to its own limits, so that its memory has its
@@ -76,32 +76,32 @@ pub struct Memories {
     pub requests: u32,
     /// Dry-run requests, of which the audit log keeps fewer.
     pub trials: u32,
-    /// Object changes, made by few requests.
+    /// Object changes by requests that each change many objects, to fill the change history.
     pub changes: u32,
 }
 
-/// Duration and load of a soak test.
+/// Parameters of a soak test.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Random seed.
+    /// Seed of all random choices of the test.
     pub seed: u64,
     /// Durations with writers and faults of each part; a calm phase follows each. The first part is the
     /// warm-up.
     pub parts: Vec<Duration>,
-    /// Minimum number of faults per part; a part is extended until it is reached.
+    /// Minimum number of faults per part; a part is extended until this number is reached.
     pub faults_min: usize,
     /// Number of parts after which processes are no longer killed, so that the final memory is that of a
     /// long-running process.
     pub all_live_after: usize,
     /// Client requests per second.
     pub per_second: u32,
-    /// Number of etcd members; 0 selects SQLite.
+    /// Number of etcd members that form the store; 0 selects SQLite.
     pub members: u8,
-    /// Number of writers.
+    /// Number of writers, each with objects of its own.
     pub writers: u64,
-    /// Number of permanent Services.
+    /// Number of permanent Services, which exist during the whole test.
     pub filling: u32,
-    /// Fault schedule.
+    /// Frequency and duration of faults.
     pub rhythm: Rhythm,
     /// Interval between two memory samples.
     pub sample_every: Duration,
@@ -112,7 +112,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// A soak test of `minutes`: a warm-up of a tenth and three equal parts.
+    /// Returns the options of a soak test of `minutes`: a warm-up of one tenth of the time, then three parts
+    /// of equal length.
     #[must_use]
     pub fn long(seed: u64, minutes: u32) -> Self {
         let total = Duration::from_secs(60) * minutes;
@@ -151,7 +152,7 @@ impl Options {
     }
 }
 
-/// A soak test in progress.
+/// Soak test in progress.
 struct Run<'a> {
     options: &'a Options,
     begun: Instant,
@@ -209,7 +210,7 @@ impl Run<'_> {
         census::look_at_processes(stage, before)
     }
 
-    /// Runs all parts.
+    /// Runs all parts, each with its calm phase.
     fn work(&mut self, stage: &mut Stage) -> Result<()> {
         let Options { seed, writers, per_second, filling, .. } = *self.options;
         let pace = Pace { seed, writers, per_second, filling };
@@ -251,7 +252,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Injects faults for a time while the writers run.
+    /// Injects faults for the given time, and longer until the minimum number is reached, while the writers
+    /// run.
     fn storm(
         &mut self,
         stage: &mut Stage,
@@ -308,7 +310,7 @@ impl Run<'_> {
         })
     }
 
-    /// Measures memory at rest, with the same objects each time.
+    /// Measures the memory of all processes at rest, with the same objects each time.
     fn settle(&mut self, stage: &Stage, traffic: &Traffic) -> Result<()> {
         if self.options.rests {
             traffic.pause(true);
@@ -376,7 +378,7 @@ impl Run<'_> {
 /// Object kinds in deletion order: each before the kinds it depends on.
 const COLLECTIONS: [&str; 6] =
     ["services", "endpointsets", "workloads", "advertisements", "bgppeers", "addresspools"];
-/// Page size of listings.
+/// Number of objects per page of a listing.
 const PAGE: usize = 500;
 
 /// Deletes every object except the Nodes.
@@ -401,7 +403,7 @@ fn remove_all(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Sends many concurrent history requests.
+/// Sends [`AT_ONCE`] concurrent requests that read the history.
 fn read_at_once(stage: &Stage) -> Result<()> {
     let ask = || stage.cluster.api.get("/v1/history?limit=500")?.success().map(drop);
     thread::scope(|scope| {

@@ -13,7 +13,7 @@ use crate::{
     network::client::at,
 };
 
-/// The port of web servers.
+/// Port on which web workloads serve HTTP.
 pub const WEB_PORT: u16 = 80;
 
 impl Cluster {
@@ -49,8 +49,8 @@ impl Cluster {
         self.object(&format!("addresses/{}", name_of(address)))
     }
 
-    /// Waits for a node that reports itself as owner of `address` and satisfies `wanted`, and returns its
-    /// name.
+    /// Waits until a node for which `wanted` returns true reports itself as owner of `address`, and returns
+    /// the node's name.
     ///
     /// # Errors
     /// Returns the address object if no such node reports in time.

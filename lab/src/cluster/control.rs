@@ -1,4 +1,4 @@
-//! HTTP client of the control API inside its network namespace.
+//! HTTP client of the control API that connects from inside a network namespace.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::host::netns::Namespace;
 /// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An HTTP client in a namespace for one server.
+/// HTTP client of one server, connecting from inside a namespace.
 #[derive(Debug, Clone)]
 pub struct Http {
     namespace: Namespace,
@@ -20,13 +20,13 @@ pub struct Http {
 /// An HTTP response with any status.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// HTTP status.
+    /// HTTP status code of the response.
     pub status: u16,
     /// `ETag` header, if present.
     pub etag: Option<String>,
     /// Revision of the write, if the request was a write.
     pub revision: Option<u64>,
-    /// Response body.
+    /// Body of the response as text.
     pub text: String,
 }
 
@@ -112,7 +112,7 @@ impl Http {
     }
 }
 
-/// Returns a builder of HTTP clients for plain HTTP.
+/// Returns a builder of HTTP clients that use no TLS and no proxy.
 pub(crate) fn http_builder() -> Result<reqwest::ClientBuilder> {
     Ok(client::http::builder(client::http::no_tls()?))
 }

@@ -26,23 +26,23 @@ use crate::{
     },
 };
 
-/// Address at which every agent serves its own state, inside its machine.
+/// Address at which every agent serves its status API, inside the namespace of its node.
 const AGENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
 
-/// Kind of cluster to start.
+/// Parameters of a cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Machines with agents.
+    /// Number of nodes, each with an agent.
     pub nodes: u8,
-    /// The ranges of virtual addresses, as the flag takes them.
+    /// Value of the server's `--service-cidr`: the ranges of cluster IPs.
     pub service_cidr: String,
-    /// The range of node ports, as the flag takes it.
+    /// Value of the server's `--node-port-range`.
     pub node_port_range: String,
-    /// The proxy modes of the agents, by turns.
+    /// Proxy modes, assigned to the nodes in rotation.
     pub modes: Vec<&'static str>,
     /// True if nodes and the external client also join the LAN of the original requirements document.
     pub lan: bool,
-    /// Further arguments of every agent.
+    /// Further command-line arguments of every agent.
     pub agent_arguments: Vec<String>,
     /// Number of etcd members next to the control server that form its store; 0 selects SQLite.
     pub members: u8,
@@ -62,19 +62,19 @@ impl Default for Options {
     }
 }
 
-/// A running cluster. Dropping it ends every process, removes every namespace and deletes all files. After a
+/// Running cluster. Dropping it ends every process, removes every namespace and deletes all files. After a
 /// panic, the tails of the logs are written to stderr first.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The agents, by node.
+    /// Agent processes by node name.
     pub agents: BTreeMap<String, Process>,
-    /// The control server.
+    /// Process of the control server.
     pub server: Process,
-    /// The members of its store, if that is etcd.
+    /// Processes of the etcd members; empty for a SQLite store.
     pub members: Vec<Process>,
-    /// A client of the control server, in its namespace.
+    /// Client of the control server, connecting from the server's namespace.
     pub api: Http,
-    /// The network.
+    /// Network of the cluster.
     pub topology: Topology,
     modes: Vec<&'static str>,
     agent_arguments: Vec<String>,
@@ -252,7 +252,7 @@ impl Cluster {
         self.start_control_again()
     }
 
-    /// Restarts the control server after it ended.
+    /// Starts the control server again after it ended.
     ///
     /// # Errors
     /// Returns an error if the server does not become ready again.
@@ -354,10 +354,10 @@ impl Cluster {
         })
     }
 
-    /// The namespace of a place.
+    /// Returns the namespace of `client`, `control`, a node or a workload.
     ///
     /// # Errors
-    /// There is no such place.
+    /// Returns an error if there is no namespace of this name.
     pub fn place(&self, name: &str) -> Result<&Namespace> {
         self.topology.place(name)
     }
@@ -392,8 +392,8 @@ impl Cluster {
         Ok(counts)
     }
 
-    /// Connects until every one of `backends`, and no other backend, has replied. For verified changes where
-    /// the backend is chosen at random.
+    /// Connects repeatedly until every one of `backends` has replied. Used after a change is verified,
+    /// because the backend of each connection is chosen at random.
     ///
     /// # Errors
     /// Returns an error if another backend replies, a connection fails, or one of the backends never replies.

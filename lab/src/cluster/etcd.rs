@@ -22,7 +22,7 @@ pub const CLIENT_PORT: u16 = 2379;
 /// Peer port of a member.
 const PEER_PORT: u16 = 2380;
 /// Heartbeat interval and election timeout in milliseconds: half of the etcd defaults, so that a lost leader
-/// is replaced within a round, yet long enough for a busy machine.
+/// is replaced before a consistency round ends, yet long enough for a busy machine.
 const TIMES_MS: (u32, u32) = (50, 500);
 /// Last octet of the address of the first member.
 const HOST: u8 = 30;

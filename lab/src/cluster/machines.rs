@@ -26,31 +26,31 @@ pub fn directory() -> Result<Scratch> {
     Scratch::in_memory("storm")
 }
 
-/// A switch that connects machines.
+/// Switch that connects machines.
 #[derive(Debug)]
 pub struct Fabric {
     switch: Namespace,
 }
 
-/// Program of a machine.
+/// Program that a machine runs.
 #[derive(Debug)]
 pub struct Program {
-    /// Name for messages; short, because namespaces are named after it.
+    /// Name of the machine in messages; short, because namespaces are named after it.
     pub label: String,
     /// Path of the binary.
     pub path: PathBuf,
-    /// Command-line arguments.
+    /// Command-line arguments of the program.
     pub arguments: Vec<String>,
-    /// Listening address.
+    /// Address at which the program listens.
     pub address: SocketAddr,
 }
 
-/// A machine with its program.
+/// Network namespace on a fabric with one program in it.
 #[derive(Debug)]
 pub struct ProgramMachine {
-    /// Network namespace.
+    /// Network namespace of the machine.
     pub namespace: Namespace,
-    /// The program.
+    /// Process of the program.
     pub process: Process,
     /// Listening address of the program.
     pub address: SocketAddr,

@@ -75,7 +75,8 @@ pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, director
     Ok(address)
 }
 
-/// Sends requests until every backend has responded, and prints one as a user would type it.
+/// Sends requests until every backend has responded, and prints one of them as a `curl` command with its
+/// output.
 pub(super) fn curl(
     out: &mut Teller,
     cluster: &Cluster,

@@ -1,5 +1,5 @@
-//! Second kernel (`lab/guest.sh`) with features that the kernel of the host may lack. A test re-runs itself
-//! there.
+//! Second kernel in a VM (`lab/guest.sh`), with features that the kernel of the host may lack. A test runs
+//! itself again in the VM.
 
 use std::{
     path::Path,
@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// True if this process runs on the second kernel.
+/// Returns true if this process runs in the guest VM with the second kernel.
 #[must_use]
 pub fn is_inside() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
@@ -21,11 +21,11 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs `work` on the second kernel, by starting the test of this full name (`module::name`) of the same test
-/// program there.
+/// Runs `work` in the guest VM with the second kernel, by starting the test with the full name `test`
+/// (`module::name`) of the same test program in the VM.
 ///
 /// # Panics
-/// Panics if the program has no such test, or if the test fails there.
+/// Panics if the program has no such test, or if the test fails in the VM.
 pub fn run(test: &str, work: impl FnOnce()) {
     // Each guest uses a full CPU, so running them one after another is fastest.
     static ONE: Mutex<()> = Mutex::new(());

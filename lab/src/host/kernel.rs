@@ -69,8 +69,8 @@ pub fn conntrack(namespace: &Namespace, protocol: &str) -> Result<Vec<String>> {
     Ok(listing.lines().map(str::to_owned).collect())
 }
 
-/// Returns everything that a run could leave behind on the host: namespaces of this process, links and
-/// nftables tables.
+/// Returns everything that a run could leave behind on the host: namespaces named after this process, links
+/// and nftables tables.
 ///
 /// # Errors
 /// Returns an error if a tool fails.

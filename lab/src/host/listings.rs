@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::netns::Namespace;
 use anyhow::{Context, Result};
 
-/// Lines of each chain, set or map.
+/// Lines of each chain, set or map, by its name.
 pub type Listing = BTreeMap<String, Vec<String>>;
 
 /// Dumps all rules in the kernel of a node and its listening sockets.
@@ -130,7 +130,8 @@ fn nft(text: &str) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Masks the numbers of slots and of remembered targets.
+/// Masks slot numbers and the numbers by which sources remember a target, because they differ between
+/// equivalent rulesets.
 fn hide_numbers(listing: &mut Listing) {
     let mut remembered = BTreeMap::new();
     for (place, lines) in listing.iter().filter(|(place, _)| place.contains("affinity-targets")) {
@@ -171,7 +172,7 @@ fn family_of(place: &str) -> Option<char> {
     place.chars().next_back()
 }
 
-/// Removes the numbers of chains without a frontend.
+/// Removes the numbers of chains without a frontend, which the agent keeps for later use.
 fn drop_unnamed(listing: &mut Listing) {
     let mut named = BTreeSet::new();
     for (place, lines) in listing.iter() {
@@ -197,7 +198,7 @@ fn chains_of(frontends: &str) -> Option<String> {
     Some(format!("{table} {prefix}chains{from}{}", family_of(name)?))
 }
 
-/// Removes unreachable chains.
+/// Removes chains that no base chain reaches.
 fn drop_unreached(listing: &mut Listing) {
     let is_reached = |chain: &str, listing: &Listing| {
         let ends = [format!("goto {chain}"), format!("jump {chain}")];

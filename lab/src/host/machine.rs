@@ -24,7 +24,7 @@ use crate::host::{netns::Namespace, registry, shell, wait};
 const CONTROL_GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 /// Name prefix of every control group of this harness, followed by the process id.
 const PREFIX: &str = "tg-machine-";
-/// Systemd target that marks a booted machine.
+/// Systemd target whose activation marks the machine as booted.
 const BOOTED: &str = "basic.target";
 
 /// Creates the root file system and starts systemd in it. `$1` is an empty directory, `$2` the host name.
@@ -69,7 +69,7 @@ umount -l run/old
 exec env -i container=tidegate-lab PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --log-target=console
 "#;
 
-/// A machine that is shut down when dropped.
+/// Container-like machine with systemd, shut down when dropped.
 #[derive(Debug)]
 pub struct SystemdMachine {
     namespace: Namespace,
@@ -121,7 +121,7 @@ impl SystemdMachine {
         Ok(())
     }
 
-    /// Returns the network namespace.
+    /// Returns the network namespace of the machine.
     #[must_use]
     pub const fn namespace(&self) -> &Namespace {
         &self.namespace
@@ -154,7 +154,7 @@ impl SystemdMachine {
         shell::run("nsenter", &arguments)
     }
 
-    /// Returns the output of its first process.
+    /// Returns the output of the machine's first process.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().with_extension("log")).unwrap_or_default()

@@ -28,8 +28,7 @@ const HANDLES: &str = "/run/netns";
 static SWEEP: Once = Once::new();
 static SEQUENCE: AtomicU32 = AtomicU32::new(0);
 
-/// A network namespace. Clones share it; dropping the last one kills the remaining processes inside and
-/// deletes it.
+/// Network namespace. Clones share it; dropping the last clone kills the processes inside and deletes it.
 #[derive(Debug, Clone)]
 pub struct Namespace(Arc<OwnedNamespace>);
 
@@ -165,7 +164,7 @@ fn enter(name: &str) -> Result<()> {
     setns(handle, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter network namespace {name}"))
 }
 
-/// Kills the processes in one of our namespaces, except this process itself.
+/// Kills the processes in a namespace of this run, except this process itself.
 pub(crate) fn kill_processes_inside(name: &str) {
     let Ok(listing) = shell::run("ip", &["netns", "pids", name]) else { return };
     let own = i32::try_from(std::process::id()).ok();
@@ -176,7 +175,7 @@ pub(crate) fn kill_processes_inside(name: &str) {
     }
 }
 
-/// Removes the namespaces left behind by killed runs.
+/// Removes the namespaces that killed runs left behind: those whose process no longer exists.
 fn sweep() {
     let Ok(handles) = std::fs::read_dir(HANDLES) else { return };
     for handle in handles.flatten() {

@@ -20,7 +20,7 @@ impl Random {
         self.next() % end.max(1)
     }
 
-    /// Returns the next index of a list.
+    /// Returns a random index of a list of this length.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }

@@ -18,10 +18,10 @@ use nix::{
 
 use crate::host::{netns, shell};
 
-/// Exit status of an interrupted run without a last word (the shell convention for SIGINT).
+/// Exit status of an interrupted run without a [`LastWord`] callback; 128 + SIGINT, as in a shell.
 const INTERRUPTED: i32 = 130;
 
-/// Callback after everything was removed; returns the exit status.
+/// Callback that runs after the cleanup of an interrupted run, and returns the exit status.
 pub type LastWord = Box<dyn FnOnce() -> i32 + Send>;
 
 #[derive(Default)]

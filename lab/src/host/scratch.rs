@@ -7,7 +7,7 @@ use tempfile::{Builder, TempDir};
 
 use crate::host::registry;
 
-/// A temporary directory. Its content is removed with it.
+/// Temporary directory, removed with its contents when dropped.
 #[derive(Debug)]
 pub struct Scratch(TempDir);
 

@@ -11,7 +11,7 @@ use crate::host::guest;
 
 /// Default timeout. Generous, because test machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Poll interval.
+/// Interval between two polls.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// On the second kernel (`lab/guest.sh`), minimum pause as a multiple of the duration of the previous poll: a
 /// test shares its only CPU with the program under test, and continuous polling would use all of it.

@@ -37,22 +37,22 @@ use crate::host::{netns::Namespace, registry};
 /// Maximum number of followers in one process: with two connections each, below the usual file limit and the
 /// per-address connection limit of the server.
 pub const FOLLOWERS_PER_PROCESS_MAX: u16 = 500;
-/// Hidden subcommand of the binary.
+/// Name of the hidden subcommand of the binary that runs followers.
 pub const SUBCOMMAND: &str = "fleet";
 
-/// Kind of follower.
+/// Kind of follower, which determines the stream that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// An agent of a node.
+    /// Simulated agent of a node.
     Agent,
-    /// A client of `GET /v1/watch`.
+    /// Client of `GET /v1/watch`.
     Watcher,
-    /// A client of the raw TCP sender.
+    /// Client of the raw TCP sender that serves as a baseline.
     Socket,
 }
 
 impl Role {
-    /// Returns the command-line form.
+    /// Returns the spelling of the kind on the command line.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -72,10 +72,10 @@ impl FromStr for Role {
     }
 }
 
-/// An observation: a follower reached a revision.
+/// Time at which one follower reached one revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowerProgress {
-    /// Index of the follower, from 0.
+    /// Index of the follower in its fleet, from 0.
     pub follower: u16,
     /// The follower holds everything up to this revision.
     pub revision: u64,
@@ -96,22 +96,22 @@ pub fn node(number: u16) -> String {
     format!("node-{number:04}")
 }
 
-/// Start parameters of a fleet.
+/// Parameters of a fleet.
 #[derive(Debug, Clone)]
 pub struct Start<'a> {
-    /// Binary with the subcommand.
+    /// Binary with the hidden subcommand.
     pub program: &'a Path,
     /// Kind of the followers.
     pub role: Role,
-    /// Server to connect to.
+    /// Address of the server to which the followers connect.
     pub server: SocketAddr,
-    /// Number of followers.
+    /// Number of followers to start.
     pub count: u16,
     /// Position to resume from; none starts with a full sync.
     pub resume: Option<Position>,
 }
 
-/// Followers that run until this is dropped.
+/// Followers in child processes. Dropping the value ends them.
 #[derive(Debug)]
 pub struct Fleet {
     processes: Vec<Part>,
@@ -135,7 +135,7 @@ impl Fleet {
         self.count
     }
 
-    /// True if there are no followers.
+    /// Returns true if the fleet has no followers.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
@@ -213,7 +213,7 @@ pub fn first_seen(seen: &[FollowerProgress], revisions: &[u64]) -> BTreeMap<u64,
     first
 }
 
-/// One child process with its followers.
+/// Child process with its followers.
 #[derive(Debug)]
 struct Part {
     child: Child,
@@ -259,7 +259,7 @@ impl Part {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Returns the rest of a reply line after its keyword.
+    /// Reads a reply line and returns the text after its keyword `word`.
     fn answer(&mut self, word: &str) -> Result<String> {
         let line = self.line()?;
         match line.split_once(' ') {

@@ -18,16 +18,16 @@ use crate::{cluster::control::http_builder, host::netns::Namespace, load::feed_l
 /// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A request to send.
+/// HTTP request of a load generator.
 #[derive(Debug, Clone)]
 pub struct HttpRequestSpec {
-    /// HTTP method.
+    /// HTTP method of the request.
     pub method: &'static str,
-    /// Path with query.
+    /// Path and query of the request.
     pub path: String,
     /// Content type of the body.
     pub content_type: &'static str,
-    /// Request body.
+    /// Body of the request.
     pub body: String,
 }
 
@@ -58,14 +58,14 @@ pub fn drive(
     })
 }
 
-/// A completed write of an open-loop run.
+/// Completed write of an open-loop run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletedWrite {
     /// Send time as returned by [`now_ns`].
     pub sent_ns: u64,
     /// Response time as returned by [`now_ns`].
     pub answered_ns: u64,
-    /// Revision of the write.
+    /// Revision that the write created.
     pub revision: u64,
 }
 

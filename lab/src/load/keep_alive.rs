@@ -16,7 +16,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// would not notice, because it only runs during a request.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// An HTTP client in a namespace with its own connection.
+/// HTTP client in a namespace with its own persistent connection.
 #[derive(Debug)]
 pub struct KeepAlive {
     namespace: Namespace,
@@ -25,14 +25,14 @@ pub struct KeepAlive {
     runtime: Runtime,
 }
 
-/// Timing of a request.
+/// Start and end of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestTiming {
     /// Time just before the request was sent.
     pub begun: Instant,
     /// Time after the response was read.
     pub answered: Instant,
-    /// Revision of the store, for a write.
+    /// Store revision in the response to a write; `None` for reads.
     pub revision: Option<u64>,
 }
 

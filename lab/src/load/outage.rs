@@ -11,14 +11,14 @@ use anyhow::{Result, ensure};
 
 use crate::host::{netns::Namespace, wait};
 
-/// Timeout of one attempt, the resolution of the measured gap.
+/// Timeout of one connection attempt, which limits the resolution of the measured outage.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(50);
-/// Pause after an attempt.
+/// Pause between two connection attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Number of consecutive successful attempts required before and after the event.
 const STEADY: usize = 20;
 
-/// Result of the measurement.
+/// Observations of a client during an event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outage {
     /// Longest time between the starts of two consecutive successful attempts.

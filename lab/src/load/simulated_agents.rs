@@ -42,7 +42,7 @@ pub const HERD_MAX: usize = 2_000;
 /// Maximum number of concurrent requests of a herd, so that registrations do not overload a starting server.
 const REQUESTS_MAX: usize = 32;
 
-/// Simulated behavior of an agent.
+/// Behavior of a simulated agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Behaviour {
     /// Reports everything it received as verified.
@@ -55,20 +55,20 @@ pub enum Behaviour {
     IsSilent,
 }
 
-/// Configuration of a simulated agent.
+/// Parameters of a simulated agent.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// Name of its Node.
+    /// Name of the agent's Node.
     pub node: Name,
-    /// Networks of its interface `eth0`, with its own addresses.
+    /// Networks of the agent's interface `eth0`, with its own addresses.
     pub networks: Vec<IpNet>,
-    /// Failure zone of its Node.
+    /// Failure zone of the agent's Node.
     pub zone: Option<String>,
-    /// Initial behavior.
+    /// Behavior at the start.
     pub behaviour: Behaviour,
 }
 
-/// Simulated agents that run until this is dropped.
+/// Simulated agents in one thread. Dropping the value ends them.
 #[derive(Debug)]
 pub struct Herd {
     behaviours: BTreeMap<Name, watch::Sender<Behaviour>>,
@@ -77,8 +77,8 @@ pub struct Herd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Position of the last report of each agent that control accepted. Querying the server instead would cost it
-/// more than all agents.
+/// Position of the last report of each agent that control accepted, recorded by the agents themselves,
+/// because querying the server would cost it more than all agents do.
 #[derive(Debug, Clone, Default)]
 struct AcceptedReports(Arc<Mutex<BTreeMap<Name, Position>>>);
 

@@ -13,7 +13,7 @@ use crate::host::netns::Namespace;
 /// Read and connect timeout of a client. A refused connection fails at once; only silence takes this long.
 pub const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The backend that replied, and the client address it observed.
+/// Reply of a backend: its name, and the client address that it observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// Name of the backend.
@@ -50,7 +50,7 @@ pub fn tcp(from: &Namespace, to: SocketAddr) -> Result<Reply> {
 #[derive(Debug)]
 pub struct Connection {
     reader: BufReader<TcpStream>,
-    /// The reply of the backend that accepted the connection.
+    /// Reply that the backend sent when it accepted the connection.
     pub reply: Reply,
 }
 
@@ -143,7 +143,7 @@ pub fn socket_address(text: &str) -> Result<SocketAddr> {
     text.parse().map_err(|_| anyhow!("`{text}` is not an address with a port"))
 }
 
-/// Builds a socket address.
+/// Returns the socket address of an IP address and a port.
 #[must_use]
 pub fn at(address: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(address, port)

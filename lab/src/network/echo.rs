@@ -31,7 +31,7 @@ use crate::host::netns::Namespace;
 /// Maximum datagram size that is answered; an Ethernet frame holds no more.
 const DATAGRAM_BYTES_MAX: usize = 1500;
 
-/// A running server. Dropping it closes the port and every connection, like a killed process.
+/// Running echo server. Dropping it closes the port and every connection, like a killed process.
 #[derive(Debug)]
 pub struct EchoServer {
     stop: UnixStream,
@@ -39,7 +39,7 @@ pub struct EchoServer {
     connections: Connections,
 }
 
-/// Open connections by an internal number.
+/// Open connections by a number that the server assigns.
 type Connections = Arc<Mutex<BTreeMap<u64, TcpStream>>>;
 
 impl EchoServer {

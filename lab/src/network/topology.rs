@@ -30,7 +30,7 @@ pub const NODES_MAX: u8 = 50;
 pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(172, 17, 8, 10)), 7440);
 /// External IPv4 address that the outside client reaches through the first node.
 pub const EXTERNAL_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
-/// External IPv6 address, likewise.
+/// External IPv6 address that the outside client reaches through the first node.
 pub const EXTERNAL_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 /// Value of `--allow-external-ip` for these addresses.
 pub const EXTERNAL_CIDRS: &str = "203.0.113.0/24,2001:db8::/64";
@@ -39,10 +39,10 @@ pub const EXTERNAL_CIDRS: &str = "203.0.113.0/24,2001:db8::/64";
 /// outside the pool (`172.25.1.100`–`172.25.1.200`).
 pub const LAN_V4: &str = "172.25.1.0/24";
 
-/// Namespaces and links, without any process.
+/// Namespaces and links of a lab network, without processes.
 #[derive(Debug)]
 pub struct Topology {
-    /// Namespace of the switch between the nodes.
+    /// Namespace of the switch that connects the nodes.
     fabric: Namespace,
     /// Namespace of the control server.
     pub control: Namespace,
@@ -54,21 +54,21 @@ pub struct Topology {
     pub workloads: BTreeMap<String, Workload>,
 }
 
-/// A node of the cluster.
+/// Node of the cluster with its namespace and addresses.
 #[derive(Debug)]
 pub struct TopologyNode {
     /// Index of the node: 1 for `node1`.
     pub index: u8,
-    /// Network namespace.
+    /// Network namespace of the node.
     pub namespace: Namespace,
 }
 
-/// A workload with an address behind a node.
+/// Workload with its addresses behind a node.
 #[derive(Debug)]
 pub struct Workload {
-    /// Name of its node.
+    /// Name of the node behind which the workload runs.
     pub node: String,
-    /// Network namespace.
+    /// Network namespace of the workload.
     pub namespace: Namespace,
     /// The IPv4 and the IPv6 address.
     pub addresses: [IpAddr; 2],
@@ -234,7 +234,7 @@ pub fn lan_address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(172, 25, 1, host)
 }
 
-/// Returns the switch port of a node.
+/// Returns the name of a node's port on the switch.
 #[must_use]
 pub fn fabric_port(index: u8) -> String {
     port_of(100 + index)
@@ -261,8 +261,8 @@ pub fn fabric_addresses(host: u8) -> [IpAddr; 2] {
     [Ipv4Addr::new(172, 17, 8, host).into(), v6.into()]
 }
 
-/// Returns the number whose hexadecimal digits read like the decimal digits of `number`, so that both
-/// families look alike.
+/// Returns the number whose hexadecimal digits read like the decimal digits of `number`, so that IPv4 and
+/// IPv6 addresses look alike.
 fn decimal_as_hex(number: u8) -> u16 {
     let number = u16::from(number);
     number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10

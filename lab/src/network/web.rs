@@ -18,7 +18,7 @@ use crate::host::netns::Namespace;
 /// Timeout for receiving a request; the next client waits meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running server. Dropping it closes the port.
+/// Running web server. Dropping it closes the port.
 #[derive(Debug)]
 pub struct WebServer {
     stop: UnixStream,

@@ -45,25 +45,25 @@ const CONSOLE_LINES_MAX: usize = 200;
 pub struct Look {
     /// Viewport width in CSS pixels.
     pub width: u32,
-    /// Viewport width in CSS pixels.
+    /// Viewport height in CSS pixels.
     pub height: u32,
     /// True if a phone is emulated: touch input, and the viewport setting of the page is honored.
     pub is_phone: bool,
-    /// True if the system prefers a dark color scheme.
+    /// True if the page must use the dark color scheme (`prefers-color-scheme`).
     pub is_dark: bool,
 }
 
 impl Look {
-    /// A desktop window.
+    /// Viewport of a desktop browser window.
     pub const DESK: Self = Self { width: 1440, height: 900, is_phone: false, is_dark: false };
     /// A desktop window with the dark color scheme.
     pub const NIGHT: Self = Self { is_dark: true, ..Self::DESK };
-    /// A phone in portrait orientation.
+    /// Viewport of a phone in portrait orientation.
     pub const PHONE: Self = Self { width: 390, height: 844, is_phone: true, is_dark: false };
 }
 
-/// A running browser with one window. Dropping it ends the browser; after a panic, a screenshot and the
-/// console are saved first.
+/// Running browser with one window. Dropping it ends the browser; after a panic, a screenshot and the console
+/// are saved first.
 #[derive(Debug)]
 pub struct Browser {
     client: Option<Client>,

@@ -16,7 +16,7 @@ use crate::host::{netns::Namespace, registry, wait};
 /// Mount point of the control group hierarchies.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// A running engine.
+/// Running Docker engine with its own data directory.
 #[derive(Debug)]
 pub struct Engine {
     namespace: Namespace,

@@ -17,7 +17,7 @@ use crate::{
 /// Maximum number of connections. Each needs two file descriptors, and limits are low in containers.
 const CONNECTIONS_MAX: u32 = 4_096;
 
-/// A running HAProxy that ends when dropped.
+/// Running HAProxy that ends when dropped.
 #[derive(Debug)]
 pub struct Haproxy {
     _process: Process,

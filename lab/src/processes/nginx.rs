@@ -18,7 +18,7 @@ const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 /// Connections per worker, counting both sides of a relayed one, within the usual file limit.
 const CONNECTIONS_MAX: u32 = 4_096;
 
-/// Role of an nginx.
+/// Function that an nginx instance has: web server or TCP relay.
 #[derive(Debug, Clone)]
 pub enum Serves {
     /// HTTP, with these `server` and `upstream` blocks.
@@ -27,7 +27,7 @@ pub enum Serves {
     Connections(String),
 }
 
-/// A running nginx that ends when dropped.
+/// Running nginx that ends when dropped.
 #[derive(Debug)]
 pub struct Nginx {
     process: Process,

@@ -12,24 +12,24 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::host::{netns::Namespace, registry, wait};
 
-/// Start parameters of a process, kept for restarts.
+/// Start parameters of a process, kept so that it can be restarted.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Name for messages.
+    /// Name of the process in messages and of its log file.
     pub label: String,
-    /// Network namespace.
+    /// Network namespace in which the process runs.
     pub namespace: Namespace,
     /// Path of the binary.
     pub program: PathBuf,
-    /// Command-line arguments.
+    /// Command-line arguments of the next start.
     pub arguments: Vec<String>,
-    /// Additional environment variables.
+    /// Environment variables in addition to the inherited ones.
     pub environment: Vec<(String, String)>,
     /// Log file; each start appends to it.
     pub log: PathBuf,
 }
 
-/// A process that is killed when dropped.
+/// Process under test that is killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     plan: Plan,

@@ -25,9 +25,9 @@ const FRR: &str = "/usr/lib/frr";
 /// BGP configuration of a router.
 #[derive(Debug, Clone)]
 pub struct RouterPlan {
-    /// Local AS number.
+    /// AS number of the router.
     pub asn: u32,
-    /// BGP Identifier.
+    /// BGP Identifier of the router (RFC 4271, 4.2).
     pub router_id: Ipv4Addr,
     /// Neighbor addresses and their AS numbers.
     pub neighbours: Vec<(IpAddr, u32)>,
@@ -45,7 +45,7 @@ impl RouterPlan {
     }
 }
 
-/// FRR: zebra, bgpd and, if configured, bfdd.
+/// FRR in a namespace, with the daemons zebra, bgpd and, if configured, bfdd.
 #[derive(Debug)]
 pub struct Frr {
     /// Network namespace of the router.
@@ -137,7 +137,7 @@ impl Frr {
     }
 }
 
-/// BIRD 2.
+/// BIRD 2 in a namespace.
 #[derive(Debug)]
 pub struct Bird {
     /// Network namespace of the router.
@@ -147,10 +147,10 @@ pub struct Bird {
 }
 
 impl Bird {
-    /// Starts FRR and waits until its shell responds.
+    /// Starts BIRD and waits until its shell responds.
     ///
     /// # Errors
-    /// Returns an error if FRR is not installed or does not start.
+    /// Returns an error if BIRD is not installed or does not start.
     pub fn start(namespace: &Namespace, plan: &RouterPlan) -> Result<Self> {
         let directory = directory()?;
         let path = |name: &str| directory.path().join(name);

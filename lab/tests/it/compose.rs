@@ -19,7 +19,7 @@ use lab::{
     processes::{binaries, engine::Engine},
 };
 
-/// Number of consecutive connections for negative checks.
+/// Number of consecutive connections that must all reach the expected backend.
 const CONNECTIONS: usize = 20;
 const BY_ARP: &str = "10.77.0.200";
 const BY_BGP: &str = "198.51.100.10";
@@ -111,7 +111,7 @@ impl Lab<'_> {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Both nodes have one endpoint, so no connection goes to a stopped one.
+    /// Checks that every connection from each client to each address is answered by backend 3.
     fn only_backend_3_answers(&self) {
         for from in ["client", "router"] {
             for address in [BY_ARP, BY_BGP] {
@@ -157,7 +157,7 @@ fn steps(guide: &str) -> Vec<Step> {
     steps
 }
 
-/// True if a line contains the words of another one in order.
+/// Returns true if line `found` contains the words of `wanted` in order.
 fn is_like(found: &str, wanted: &str) -> bool {
     let rest = wanted.split_whitespace().try_fold(found, |rest, word| {
         let at = rest.find(word)?;
@@ -166,13 +166,13 @@ fn is_like(found: &str, wanted: &str) -> bool {
     rest.is_some()
 }
 
-/// Returns the default routes of a namespace.
+/// Returns the default routes of a namespace; empty if it has no external network.
 fn ways_out(namespace: &Namespace) -> String {
     let all = ["-4", "-6"].map(|family| namespace.run("ip", &[family, "route", "show", "default"]).unwrap());
     all.concat()
 }
 
-/// Returns everything in an engine except images and default networks.
+/// Returns the containers, networks and volumes of an engine, except its default networks.
 fn left(engine: &Engine) -> String {
     let containers = engine.docker(&["ps", "--all", "--format", "container {{.Names}}"]).unwrap();
     let networks = engine

@@ -29,9 +29,10 @@ use lab::{
 };
 use tokio::{sync::watch, task::JoinSet};
 
-/// Number of kills.
+/// Number of times that the server is killed.
 const KILLS: usize = 200;
-/// Kills per history, which is then checked as a whole. Small enough for the change log of the server.
+/// Number of kills per history, after which the history is checked. Small enough that the server's change log
+/// still holds all of its writes.
 const KILLS_PER_HISTORY: usize = 20;
 /// Number of writing clients.
 const WRITERS: usize = 6;
@@ -39,7 +40,7 @@ const WRITERS: usize = 6;
 const LIFE_MS_MAX: u64 = 120;
 /// Probability in percent of a kill during startup.
 const WHILE_STARTING_PERCENT: u64 = 15;
-/// Approximate startup time in milliseconds.
+/// Approximate startup time of the server in milliseconds, during which kills hit the startup.
 const START_MS: u64 = 80;
 
 /// A server in a namespace, and a namespace for its clients.
@@ -167,7 +168,7 @@ async fn gather(
     History { start: site.start, operations, log: events, head, watches: vec![log], feeds: Vec::new() }
 }
 
-/// Returns the number of writes without a response that are in the log.
+/// Returns the number of writes that got no response but are in the change log.
 fn happened_without_answer(history: &History) -> usize {
     use lab::chaos::histories::ClientRequest;
     let unknown = history.operations.iter().filter(|operation| operation.answer == RequestOutcome::Unknown);

@@ -22,7 +22,7 @@ const WRITES_MAX: usize = 2000;
 /// Error of SQLite for a failed fsync (`SQLITE_IOERR_FSYNC`).
 const FSYNC_FAILED: &str = "code: 1034";
 
-/// Writes with their outcome.
+/// Write attempts with their outcomes.
 #[derive(Default)]
 struct Writes {
     kept: BTreeSet<String>,
@@ -40,7 +40,7 @@ impl Writes {
         status
     }
 
-    /// Writes until the disk is full, and then some more writes that fail.
+    /// Writes objects until the disk is full, and then some more that must be rejected.
     fn until_refused(&mut self, machine: &Machine) {
         for number in 0..20 {
             assert_eq!(self.write(machine, format!("before-{number}")), 201);

@@ -98,7 +98,7 @@ fn f038_f116_services_wait_with_a_reason_and_the_next_address_follows_from_the_s
     answers(&cluster, "second-1");
 }
 
-/// Returns the reason why a Service has no address; it must have none.
+/// Returns the reason in the status of a Service that must not have an address.
 fn why_without_address(cluster: &Cluster, service: &str) -> String {
     let service = cluster.service(&format!("default/{service}")).unwrap();
     assert_eq!(service.pointer("/status/loadBalancer/ingress/0"), None);

@@ -32,7 +32,8 @@ use serde_json::{Value, json};
 const PAUSE: Duration = Duration::from_millis(5);
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 
-/// Starts one node in each of two modes, with a client behind each.
+/// Starts one node in nftables mode and one in iptables mode, each with a client, and a Service `web` with
+/// the given backends. Returns the cluster and the Service's frontend.
 fn web(backends: &[(&str, &str, u8)]) -> (Cluster, SocketAddr) {
     let modes = vec!["nftables", "iptables"];
     let mut cluster = Cluster::start(&Options { nodes: 2, modes, ..Options::default() }).unwrap();
@@ -56,7 +57,7 @@ fn tidegate(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
     cluster.place("control")?.run(&program.display().to_string(), &arguments)
 }
 
-/// Results of looping clients.
+/// Results of clients that connect in a loop.
 #[derive(Default)]
 struct Met {
     names: BTreeSet<String>,
@@ -158,13 +159,13 @@ fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them()
     assert_eq!(cluster.tcp("near1", to).unwrap().backend, "web-1");
 }
 
-/// F028: nftables, iptables and userspace side by side.
+/// F028: long transfers and a drain on three nodes in nftables, iptables and userspace mode.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_every_mode_and_its_deadline_cuts_what_is_left() {
     transfers::outlast_a_drain_until_its_deadline(&["nftables", "iptables", "userspace"]);
 }
 
-/// F028: the same in ipvs, on the kernel with IPVS.
+/// F028: long transfers and a drain in ipvs mode, in the guest VM whose kernel has IPVS.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left() {
     guest::run(
@@ -175,7 +176,8 @@ fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_i
     );
 }
 
-/// Metrics without panel and alert, with the reason; a name that ends with `_` is a prefix.
+/// Metrics that neither the dashboard nor an alert uses, with the reason; a name that ends with `_` is a
+/// prefix.
 const SHOWN_NOWHERE: [(&str, &str); 7] = [
     (
         "tidegate_agent_kernel_bytes",
@@ -194,7 +196,7 @@ const SHOWN_NOWHERE: [(&str, &str); 7] = [
     ),
     ("tidegate_health_words", "how much the server remembers; what it had to forget is shown"),
 ];
-/// Metrics that appear only after events that do not occur here.
+/// Metrics that appear only after events that do not occur in this test.
 const NOT_HERE: [&str; 14] = [
     "tidegate_store_commits",
     "tidegate_store_conflicts",

@@ -27,21 +27,21 @@ use serde_json::{Value, json};
 
 /// Last octet of a running workload without a server.
 const DEAD: u8 = 99;
-/// Number of connections of one client that must stay on one endpoint.
+/// Number of consecutive connections of one client that must reach the same endpoint.
 const STAYS: usize = 8;
 
-/// A connection to explain and to make.
+/// Connection that is first explained and then made.
 struct Case {
     what: &'static str,
-    /// Client location, and its address.
+    /// Location of the client and the address from which it connects.
     from: String,
     source: IpAddr,
     to: SocketAddr,
-    /// Subject of the first failing step.
+    /// Subject of the first step of the explanation that fails; `None` if the connection succeeds.
     broken: Option<&'static str>,
 }
 
-/// Result of a connection.
+/// Result of a connection attempt.
 #[derive(Debug)]
 enum Outcome {
     Reached(Reply),
@@ -294,13 +294,15 @@ fn all_agree(modes: &[&'static str]) {
     });
 }
 
-/// F166, F167: nftables, iptables and userspace side by side.
+/// F166, F167: explanations compared with real connections on three nodes in nftables, iptables and userspace
+/// mode.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
     all_agree(&["nftables", "iptables", "userspace"]);
 }
 
-/// F166, F167: the same in ipvs, on the kernel with IPVS.
+/// F166, F167: explanations compared with real connections in ipvs mode, in the guest VM whose kernel has
+/// IPVS.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode() {
     guest::run("explain::f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode", || {

@@ -29,7 +29,8 @@ const ROUNDS_SOAK: u64 = 2000;
 const WRITERS: usize = 8;
 /// Number of watchers that switch between servers.
 const WATCHERS: usize = 2;
-/// Node whose feed is followed. No agent reports for it: it is lost, and has the state of any node.
+/// Node whose feed the simulated agent follows. No agent sends reports for it, so it is lost, but its feed is
+/// that of any node.
 const NODE: &str = "follower";
 /// Maximum number of violations printed per round.
 const SHOWN_MAX: usize = 8;
@@ -47,7 +48,7 @@ fn arguments(address: std::net::SocketAddr, store: &str) -> Vec<String> {
     ]
 }
 
-/// Runs the rounds, each with its seed, and fails with all violations.
+/// Runs the given number of rounds with faults, each with its own seed, and fails with all violations found.
 fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
     let clients = targets.fabric.place("clients", 200).unwrap();
     let first = &targets.servers[0];

@@ -29,7 +29,7 @@ use serde_json::Value;
 const NODE: &str = "node1";
 /// Address announced by the agent, in the network of the nodes.
 const ADDRESS: &str = "172.17.8.220";
-/// Capabilities unknown to engines as old as Docker 20.10.
+/// Capabilities that engines as old as Docker 20.10 do not support.
 const YOUNG: [&str; 3] = ["perfmon", "bpf", "checkpoint_restore"];
 const OBJECTS: &str = "
 apiVersion: tidegate/v1
@@ -77,7 +77,7 @@ fn f015_the_image_of_the_agent_programs_and_announces_as_the_daemon_set_runs_it_
     });
 }
 
-/// A control server, a node with an engine, a backend behind it and a client on the same link.
+/// Control server, node with a Docker engine, backend behind the node, and client on the same link.
 struct Stage {
     // Field order: the engine is dropped before its namespace, and the server before its files.
     engine: Engine,
@@ -128,7 +128,7 @@ impl Stage {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// Runs `tidegate` with full permissions.
+    /// Runs the CLI `tidegate` with administrator permissions.
     fn tidegate(&self, arguments: &[&str]) -> Result<String> {
         let program = binaries::find("tidegate")?;
         let connection = [
@@ -140,7 +140,8 @@ impl Stage {
         self.topology.control.run(program.to_str().context("a path that is no text")?, &all)
     }
 
-    /// Runs the image with these flags on a node without agent state.
+    /// Runs the image with these security flags on a node without agent state, stops it, and runs its
+    /// cleanup.
     fn runs_stops_and_cleans(&self, pod: &Pod, security: &[String], judge: impl Fn(&str)) {
         let before = self.rules();
         let host = tempfile::tempdir_in(self.directory.path()).unwrap();
@@ -258,8 +259,8 @@ impl Pod {
         flags
     }
 
-    /// Returns the flags for network, variables and volumes; a directory with the secret stands for the host
-    /// file system.
+    /// Returns the engine flags for network, variables and volumes. A directory that contains the secret
+    /// takes the place of the host file system.
     fn surroundings(&self, host: &Path) -> Vec<String> {
         let api = format!("--env=TIDEGATE_API=https://{}", topology::CONTROL);
         let mut flags = vec!["--network=host".to_owned(), api, "--env=TIDEGATE_LOG=info".to_owned()];

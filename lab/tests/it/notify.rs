@@ -1,4 +1,4 @@
-//! Notifications of an agent to its service manager (`sd_notify`).
+//! Notifications that an agent sends to its service manager (`sd_notify`).
 
 use std::{os::unix::net::UnixDatagram, time::Duration};
 
@@ -10,9 +10,9 @@ use lab::{
     },
 };
 
-/// Timeout for a message on a busy machine.
+/// Timeout for an expected message on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Silence after which no message is expected.
+/// Time without a message after which none is expected.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Returns the next message that is not a watchdog keepalive.

@@ -61,7 +61,8 @@ fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_pa
     stage.has_no_more_traces_than(&traces);
 }
 
-/// The agent has three capabilities, the control server none and its own user; neither can gain more.
+/// Checks the privileges of the processes: the agent has three capabilities, the control server has none and
+/// its own user, and neither can gain more.
 fn look_at_privileges(stage: &Stage) {
     let status = |unit: &str| {
         let process = stage.unit(unit, "MainPID");
@@ -185,7 +186,7 @@ fn every_man_page_can_be_read_without_a_warning() {
     assert!(pages > 40, "{pages} pages");
 }
 
-/// Completion in a real bash: the words offered after some input.
+/// Checks the completions that a real bash offers for the commands and flags of all programs.
 #[test]
 fn bash_completes_commands_and_flags_of_all_programs() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the harness that the other tests depend on.
+//! Tests of the harness on which the other tests depend.
 
 use lab::{
     host::kernel,

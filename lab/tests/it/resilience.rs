@@ -79,7 +79,7 @@ fn f059_an_agent_restart_without_api_makes_no_kernel_write_and_breaks_no_connect
     restart_without_api("nftables");
 }
 
-/// F059: the same in userspace mode, in which the relay runs without the agent.
+/// F059: an agent restart in userspace mode, in which the relay process runs without the agent.
 #[test]
 fn f059_an_agent_restart_in_userspace_mode_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("userspace");
@@ -133,8 +133,8 @@ fn f078_drift_is_repaired_and_counted() {
     .unwrap();
 }
 
-/// F079: foreign tables stay byte-identical through programming, changes and cleanup; cleanup leaves nothing
-/// of ours.
+/// F079: foreign tables stay byte-identical while the agent programs, changes and removes rules; after
+/// `cleanup` none of the agent's tables is left.
 #[test]
 fn f079_foreign_tables_stay_byte_identical_and_cleanup_leaves_nothing() {
     const FOREIGN: &str = "table inet mine {

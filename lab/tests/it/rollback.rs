@@ -23,11 +23,11 @@ use self::{
     stage::Stage,
 };
 
-/// Number of changes made and rolled back.
+/// Number of random changes that are made and rolled back.
 const CHANGES: usize = 20;
-/// Number on the second kernel, which is slow.
+/// Number of random changes in the guest VM, which is slow.
 const CHANGES_IN_IPVS_MODE: usize = 8;
-/// Poll interval.
+/// Interval between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// F167: on nodes in three modes, with addresses announced by ARP and by BGP: each of 20 random changes
@@ -55,7 +55,7 @@ fn f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode() {
     });
 }
 
-/// Applies each change, checks its effect, and rolls it back.
+/// Applies random changes one by one, checks the effect of each, and rolls it back.
 fn undo_each(stage: &Stage, before: &Seen, dice: &mut Dice, kinds: impl IntoIterator<Item = &'static Kind>) {
     for kind in kinds {
         let begun = Instant::now();

@@ -148,7 +148,8 @@ fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_e
     );
 }
 
-/// A workload reaches itself through its own Service, and traffic shares follow the weights.
+/// Checks that a workload reaches itself through its own Service, and that the share of connections per
+/// endpoint follows the weights.
 #[test]
 fn a_workload_reaches_itself_through_its_service_and_weights_give_shares() {
     let mut cluster = Cluster::start(&Options::default()).unwrap();

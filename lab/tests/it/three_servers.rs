@@ -33,7 +33,7 @@ const CONTROL: [(&str, u8); 3] = [("control1", 1), ("control2", 2), ("control3",
 /// Address of the agent's HTTP endpoint.
 const AGENT: &str = "127.0.0.1:7441";
 
-/// Commands in the order of the README.
+/// Commands of the README, in its order.
 struct Commands {
     server: String,
     authority: String,
@@ -102,7 +102,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts the agent as in the README.
+    /// Starts the agent with the command of the README.
     fn start_agent(&mut self) {
         let agent = format!("env {} {}", self.commands.servers(), self.commands.agent);
         self.stage.start("node-1", "agent", &agent);
@@ -135,7 +135,8 @@ impl Cluster {
         self.tidegate(&format!("tidegate apply -f {file}")).unwrap();
     }
 
-    /// Creates a Service with one endpoint, waits until the node has programmed it, and returns its address.
+    /// Creates a Service with one endpoint, waits until the node has programmed it, and returns its virtual
+    /// address.
     fn serve(&self, name: &str) -> SocketAddr {
         let service = json!({"kind": "Service", "metadata": {"name": name},
             "spec": {"ports": [{"port": 80, "targetPort": 8080}]}});
@@ -152,7 +153,7 @@ impl Cluster {
         Http::new(self.stage.place("node-1"), AGENT.parse().unwrap())
     }
 
-    /// Returns the control server that the agent is connected to.
+    /// Returns the name of the control server to which the agent is connected.
     fn state_from(&self) -> anyhow::Result<&'static str> {
         let state = self.agent().get_json("/v1/state")?;
         let servers = state["control"].as_array().context("the agent says nothing of control")?;
@@ -161,7 +162,7 @@ impl Cluster {
         Ok(machine.with_context(|| format!("{url} is no server of ours"))?.0)
     }
 
-    /// Asserts that the metrics of a server include etcd requests and their durations.
+    /// Asserts that the server's metrics include the number and the durations of its etcd requests.
     fn expect_figures_of_etcd(&self) {
         let bearer = "-H \"Authorization: Bearer $(cat bootstrap-token)\"";
         let ask = format!("curl -sS --cacert ca.pem {bearer} https://10.0.0.1:7440/metrics");
@@ -178,8 +179,8 @@ impl Cluster {
         number(&state, "/counters/kernelTransactions").unwrap()
     }
 
-    /// Makes an unrelated kernel change on the node, waits until the monitor reports it, and returns
-    /// everything reported by then.
+    /// Makes an unrelated kernel change on the node and returns all kernel events that the monitor reported
+    /// up to it.
     fn told(&mut self, mark: &str) -> String {
         let node = self.stage.place("node-1").clone();
         let monitor = self.stage.program("node-1", "monitor");

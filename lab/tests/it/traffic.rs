@@ -95,7 +95,7 @@ fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode(
     assert!(["node1", "node2", "node3"].iter().all(|node| lag.contains(node)), "{lag}");
 }
 
-/// Waits until the nodes with clients each report this number of connections.
+/// Waits until every node with clients reports `count` connections, and returns the traffic.
 fn wait_for_connections(cluster: &Cluster, count: u64) -> Value {
     wait::until("the connections to be reported", || {
         let traffic = cluster.api.get_json(TRAFFIC)?;
@@ -108,7 +108,7 @@ fn wait_for_connections(cluster: &Cluster, count: u64) -> Value {
     .unwrap()
 }
 
-/// Returns the connections of the Service from its metric.
+/// Returns the number of connections of the Service according to its metric.
 fn sum(cluster: &Cluster) -> anyhow::Result<u64> {
     let name = r#"tidegate_service_connections_total{namespace="default",service="web"} "#;
     let metrics = cluster.api.get("/metrics")?.text;

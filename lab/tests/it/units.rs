@@ -4,8 +4,8 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// Units with their maximum exposure in tenths: an API and an adapter without privileges, an agent that
-/// programs the kernel.
+/// systemd units with their maximum exposure score (`systemd-analyze security`) in tenths: API server and
+/// adapter without privileges, agent that programs the kernel.
 const UNITS: [(&str, u32); 3] =
     [("tidegate-api.service", 20), ("tidegate-agent.service", 45), ("tidegate-sync@.service", 20)];
 
@@ -28,7 +28,8 @@ fn the_units_are_no_more_exposed_than_they_have_to_be() {
     }
 }
 
-/// Asserts that systemd knows every setting; otherwise it would only log a warning.
+/// Asserts that systemd accepts every setting of the units; an unknown one would only cause a warning in its
+/// log.
 #[test]
 fn systemd_understands_every_line_of_the_units() {
     for (name, _) in UNITS {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const SERVICES: &str = "/v1/namespaces/default/services";
 
-/// Starts a control server without agents.
+/// Starts a cluster with a control server and no agents.
 fn control() -> Cluster {
     Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap()
 }

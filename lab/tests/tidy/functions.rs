@@ -1,4 +1,4 @@
-//! Lengths and nesting of functions.
+//! Lengths and nesting depths of functions.
 
 /// Most lines of a function, from its signature to its closing brace.
 pub(crate) const FUNCTION_LINES_MAX: usize = 100;

@@ -39,10 +39,10 @@ const IRREGULAR: [&str; 30] = [
     "Written",
 ];
 
-/// Nouns with the ending of a participle.
+/// Nouns that end like a participle and are therefore permitted as type names.
 const NOUNS: [&str; 5] = ["Bed", "Feed", "Need", "Seed", "Speed"];
 
-/// Definitions of types in one member.
+/// Types defined in one member.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     /// Number of definitions of each name.

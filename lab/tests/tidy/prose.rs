@@ -8,14 +8,14 @@ const BANNED_OPENERS: [&str; 17] = [
     "Those", "They", "Nothing", "Nobody",
 ];
 
-/// Counts of one member.
+/// Counts of the comments in one member.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Prose {
-    /// Doc comments.
+    /// Number of doc comments.
     pub(crate) docs: usize,
-    /// Doc comments that open with a banned word.
+    /// Number of doc comments that open with a banned word.
     pub(crate) banned: usize,
-    /// Words in all comments.
+    /// Number of words in all comments.
     pub(crate) words: usize,
     /// Occurrences of the word "what" in all comments.
     pub(crate) whats: usize,
@@ -53,7 +53,7 @@ impl Prose {
     }
 }
 
-/// Returns the words of a line: runs of letters.
+/// Returns the words of a line; a word is a run of letters.
 fn words(line: &str) -> Vec<&str> {
     line.split(|c: char| !c.is_alphabetic() && c != '\'').filter(|word| !word.is_empty()).collect()
 }

@@ -1,4 +1,4 @@
-//! Tables of fields.
+//! Tables of the fields of OpenAPI schemas.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::{cell, table};
 /// Maximum nesting of fields in a table.
 const DEPTH_MAX: usize = 12;
 
-/// A row of a table of fields.
+/// Row of a table of fields.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     path: String,
@@ -17,7 +17,7 @@ pub(super) struct Row {
     description: String,
 }
 
-/// Returns the table of these rows.
+/// Renders rows as a table of fields.
 pub(super) fn table_of(rows: &[Row]) -> String {
     let cells = |Row { path, kind, default, description }: &Row| {
         [format!("`{path}`"), kind.clone(), default.clone(), description.clone()]
@@ -54,18 +54,18 @@ pub(super) fn shape(document: Document<'_>, schema: &Value) -> String {
     format!("\n{}", table_of(&rows))
 }
 
-/// A schema with the place that refers to it.
+/// Schema after following a `$ref`, with the schema object that contains the reference.
 struct ResolvedSchema<'a> {
-    /// Schema with the type.
+    /// Referenced schema, which has the type.
     schema: &'a Value,
-    /// Place of use, which may have a description of its own.
+    /// Schema object that contains the reference; its own description takes precedence.
     own: &'a Value,
-    /// Name of the schema, if it has one.
+    /// Name of the referenced schema; `None` for an inline schema.
     name: Option<&'a str>,
 }
 
 impl<'a> ResolvedSchema<'a> {
-    /// Follows references and unions with null.
+    /// Resolves a schema: follows `$ref`, and removes `null` from a union.
     fn of(document: Document<'a>, own: &'a Value) -> Self {
         let mut resolved = Self { schema: own, own, name: None };
         loop {

@@ -1,4 +1,4 @@
-//! Sections of operations.
+//! Sections of the API reference page for operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,13 +59,13 @@ pub(super) fn index(rows: &[[String; 2]], common: &Responses<'_>) -> String {
     )
 }
 
-/// Returns the anchor of a heading.
+/// Returns the anchor that MkDocs generates for a heading.
 pub(super) fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|one| one.is_alphanumeric() || matches!(one, ' ' | '-' | '_'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// Returns the section of an operation.
+/// Renders the section of an operation: parameters, bodies and responses.
 pub(super) fn section(
     document: Document<'_>,
     path: &str,

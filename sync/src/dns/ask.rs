@@ -1,4 +1,4 @@
-//! DNS queries.
+//! DNS queries with hickory-resolver.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use super::{
 /// Timeout and number of attempts per query.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const ATTEMPTS: usize = 2;
-/// Maximum number of hosts queried per SRV name.
+/// Maximum number of target hosts queried per SRV name.
 const HOSTS_MAX: usize = 100;
 /// Weight of a host whose SRV record has weight 0: a small share of the traffic (RFC 2782).
 const SRV_WEIGHT_MIN: u16 = 1;
@@ -51,7 +51,7 @@ pub(super) fn resolver(servers: &[SocketAddr]) -> anyhow::Result<TokioResolver> 
     Ok(builder.build()?)
 }
 
-/// Resolves a name.
+/// Queries the records of a binding and converts the result to endpoints.
 pub(super) async fn ask(resolver: &TokioResolver, binding: &Binding) -> Answer {
     let asked = if binding.is_srv() {
         services(resolver, &binding.name).await

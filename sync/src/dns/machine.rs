@@ -9,12 +9,12 @@ use std::{
 use ipnet::IpNet;
 use model::primitives::net::forbidden;
 
-/// Maximum number of endpoints per name.
+/// Maximum number of endpoints per DNS name.
 const TARGETS_MAX: usize = 500;
 /// Initial retry delay after a failed query.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 
-/// Limits on the lifetime and the addresses of answers.
+/// Limits on the validity and the addresses of DNS answers.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
     pub(super) ttl_min: Duration,
@@ -23,30 +23,30 @@ pub(super) struct Bounds {
     pub(super) allowed: Vec<IpNet>,
 }
 
-/// Endpoint of a name.
+/// Endpoint to which a DNS name resolves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Target {
     pub(super) address: IpAddr,
-    /// Port from the SRV record.
+    /// Port from the SRV record; `None` for address records.
     pub(super) port: Option<u16>,
     pub(super) weight: u16,
 }
 
-/// Result of a query.
+/// Result of a DNS query.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    /// Endpoints and their lifetime.
+    /// Endpoints of the name, with the remaining TTL of the answer.
     Targets(Vec<Target>, Duration),
     /// The name does not exist, or the query failed; contains the reason.
     Nothing(String),
 }
 
-/// State of a name.
+/// State of one DNS name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NameState {
     /// Endpoints of the last good answer; `None` before the first one.
     pub(super) targets: Option<BTreeSet<Target>>,
-    /// Current problems.
+    /// Problems of the last answer, reported until a good answer arrives.
     pub(super) complaints: Vec<String>,
     next: Option<Instant>,
     failures: u32,

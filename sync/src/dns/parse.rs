@@ -9,9 +9,9 @@ use model::primitives::name::{Label, Name, Namespace};
 pub struct Binding {
     /// Namespace of the Service; by default that of the flag.
     pub namespace: Option<Namespace>,
-    /// Name of the Service.
+    /// Name of the Service that receives the endpoints.
     pub service: Label,
-    /// Port of the Service.
+    /// Name of the Service port; `None` if the Service has a single port.
     pub port_name: Option<Label>,
     /// DNS name without a trailing dot.
     pub name: String,

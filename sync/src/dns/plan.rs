@@ -15,7 +15,7 @@ use super::{machine::Target, parse::Binding};
 /// Annotation with the DNS name of the endpoints.
 const NAME_ANNOTATION: &str = "tidegate.io/dns-name";
 
-/// Returns the EndpointSets of a name.
+/// Returns the EndpointSets for the current endpoints of a DNS name.
 pub(super) fn endpoint_sets<'a>(
     namespace: &Namespace,
     binding: &Binding,

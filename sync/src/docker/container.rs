@@ -16,69 +16,69 @@ const LABELS_MAX: usize = 500;
 /// Maximum number of networks, and of ports, read per container.
 const ITEMS_MAX: usize = 200;
 
-/// A container.
+/// Container as described by the engine, reduced to the fields that affect its Workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Container {
     pub(super) id: String,
-    /// Name without the leading slash.
+    /// Container name without the leading slash that the engine adds.
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) life: Life,
-    /// Health check result; `None` without a health check.
+    /// Result of the health check; `None` if the container has none.
     pub(super) is_healthy: Option<bool>,
     pub(super) mode: NetworkMode,
     pub(super) networks: BTreeMap<String, Attachment>,
     /// Exposed ports with their published bindings.
     pub(super) ports: BTreeMap<(u16, Protocol), Vec<PublishedPort>>,
-    /// Stop signal.
+    /// Signal that stops the container, if the image or the container sets one.
     pub(super) stop_signal: Option<String>,
 }
 
 /// Lifecycle phase of a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Life {
-    /// Created, but not running yet.
+    /// Created, but not started yet.
     #[default]
     Waiting,
     Running,
     Paused,
-    /// Stopping, or being removed.
+    /// Stopping or being removed; receives no new connections.
     Ending,
-    /// Exited with code 0.
+    /// Exited with code 0, so it will not serve again by itself.
     Ended,
-    /// Exited with another code, or dead.
+    /// Exited with another code than 0, or dead.
     Failed,
 }
 
-/// Network mode of a container.
+/// Network mode of a container (`HostConfig.NetworkMode`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum NetworkMode {
-    /// Own network namespace.
+    /// Network namespace of the container itself, connected to networks of the engine.
     #[default]
     Own,
-    /// Host network.
+    /// Network namespace of the host.
     Host,
-    /// Network of another container, by id or name.
+    /// Network namespace of another container, given by id or name.
     Of(String),
-    /// None.
+    /// Network namespace without any network except loopback.
     None,
 }
 
-/// Attachment of a container to a network.
+/// Attachment of a container to a network, with its addresses in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Attachment {
     pub(super) network_id: String,
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// Published binding of a port on the machine.
+/// Port of the machine that the engine forwards to a container port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PublishedPort {
     pub(super) address: IpAddr,
     pub(super) port: u16,
 }
 
-/// A network of the engine.
+/// Network of the engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Network {
     pub(super) name: String,

@@ -1,5 +1,5 @@
-//! Reads the containers of engines on other machines from Tidegate: equal addresses and subnets there are
-//! ambiguous.
+//! Reads from Tidegate the containers that adapters of other machines have published. Addresses and subnets
+//! used on several machines are ambiguous and must not become endpoints.
 
 use model::primitives::name::Name;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Report of the engine's networks and their members. Pure.
+//! Report of the engine's networks and their containers, for the status API. Pure.
 
 use std::collections::BTreeMap;
 

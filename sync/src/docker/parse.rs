@@ -12,16 +12,16 @@ pub(super) const PREFIX: &str = "tidegate.";
 /// Maximum number of ports declared by one container.
 const PORTS_MAX: usize = 32;
 
-/// Configuration requested by a container.
+/// Configuration that a container requests by its labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// Service of the container, if given.
+    /// Service that the container serves, if a label names one.
     pub(super) service: Option<Label>,
     pub(super) namespace: Option<Namespace>,
     pub(super) network: Option<String>,
     pub(super) address: Option<AddressKind>,
     pub(super) weight: Option<u16>,
-    /// Service to create, if ports are declared.
+    /// Service that the adapter creates, if labels declare ports.
     pub(super) declared: Option<DeclaredService>,
 }
 
@@ -37,10 +37,10 @@ pub enum AddressKind {
     Published,
 }
 
-/// Service declared by containers.
+/// Service that a container declares by labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeclaredService {
-    /// Value of `type`.
+    /// Service type, as in `spec.type`.
     pub(super) service_type: String,
     pub(super) pool: Option<String>,
     pub(super) addresses: Vec<String>,
@@ -48,7 +48,7 @@ pub(super) struct DeclaredService {
     pub(super) ports: BTreeMap<String, DeclaredPort>,
 }
 
-/// Port of a declared Service.
+/// Port of a Service declared by labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeclaredPort {
     pub(super) port: u16,

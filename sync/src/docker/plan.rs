@@ -24,7 +24,7 @@ use super::{
     parse::{AddressKind, DeclaredService, Wish, wish},
 };
 
-/// Label of Workloads with the name of their Service.
+/// Label of Workloads that contains the name of their Service.
 pub(super) const SERVICE_LABEL: &str = "tidegate.io/service";
 /// Label of Workloads that are containers, used by adapters on other machines.
 pub(super) const ENGINE_LABEL: &str = "tidegate.io/engine";
@@ -36,47 +36,47 @@ const ISOLATING_ENGINE: u32 = 28;
 /// Maximum length of a chain of containers that join each other's network.
 const JOINED_MAX: usize = 8;
 
-/// Machine settings.
+/// Settings of the machine on which the engine runs.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     pub(super) node: Name,
-    /// Addresses of published ports.
+    /// Addresses of the machine at which published ports are reachable.
     pub(super) addresses: Vec<IpAddr>,
     pub(super) namespace: Namespace,
     pub(super) network: Option<String>,
     pub(super) address: AddressKind,
 }
 
-/// State of the engine.
+/// Last known state of the engine: containers, networks and pending stops.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EngineState {
-    /// Major version; 0 if unknown.
+    /// Major version of the engine; 0 if unknown.
     pub(super) major: u32,
     /// Containers by id.
     pub(super) containers: BTreeMap<String, Container>,
-    /// Containers by id.
+    /// Networks by id.
     pub(super) networks: BTreeMap<String, Network>,
     /// Ids of containers that received a stop signal.
     pub(super) ending: BTreeSet<String>,
 }
 
-/// Containers of engines on other machines.
+/// Containers of other machines, to detect ambiguous addresses and subnets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Elsewhere {
-    /// Node by container address.
+    /// Node name by address of a container on another machine.
     pub(super) addresses: BTreeMap<IpAddr, String>,
-    /// Nodes by container subnet.
+    /// Names of other Nodes by container subnet.
     pub(super) subnets: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Objects and complaints resulting from a translation.
+/// Objects translated from an engine, and complaints to report.
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     pub(super) objects: BTreeMap<ObjectKey, Object>,
     pub(super) complaints: Vec<String>,
 }
 
-/// Translates the complete state.
+/// Translates the complete state of an engine into Workloads, Services and problems.
 pub(super) fn translate(host: &Host, engine: &EngineState, elsewhere: &Elsewhere) -> Translation {
     let mut translation = Translation::default();
     let mut declared = BTreeMap::<(Namespace, Label), (String, DeclaredService)>::new();
@@ -115,10 +115,10 @@ pub(super) fn translate(host: &Host, engine: &EngineState, elsewhere: &Elsewhere
     translation
 }
 
-/// Address and ports at which a container is reachable.
+/// Address and ports at which other machines reach a container.
 struct Reach<'a> {
     addresses: Vec<IpAddr>,
-    /// Reachable port of each container port.
+    /// Reachable port by container port and protocol.
     ports: BTreeMap<(u16, Protocol), u16>,
     network: Option<(&'a str, &'a Network)>,
 }
@@ -313,8 +313,8 @@ fn of_machine(host: &Host) -> Result<Vec<IpAddr>, String> {
     Ok(host.addresses.clone())
 }
 
-/// Returns the container labels that are valid labels here; Compose puts paths and lists into some of its
-/// own.
+/// Returns the container labels that are valid Kubernetes labels. Others are dropped, because Compose stores
+/// paths and lists in some labels.
 fn carried(labels: &BTreeMap<String, String>) -> Map<String, Value> {
     let is_usable = |(key, value): &(&String, &String)| {
         check_key(key).is_ok() && check_value(value).is_ok() && !key.starts_with("tidegate.io/")
@@ -352,7 +352,7 @@ fn service(namespace: &Namespace, name: &Label, declared: &DeclaredService) -> R
     }))
 }
 
-/// Decodes an object with the server's validation.
+/// Decodes an object with the same validation as the server's.
 fn object(value: &Value) -> Result<Object, String> {
     decode(value, &Expect::default()).map_err(|violations| {
         let words = violations.iter().map(|violation| format!("{} {}", violation.pointer, violation.message));
@@ -370,7 +370,7 @@ fn port_name(port: u16, protocol: Protocol) -> String {
     format!("{protocol}-{port}")
 }
 
-/// Returns `node.container` in valid name characters.
+/// Returns the Workload name `node.container`, with characters replaced that names must not contain.
 fn workload_name(node: &Name, container: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = container.chars().map(letter).collect();

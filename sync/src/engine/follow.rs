@@ -21,18 +21,18 @@ use crate::control::{Control, Error, RETRY_MIN, Request, is_final};
 /// Maximum delay between watch attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// A watch event.
+/// Event of the watch on the source's objects.
 #[derive(Debug)]
 pub(super) enum WatchEvent {
-    /// The complete listing.
+    /// Complete listing that replaces all known objects.
     Listed(OrdMap<ObjectKey, Own>),
-    /// An object was created or changed.
+    /// Creation or change of an object.
     Put(ObjectKey, Box<Own>),
     /// An object was deleted, or no longer belongs to the source.
     Gone(ObjectKey, Revision),
-    /// Heartbeat.
+    /// Heartbeat of the server without a change.
     Alive,
-    /// The watch failed; earlier events stay valid.
+    /// Failure of the watch; earlier events stay valid.
     Lost(String),
 }
 

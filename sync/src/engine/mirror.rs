@@ -13,16 +13,16 @@ use model::{
 };
 use serde_json::Value;
 
-/// An object of the source.
+/// Object on the server that belongs to the source.
 #[derive(Debug, Clone)]
 pub struct Own {
-    /// Decoded object.
+    /// Object as decoded from the server's response.
     pub object: Arc<Object>,
-    /// Published form with its status.
+    /// Object as stored by the server, including its status.
     pub published: Value,
 }
 
-/// Objects of a source on the server.
+/// Objects of a source as they are on the server, as far as the adapter has observed them.
 #[derive(Debug, Default)]
 pub struct Mirror {
     objects: OrdMap<ObjectKey, Own>,
@@ -52,13 +52,13 @@ impl Mirror {
         self.is_listed
     }
 
-    /// Returns all objects.
+    /// Returns all objects of the source on the server, by key.
     #[must_use]
     pub const fn objects(&self) -> &OrdMap<ObjectKey, Own> {
         &self.objects
     }
 
-    /// Returns one object.
+    /// Returns the object with this key, if the server has it.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&Own> {
         self.objects.get(key)

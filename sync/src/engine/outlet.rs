@@ -11,16 +11,16 @@ use crate::{
     wanted::{DesiredObjects, ObservedObjects},
 };
 
-/// Channel ends and shared state of the source.
+/// Source's end of the channels to the engine, with the state that both share.
 pub struct Outlet {
-    /// Desired objects of the source.
+    /// Sender of the desired objects.
     pub wanted: watch::Sender<DesiredObjects>,
-    /// Server state of these objects.
+    /// Newest state of the source's objects on the server.
     pub observed: watch::Receiver<ObservedObjects>,
     /// Errors and status of the source.
     pub progress: Arc<Progress>,
     /// Connection to Tidegate, for reading objects of other owners.
     pub control: Arc<Control>,
-    /// Stop signal.
+    /// Signal on which the source stops.
     pub stop: CancellationToken,
 }

@@ -21,45 +21,45 @@ pub const BATCH_OBJECTS_MAX: usize = 500;
 /// Maximum size of a write in bytes; half of the server's limit.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Inputs other than the objects.
+/// Inputs of a plan other than the objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
-    /// Name of the source.
+    /// Name of the source, used as its apply set and label value.
     pub source: &'a Label,
     /// Maximum number of removals at once without confirmation; by default five or a fifth of the objects,
     /// like the server's.
     pub prune_limit: Option<usize>,
     /// True to accept a source without any object.
     pub allow_empty: bool,
-    /// Confirmed changes.
+    /// Keys of the held changes that the operator has confirmed.
     pub confirmed: &'a BTreeSet<ObjectKey>,
     /// Objects that the server reported as unchanged, although they differ from the desired form.
     pub settled: &'a BTreeMap<ObjectKey, SettledObject>,
 }
 
-/// A desired object that is satisfied by a revision of the object.
+/// Desired object that the server considers equal to a revision of the stored object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledObject {
-    /// Desired object.
+    /// Desired object for which the server reported no change.
     pub wanted: Object,
-    /// Revision of the object.
+    /// Revision at which the server reported the object as unchanged.
     pub revision: Revision,
 }
 
-/// An object to write.
+/// Object that a plan creates or replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// Key of the object.
     pub key: ObjectKey,
-    /// True if the object does not exist yet.
+    /// True if the plan creates the object; false if it replaces the object.
     pub is_new: bool,
-    /// JSON form.
+    /// Request body of the object in JSON.
     pub json: Vec<u8>,
     /// Desired object as given by the source.
     pub wanted: Object,
 }
 
-/// Planned changes, in this order.
+/// Planned changes: all writes in order, then all removals in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Objects to create or replace, referenced ones first.

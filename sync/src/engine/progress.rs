@@ -12,7 +12,7 @@ use prometheus_client::{
 };
 use serde_json::Value;
 
-/// Shared status of source and engine.
+/// Status shared by source, engine and HTTP server.
 pub struct Progress {
     registry: Registry,
     written: Counter<u64, AtomicU64>,

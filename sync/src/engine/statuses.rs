@@ -12,7 +12,7 @@ use crate::control::{Control, Request};
 /// Poll interval. A status follows an agent's report, which takes seconds itself; each poll lists the
 /// Services of the source.
 const LOOK: Duration = Duration::from_secs(5);
-/// Page size.
+/// Number of Services per page of a listing.
 const PAGE: usize = 500;
 
 /// Polls until the receiver is closed.

@@ -15,50 +15,50 @@ use super::{
 };
 use crate::control::{Control, Error, Problem, Request, is_final};
 
-/// Outcome for one object.
+/// Outcome of a write or removal of one object.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// The object is as desired.
+    /// Success of a write, also if the object was as desired already.
     Written {
-        /// State on the server.
+        /// Object as the server stores it now.
         own: Box<Own>,
-        /// True if the write changed it.
+        /// True if the write created a revision.
         is_changed: bool,
-        /// Desired object.
+        /// Desired object that was written.
         wanted: Box<Object>,
     },
-    /// The object was deleted.
+    /// Deletion of the object at a revision.
     Removed(Revision),
-    /// The server rejected the change.
+    /// Rejection of the change by the server.
     Refused {
-        /// Reason of the rejection.
+        /// Reason that the server gives for the rejection.
         why: String,
-        /// True if the change can be confirmed.
+        /// True if the operator can confirm the change, because the server's guard rejected it.
         by_guard: bool,
         /// True if the object has a newer state, which the watch will deliver.
         is_stale: bool,
     },
 }
 
-/// Outcome of a plan, possibly partial.
+/// Outcome of a plan; partial if a failure stopped it.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Outcomes by object.
+    /// Outcome of each write or removal, by object.
     pub(super) fates: Vec<(ObjectKey, Fate)>,
-    /// Failure that stopped the remaining changes.
+    /// Failure, such as an unreachable server, that stopped the remaining changes.
     pub(super) failure: Option<String>,
 }
 
-/// Context of writes.
+/// Context of the writes of one plan.
 #[derive(Clone, Copy)]
 pub(super) struct Writer<'a> {
     /// Connection to the servers.
     pub(super) control: &'a Control,
     /// Name of the source.
     pub(super) source: &'a Label,
-    /// Confirmed changes.
+    /// Keys of the held changes that the operator has confirmed.
     pub(super) confirmed: &'a BTreeSet<ObjectKey>,
-    /// True for a dry run.
+    /// True to request a dry run, in which the server changes nothing.
     pub(super) is_dry_run: bool,
 }
 

@@ -8,7 +8,7 @@ use std::{
 use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};
 
-/// Objects of all files.
+/// Objects of all files, merged by file order.
 #[derive(Debug, Default)]
 pub(super) struct FileIndex {
     files: BTreeMap<PathBuf, BTreeMap<ObjectKey, Object>>,
@@ -59,7 +59,7 @@ impl FileIndex {
         }
     }
 
-    /// Removes a file.
+    /// Removes the objects of a file that no longer exists.
     pub(super) fn remove(&mut self, path: &Path) {
         self.repeated.remove(path);
         for key in self.files.remove(path).unwrap_or_default().keys() {

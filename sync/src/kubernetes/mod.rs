@@ -101,17 +101,17 @@ impl KubernetesArguments {
     }
 }
 
-/// Channel ends and shared state of the adapter.
+/// Channels between the Kubernetes adapter and the engine, with shared state.
 pub struct AdapterChannels {
-    /// Desired objects.
+    /// Sender of the desired objects.
     pub wanted: channel::Sender<DesiredObjects>,
-    /// Server state of these objects.
+    /// Newest state of the objects on the server.
     pub observed: channel::Receiver<ObservedObjects>,
-    /// Data of the cluster's nodes.
+    /// Sender of the node data that is merged into Tidegate's Nodes.
     pub nodes: channel::Sender<Nodes>,
-    /// Status and metrics.
+    /// Status and metrics shared with the HTTP server.
     pub progress: Arc<Progress>,
-    /// Stop signal.
+    /// Signal on which the adapter stops.
     pub stop: CancellationToken,
 }
 
@@ -231,7 +231,7 @@ async fn work(client: Client, arguments: &KubernetesArguments, identity: String,
     }
 }
 
-/// Outputs of the state.
+/// Output channels of the cluster state.
 struct Ends {
     wanted: channel::Sender<DesiredObjects>,
     published: channel::Sender<state::WriteBackInput>,

@@ -24,10 +24,10 @@ const LABELS_NOTE: &str = "tidegate.io/kubernetes-labels";
 const UNSCHEDULABLE_NOTE: &str = "tidegate.io/kubernetes-unschedulable";
 /// Poll interval without changes in the cluster; an agent may have created a Node.
 const LOOK: Duration = Duration::from_secs(10);
-/// Page size.
+/// Number of Nodes per page of a listing.
 const PAGE: usize = 500;
 
-/// Node data of the cluster, by Tidegate name.
+/// Node data of the cluster by Node name in Tidegate.
 pub type Nodes = OrdMap<Name, Object>;
 
 /// Updates Nodes until the source is gone.

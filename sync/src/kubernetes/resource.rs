@@ -2,37 +2,37 @@
 
 use kube::core::{ApiResource, GroupVersionKind};
 
-/// Kind of objects.
+/// Kind of cluster object that the adapter reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// Services.
+    /// Services (`v1`).
     Service,
-    /// EndpointSlices.
+    /// EndpointSlices (`discovery.k8s.io/v1`).
     EndpointSlice,
-    /// Nodes.
+    /// Nodes (`v1`).
     Node,
     /// Namespaces, whose labels MetalLB's pools select.
     Namespace,
-    /// MetalLB address pools.
+    /// IPAddressPools of MetalLB.
     IpAddressPool,
     /// MetalLB L2 (ARP and NDP) advertisements.
     L2Advertisement,
-    /// MetalLB BGP advertisements.
+    /// BGPAdvertisements of MetalLB.
     BgpAdvertisement,
-    /// MetalLB BGP peers.
+    /// BGPPeers of MetalLB, whose passwords are in Secrets.
     BgpPeer,
-    /// MetalLB BFD profiles.
+    /// BFDProfiles of MetalLB.
     BfdProfile,
-    /// MetalLB communities.
+    /// Communities of MetalLB.
     Community,
     /// Secrets with BGP passwords; read by name, not watched.
     Secret,
 }
 
 impl Resource {
-    /// Kinds of every cluster.
+    /// Kinds that every cluster has.
     pub const CORE: [Self; 4] = [Self::Service, Self::EndpointSlice, Self::Node, Self::Namespace];
-    /// Kinds of clusters with MetalLB.
+    /// Kinds that a cluster with MetalLB has.
     pub const METALLB: [Self; 6] = [
         Self::IpAddressPool,
         Self::L2Advertisement,
@@ -42,7 +42,7 @@ impl Resource {
         Self::Community,
     ];
 
-    /// True for MetalLB kinds.
+    /// Returns true if the kind is one of MetalLB's.
     #[must_use]
     pub const fn is_metallb(self) -> bool {
         match self {

@@ -38,9 +38,9 @@ const UID: &str = "/metadata/uid";
 /// Change received from the API server.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// An object was created or changed.
+    /// Creation or change of an object.
     Put(Value),
-    /// An object was deleted.
+    /// Deletion of an object.
     Gone(Id),
     /// Complete listing of a kind.
     Listed(Vec<Value>),
@@ -48,26 +48,26 @@ pub enum Change {
     Passwords(Passwords),
 }
 
-/// A Service of the cluster, as needed by write-back.
+/// Service of the cluster with the data that write-back requires.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Object in the cluster, without managed fields.
+    /// Service as read from the cluster, without managed fields.
     pub object: Value,
-    /// Role of Tidegate for the Service.
+    /// Part of the Service's traffic that Tidegate is responsible for.
     pub claim: Claim,
     /// Key of the derived object in Tidegate, if there is one.
     pub key: Option<ObjectKey>,
-    /// Problems to report.
+    /// Problems to report on the Service.
     pub findings: Vec<Finding>,
 }
 
 /// Problems of objects other than Services.
 pub type Findings = OrdMap<(Resource, Id), Vec<Finding>>;
 
-/// Input of write-back.
+/// Input of write-back: the Services and all findings.
 #[derive(Debug, Clone, Default)]
 pub struct WriteBackInput {
-    /// Services of the cluster.
+    /// Services of the cluster with their derived objects and findings.
     pub services: OrdMap<Id, Arc<Entry>>,
     /// Problems of other objects.
     pub findings: Findings,
@@ -75,14 +75,14 @@ pub struct WriteBackInput {
     pub nodes: Nodes,
 }
 
-/// State of the cluster.
+/// State of the cluster and the Tidegate objects derived from it.
 #[derive(Debug)]
 pub struct ClusterState {
     settings: Settings,
     around: Surroundings,
-    /// Objects in the cluster.
+    /// Objects of the cluster by kind and name, without managed fields.
     objects: BTreeMap<Resource, BTreeMap<Id, Value>>,
-    /// Slices by Service.
+    /// EndpointSlices by the Service to which they belong.
     slices: BTreeMap<Id, BTreeSet<Id>>,
     /// Derived objects by source object.
     made: BTreeMap<(Resource, Id), Vec<ObjectKey>>,
@@ -159,7 +159,7 @@ impl ClusterState {
         self.published.clone()
     }
 
-    /// Applies a change.
+    /// Applies a change of one kind and updates the objects derived from it.
     pub fn apply(&mut self, resource: Resource, change: Change) {
         let mut touched = BTreeSet::new();
         match change {
@@ -274,7 +274,7 @@ impl ClusterState {
         }
     }
 
-    /// Updates the objects derived from changed ones.
+    /// Derives the objects again that depend on the changed ones.
     fn follow(&mut self, resource: Resource, touched: BTreeSet<Id>) {
         match resource {
             Resource::Service => touched.iter().for_each(|id| self.service(id)),
@@ -447,7 +447,7 @@ pub fn needed(is_metallb: bool, is_nodes: bool) -> Vec<Resource> {
     needed
 }
 
-/// Returns the Service of a slice.
+/// Returns the namespace and name of the Service to which a slice belongs.
 fn service_of(slice: &Value) -> Option<Id> {
     let name = slice.pointer("/metadata/labels")?.get(SERVICE_NAME_LABEL)?.as_str()?;
     Some(Id { namespace: text(slice, "/metadata/namespace"), name: name.to_owned() })

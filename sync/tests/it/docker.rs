@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Api, Sync, docker::Engine, eventually, in_namespace};
 
-/// Agent of the node that the namespace represents.
+/// Agent process of the Node that the test's network namespace represents.
 struct Agent(Child, #[allow(dead_code, reason = "it goes with the agent")] tempfile::TempDir);
 
 impl Agent {

@@ -42,7 +42,7 @@ fn pool(name: &str, addresses: &str) -> Value {
     })
 }
 
-/// The file must exist while the adapter runs.
+/// Running adapter process with its kubeconfig, whose file must exist while the process runs.
 struct Adapter {
     sync: Sync,
     _file: tempfile::NamedTempFile,
@@ -142,7 +142,8 @@ async fn f038_a_service_without_room_says_so_and_gets_its_address_when_there_is(
     eventually("an address", || ingress(&server, "web"), |ip| ip == "192.0.2.16");
 }
 
-/// Also if it is not the next free address; another one is assigned if it is not available.
+/// In: a Service with an address assigned by MetalLB. Out: it keeps the address even if that is not the next
+/// free one, and gets another address only if that one is not available.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_metallb_gave_an_address_keeps_it() {
     let server = ApiServer::start(true).await;
@@ -190,7 +191,8 @@ async fn two_clusters_feed_one_tidegate_without_a_clash() {
     );
 }
 
-/// Nodes belong to their agents: the cluster's labels and networks are added to the existing ones.
+/// In: Nodes that agents have registered. Out: the cluster's labels and pod networks are added to the Node's
+/// existing ones, and no Node is created or removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_get_the_labels_and_networks_of_the_cluster_and_are_never_removed() {
     let server = ApiServer::start(true).await;

@@ -228,8 +228,8 @@ fn a_list_without_any_of_what_was_there_takes_nothing_away() {
     assert_eq!(state.published().services.len(), 1);
 }
 
-/// In: a lost store that is refilled by others. Out: the old objects stay until some of them are listed
-/// again.
+/// In: an API server that has lost its store, in which other clients create new objects. Out: the old objects
+/// stay in Tidegate until some of them are listed again.
 #[test]
 fn what_others_make_in_a_server_that_has_lost_its_store_takes_nothing_away() {
     let service = |name: &str, uid: &str| {

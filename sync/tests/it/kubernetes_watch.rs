@@ -25,7 +25,7 @@ use crate::cluster::{
     apiserver::{ApiServer, Mood},
 };
 
-/// Timeout of all conditions; reached only by failing tests.
+/// Timeout of every condition that a test waits for; reached only if the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
@@ -34,7 +34,7 @@ struct Cli {
     arguments: KubernetesArguments,
 }
 
-/// Running adapter.
+/// Running adapter, with the engine's ends of its channels held by the test.
 struct Adapter {
     wanted: watch::Receiver<DesiredObjects>,
     observed: watch::Sender<ObservedObjects>,
@@ -63,7 +63,7 @@ impl Adapter {
         Self { wanted, observed, task, stop, _file: file }
     }
 
-    /// Waits until exactly these objects are desired.
+    /// Waits until exactly the objects with these keys are desired.
     async fn wants(&mut self, keys: &[&str]) {
         let names =
             |wanted: &DesiredObjects| wanted.objects.keys().map(ObjectKey::to_store_key).collect::<Vec<_>>();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{DocumentDraft, ExportResult, metallb::push};
 
-/// Graceful restart time of MetalLB in seconds.
+/// Graceful restart time that MetalLB advertises, in seconds.
 const RESTART_TIME: u16 = 120;
 
 pub(super) fn peer(made: &mut ExportResult, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
@@ -75,7 +75,8 @@ fn password(line: &mut DocumentDraft<'_>, metadata: &Metadata, spec: &BgpPeerSpe
     }
 }
 
-/// Always set explicitly, because the default is one family in MetalLB and both here.
+/// Sets the address families of a peer explicitly, because the default is one family in MetalLB and both
+/// families in Tidegate.
 fn families(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     let own = spec.peer_address.map(|address| match IpFamily::of(address) {
         IpFamily::V4 => BgpFamily::IPv4,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{ExportResult, metadata_of};
 use crate::{kubernetes::SERVICE_NAME_LABEL, report::Report};
 
-/// Both address families.
+/// Address families, in the order in which slices are written.
 const FAMILIES: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
 
 pub(super) fn endpoint_set(
@@ -83,7 +83,7 @@ fn port(port: &EndpointPort) -> Value {
     json!({ "name": name.as_ref().map_or("", |name| name.as_str()), "protocol": protocol.as_str(), "port": port })
 }
 
-/// Returns the target ports of a Service.
+/// Returns the target ports of the Service, which the ports of its slices must repeat.
 fn ports_of(service: &Object) -> Result<Vec<Value>, &'static str> {
     let Spec::Service(spec) = &service.spec else { return Ok(Vec::new()) };
     let ports = spec.ports.iter().map(|each| {

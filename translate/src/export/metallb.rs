@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 
 use super::{DocumentDraft, ExportResult, document, metadata_of};
 
-/// API version of most resources.
+/// API version of all MetalLB resources except the BGP peer.
 pub(super) const API_VERSION: &str = "metallb.io/v1beta1";
-/// Namespace of MetalLB's resources.
+/// Namespace in which MetalLB reads its resources.
 pub(super) const NAMESPACE: &str = "metallb-system";
 
 pub(super) fn pool(made: &mut ExportResult, metadata: &Metadata, spec: &AddressPoolSpec) {
@@ -79,7 +79,7 @@ fn without(addresses: &[AddressRange], reserved: &[AddressRange]) -> Vec<Address
     left
 }
 
-/// Returns the remainder of a range without another one.
+/// Returns the part of `range` outside of `out`: at most two ranges.
 fn cut(range: &AddressRange, out: &AddressRange) -> Vec<AddressRange> {
     if !range.overlaps(out) {
         return vec![*range];

@@ -25,17 +25,17 @@ use crate::{
     report::Report,
 };
 
-/// Target format.
+/// Format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Service and EndpointSlice.
+    /// Kubernetes Service and EndpointSlice.
     Kubernetes,
-    /// Resources of `metallb.io`.
+    /// MetalLB resources of the API group `metallb.io`.
     Metallb,
 }
 
 impl Target {
-    /// All formats.
+    /// Every export format.
     pub const ALL: [Self; 2] = [Self::Kubernetes, Self::Metallb];
 
     /// Returns the name used on the command line.
@@ -73,7 +73,7 @@ impl FromStr for Target {
     }
 }
 
-/// Result of an export.
+/// Documents of an export, with the report on unsupported settings.
 #[derive(Debug, Default)]
 pub struct ExportResult {
     /// Documents, in the order of the objects.
@@ -124,7 +124,7 @@ fn read<'a>(value: &'a Value, report: &mut Report) -> Option<(&'a Value, Object)
     }
 }
 
-/// Returns the reason for leaving out an object of another kind.
+/// Returns the reason for which an object of an unsupported kind is left out.
 fn elsewhere(target: Target, kind: Kind) -> &'static str {
     match (target, kind) {
         (_, Kind::Node) => "left out: nodes of a cluster register themselves",
@@ -143,7 +143,7 @@ fn elsewhere(target: Target, kind: Kind) -> &'static str {
     }
 }
 
-/// Builds a document.
+/// Builds a Kubernetes document from its type, metadata and spec.
 fn document(api_version: &str, kind: &str, metadata: Value, spec: Map<String, Value>) -> Value {
     json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec })
 }
@@ -187,7 +187,8 @@ impl<'a> DocumentDraft<'a> {
         Self { made, spec: Map::new() }
     }
 
-    /// Sets a field with the same meaning; absent, empty and null values are skipped.
+    /// Sets a field of the document to a value with the same meaning, and reports it. Absent, empty and null
+    /// values are skipped.
     fn put(&mut self, ours: &str, theirs: &str, value: Value) {
         let is_empty = match &value {
             Value::Null => true,
@@ -201,7 +202,7 @@ impl<'a> DocumentDraft<'a> {
         }
     }
 
-    /// Sets a field of the same name, if it is set.
+    /// Copies a field that has the same name in the document, if it is set.
     fn same(&mut self, name: &str, value: Value, is_set: bool) {
         if is_set {
             self.put(name, name, value);

@@ -21,10 +21,10 @@ use crate::{
 
 /// Default timeout of `-p` in seconds, as used by ipvsadm 1.31.
 const PERSISTENT_SECONDS_DEFAULT: u32 = 360;
-/// Default scheduler (ipvsadm(8)).
+/// Scheduler of a virtual server without `-s` (ipvsadm(8)).
 const SCHEDULER_DEFAULT: &str = "wlc";
 
-/// Identity of a virtual server.
+/// Identity of a virtual server: protocol, address, and port or `None` for all ports.
 type Key = (Protocol, IpAddr, Option<u16>);
 
 /// Translates a text into the draft.
@@ -68,7 +68,7 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Returns the virtual server of a line.
+/// Returns the identity of the virtual server to which a line refers.
 fn key_of(line: &ParsedLine) -> Result<Key, String> {
     let mut found = None;
     for Setting { option, value } in &line.settings {

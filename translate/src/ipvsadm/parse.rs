@@ -5,25 +5,25 @@ pub(crate) const LINES_MAX: usize = 200_000;
 /// Maximum number of words per line: every option of ipvsadm once, with its value.
 const WORDS_MAX: usize = 64;
 
-/// Command of a line.
+/// ipvsadm command at the beginning of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     AddService,
     AddServer,
-    /// Any other command; never written by `-S`.
+    /// Command that `ipvsadm -S` never writes; its line is rejected.
     Other,
 }
 
-/// Option with its value.
+/// ipvsadm option with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// Short form, or the long form if there is no short one.
     pub(crate) option: &'static str,
-    /// Value; empty if absent.
+    /// Value of the option; empty if the option has none.
     pub(crate) value: String,
 }
 
-/// Parsed line.
+/// Line split into command and options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ParsedLine {
     pub(crate) number: usize,
@@ -40,7 +40,7 @@ pub(crate) type LineResult = Result<ParsedLine, (usize, String)>;
 enum Value {
     No,
     Needed,
-    /// Optional; used if it does not begin with a dash.
+    /// Optional value: the next word is the value unless it begins with a dash.
     Possible,
 }
 

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::parse::Item;
 use crate::report::Report;
 
-/// Default interval in milliseconds.
+/// Default interval between checks in milliseconds (keepalived `delay_loop`).
 const INTERVAL_MS_DEFAULT: u32 = 60_000;
-/// Default connect timeout in milliseconds.
+/// Default connect timeout of a check in milliseconds.
 const TIMEOUT_MS_DEFAULT: u32 = 5000;
-/// Default number of retries.
+/// Default number of retries before a check fails.
 const RETRY_DEFAULT: u32 = 1;
 /// Range of a Service's interval and timeout in milliseconds.
 const INTERVAL_MS: (u32, u32) = (100, 3_600_000);
@@ -20,7 +20,7 @@ const TIMEOUT_MS: (u32, u32) = (10, 60_000);
 /// Maximum number of consecutive failures (`fall`) of a Service.
 const FALL_MAX: u32 = 100;
 
-/// Check timers; inner settings override outer ones.
+/// Timers of a check. Settings of the check override those of the real server and the virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timers {
     interval_ms: u32,

@@ -10,7 +10,7 @@ use crate::report::Report;
 /// Maximum number of addresses in a range of a group.
 const RANGE_MAX: u128 = 1024;
 
-/// Address and port; `None` means all ports.
+/// Address and port of a virtual server; `None` means all ports.
 pub(super) type Place = (IpAddr, Option<u16>);
 
 const MARK: &str = "Services cannot match firewall marks; replace it by virtual servers with the \
@@ -19,7 +19,7 @@ const MARK: &str = "Services cannot match firewall marks; replace it by virtual 
 /// Addresses of each group by name, or the reason why there are none.
 pub(super) type Groups<'a> = BTreeMap<&'a str, Result<Vec<Place>, String>>;
 
-/// Returns the addresses of a group.
+/// Returns the addresses and ports that a `virtual_server_group` lists.
 ///
 /// # Errors
 /// Returns an error if there are none or too many.

@@ -8,10 +8,10 @@ const DEPTH_MAX: usize = 16;
 /// Maximum number of words per line.
 const WORDS_MAX: usize = 1024;
 
-/// Line with the contents of its braces.
+/// Line of words, with the lines in the braces that follow it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Words; never empty.
+    /// Words of the line; the first one is the keyword.
     pub(crate) words: Vec<String>,
     /// Line number, from 1.
     pub(crate) line: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Returns the first word.
+    /// Returns the first word of the line, its keyword.
     pub(crate) fn keyword(&self) -> &str {
         self.words.first().map(String::as_str).unwrap_or_default()
     }
@@ -35,21 +35,21 @@ impl Item {
         self.arguments().first().map(String::as_str).unwrap_or_default()
     }
 
-    /// Returns all words.
+    /// Returns all words of the line, separated by blanks.
     pub(crate) fn text(&self) -> String {
         self.words.join(" ")
     }
 }
 
-/// Parsed text, and the skipped lines.
+/// Parsed items of a file, with the lines that were skipped.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedText {
     pub(crate) items: Vec<Item>,
-    /// Lines for specific machines: number and text.
+    /// Skipped lines that apply only to specific machines (`@` prefix): line number and text.
     pub(crate) conditional: Vec<(usize, String)>,
 }
 
-/// Token of a line.
+/// Token of a line: a word or a brace.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece {
     Word(String),
@@ -91,7 +91,7 @@ pub(crate) fn parse(text: &str) -> Result<ParsedText, String> {
     }
 }
 
-/// Processes the tokens of a line.
+/// Adds the tokens of a line to the open blocks.
 fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), String> {
     let mut words = Vec::new();
     for piece in pieces {

@@ -25,7 +25,7 @@ pub(super) fn place(item: &Item) -> String {
     format!("{} (line {})", item.text(), item.line)
 }
 
-/// Common settings of a `virtual_server` with several addresses.
+/// Settings that the virtual servers of a block with several addresses share.
 struct Common {
     server: VirtualServer,
     timers: Timers,

@@ -8,28 +8,28 @@ use serde_json::Value;
 pub use super::table::TABLE;
 use super::{Finding, Severity};
 
-/// Translated kinds.
+/// Kubernetes or MetalLB kind that can be translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// `v1`.
+    /// Service (`v1`).
     Service,
-    /// `discovery.k8s.io/v1`.
+    /// EndpointSlice (`discovery.k8s.io/v1`).
     EndpointSlice,
-    /// `v1`.
+    /// Endpoints (`v1`), which the importer reads and the adapter does not.
     Endpoints,
-    /// `v1`.
+    /// Node (`v1`).
     Node,
-    /// `metallb.io/v1beta1`.
+    /// IPAddressPool (`metallb.io/v1beta1`).
     IpAddressPool,
-    /// `metallb.io/v1beta1`.
+    /// L2Advertisement (`metallb.io/v1beta1`).
     L2Advertisement,
-    /// `metallb.io/v1beta1`.
+    /// BGPAdvertisement (`metallb.io/v1beta1`).
     BgpAdvertisement,
-    /// `metallb.io/v1beta2`, or `metallb.io/v1beta1` where that is the latest.
+    /// BGPPeer (`metallb.io/v1beta2`, or `metallb.io/v1beta1` where that is the latest).
     BgpPeer,
-    /// `metallb.io/v1beta1`.
+    /// BFDProfile (`metallb.io/v1beta1`).
     BfdProfile,
-    /// `metallb.io/v1beta1`.
+    /// Community (`metallb.io/v1beta1`).
     Community,
 }
 
@@ -66,14 +66,14 @@ impl Kind {
     }
 }
 
-/// Translation of a field.
+/// Translation of one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldMapping {
-    /// Same meaning.
+    /// Translated with the same meaning.
     Mapped,
     /// Mapped in proxy mode; in load-balancer mode handled by the cluster's own proxy.
     ProxyOnly,
-    /// Slightly different meaning.
+    /// Translated with a slightly different meaning.
     Approximated,
     /// Left out, and reported for every object that uses it.
     NotSupported,
@@ -93,16 +93,16 @@ impl FieldMapping {
     }
 }
 
-/// Row of the table.
+/// Row of the table of fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Kind of the object.
+    /// Kind of the object that has the field.
     pub kind: Kind,
     /// Path, with `[]` for list entries and `*` for any key; includes everything below it.
     pub path: &'static str,
-    /// Translation.
+    /// Translation of the field.
     pub fate: FieldMapping,
-    /// Description of the translation.
+    /// Description of the translation for the reference page.
     pub words: &'static str,
 }
 
@@ -197,7 +197,7 @@ fn walk(
     }
 }
 
-/// Returns true if a value counts as absent.
+/// Returns true if a value has the same meaning as an absent field.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{CLUSTER_LABEL, Finding, Settings, Severity, Surroundings, TranslationResult, fields, passwords};
 
-/// MetalLB kinds.
+/// MetalLB kinds that are translated together.
 const KINDS: [fields::Kind; 6] = [
     fields::Kind::IpAddressPool,
     fields::Kind::L2Advertisement,

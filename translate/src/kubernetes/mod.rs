@@ -42,7 +42,7 @@ pub use self::{
 /// Condition type of a Service: traffic arrives.
 pub const READY: &str = "tidegate.io/Ready";
 
-/// Role of the adapter.
+/// Role of the adapter in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Services of type LoadBalancer get addresses, which are announced; the cluster's own proxy does the
@@ -53,7 +53,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Names of the modes.
+    /// Names of the modes on the command line, in the order of the variants.
     pub const WORDS: [&str; 2] = ["load-balancer", "proxy"];
 }
 
@@ -69,7 +69,7 @@ impl FromStr for Mode {
     }
 }
 
-/// Settings of translations.
+/// Settings of the translation of one cluster.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Prefix of this cluster's object names, if several clusters are mirrored to one Tidegate.
@@ -80,7 +80,7 @@ pub struct Settings {
     pub class: Option<String>,
 }
 
-/// Other cluster state used by translations.
+/// State of the cluster, outside the object itself, that translations depend on.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// Names of the cluster's IPAddressPools.
@@ -94,33 +94,33 @@ pub struct Surroundings {
 /// Report about a setting that is not translated exactly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Severity.
+    /// Severity of the inexact translation.
     pub severity: Severity,
     /// Field path, such as `spec.ports[0].name`.
     pub field: String,
-    /// Description.
+    /// Description of the difference and its effect.
     pub message: String,
 }
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Slightly different meaning.
+    /// Translated with a slightly different meaning.
     Approximated,
-    /// Left out.
+    /// Left out, because Tidegate has no such setting.
     NotSupported,
     /// The object, or a part of it, is invalid and left out.
     Invalid,
 }
 
-/// Result of a translation.
+/// Objects translated from one cluster object, with the findings.
 #[derive(Debug, Clone, Default)]
 pub struct TranslationResult {
-    /// Valid Tidegate objects.
+    /// Valid Tidegate objects, after defaulting.
     pub objects: Vec<Object>,
-    /// The same objects as documents, before defaulting.
+    /// Objects of [`Self::objects`] as documents, before defaulting.
     pub documents: Vec<Value>,
-    /// Findings.
+    /// Report about settings that are not translated exactly.
     pub findings: Vec<Finding>,
 }
 
@@ -156,7 +156,7 @@ impl TranslationResult {
     }
 }
 
-/// Builds a document.
+/// Builds a Tidegate document from its kind, name, labels and spec.
 fn document(kind: &str, namespace: Option<&str>, name: &str, labels: &Value, spec: Value) -> Value {
     let mut metadata = json!({ "name": name });
     if let Some(namespace) = namespace {

@@ -11,17 +11,17 @@ use sha2::{Digest, Sha256};
 use super::Settings;
 use crate::json::text;
 
-/// Namespace and name of an object in the cluster.
+/// Namespace and name of a cluster object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
     /// Namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// The name.
+    /// Name of the object in the cluster.
     pub name: String,
 }
 
 impl Id {
-    /// Returns the id of an object.
+    /// Returns the namespace and name of an object.
     #[must_use]
     pub fn of(object: &Value) -> Self {
         Self { namespace: text(object, "/metadata/namespace"), name: text(object, "/metadata/name") }
@@ -38,7 +38,7 @@ const CLUSTER_LENGTH_MAX: usize = 20;
 /// Number of hash digits of a shortened name: 48 bits, so that collisions are unlikely.
 const HASH_DIGITS: usize = 12;
 
-/// Cluster name.
+/// Name of a cluster, used as a prefix of its objects' names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterName(Label);
 
@@ -93,7 +93,7 @@ fn shortened(label: &str) -> String {
     format!("{}-{}", keep.trim_end_matches('-'), digest(label))
 }
 
-/// Returns a valid name for an arbitrary text.
+/// Returns a hash of the text that is valid in object names.
 #[must_use]
 pub(super) fn digest(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());

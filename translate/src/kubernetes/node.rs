@@ -10,7 +10,7 @@ const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Label of nodes excluded from load balancers.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// Translates a Node.
+/// Translates a cluster Node to the parts of a Tidegate Node that the adapter sets.
 #[must_use]
 pub fn node(settings: &Settings, node: &Value) -> TranslationResult {
     let mut made = TranslationResult::begin(fields::Kind::Node, node);

@@ -17,26 +17,26 @@ pub const SECRETS_MAX: usize = 64;
 const TYPE: &str = "kubernetes.io/basic-auth";
 /// Key of the password in the Secret.
 pub const ENTRY: &str = "password";
-/// Field of a BGPPeer with the reference.
+/// Field of a BGPPeer that refers to the Secret.
 const FIELD: &str = "spec.passwordSecret";
 
 /// Secret as read from the cluster.
 #[derive(Clone)]
 pub struct SecretValue {
-    /// Secret type.
+    /// Type of the Secret, such as `kubernetes.io/basic-auth`.
     pub of_type: String,
-    /// Password bytes.
+    /// Bytes of the password entry.
     pub password: Vec<u8>,
 }
 
-/// Known state of a Secret.
+/// Last known state of a Secret with a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PasswordState {
-    /// Current password.
+    /// Password read from the Secret.
     Password(Secret),
-    /// Last known password, and the reason why there is no current one.
+    /// Last password read from the Secret, with the reason why it cannot be read now; it stays in use.
     Last(Secret, String),
-    /// No password, and the reason.
+    /// No password so far, with the reason.
     Nothing(String),
 }
 

@@ -9,7 +9,7 @@ use super::{
 
 /// Label that assigns a Service to another proxy.
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
-/// Fields copied unchanged in both modes.
+/// Service fields copied unchanged in load-balancer mode and in proxy mode.
 const SAME: [&str; 8] = [
     "ipFamilies",
     "ipFamilyPolicy",
@@ -23,13 +23,13 @@ const SAME: [&str; 8] = [
 /// Fields copied unchanged in proxy mode.
 const SAME_AS_PROXY: [&str; 5] =
     ["clusterIP", "clusterIPs", "externalIPs", "externalName", "allocateLoadBalancerNodePorts"];
-/// Supported traffic distributions.
+/// Values of `spec.trafficDistribution` that Tidegate supports.
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
 /// Role of Tidegate for a Service of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// Not handled.
+    /// Not handled by Tidegate, so no object is created.
     None,
     /// Proxied, without a load balancer address of Tidegate.
     Proxied,

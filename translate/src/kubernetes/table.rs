@@ -1,4 +1,4 @@
-//! The table of [`super::fields`].
+//! Rows of the table that [`super::fields`] interprets.
 
 use super::fields::{
     Field,

@@ -14,12 +14,12 @@ use crate::{draft::Draft, fields::Fields, pool, report::Report};
 
 const NODE_LABELS: &str = "matches labels of Tidegate Nodes; make sure that they have these labels";
 
-/// Spelling of the input's fields.
+/// Spelling of field names in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spelling {
-    /// Resources: `holdTime`.
+    /// Resource fields in camel case, such as `holdTime`.
     Resource,
-    /// ConfigMap: `hold-time`.
+    /// ConfigMap fields with hyphens, such as `hold-time`.
     ConfigMap,
 }
 
@@ -56,7 +56,7 @@ impl Spelling {
     }
 }
 
-/// Object under construction, with the remaining input fields.
+/// Object under construction, with the input fields that have not been translated yet.
 pub(crate) struct Work<'a> {
     pub(crate) fields: Fields<'a>,
     spelling: Spelling,
@@ -94,7 +94,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Copies a boolean.
+    /// Copies a boolean field and reports it.
     fn carry_flag(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(flag) = self.flag(key, false, report) {
             self.put(key, ours, json!(flag), report);
@@ -150,7 +150,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Translates a BGPPeer.
+/// Translates a BGPPeer resource.
 pub(crate) fn peer_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
@@ -239,7 +239,8 @@ fn multi_hop(work: &mut Work<'_>, report: &mut Report) {
     }
 }
 
-/// A protected session is never attempted without protection.
+/// Translates the password of a peer. A password in a Secret is not read, so such a peer is disabled until
+/// its `password` is set: a protected session is never attempted without protection.
 fn password(work: &mut Work<'_>, report: &mut Report) {
     if let Some(password) = work.take("password").map(scalar).filter(|password| !password.is_empty()) {
         work.put("password", "password", json!(password), report);
@@ -279,7 +280,7 @@ fn families(work: &mut Work<'_>, report: &mut Report) {
     work.put(key, "families", json!([family]), report);
 }
 
-/// Translates a BFDProfile.
+/// Translates a BFDProfile resource.
 pub(crate) fn profile_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };

@@ -14,7 +14,7 @@ use crate::{
     pool,
 };
 
-/// Translates a BGPAdvertisement.
+/// Translates a BGPAdvertisement resource.
 pub(crate) fn advertisement_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
@@ -69,7 +69,7 @@ pub(crate) fn advertisements_of_pool(
     }
 }
 
-/// Returns an unused advertisement name; both types of advertisements share one kind here.
+/// Returns an unused advertisement name, because L2 and BGP advertisements become one kind.
 fn free_name(draft: &mut Draft, name: Name, at: &str) -> Option<Name> {
     if !draft.advertisements.contains_key(&name) {
         return Some(name);

@@ -18,7 +18,8 @@ use crate::{
     parse::{Language, objects},
 };
 
-/// Returns true if a document without a kind is the text embedded in such a ConfigMap.
+/// Returns true if a document without a kind has the form of the configuration embedded in MetalLB's legacy
+/// ConfigMap.
 pub(crate) fn is_config(document: &Value) -> bool {
     ["address-pools", "peers"].iter().any(|key| document.get(key).is_some())
 }
@@ -31,7 +32,7 @@ pub(crate) fn embedded(draft: &mut Draft, text: &Value) {
     }
 }
 
-/// Translates the configuration.
+/// Translates the configuration of MetalLB's legacy ConfigMap.
 pub(crate) fn config(draft: &mut Draft, document: &Value) {
     let mut fields = Fields::of(document, "");
     if let Some(named) = fields.take("bgp-communities") {

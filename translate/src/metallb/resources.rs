@@ -17,7 +17,7 @@ use crate::{
 
 const NODE_LABELS: &str = "matches labels of Tidegate Nodes; make sure that they have these labels";
 
-/// Translates an IPAddressPool.
+/// Translates an IPAddressPool resource.
 pub(crate) fn pool(draft: &mut Draft, document: &Value) {
     let Some((name, mut fields, mut spec)) = begin(draft, document) else { return };
     let allocation = fields.take("serviceAllocation");
@@ -144,7 +144,7 @@ fn service_allocation(
     Ok(())
 }
 
-/// Translates an L2Advertisement.
+/// Translates an L2Advertisement resource.
 pub(crate) fn advertisement(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };

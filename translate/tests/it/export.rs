@@ -62,7 +62,7 @@ fn read(value: &Value) -> Object {
     decode(value, &Expect::default()).unwrap_or_else(|violations| panic!("{value:#}: {violations:?}"))
 }
 
-/// Exports objects and imports the result.
+/// Exports objects to a format and returns the objects imported from the result.
 fn there_and_back(target: Target, objects: &[Value]) -> Vec<Object> {
     let exported = export(target, objects);
     assert_eq!(exported.report.count(Fidelity::Ignored), 0, "{}", exported.report.text());
@@ -91,7 +91,7 @@ fn object(kind: &str, name: &str, spec: Map<String, Value>) -> Value {
     json!({ "apiVersion": "tidegate/v1", "kind": kind, "metadata": metadata, "spec": spec })
 }
 
-/// Generates any subset of these fields.
+/// Returns a strategy that generates every subset of these fields.
 fn some_of(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Map<String, Value>> {
     let fields: Vec<_> = fields
         .into_iter()

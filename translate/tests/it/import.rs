@@ -162,7 +162,7 @@ fn formats_are_recognised_by_their_content_and_another_can_be_asked_for() {
     assert_eq!(bare.agent_settings.len(), 2);
 }
 
-/// Any input yields a report and only valid objects.
+/// Checks that an import of any input, valid or not, yields a report and only valid objects.
 #[test]
 fn no_bytes_stop_an_import() {
     let mut inputs: Vec<Vec<u8>> = Vec::new();

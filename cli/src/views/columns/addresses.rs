@@ -29,7 +29,7 @@ const RANGES_SHOWN: usize = 2;
 /// Largest count printed in full; larger ones are printed as a magnitude.
 const COUNT_EXACT_MAX: u64 = 9_999_999;
 
-/// Headings of pools: narrow, and the additional wide ones.
+/// Column headings of pools: those of the narrow table, and the additional ones of `-o wide`.
 pub(crate) const POOL: (&[&str], &[&str]) = (
     &[
         "NAME",
@@ -44,12 +44,12 @@ pub(crate) const POOL: (&[&str], &[&str]) = (
     ],
     &["RESERVED", "PRIORITY", "QUARANTINED", "NAMESPACES", "SERVICES"],
 );
-/// Headings of advertisements.
+/// Column headings of advertisements: those of the narrow table, and the additional ones of `-o wide`.
 pub(crate) const ADVERTISEMENT: (&[&str], &[&str]) = (
     &["NAME", "TYPE", "POOLS", "NODES", "INTERFACES", "STATUS", "AGE"],
     &["SERVICES", "PREFERRED", "PING", "WHEN-ISOLATED", "PEERS", "PREFIXES", "ATTRIBUTES"],
 );
-/// Headings of addresses.
+/// Column headings of addresses: those of the narrow table, and the additional ones of `-o wide`.
 pub(crate) const ADDRESS: (&[&str], &[&str]) = (
     &["ADDRESS", "POOL", "SERVICES", "OWNER", "SINCE", "STATE"],
     &["EPOCH", "CANDIDATES", "INTERFACES", "LAST-GRATUITOUS", "REPLIES", "CONFLICT"],
@@ -220,7 +220,7 @@ pub(crate) fn conflicts(address: &Address) -> Vec<String> {
     heard
 }
 
-/// Returns an address in textual form, or the object's name if it has no valid address.
+/// Returns the address of an Address object in textual form, or the object's name if the address is invalid.
 #[must_use]
 pub(crate) fn written(object: &Value) -> String {
     let spec: Option<AddressSpec> = object.get("spec").and_then(decode);
@@ -254,7 +254,7 @@ fn selector(selector: &Selector) -> String {
     exact.into_iter().chain(others).collect::<Vec<_>>().join(",")
 }
 
-/// Returns `all` for an empty restriction.
+/// Returns the restriction, or `all` if it is empty.
 pub(crate) fn or_all(restriction: String) -> String {
     if restriction.is_empty() { "all".to_owned() } else { restriction }
 }

@@ -17,12 +17,12 @@ use crate::{
     views::typed::{BfdProfile, BgpPeer, word, words},
 };
 
-/// Headings of peers: narrow, and the additional wide ones.
+/// Column headings of BGP peers: those of the narrow table, and the additional ones of `-o wide`.
 pub(crate) const PEER: (&[&str], &[&str]) = (
     &["NAME", "PEER", "AS", "LOCAL-AS", "BFD", "NODES", "SESSIONS", "STATUS", "AGE"],
     &["SOURCE", "HOLD", "HOPS", "PASSWORD", "FAMILIES", "RESTART", "NODE-SELECTORS"],
 );
-/// Headings of profiles.
+/// Column headings of BFD profiles: those of the narrow table, and the additional ones of `-o wide`.
 pub(crate) const PROFILE: (&[&str], &[&str]) =
     (&["NAME", "RECEIVE", "TRANSMIT", "MULTIPLIER", "STATUS", "AGE"], &["PASSIVE", "MINIMUM-TTL", "USED-BY"]);
 
@@ -133,13 +133,13 @@ pub(crate) fn hops(peer: &BgpPeerSpec) -> String {
     }
 }
 
-/// Returns the address families of a peer.
+/// Returns the enabled address families of a peer, separated by commas.
 pub(crate) fn families(peer: &BgpPeerSpec) -> String {
     let families = words(&peer.families);
     if families.is_empty() { "IPv4,IPv6".to_owned() } else { families }
 }
 
-/// Returns the hold time in seconds.
+/// Returns the hold time of a peer in seconds, the default included.
 pub(crate) fn hold_time(peer: &BgpPeerSpec) -> u16 {
     peer.hold_time.unwrap_or(HOLD_TIME_DEFAULT)
 }
@@ -149,7 +149,7 @@ fn restart(peer: &BgpPeerSpec) -> String {
     restart.map_or_else(|| "-".to_owned(), |restart| format!("{}s", restart.restart_time))
 }
 
-/// Returns a dash for an empty value.
+/// Returns the text, or a dash if it is empty.
 pub(crate) fn or_dash(text: String) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }

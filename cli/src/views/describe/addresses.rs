@@ -80,7 +80,7 @@ pub(crate) fn pool(page: &mut Page, object: &AddressPool) {
     }
 }
 
-/// Adds the list of assigned addresses with their holders.
+/// Adds the addresses that are assigned from a pool, with the Services that hold them.
 pub(crate) fn held(page: &mut Page, addresses: &[Value], now: Timestamp) {
     let resource = Resource::Object(Kind::Address);
     page.section(&format!("Addresses ({})", addresses.len()));
@@ -196,7 +196,7 @@ fn candidates(page: &mut Page, object: &Address) {
     page.table(&table);
 }
 
-/// Adds the announcement status reported by each node.
+/// Adds the state of the announcement on each node, as reported by the node's agent.
 fn parts(page: &mut Page, object: &Address, now: Timestamp) {
     if object.status.nodes.is_empty() {
         return;

@@ -77,7 +77,7 @@ fn sessions(page: &mut Page, object: &BgpPeer, now: Timestamp) {
     }
 }
 
-/// Adds the nodes that use the peer.
+/// Adds the names of the nodes on which the peer is configured.
 fn nodes(page: &mut Page, object: &BgpPeer) {
     page.section(&format!("Nodes ({})", object.status.nodes_total));
     let mut table = Table::new(vec!["NODE", "AS", "ROUTER-ID", "PROBLEM"]);

@@ -6,7 +6,7 @@ use serde::de::{
 };
 use serde_json::{Error, Value};
 
-/// Value to deserialize.
+/// Deserializer of one borrowed JSON value.
 #[derive(Clone, Copy)]
 pub(super) struct LenientReader<'de>(pub(super) &'de Value);
 

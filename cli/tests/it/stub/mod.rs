@@ -13,7 +13,7 @@ use std::{
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const PROBLEM: &str = "application/problem+json";
 
-/// Stub server that passes the request of each connection to a function, which writes the response.
+/// Stub HTTP server. A closure receives the request of each connection and writes the response.
 pub(crate) struct Stub {
     pub(crate) url: String,
     pub(crate) requests: Arc<Mutex<Vec<String>>>,
@@ -77,7 +77,7 @@ pub(crate) fn write_answer(stream: &mut TcpStream, status: &str, content_type: &
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
 }
 
-/// Starts a response that ends with the connection.
+/// Writes the head of a response whose end is marked by closing the connection.
 pub(crate) fn begin_stream(stream: &mut TcpStream, lines: &str) {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n";
     let _client_may_be_gone = stream.write_all(format!("{head}{lines}").as_bytes());

@@ -5,7 +5,7 @@ use super::{History, Operation, RequestOutcome, Rule, Violations, writes::Commit
 /// Known revisions by time, monotonically increasing.
 #[derive(Debug, Default)]
 pub(super) struct Floors {
-    /// Times with the highest revision observed up to then.
+    /// Times, each with the highest revision that any client had observed by then.
     known: Vec<(u64, u64)>,
     start: u64,
 }
@@ -78,8 +78,8 @@ impl Bounds {
     }
 }
 
-/// Checks that no write has a revision observed before it began. Then each write can be assigned an instant
-/// between its begin and end such that the instants are in the order of revisions.
+/// Checks that no write has a revision that was observed before the write began. If so, each write can be
+/// assigned an instant between its begin and end such that the instants are in the order of revisions.
 pub(super) fn check(history: &History, made: &CommittedWrites, bounds: &Bounds, found: &mut Violations) {
     for (&revision, &index) in made {
         let operation = &history.operations[index];

@@ -25,7 +25,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, fou
     }
 }
 
-/// Highest revision returned by a server, by time.
+/// Highest revision that a server has returned or accepted, by time.
 #[derive(Default)]
 struct HighestRevision {
     start: u64,

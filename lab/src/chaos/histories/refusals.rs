@@ -1,4 +1,5 @@
-//! Check that each rejection is justified by a state the store can have had between request and response.
+//! Check that each rejection is justified by a state that the store can have had between request and
+//! response.
 
 use super::{
     ClientRequest, Demand, History, ObjectChange, Operation, Refusal, RequestOutcome, Rule, Timeline,
@@ -27,7 +28,7 @@ fn words(operation: &Operation, timeline: &Timeline, low: u64, high: u64) -> Str
     )
 }
 
-/// True if a state justifies the rejection.
+/// Returns true if a write on this state must be rejected for this reason.
 fn is_reason(
     refusal: Refusal,
     changes: &[ObjectChange],

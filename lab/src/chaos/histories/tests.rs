@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A valid history of three servers: `a` is created at 11, replaced at 12, deleted at 13 by a client that
-/// never observed it, and created again together with `b` at 14.
+/// Returns a valid history of three servers: `a` is created at revision 11, replaced at 12, deleted at 13 by
+/// a client that never observed it, and created again together with `b` at 14.
 fn honest() -> History {
     let operations = vec![
         write(0, (10, 20), &[("a", Some("v1"))], Demand::Absent, RequestOutcome::Accepted(11)),
@@ -114,7 +114,7 @@ fn state(at: u64, addresses: &[(&str, &str)]) -> FeedStep {
     FeedStep { at, addresses: addresses.collect() }
 }
 
-/// Returns the guarantees that a modified valid history violates.
+/// Returns the guarantees that the valid history violates after `lie` has modified it.
 fn broken(lie: impl FnOnce(&mut History)) -> Vec<Rule> {
     let mut history = honest();
     lie(&mut history);
@@ -124,7 +124,7 @@ fn broken(lie: impl FnOnce(&mut History)) -> Vec<Rule> {
     rules
 }
 
-/// Modifies the log and both watches alike, so that only the log itself is inconsistent.
+/// Modifies the log and the two watches in the same way, so that only the log itself is inconsistent.
 fn retell(history: &mut History, tell: impl Fn(&mut ChangeEvent)) {
     history.log.iter_mut().for_each(&tell);
     for step in history.watches.iter_mut().flat_map(|watch| &mut watch.steps) {

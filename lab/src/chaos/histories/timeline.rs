@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ChangeEvent, ChangeEventKind, History, ObjectState, Rule, Violations};
 
-/// State of each object by revision.
+/// State of every object at every revision, from the change log.
 #[derive(Debug, Default)]
 pub struct Timeline {
     keys: BTreeMap<String, BTreeMap<u64, Option<LiveObject>>>,
     revisions: BTreeSet<u64>,
 }
 
-/// An existing object.
+/// Object that exists at some revision of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LiveObject {
     value: String,
@@ -111,8 +111,8 @@ impl Timeline {
         next.map_or(head, |(&revision, _)| revision - 1)
     }
 
-    /// Returns the first revision from `from` at which an object did not exist. `start` is before all of
-    /// them.
+    /// Returns the first revision, at or after `from`, at which an object did not exist. `start` is the
+    /// revision before the first event.
     pub(super) fn first_absence(&self, key: &str, from: u64) -> Option<u64> {
         if self.held(key, from).is_none() {
             return Some(from);

@@ -11,7 +11,7 @@ use super::{
 /// Committed writes: index of the operation by revision.
 pub(super) type CommittedWrites = BTreeMap<u64, usize>;
 
-/// A write without its outcome.
+/// Write operation with its index, changes and precondition.
 #[derive(Clone, Copy)]
 struct Write<'a> {
     index: usize,

@@ -8,21 +8,21 @@ use crate::cluster::etcd;
 use crate::cluster::machines::{Fabric, ProgramMachine};
 use crate::host::random::Random;
 
-/// Milliseconds between faults.
+/// Minimum and maximum delay in milliseconds between two faults.
 const BETWEEN_MS: (u64, u64) = (40, 200);
 /// Duration of a fault in milliseconds: around the time of a leader election of the store.
 const LASTS_MS: (u64, u64) = (80, 800);
-/// Probability in percent that a fault starts during another one.
+/// Probability in percent that a fault starts while another one is still active.
 const TOGETHER_PERCENT: u64 = 35;
 
-/// All possible targets.
+/// Machines that faults can hit.
 #[derive(Debug)]
 pub struct Targets {
-    /// The network.
+    /// Network that connects all machines.
     pub fabric: Fabric,
-    /// The control servers.
+    /// Machines with the control servers.
     pub servers: Vec<ProgramMachine>,
-    /// The members of the store; empty if it is a file.
+    /// Machines with the etcd members; empty for a file store.
     pub members: Vec<ProgramMachine>,
 }
 
@@ -35,25 +35,25 @@ pub enum Victim {
     Member(usize),
 }
 
-/// Kind of fault.
+/// Kind of fault that hits a control server or store member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerFaultKind {
-    /// Killed without warning (SIGKILL), and restarted.
+    /// Kill without warning (SIGKILL), followed by a restart.
     Killed,
     /// Suspended (SIGSTOP) and resumed; the process does not notice the elapsed time.
     Paused,
-    /// Disconnected from the network.
+    /// Link set down, so that the machine is disconnected from the network.
     Unplugged,
     /// Reachable for clients, but cut off from the store members.
     CutOff,
 }
 
-/// A fault.
+/// Fault that was injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerFault {
-    /// Target of the fault.
+    /// Machine that the fault hit.
     pub victim: Victim,
-    /// Kind of fault.
+    /// Kind of the injected fault.
     pub kind: ServerFaultKind,
 }
 

@@ -22,9 +22,9 @@ use crate::{
     host::wait,
 };
 
-/// Timeout for the first byte of a stream.
+/// Timeout for the first byte of a feed.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
-/// Maximum duration of a stream in milliseconds.
+/// Minimum and maximum duration of a feed stream in milliseconds.
 const STREAM_MS: (u64, u64) = (50, 500);
 
 /// Follows the feed of a node until the goal is reached or no data arrives within the test timeout. Before
@@ -67,11 +67,11 @@ struct SilentAgent {
     node: String,
     feed: Feed,
     at: Option<u64>,
-    /// State at the last `synced`.
+    /// Address of each object at the last `synced` frame.
     taken: BTreeMap<String, String>,
-    /// State under construction.
+    /// Address of each object with the frames after the last `synced` applied.
     working: BTreeMap<String, String>,
-    /// True if it has changes after the last `synced`.
+    /// True if frames arrived after the last `synced`.
     is_open: bool,
 }
 
@@ -142,7 +142,7 @@ impl SilentAgent {
         Ok(())
     }
 
-    /// Returns the name of a Service of this round.
+    /// Returns the name of a Service if it belongs to this round.
     fn key(&self, service: &Value) -> Option<String> {
         let (namespace, name) = service.as_str()?.split_once('/')?;
         (namespace == self.site.namespace).then(|| name.to_owned())

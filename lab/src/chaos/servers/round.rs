@@ -28,29 +28,29 @@ use crate::{
     host::{netns::Namespace, wait},
 };
 
-/// Configuration of a round.
+/// Parameters of a round.
 #[derive(Debug, Clone)]
 pub struct Round {
     /// Random seed of requests and faults.
     pub seed: u64,
-    /// Number of clients that write and read.
+    /// Number of clients that write and read in a closed loop.
     pub writers: usize,
     /// Number of watchers that switch between servers.
     pub watchers: usize,
-    /// Number of faults.
+    /// Number of faults injected during the round.
     pub faults: usize,
     /// Node of the simulated agent, if it is registered.
     pub node: Option<String>,
 }
 
-/// Result of a round.
+/// Observations and verdict of a round.
 #[derive(Debug)]
 pub struct RoundOutcome {
-    /// Recorded observations.
+    /// Observations of all clients.
     pub history: History,
-    /// Injected faults.
+    /// Faults injected during the round.
     pub faults: Vec<ServerFault>,
-    /// Violated guarantees.
+    /// Guarantees that the observations violate.
     pub violations: Vec<Violation>,
 }
 

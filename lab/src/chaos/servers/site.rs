@@ -1,4 +1,4 @@
-//! Client view of the servers of a round, and parsing of their responses.
+//! Servers of a round as clients see them, and parsing of their responses.
 
 use std::{
     collections::BTreeMap,
@@ -29,14 +29,14 @@ const VALUE: &str = "value";
 /// Header with the minimum position of a read.
 const MIN_POSITION: &str = "X-Tidegate-Min-Position";
 
-/// Servers that share a store, and a namespace in it exclusive to this round.
+/// Control servers that share a store, and a Kubernetes-style namespace used only by this round.
 #[derive(Debug, Clone)]
 pub struct Site {
     /// Addresses of the servers.
     pub servers: Vec<SocketAddr>,
     /// Namespace of the objects.
     pub namespace: String,
-    /// Store epoch.
+    /// Epoch of the store.
     pub epoch: u64,
     /// Revision before the first operation.
     pub start: u64,
@@ -45,31 +45,31 @@ pub struct Site {
     began: Instant,
 }
 
-/// A response with any status.
+/// Response of a server with any status.
 #[derive(Debug, Clone)]
 pub struct SiteReply {
-    /// HTTP status.
+    /// HTTP status code of the response.
     pub status: u16,
-    /// `ETag` header.
+    /// Value of the `ETag` header, if present.
     pub etag: Option<String>,
-    /// `X-Revision` header.
+    /// Value of the `X-Revision` header, the revision of a write.
     pub revision: Option<u64>,
-    /// Response body.
+    /// JSON body of the response.
     pub body: Value,
 }
 
-/// A request.
+/// Request to a server.
 #[derive(Debug, Clone, Default)]
 pub struct SiteCall {
     /// Method; the default is GET.
     pub method: Method,
-    /// Path and query.
+    /// Path and query of the request.
     pub path: String,
-    /// `If-Match` header.
+    /// Value of the `If-Match` header; `None` makes the request unconditional.
     pub if_match: Option<String>,
-    /// Minimum revision of the returned state.
+    /// Minimum revision of the returned state; `None` accepts any state.
     pub at_least: Option<u64>,
-    /// Response body.
+    /// JSON body; `None` for requests without one.
     pub body: Option<Value>,
 }
 
@@ -106,7 +106,8 @@ impl Site {
         Ok(site)
     }
 
-    /// Retries until there is a response: faults of the previous round may take a moment to settle.
+    /// Sends a request until there is a response, because faults of the previous round may take a moment to
+    /// settle.
     async fn patiently(&self, client: &Client, server: usize, call: &SiteCall) -> Result<SiteReply> {
         let end = Instant::now() + RECOVERY;
         loop {
@@ -118,7 +119,7 @@ impl Site {
         }
     }
 
-    /// Returns the nanoseconds since the start.
+    /// Returns the nanoseconds since the start of the round.
     #[must_use]
     pub fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -159,7 +160,7 @@ impl Site {
         format!("http://{}{path}", self.servers[server])
     }
 
-    /// Returns a resume token.
+    /// Returns the resume token of a revision in the store's epoch.
     #[must_use]
     pub fn token(&self, revision: u64) -> String {
         format!("{}-{revision}", self.epoch)
@@ -176,7 +177,7 @@ impl Site {
         json!({"apiVersion": "tidegate/v1", "kind": "Service", "metadata": metadata, "spec": spec})
     }
 
-    /// Builds a patch that changes only the value.
+    /// Builds a merge patch that changes only the value annotation.
     #[must_use]
     pub fn patch(&self, value: &str) -> Value {
         json!({"metadata": {"annotations": {VALUE: value}}})
@@ -252,7 +253,7 @@ pub fn client() -> Result<Client> {
     http_builder()?.connect_timeout(CONNECT_PATIENCE).build().context("cannot create an HTTP client")
 }
 
-/// Describes an unexpected response.
+/// Converts an unexpected response to an outcome that describes it.
 #[must_use]
 pub fn unexpected(reply: &SiteReply) -> RequestOutcome {
     RequestOutcome::Unexpected(format!("{}: {}", reply.status, reply.body))
@@ -273,7 +274,7 @@ fn name(object: &Value) -> Option<String> {
     object["metadata"]["name"].as_str().map(str::to_owned)
 }
 
-/// Parses a watch event, if it concerns an object.
+/// Parses a line of a watch; returns `None` unless the line is a change event.
 #[must_use]
 pub fn event(line: &Value) -> Option<ChangeEvent> {
     let happened = match line["type"].as_str()? {

@@ -20,7 +20,7 @@ use crate::{
 
 /// Timeout for the first byte of a stream.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
-/// Maximum duration of a stream in milliseconds.
+/// Minimum and maximum duration of a watch stream in milliseconds.
 const STREAM_MS: (u64, u64) = (30, 500);
 
 /// Maximum duration of a stream of a single-server watcher, since the stream may hang on a connection that
@@ -33,17 +33,17 @@ pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 /// The final revision to reach, once known.
 pub type Goal = watch::Receiver<Option<u64>>;
 
-/// Choice of servers of a watcher.
+/// Servers that a watcher uses, and when it switches between them.
 #[derive(Debug, Clone, Copy)]
 pub enum Course {
-    /// One server after another, cut at random times.
+    /// Servers in random order, each stream cut at a random time.
     Random {
-        /// Random seed of the order.
+        /// Seed of the order and the times.
         seed: u64,
-        /// Lane that separates watchers.
+        /// Lane of the random sequence, different for each watcher.
         lane: u64,
     },
-    /// A single server.
+    /// Single server, by index.
     Server(usize),
 }
 

@@ -26,14 +26,14 @@ const PAUSE_MS_MAX: u64 = 12;
 /// thousands of requests.
 const PAUSE_UNANSWERED_MS_MAX: u64 = 60;
 
-/// A client.
+/// Client that writes and reads in a closed loop.
 #[derive(Debug)]
 pub struct ClientWriter {
     site: Arc<Site>,
     index: usize,
     random: Random,
     client: Client,
-    /// Last known tag and revision of each object.
+    /// Last known entity tag and revision of each object.
     known: BTreeMap<String, (String, u64)>,
     written: u64,
     operations: Vec<Operation>,
@@ -47,10 +47,10 @@ struct WriterRequest {
 }
 
 impl ClientWriter {
-    /// Creates a client of a round.
+    /// Creates client `index` of a round.
     ///
     /// # Errors
-    /// Returns an error if the client cannot be created.
+    /// Returns an error if the HTTP client cannot be created.
     pub fn new(site: &Arc<Site>, index: usize, seed: u64) -> Result<Self> {
         Ok(Self {
             site: Arc::clone(site),
@@ -96,7 +96,7 @@ impl ClientWriter {
         }
     }
 
-    /// Lists all objects.
+    /// Lists all objects and records the outcome.
     pub async fn list(&mut self, server: usize, at_least: Option<u64>) {
         let question = self.listing(at_least);
         self.ask(server, question).await;
@@ -108,7 +108,7 @@ impl ClientWriter {
         self.operations
     }
 
-    /// Sends a request and returns true if there was a response.
+    /// Sends a request and records its outcome. Returns true if there was a response.
     async fn ask(&mut self, server: usize, question: WriterRequest) -> bool {
         let WriterRequest { call, asked, is_patch } = question;
         let begin = self.site.now();
@@ -226,7 +226,8 @@ impl ClientWriter {
         }
     }
 
-    /// Returns, at times, the newest known revision, possibly from another server.
+    /// Returns, with some probability, the newest revision that the client knows, even if another server
+    /// returned it.
     fn at_least(&mut self) -> Option<u64> {
         let newest = self.known.values().map(|(_, revision)| *revision).max();
         newest.filter(|_| self.random.chance(40))
@@ -287,7 +288,7 @@ impl ClientWriter {
     }
 }
 
-/// True if the request was not sent: there was no connection.
+/// Returns true if the request was certainly not sent, because there was no connection.
 fn is_unsent(error: &anyhow::Error) -> bool {
     error
         .chain()

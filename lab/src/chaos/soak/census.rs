@@ -18,13 +18,13 @@ use crate::{
     processes::binaries,
 };
 
-/// Lines by location.
+/// Kernel objects and process resources, as lines by location.
 pub(super) type Census = BTreeMap<String, Vec<String>>;
 
-/// Prefix of process locations.
+/// Prefix of census locations that are processes.
 const PROCESS: &str = "process: ";
 
-/// Takes a full census.
+/// Takes a census of every namespace and process of the stage.
 pub(super) fn of(stage: &Stage) -> Result<Census> {
     let mut census = Census::new();
     for (node, machine) in &stage.cluster.topology.nodes {
@@ -46,7 +46,7 @@ pub(super) fn of(stage: &Stage) -> Result<Census> {
     Ok(census)
 }
 
-/// Updates the census of the processes.
+/// Replaces the process entries of a census by current ones.
 pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()> {
     for (process, pid) in processes::running(stage)? {
         census.insert(format!("{PROCESS}{process}"), processes::holdings(pid)?);
@@ -134,15 +134,16 @@ fn sets(place: &Namespace) -> Vec<String> {
     listing.lines().map(str::to_owned).collect()
 }
 
-/// Returns the client lists that affinity rules of iptables create.
+/// Returns the lists of client addresses that iptables affinity rules (`recent`) create.
 fn remembered(place: &Namespace) -> Vec<String> {
     // The directory exists only with such a rule.
     let lists = place.run("ls", &["/proc/net/xt_recent"]).unwrap_or_default();
     lists.lines().map(str::to_owned).collect()
 }
 
-/// Returns the translated flows. Agents delete the UDP flows of removed objects. TCP flows are left to end by
-/// default (`removalPolicy`), and the kernel drops them soon after ([`super::stage`]).
+/// Returns the conntrack entries with address translation. Agents delete the UDP entries of removed objects;
+/// TCP connections are left to end by default (`removalPolicy`), and the kernel drops their entries soon
+/// after.
 fn flows(place: &Namespace) -> Result<Vec<String>> {
     let mut flows = kernel::conntrack(place, "udp")?;
     flows.extend(kernel::conntrack(place, "tcp")?);

@@ -10,14 +10,14 @@ use super::stage::{
 };
 use crate::{fixtures::scene::BACKEND_PORT, host::random::Random};
 
-/// Maximum number of own Services per writer.
+/// Maximum number of Services that one writer has created at any time.
 const SERVICES_MAX: usize = 10;
-/// External addresses per writer, more than it has Services.
+/// Number of external addresses reserved for one writer; more than [`SERVICES_MAX`].
 const EXTERNALS: u64 = 20;
 /// Number of writers with an exclusive job: spare Workloads, Nodes, advertisements, the endpoints in use.
 pub(super) const WRITERS_MIN: u64 = 6;
 
-/// An HTTP request.
+/// HTTP request of a writer.
 #[derive(Debug, Clone)]
 pub(super) struct SoakCall {
     pub(super) method: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct SoakCall {
     pub(super) body: Option<Value>,
 }
 
-/// A kind of change with its requests.
+/// Change with its requests.
 #[derive(Debug)]
 pub(super) struct SoakChange {
     pub(super) kind: &'static str,
@@ -37,17 +37,17 @@ pub(super) struct SoakChange {
 pub(super) struct Estate {
     index: u64,
     random: Random,
-    /// Own Services with their kind.
+    /// Services created by the writer, by name, with their kind.
     services: BTreeMap<String, Sort>,
     made: u64,
-    /// External addresses of its Services, by last octet.
+    /// Last octet of the external address of each Service, by Service name.
     externals: BTreeMap<String, u64>,
     /// Numbers of the permanent Services assigned to this writer.
     filling: Vec<u32>,
-    /// Permanent Services that differ from their initial state.
+    /// Permanent Services whose endpoints or settings differ from the initial ones.
     changed: BTreeMap<u32, ()>,
     has_pool: bool,
-    /// Pending undo requests by path.
+    /// Requests that restore changed objects, by path.
     undo: BTreeMap<String, SoakCall>,
 }
 
@@ -153,7 +153,7 @@ impl Estate {
         one("other endpoints", patch_of(set_path(&filling_name(number)), patch))
     }
 
-    /// Sets one of the endpoints to drain or maintenance.
+    /// Sets one endpoint of a permanent Service to drain or maintenance.
     fn drained_endpoint(&mut self) -> SoakChange {
         let number = self.filling[self.random.index(self.filling.len())];
         self.changed.insert(number, ());
@@ -207,7 +207,7 @@ impl Estate {
         one("a Service is changed", patch_of(service_path(&name), json!({ "spec": patch })))
     }
 
-    /// Creates, changes or deletes the pool of the writer.
+    /// Creates, changes or deletes the address pool that belongs to the writer.
     fn pool(&mut self) -> SoakChange {
         if self.has_pool && self.random.chance(40) {
             self.has_pool = false;
@@ -221,7 +221,7 @@ impl Estate {
         one("a pool has other addresses", apply(vec![object("AddressPool", &self.pool_name(), spec)]))
     }
 
-    /// Changes several permanent Services in one request.
+    /// Changes several permanent Services in one apply request.
     fn many(&mut self) -> SoakChange {
         let count = 5 + self.random.index(15);
         let mut objects = BTreeMap::new();
@@ -233,7 +233,7 @@ impl Estate {
         one("many at once", apply(objects.into_values().collect()))
     }
 
-    /// Performs the exclusive job of this writer.
+    /// Performs the kind of change that only this writer makes.
     fn own_job(&mut self) -> SoakChange {
         let is_on = self.random.chance(50);
         match self.index {
@@ -342,8 +342,8 @@ impl Estate {
         spec
     }
 
-    /// Returns an external address that none of its Services uses; two Services with the same ports would
-    /// conflict.
+    /// Returns an external address that none of the writer's Services uses, because two Services with the
+    /// same address and ports would conflict.
     fn free_external(&mut self, name: &str) -> u64 {
         let services = &self.services;
         self.externals.retain(|name, _| services.contains_key(name));
@@ -361,7 +361,7 @@ impl Estate {
         self.services.iter().nth(at).map(|(name, sort)| (name.clone(), *sort))
     }
 
-    /// Returns one to `most` distinct endpoints.
+    /// Returns one to `most` distinct endpoints: node, address index and weight.
     fn endpoints(&mut self, most: u64) -> Vec<(u8, u8, u16)> {
         let count = 1 + self.random.below(most);
         let mut endpoints: Vec<_> = (0..count).map(|_| self.one_endpoint()).collect();

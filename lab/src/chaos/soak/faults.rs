@@ -17,7 +17,7 @@ use crate::{
     processes::process::Process,
 };
 
-/// Frequency and duration of faults.
+/// Frequency, duration and recovery time of faults.
 #[derive(Debug, Clone)]
 pub struct Rhythm {
     /// Milliseconds between the starts of two faults.
@@ -31,9 +31,9 @@ pub struct Rhythm {
 
 /// Maximum number of concurrent faults.
 const TOGETHER_MAX: usize = 2;
-/// Maximum attempts to find a chain or map that still exists when it is flushed.
+/// Maximum number of attempts to flush a chain or map that still exists when `nft` or `iptables` runs.
 const BLOWS_MAX: u32 = 5;
-/// Fault scheduler.
+/// Scheduler of the faults of a soak test.
 #[derive(Debug)]
 pub(super) struct Faults {
     random: Random,
@@ -81,7 +81,7 @@ impl Faults {
         }
     }
 
-    /// Performs the due actions and returns the fault it started, if any.
+    /// Starts and reverts the faults that are due, and returns the fault that it started, if any.
     pub(super) fn turn(&mut self, stage: &mut Stage) -> Result<Option<EpisodeFault>> {
         let now = Instant::now();
         while let Some(at) = self.open.iter().position(|open| open.until <= now) {
@@ -110,7 +110,7 @@ impl Faults {
         Ok(Some(fault))
     }
 
-    /// Reverts all open faults.
+    /// Reverts all active faults.
     pub(super) fn mend_all(&mut self, stage: &mut Stage) -> Result<()> {
         while let Some(open) = self.open.pop() {
             self.mend(stage, &open)?;
@@ -244,8 +244,8 @@ impl Faults {
         self.rested[usize::from(fault.node)] = Instant::now() + Duration::from_millis(self.rhythm.rest_ms);
     }
 
-    /// Flushes one of our chains or maps, or deletes the first rule of a chain. If it disappears between
-    /// listing and flush, another one is chosen.
+    /// Flushes one of Tidegate's chains or maps, or deletes the first rule of a chain. If the chosen one
+    /// disappears between listing and flush, another one is chosen.
     fn delete_some_rule(&mut self, stage: &Stage, node: &str) -> Result<()> {
         // Drawn once, so that later decisions do not depend on the number of attempts.
         let (mut random, is_emptied) = (Random::new(self.random.below(u64::MAX), 0), self.random.chance(50));
@@ -259,7 +259,7 @@ impl Faults {
         }
     }
 
-    /// True if control cannot respond.
+    /// Returns true if the control server cannot respond, because a fault has killed or suspended it.
     pub(super) fn is_control_away(&self) -> bool {
         let is_away =
             |kind: EpisodeKind| matches!(kind, EpisodeKind::ControlKilled | EpisodeKind::ControlPaused);

@@ -1,5 +1,5 @@
-//! End-to-end check of every address of every Service against the API: one connection each, from a location
-//! where such a client exists.
+//! End-to-end check of every address of every Service against the API, with one connection each from a
+//! location of a typical client.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ struct TrafficQuestion {
     from: String,
     to: SocketAddr,
     is_udp: bool,
-    /// Empty if no reply is expected.
+    /// Backends that may reply; empty if no reply is expected.
     answering: BTreeSet<String>,
 }
 
@@ -142,7 +142,7 @@ fn frontends(
     cluster_ips.chain(balanced).chain(external).chain(node_port).collect()
 }
 
-/// Returns the backends allowed to reply.
+/// Returns the backends that may reply at a frontend.
 fn answering(
     endpoints: &[CompiledEndpoint],
     to: SocketAddr,

@@ -1,4 +1,4 @@
-//! Result of a soak test.
+//! Outcome of a soak test: counters, memory samples and problems.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{processes::Sample, timeline::EpisodeKind, traffic::Fates};
 
-/// Result of a soak test.
+/// Outcome of a soak test.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SoakOutcome {
-    /// Random seed.
+    /// Seed of all random choices of the test.
     pub seed: u64,
     /// Store of the control server.
     pub store: String,
@@ -17,19 +17,19 @@ pub struct SoakOutcome {
     pub survivor: u8,
     /// Total time with writers and faults.
     pub took: Duration,
-    /// Part of that time in which control was running and not suspended.
+    /// Part of the test's duration in which control was running and not suspended.
     pub control_answered: Duration,
-    /// Changes by kind.
+    /// Number of changes written, by kind.
     pub changes: BTreeMap<String, u64>,
     /// Number of successful requests.
     pub requests: u64,
-    /// Retried requests without a response, by reason.
+    /// Number of requests sent again because there was no response, by reason.
     pub again: BTreeMap<String, u64>,
     /// Number of faults by kind.
     pub faults: BTreeMap<EpisodeKind, u64>,
     /// Results of client connections.
     pub fates: Fates,
-    /// Number of parts.
+    /// Number of parts, including the warm-up.
     pub parts: usize,
     /// Number of frontends checked in the calm phase of each part.
     pub frontends: Vec<usize>,
@@ -42,24 +42,26 @@ pub struct SoakOutcome {
     /// End of the warm-up: everything lazy is allocated, and everything bounded is full. No process was
     /// killed after this time.
     pub warm_since: Duration,
-    /// True if the run was long enough, with enough rest, to judge memory growth.
+    /// True if the run was long enough, and its memory had enough time to settle, for a verdict on memory
+    /// growth.
     pub is_growth_judged: bool,
-    /// Problems found.
+    /// Problems found; empty if the test passed.
     pub wrong: Vec<String>,
 }
 
-/// Memory of a process at two settled times.
+/// Memory of one process in two samples taken at rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
     /// Name of the process.
     pub process: String,
-    /// True if the process was not restarted between the two times and both are after the warm-up.
+    /// True if the process was not restarted between the two samples and both are after the warm-up.
     pub is_one_life: bool,
-    /// The two times.
+    /// Times of the two samples since the start of the test.
     pub between: [Duration; 2],
-    /// Memory in KiB: heap in use, or allocated from the kernel if the process does not report its heap.
+    /// Memory in KiB at the two samples: heap in use, or memory allocated from the kernel if the process does
+    /// not report its heap.
     pub kib: [u64; 2],
-    /// True if the process reports its heap.
+    /// True if [`Self::kib`] is heap in use; false if it is memory allocated from the kernel.
     pub is_in_use: bool,
     /// Resident memory in KiB, including file pages.
     pub resident_kib: [u64; 2],
@@ -69,7 +71,7 @@ pub struct Growth {
 pub const GROWTH_MAX_PERCENT: f64 = 5.0;
 
 impl Growth {
-    /// Returns the growth in percent of the first value.
+    /// Returns the growth in percent of the earlier value.
     #[must_use]
     pub fn percent(&self) -> f64 {
         let [before, after] = self.kib.map(|kib| kib as f64);

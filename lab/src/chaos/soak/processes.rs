@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stage::{self, Stage};
 
-/// A resource sample of a product process.
+/// Resource usage of one process at one time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sample {
     /// Time since the start of the run.
@@ -16,17 +16,17 @@ pub struct Sample {
     pub process: String,
     /// Process id; a different one means a restart.
     pub pid: u32,
-    /// True if taken at rest, with the same objects as every other settled sample.
+    /// True if the sample was taken at rest, with the same objects as every other sample at rest.
     pub is_settled: bool,
     /// Resident memory in KiB.
     pub resident_kib: u64,
-    /// Anonymous memory in KiB: allocated from the kernel.
+    /// Anonymous memory in KiB, which the process has allocated from the kernel.
     pub anonymous_kib: u64,
     /// Heap in use in KiB, as reported by the process at a settled time, or by the agent for its relay.
     pub in_use_kib: Option<u64>,
-    /// Number of open files.
+    /// Number of open file descriptors.
     pub files: u64,
-    /// Number of threads.
+    /// Number of threads of the process.
     pub threads: u64,
 }
 
@@ -122,10 +122,10 @@ pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
 /// Blocking threads of the runtime for file and name lookups: one more is created per concurrent operation,
 /// and two threads that share periodic work never stay idle for the ten seconds after which they would end.
 const WAITING: &str = "thread tokio-rt-worker";
-/// Allowed increase of their number.
+/// Maximum increase of the number of [`WAITING`] threads between two censuses.
 const WAITING_MAX: usize = 4;
 
-/// True if no count of [`holdings`] exceeds that of the other.
+/// Returns true if no count in `now` exceeds the same count in `then`; lines are those of [`holdings`].
 pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
     let counts = |lines: &[String]| -> BTreeMap<String, usize> {
         let parts = lines.iter().filter_map(|line| line.split_once(" × "));

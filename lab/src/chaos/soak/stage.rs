@@ -31,13 +31,13 @@ use crate::{
     processes::routers::{Frr, RouterPlan, learned},
 };
 
-/// Mode of each node.
+/// Proxy mode of each node, by index.
 pub const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
 /// First last octet of the extra addresses of `web-N`: endpoints without a Workload.
 pub(super) const EXTRA_HOST: u8 = 101;
-/// Number of extra addresses of each `web-N`.
+/// Number of extra addresses that each workload `web-N` has.
 pub(super) const EXTRA_HOSTS: u8 = 16;
-/// Objects per request; the server accepts 5,000.
+/// Number of objects per request; the server accepts up to 5,000.
 const BATCH: usize = 500;
 /// Concurrent clients, each of which changes another object.
 const ASKERS: u32 = 4;
@@ -47,7 +47,8 @@ const ROUTER: u8 = 1;
 /// Conntrack timeout of idle TCP flows in seconds, instead of up to five days: any flow still present at the
 /// end is then a leak.
 const TCP_SECONDS: &str = "10";
-/// TCP states with this timeout: no client connection here lives for a second.
+/// Conntrack timeout parameters by TCP state that are shortened, because no client connection of the test
+/// lives for a second.
 const TCP_CLOCKS: [&str; 9] = [
     "close_wait",
     "established",
@@ -60,7 +61,7 @@ const TCP_CLOCKS: [&str; 9] = [
     "unacknowledged",
 ];
 
-/// The cluster and its surroundings.
+/// Cluster of a soak test with the router and clients around it.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) router: Frr,
@@ -132,7 +133,8 @@ impl Stage {
         self.cluster.wait_owner(near, |_| true).map(drop)
     }
 
-    /// Fills the memories of control without a lasting change.
+    /// Fills the bounded histories of control (removed Services, audit log, changes) without a lasting
+    /// change.
     pub(super) fn make_memories(&self, filling: u32, memories: Memories) -> Result<()> {
         let Memories { removals, requests, trials, changes } = memories;
         self.make_removals(removals)?;
@@ -173,7 +175,7 @@ impl Stage {
         })
     }
 
-    /// Changes the weights of the filling this number of times and restores them.
+    /// Changes the weights of permanent Services `changes` times and restores them.
     fn make_changes(&self, filling: u32, changes: u32) -> Result<()> {
         let rounds = changes.div_ceil(filling.max(1)).next_multiple_of(2);
         for round in 0..rounds {
@@ -196,7 +198,7 @@ impl Stage {
         if name == "outside" { Ok(&self.outside) } else { self.cluster.place(name) }
     }
 
-    /// Returns the backends by address.
+    /// Returns the name of each backend by its address.
     pub(super) fn backends(&self) -> BTreeMap<IpAddr, String> {
         let mut backends = BTreeMap::new();
         for number in 1..=3_u8 {
@@ -231,7 +233,8 @@ fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster) -> Result
     cluster.topology.client.ip(&[format!("route add 203.0.113.0/24 via {first_node}")])
 }
 
-/// Builds a Service with a health check node port.
+/// Builds a Service with a health check node port, because the first one makes agents allocate resources
+/// lazily.
 pub(super) fn first_of_its_kind() -> Value {
     let spec = json!({
         "type": "LoadBalancer", "selector": {"app": "web"}, "externalTrafficPolicy": "Local", "loadBalancer": {"pool": "routed"},
@@ -240,7 +243,7 @@ pub(super) fn first_of_its_kind() -> Value {
     object("Service", "first", spec)
 }
 
-/// Builds the pools and the advertisements of their addresses.
+/// Builds the address pools and the advertisements of their addresses.
 fn around() -> Vec<Value> {
     let pool = |name: &str, addresses: &[&str], is_default: bool| {
         let spec = json!({"addresses": addresses, "autoAssign": is_default, "quarantineSeconds": 0});
@@ -311,7 +314,7 @@ pub(super) fn affinity() -> Value {
 /// The Service in use whose endpoints change continuously.
 pub(super) const LIVE_SET: &str = "live-set";
 
-/// Returns the name of a permanent Service.
+/// Returns the name of a permanent Service by its number.
 pub(super) fn filling_name(number: u32) -> String {
     format!("filling-{number:04}")
 }

@@ -8,16 +8,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of fault.
+/// Kind of fault in a soak test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum EpisodeKind {
-    /// The control server is killed (SIGKILL) and restarted.
+    /// Kill (SIGKILL) of the control server, which is then restarted.
     ControlKilled,
-    /// The control server is suspended (SIGSTOP) and resumed.
+    /// Suspension (SIGSTOP) of the control server, which is then resumed.
     ControlPaused,
-    /// An agent is killed (SIGKILL) and restarted.
+    /// Kill (SIGKILL) of an agent, which is then restarted.
     AgentKilled,
-    /// An agent is suspended (SIGSTOP) and resumed.
+    /// Suspension (SIGSTOP) of an agent, which is then resumed.
     AgentPaused,
     /// The link of a Node is set down and up again.
     Unplugged,
@@ -25,19 +25,19 @@ pub enum EpisodeKind {
     CutOff,
     /// All connections of agents to the control server are reset.
     Reset,
-    /// All rules of a Node are flushed, including ours.
+    /// Flush of all rules of a Node, Tidegate's included.
     RulesFlushed,
-    /// One of our rules is deleted, or one of our chains or maps is flushed.
+    /// Deletion of one of Tidegate's rules, or flush of one of its chains or maps.
     RuleDeleted,
     /// The relay of a Node in userspace mode is killed (SIGKILL).
     RelayKilled,
-    /// The conntrack table of a Node is flushed.
+    /// Flush of the conntrack table of a Node.
     FlowsFlushed,
     /// A member of the etcd store is killed (SIGKILL) and restarted.
     MemberKilled,
 }
 
-/// All kinds; the last one requires an etcd store.
+/// Every kind of fault; the last one requires an etcd store.
 pub const KINDS: [EpisodeKind; 12] = [
     EpisodeKind::ControlKilled,
     EpisodeKind::ControlPaused,
@@ -53,21 +53,22 @@ pub const KINDS: [EpisodeKind; 12] = [
     EpisodeKind::MemberKilled,
 ];
 
-/// Clients that may lose connections.
+/// Clients that may lose connections because of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// None.
+    /// No client, because the fault does not affect traffic.
     Nobody,
-    /// Clients of announced addresses: another Node must take over.
+    /// Clients of announced addresses, until another Node has taken over.
     Announced,
-    /// Clients whose traffic passes that Node, and clients of announced addresses, which may be there.
+    /// Clients whose traffic passes the Node, and clients of announced addresses, because the Node may be
+    /// their announcer.
     ThroughNode,
-    /// All clients: endpoints are unreachable, and no one reports it.
+    /// All clients, because endpoints become unreachable without a report to control.
     Everybody,
 }
 
 impl EpisodeKind {
-    /// Returns the clients that may lose connections.
+    /// Returns the clients that may lose connections because of the fault.
     #[must_use]
     pub const fn harm(self) -> Harm {
         match self {
@@ -82,7 +83,7 @@ impl EpisodeKind {
         }
     }
 
-    /// Returns the display name.
+    /// Returns the name of the kind in messages and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -108,10 +109,10 @@ impl EpisodeKind {
     }
 }
 
-/// A fault.
+/// Fault with the node that it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpisodeFault {
-    /// Kind of fault.
+    /// Kind of the fault.
     pub kind: EpisodeKind,
     /// Index of the Node; 0 for the control server and its store.
     pub node: u8,
@@ -130,21 +131,21 @@ impl fmt::Display for EpisodeFault {
 /// and routers detect the failure, agents start.
 const AFTERMATH: Duration = Duration::from_secs(15);
 
-/// Path of a client to a Service.
+/// Path of a client to a Service: its location and the kind of address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
     /// Index of the Node whose rules decide; 0 for any node, via an announced address.
     pub node: u8,
 }
 
-/// A fault with its times.
+/// Fault with its start and end.
 #[derive(Debug, Clone, Copy)]
 pub struct Episode {
-    /// Kind of fault.
+    /// Fault with its kind and node.
     pub fault: EpisodeFault,
     /// Start of the fault.
     pub begun: Instant,
-    /// End of the fault.
+    /// End of the fault; `None` while it is active.
     pub ended: Option<Instant>,
 }
 
@@ -162,7 +163,7 @@ impl Episode {
     }
 }
 
-/// All faults so far.
+/// Faults of the test so far, shared by all threads.
 #[derive(Debug, Default)]
 pub struct EpisodeTimeline(Mutex<Vec<Episode>>);
 
@@ -174,7 +175,7 @@ impl EpisodeTimeline {
         all.len() - 1
     }
 
-    /// Records the end of a fault by its index.
+    /// Records the end of the fault with the index that [`Self::begin`] returned.
     pub fn end(&self, place: usize) {
         if let Some(episode) = self.lock().get_mut(place) {
             episode.ended = Some(Instant::now());

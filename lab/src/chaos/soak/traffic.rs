@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of unexcused failures listed.
 const TOLD_MAX: usize = 50;
 
-/// Destination of a client.
+/// Frontend to which a client connects, with the path to it.
 #[derive(Debug, Clone)]
 struct Target {
     label: String,
@@ -59,36 +59,36 @@ impl Target {
 /// Results of client connections.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Fates {
-    /// Connections with a reply of one of our backends.
+    /// Connections that received a reply from a backend of the test.
     pub answered: u64,
     /// Failed connections during or shortly after a fault that excuses them, by kind of fault.
     pub excused: BTreeMap<EpisodeKind, u64>,
-    /// Descriptions of the first of these.
+    /// Descriptions of the first excused failures.
     pub excused_told: Vec<String>,
-    /// Failed connections without an excuse.
+    /// Failed connections that no fault excuses.
     pub lost: u64,
-    /// Descriptions of the first of these.
+    /// Descriptions of the first unexcused failures.
     pub told: Vec<String>,
-    /// UDP requests answered only on the second attempt, without an excusing fault. A datagram to or from an
-    /// endpoint is lost if the endpoint is removed meanwhile, so UDP clients must retry.
+    /// UDP requests answered only on the second attempt although no fault excuses it. A datagram is lost if
+    /// its endpoint is removed while the datagram is in flight, so UDP clients must retry.
     pub again: u64,
-    /// Descriptions of the first of these.
+    /// Descriptions of the first retried UDP requests.
     pub again_told: Vec<String>,
 }
 
 impl Fates {
-    /// Maximum number of retried requests per thousand connections: an endpoint is removed every other
-    /// second, and a request takes less than a thousandth of a second.
+    /// Maximum number of retried UDP requests per thousand connections. An endpoint is removed every two
+    /// seconds, and a request takes less than a millisecond, so this is rarely reached.
     pub const AGAIN_MAX_PER_THOUSAND: u64 = 1;
 
-    /// True if more requests were retried than such removals explain.
+    /// Returns true if more UDP requests were retried than removals of endpoints explain.
     #[must_use]
     pub const fn is_asked_again_too_often(&self) -> bool {
         self.again * 1_000 > self.answered * Self::AGAIN_MAX_PER_THOUSAND
     }
 }
 
-/// The running clients. Dropping it ends them.
+/// Client threads of a soak test. Dropping the value ends them.
 #[derive(Debug)]
 pub(super) struct Traffic {
     is_over: Arc<AtomicBool>,

@@ -24,53 +24,53 @@ use crate::{
 
 /// Response timeout of a writer; control may be suspended for longer, and then the writer retries.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before a retry.
+/// Pause before a change without a response is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
 /// A writer that falls behind by more than this does not catch up: the rate applies to a responding server.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
-/// Maximum number of unexpected responses kept.
+/// Maximum number of unexpected responses recorded; further ones are dropped.
 const UNEXPECTED_MAX: usize = 50;
 /// Timeout for the writers to follow an order: several times the longest request.
 const OBEDIENCE: Duration = Duration::from_secs(90);
 
-/// Order to the writers.
+/// Command to the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Order {
-    /// Write changes.
+    /// Write changes at the configured rate.
     Write,
-    /// Pause and keep the objects.
+    /// Pause without removing the objects.
     Rest,
-    /// Undo everything, then pause.
+    /// Remove or restore all changed objects, then pause.
     Tidy,
-    /// End the thread.
+    /// End the writer's thread.
     End,
 }
 
-/// Number of writers and their rate.
+/// Number of writers and their total rate.
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
     pub(super) seed: u64,
     pub(super) writers: u64,
-    /// Total requests per second.
+    /// Requests per second of all writers together.
     pub(super) per_second: u32,
     pub(super) filling: u32,
 }
 
-/// Results of the writers.
+/// Counters of all writers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WriterResults {
-    /// Changes by kind.
+    /// Number of changes written, by kind.
     pub(super) changes: BTreeMap<String, u64>,
     /// Number of successful requests.
     pub(super) requests: u64,
     /// Retried requests by reason.
     pub(super) again: BTreeMap<String, u64>,
-    /// Unexpected responses.
+    /// Descriptions of unexpected responses, up to [`UNEXPECTED_MAX`].
     pub(super) unexpected: Vec<String>,
 }
 
-/// The running writers. Dropping it ends them.
+/// Writer threads of a soak test. Dropping the value ends them.
 #[derive(Debug)]
 pub(super) struct Writers {
     order: Arc<AtomicU8>,
@@ -112,7 +112,7 @@ impl Writers {
         Ok(writers)
     }
 
-    /// Sends an order to all writers and waits until they follow it.
+    /// Sends a command to all writers and waits until each of them has carried it out.
     pub(super) fn tell(&self, order: Order) -> Result<()> {
         self.order.store(order as u8, Ordering::SeqCst);
         wait::until_within(OBEDIENCE, "the writers to follow the order", || {
@@ -160,7 +160,7 @@ struct SoakWriter {
     obeyed: Arc<AtomicU8>,
     requests: Arc<AtomicU64>,
     written: Arc<Mutex<WriterResults>>,
-    /// Interval between two requests.
+    /// Interval between two requests of one writer.
     step: Duration,
 }
 
@@ -253,7 +253,7 @@ impl SoakWriter {
     }
 }
 
-/// Returns the reason for a missing response.
+/// Returns the reason for which a request got no response.
 fn reason(error: &anyhow::Error) -> String {
     let error = error.downcast_ref::<reqwest::Error>();
     let (is_timeout, is_connect) =

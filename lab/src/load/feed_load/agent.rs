@@ -15,7 +15,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{node, serve::Follower};
 use crate::cluster::control::http_builder;
 
-/// Interval between reports without progress.
+/// Interval between reports while the agent makes no progress.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const SKIPPED: [&[u8]; 5] = [
     br#"{"type":"addressRemoved""#,
 ];
 
-/// Follows the feed and reports until an error occurs.
+/// Reads the feed and sends reports until an error occurs.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
     let client = http_builder()?.tcp_nodelay(true).local_address(follower.from).build()?;
     let (reached, known) = watch::channel(*held);
@@ -67,8 +67,8 @@ async fn listen(
     }
 }
 
-/// Returns the position of a line that ends a batch. There is no heartbeat between the first line and the
-/// first `synced`.
+/// Returns the position in a `synced` or heartbeat line, which ends a batch; `None` for other lines. The
+/// server sends no heartbeat before the first `synced`.
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
         return Ok(None);
@@ -86,7 +86,8 @@ fn hear(line: &[u8]) -> Result<Option<Position>> {
     })
 }
 
-/// Reports after every step and at intervals; several steps at once result in one report of the newest.
+/// Sends a report after every step and at intervals. Steps that complete while a report is in flight share
+/// the next report.
 async fn report(
     follower: &Follower,
     client: &Client,
@@ -147,8 +148,8 @@ impl Lines {
         Self { answer, buffer: LineBuffer::new(LINE_BYTES_MAX) }
     }
 
-    /// Returns the value of the next line for which `hear` returns one; of the lines received together, the
-    /// last.
+    /// Returns the value of the next line for which `hear` returns one. Of several lines received together,
+    /// the last value counts.
     pub(super) async fn next<T>(&mut self, hear: impl Fn(&[u8]) -> Result<Option<T>>) -> Result<T> {
         loop {
             self.buffer.push(&self.answer.chunk().await?.context("the stream has ended")?);

@@ -23,24 +23,24 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// Reconnect delay after a cut, in milliseconds: the first backoff step of a real agent.
 const PAUSE_MS: std::ops::Range<u64> = 100..200;
 
-/// Configuration of the process.
+/// Parameters of a follower process.
 #[derive(Debug, Clone)]
 pub struct Orders {
     /// Kind of the followers.
     pub role: Role,
-    /// Server to connect to.
+    /// Address of the server to which the followers connect.
     pub server: SocketAddr,
-    /// Index of the first follower.
+    /// Index of the process's first follower in the fleet.
     pub first: u16,
-    /// Number of followers.
+    /// Number of followers in the process.
     pub count: u16,
     /// Source address of the followers.
     pub from: IpAddr,
-    /// Position to resume from.
+    /// Position from which feeds and watches resume; `None` starts with the full state.
     pub resume: Option<Position>,
 }
 
-/// One follower.
+/// Follower with its parameters.
 #[derive(Debug, Clone)]
 pub(super) struct Follower {
     pub(super) number: u16,
@@ -120,7 +120,7 @@ async fn obey(order: &str, tally: &Tally, is_joined: &watch::Sender<bool>) -> Re
     stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush()).context("stdout is closed")
 }
 
-/// Follows for ever; a follower reconnects after any error.
+/// Runs a follower until the process ends; after an error the follower reconnects.
 async fn live(role: Role, follower: Follower, resume: Option<Position>, mut joined: watch::Receiver<bool>) {
     let mut held = resume;
     let mut random = u64::from(follower.number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -1,4 +1,4 @@
-//! Observations of the followers of one process.
+//! Observations of all followers of one process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use super::{FollowerProgress, now_ns};
 /// Maximum number of undrained observations; a run of minutes with a thousand followers stays below.
 const SEEN_MAX: usize = 20_000_000;
 
-/// Clones are shared by all followers of the process.
+/// Revisions that the followers have reached. Clones share the state of the process.
 #[derive(Debug, Clone)]
 pub(super) struct Tally(Arc<TallyCounters>);
 
@@ -23,7 +23,7 @@ struct TallyCounters {
 #[derive(Debug)]
 struct State {
     seen: Vec<FollowerProgress>,
-    /// Revision reached by each follower.
+    /// Revision that each follower holds, by index.
     has: Vec<u64>,
 }
 

@@ -15,13 +15,13 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum silence of a watch: three heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// The position of an event. Only the last event of a revision has one.
+/// Position in a watch event. Only the last event of a revision has one.
 #[derive(Deserialize)]
 struct EventPosition {
     position: Option<Position>,
 }
 
-/// Follows the watch until an error occurs.
+/// Reads the watch until an error occurs, and records each revision.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
     let client = http_builder()?.local_address(follower.from).build()?;
     let mut url = format!("http://{}/v1/watch?kinds=EndpointSet", follower.server);

@@ -28,7 +28,7 @@ use super::{AcceptedReports, Behaviour, Member};
 const REPORT_EVERY: Duration = Duration::from_secs(7);
 /// Changes within this time are coalesced into one report.
 const GATHER: Duration = Duration::from_millis(100);
-/// Delay before a reconnect.
+/// Delay before the agent reconnects to the server.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,11 +40,11 @@ const LINE_MAX: usize = 16 * 1024 * 1024;
 /// Prefixes of lines that a simulated agent does not parse: most of the feed.
 const SKIPPED: [&[u8]; 2] = [br#"{"type":"service""#, br#"{"type":"network""#];
 
-/// The control server as seen by agents.
+/// Control server as a simulated agent sees it.
 pub(super) struct Control {
     pub(super) client: Client,
     pub(super) base: String,
-    /// Limits the concurrent requests of the herd.
+    /// Semaphore that limits the concurrent requests of all simulated agents.
     pub(super) requests: Arc<Semaphore>,
     pub(super) heard: AcceptedReports,
 }
@@ -53,13 +53,12 @@ pub(super) struct SimulatedAgent {
     control: Control,
     member: Member,
     told: watch::Receiver<Behaviour>,
-    /// Start position.
+    /// Position of the state that the agent holds at the start.
     begun: Position,
     received: Position,
-    /// For each address with this node as a candidate: its epoch, and true if the node is the first
-    /// candidate.
+    /// Candidacies of this node by address: the address's epoch, and true if the node is the first candidate.
     parts: BTreeMap<IpAddr, (u64, bool)>,
-    /// Changes of `parts` that are not reported yet.
+    /// Changes of `parts` that have not been reported yet; `None` marks a removed address.
     news: BTreeMap<IpAddr, Option<(u64, bool)>>,
     is_complete_told: bool,
     has_reported: bool,
@@ -104,7 +103,7 @@ impl SimulatedAgent {
         }
     }
 
-    /// Follows the feed and reports for ever.
+    /// Reads the feed and sends reports until the task is dropped.
     pub(super) async fn run(mut self) {
         loop {
             self.wait_to_speak().await;
@@ -208,7 +207,7 @@ impl SimulatedAgent {
         Ok(())
     }
 
-    /// Returns the position to report as verified.
+    /// Returns the position to report as verified, which depends on the agent's behavior.
     fn verified(&self) -> Position {
         if *self.told.borrow() == Behaviour::Lags { self.begun } else { self.received }
     }

@@ -34,14 +34,14 @@ const BATCH: u32 = 2_000;
 /// Timeout for the reports of hundreds of agents on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Size of the cluster.
+/// Parameters of a large cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Number of nodes with an agent.
     pub nodes: u16,
     /// Number of Services, with two to six endpoints each.
     pub services: u32,
-    /// Extra arguments of the control server.
+    /// Further command-line arguments of the control server.
     pub arguments: Vec<String>,
     /// Control server binary; the default is the one of this build.
     pub program: Option<PathBuf>,
@@ -53,21 +53,21 @@ impl Default for Options {
     }
 }
 
-/// A running large cluster. Dropping it ends and removes everything.
+/// Running large cluster. Dropping it ends its processes and removes its namespace and files.
 #[derive(Debug)]
 pub struct Large {
-    /// The simulated agents.
+    /// Simulated agents, one per node.
     pub herd: Herd,
-    /// The control server.
+    /// Process of the control server.
     pub server: Process,
     /// API client in the namespace of the control server.
     pub api: Http,
-    /// Namespace of the whole cluster.
+    /// Network namespace with the server and all agents.
     pub namespace: Namespace,
     /// Duration of each startup step, for display.
     pub times: Vec<(&'static str, Duration)>,
     options: Options,
-    /// Position after all objects were created.
+    /// Position of the store after all objects were created.
     filled: Position,
     _directory: Scratch,
 }
@@ -130,7 +130,7 @@ impl Large {
         objects::node_name(number)
     }
 
-    /// Returns the number of nodes that converge.
+    /// Returns the number of nodes whose agents converge.
     #[must_use]
     pub fn well_nodes(&self) -> u64 {
         let nodes = self.options.nodes;

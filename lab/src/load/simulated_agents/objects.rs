@@ -12,22 +12,22 @@ use serde_json::{Value, json};
 
 use super::{Behaviour, Member};
 
-/// One in this number of Services has no endpoints.
+/// Interval, in Service numbers, between Services without endpoints.
 const WITHOUT_ENDPOINTS_EVERY: u32 = 997;
-/// One in this number of Services has no ready endpoint.
+/// Interval, in Service numbers, between Services whose endpoints are all unready.
 const NOT_READY_EVERY: u32 = 743;
-/// One in this number of Services has lost some of its endpoints.
+/// Interval, in Service numbers, between Services that have lost some of their endpoints.
 const DEGRADED_EVERY: u32 = 211;
-/// One in this number of Services is disabled on purpose.
+/// Interval, in Service numbers, between Services that are disabled on purpose.
 const DISABLED_EVERY: u32 = 601;
-/// One in this number of Services has an external address.
+/// Interval, in Service numbers, between Services with an external address.
 const LOAD_BALANCER_EVERY: u32 = 50;
-/// One in this number of Services has a node port.
+/// Interval, in Service numbers, between Services with a node port.
 const NODE_PORT_EVERY: u32 = 9;
 /// Number of nodes in the network of the external addresses, which announce them.
 const EDGE_NODES: u16 = 6;
 
-/// Number of the Service that some kernels reject.
+/// Number of the Service that the kernels of some simulated agents reject.
 const REFUSED: u32 = 13;
 
 const NAMESPACES: [&str; 20] = [
@@ -61,12 +61,12 @@ pub(super) fn node_name(number: u16) -> String {
     format!("node-{:03}", number + 1)
 }
 
-/// Returns the agents. The last ones are unhealthy, two of each kind.
+/// Returns the parameters of all agents. The last [`UNWELL`] agents are faulty, two with each kind of fault.
 pub(super) fn members(nodes: u16) -> Vec<Member> {
     (0..nodes).filter_map(|number| member(number, nodes)).collect()
 }
 
-/// Number of unhealthy agents.
+/// Number of agents with a fault: rejecting, lagging or silent.
 pub(super) const UNWELL: u16 = 6;
 
 fn member(number: u16, nodes: u16) -> Option<Member> {

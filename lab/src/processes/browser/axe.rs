@@ -16,10 +16,10 @@ use crate::host::shell;
 const MANIFEST: &str = include_str!("axe/package.json");
 const LOCK: &str = include_str!("axe/package-lock.json");
 
-/// Serializes fetches within this process.
+/// Lock that keeps tests of this process from fetching at the same time.
 static FETCH: Mutex<()> = Mutex::new(());
 
-/// A violation reported by axe-core.
+/// Violation of an accessibility rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Rule identifier, such as `color-contrast`.
@@ -31,7 +31,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// True if the violation blocks users: serious or critical.
+    /// Returns true if the violation blocks users: its impact is serious or critical.
     #[must_use]
     pub fn is_serious(&self) -> bool {
         matches!(self.impact.as_str(), "serious" | "critical")

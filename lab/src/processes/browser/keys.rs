@@ -8,26 +8,26 @@ use fantoccini::{
 
 use super::Browser;
 
-/// A key.
+/// Key of the keyboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// A printable character.
+    /// Key of a printable character.
     Of(char),
-    /// Moves to the next element.
+    /// Tab key, which moves the focus to the next element.
     Tab,
-    /// Shift+Tab: moves to the previous element.
+    /// Shift+Tab, which moves the focus to the previous element.
     BackTab,
-    /// Activates the focused element.
+    /// Enter key, which activates the focused element.
     Enter,
-    /// Closes the open dialog or menu.
+    /// Escape key, which closes the open dialog or menu.
     Escape,
-    /// Arrow down.
+    /// Arrow-down key, which moves to the next row.
     Down,
-    /// Arrow up.
+    /// Arrow-up key, which moves to the previous row.
     Up,
-    /// Page down.
+    /// Page-down key, which scrolls by one screen.
     PageDown,
-    /// Moves to the last item.
+    /// End key, which moves to the last item.
     End,
 }
 

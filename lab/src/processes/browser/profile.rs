@@ -51,7 +51,8 @@ pub(super) fn environment(profile: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Kills the processes that still use one of our profiles: a killed driver leaves its browser behind.
+/// Kills the processes that still use a profile of this run, because a killed driver leaves its browser
+/// behind.
 pub(super) fn kill_users_of(profile: &Path) {
     let wanted = profile.display().to_string();
     let Ok(processes) = fs::read_dir("/proc") else { return };

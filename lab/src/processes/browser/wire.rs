@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 use url::{ParseError, Url};
 
-/// A command relative to the session URL.
+/// WebDriver command with a path relative to the session URL.
 #[derive(Debug)]
 pub(super) struct Command {
     path: &'static str,

@@ -14,8 +14,8 @@ fn only(node: &str) -> BTreeSet<String> {
     BTreeSet::from([node.to_owned()])
 }
 
-/// F117, F132: after a kill of the owner's agent another node takes over, control records it with a higher
-/// epoch, and the returning node does not preempt it.
+/// F117, F132: input: a kill of the owner's agent. Output: another node takes over, control records it with a
+/// higher epoch, and the returning node does not preempt it.
 #[test]
 fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns() {
     let mut cluster = stage(3);
@@ -39,8 +39,8 @@ fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns()
     }
 }
 
-/// F117, F132: the same without control: the takeover needs no control, the returning node does not preempt,
-/// and control adopts the observed owner when it is back.
+/// F117, F132: input: the owner dies while control is down. Output: another node takes over, the returning
+/// node does not preempt it, and control adopts the observed owner when it is back.
 #[test]
 fn f132_failover_needs_no_control_and_control_adopts_it_later() {
     let mut cluster = stage(3);

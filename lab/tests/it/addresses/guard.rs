@@ -27,7 +27,7 @@ fn epoch(cluster: &Cluster) -> u64 {
     position.split_once('-').unwrap().0.parse().unwrap()
 }
 
-/// Restarts control on another store and returns the argument with the previous one.
+/// Restarts control with another store and returns the argument that selects the previous one.
 fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     cluster.server.kill();
     let arguments = cluster.server.arguments_mut();
@@ -143,7 +143,8 @@ fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     assert!(cluster.tcp("inside-1", cluster_port).is_err(), "the Service is gone");
 }
 
-/// Confirms via control and on the node; both reject another epoch.
+/// Confirms the new state through control and on the node, and checks that a confirmation for another epoch
+/// is rejected by both.
 fn confirm_everywhere(cluster: &Cluster) {
     let epoch = epoch(cluster);
     let confirm = |node: &str, epoch: u64| {

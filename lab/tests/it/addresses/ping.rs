@@ -13,7 +13,7 @@ use super::{
     stage::{add_web, advertisement, stage_with, wait_moved, wait_owner, wait_reached},
 };
 
-/// The table that replies.
+/// Name of the nftables table that answers ping requests.
 const TABLE: &str = "tidegate-announce";
 
 fn is_answered(cluster: &Cluster, from: &str, address: IpAddr) -> bool {
@@ -32,7 +32,7 @@ fn table(cluster: &Cluster, node: &str) -> String {
 }
 
 /// F124, F125: an announced address replies to ping in every mode, from outside and from a workload, also
-/// after it moved; with `answerPing: false` it does not; after deletion nothing is left.
+/// after its owner changed; with `answerPing: false` it does not. After its deletion no rule is left.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     let modes = vec!["nftables", "iptables", "userspace"];

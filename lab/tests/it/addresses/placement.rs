@@ -1,4 +1,4 @@
-//! Placement of announcements: one node per address, both families, the right interfaces, near local
+//! Placement of announcements: one node per address, IPv4 and IPv6, on the right interfaces, near local
 //! endpoints.
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -47,8 +47,8 @@ fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
     }
 }
 
-/// F117: with `externalTrafficPolicy: Local` the address is announced by a node with an endpoint, and follows
-/// it.
+/// F117: with `externalTrafficPolicy: Local` the address is announced by a node with an endpoint, and moves
+/// with the endpoint.
 #[test]
 fn f117_an_address_of_policy_local_follows_its_endpoints() {
     let mut cluster = stage(3);

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 /// Address pool of every test, on the fabric.
 pub(crate) const POOL: [&str; 2] = ["172.17.8.220-172.17.8.229", "fd00:8::220-fd00:8::229"];
 
-/// Starts agents on this number of nodes, with a pool in their network and an Advertisement.
+/// Starts a cluster with this number of nodes, an address pool in their network, and an Advertisement.
 pub(crate) fn stage(nodes: u8) -> Cluster {
     stage_with(&Options { nodes, ..Options::default() })
 }
@@ -44,7 +44,7 @@ pub(crate) fn advertisement(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "tidegate/v1", "kind": "Advertisement", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Creates a dual-stack Service `web` with an endpoint on each of these nodes and returns its addresses.
+/// Creates a dual-stack Service `web` with an endpoint on each of `nodes` and returns its two addresses.
 pub(crate) fn add_web(cluster: &mut Cluster, nodes: &[&str], spec: &Value) -> [IpAddr; 2] {
     for (index, node) in nodes.iter().enumerate() {
         let host = 11 + u8::try_from(index).unwrap();
@@ -83,7 +83,7 @@ pub(crate) fn roles(cluster: &Cluster, address: IpAddr) -> BTreeMap<String, (Str
     cluster.agents.keys().filter_map(said).collect()
 }
 
-/// Returns the only agent that reports itself as owner of the address.
+/// Returns the only node whose agent reports itself as owner of the address.
 pub(crate) fn owner(cluster: &Cluster, address: IpAddr) -> Result<String> {
     let roles = roles(cluster, address);
     let owners: Vec<_> =
@@ -98,7 +98,7 @@ pub(crate) fn wait_owner(cluster: &Cluster, address: IpAddr) -> String {
     wait::until(&format!("one owner of {address}"), || owner(cluster, address)).unwrap()
 }
 
-/// Waits until another node than this one owns all the addresses.
+/// Waits until a node other than `from` owns all the addresses.
 #[track_caller]
 pub(crate) fn wait_moved(cluster: &Cluster, addresses: &[IpAddr], from: &str) -> String {
     let moved = |address: &IpAddr| {
@@ -135,7 +135,7 @@ pub(crate) fn asked_and_answered(cluster: &Cluster, address: IpAddr) -> (u64, u6
     (number(["Sent", "probes"]), number(["Received", "response(s)"]))
 }
 
-/// Returns the nodes that reply for an address.
+/// Returns the nodes that reply when the outside client resolves an address.
 pub(crate) fn answerers(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> {
     let macs = answering(cluster, address);
     let of = |node: &&String| macs.contains(&mac_of(cluster, node));
@@ -159,7 +159,7 @@ fn mac_of(cluster: &Cluster, node: &str) -> String {
     listing[0]["address"].as_str().unwrap().to_owned()
 }
 
-/// Returns the epoch and the candidates recorded by control.
+/// Returns the epoch and the candidates that control has recorded for an address.
 pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
     let name = model::kinds::address::name_of(address);
     let record = cluster.object(&format!("addresses/{}", name.as_str())).unwrap();
@@ -180,7 +180,7 @@ pub(crate) fn wait_first(cluster: &Cluster, address: IpAddr, node: &str) -> u64 
     .unwrap()
 }
 
-/// Waits until the outside client reaches the Service at both addresses.
+/// Waits until the outside client reaches the Service at each of its addresses.
 #[track_caller]
 pub(crate) fn wait_reached(cluster: &Cluster, addresses: &[IpAddr]) {
     for address in addresses {
@@ -202,7 +202,7 @@ pub(crate) fn cut_off(cluster: &Cluster, node: &str, is_cut: bool) {
     fabric.ip(&[format!("link set port{} master {switch}", 100 + u16::from(index))]).unwrap();
 }
 
-/// A client that connects in a loop and records failures.
+/// Client that connects in a loop and records failures.
 pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
@@ -227,7 +227,7 @@ impl Traffic {
         Self { stop, made, thread }
     }
 
-    /// Waits for this number of further connections.
+    /// Waits until the client has made this number of further connections.
     pub(crate) fn wait(&self, connections: usize) {
         let until = self.made.load(Ordering::Relaxed) + connections;
         wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();

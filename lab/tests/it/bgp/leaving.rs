@@ -1,4 +1,4 @@
-//! Planned and unplanned departures of nodes, and the routes that routers keep.
+//! Planned and unplanned departures of nodes, and the routes that routers retain meanwhile.
 
 use lab::{host::wait, processes::routers::learned};
 use serde_json::json;
@@ -66,7 +66,8 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     stage.spread(vip, 20);
 }
 
-/// Announcements do not depend on control, neither while it is down nor at the start of an agent.
+/// Checks that announcements do not depend on control, neither while it is down nor when an agent starts
+/// without it.
 #[test]
 fn routes_stay_and_come_without_control() {
     let mut stage = Stage::new(2, &Peering::default());

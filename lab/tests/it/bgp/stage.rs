@@ -32,19 +32,20 @@ use serde_json::{Value, json};
 /// AS numbers of the cluster and of the routers.
 pub(crate) const ASN: u32 = 64_512;
 pub(crate) const ROUTER_ASN: u32 = 64_600;
-/// Pool of the announced addresses.
+/// Ranges of the announced addresses, IPv4 and IPv6.
 pub(crate) const POOL: [&str; 2] = ["10.200.0.0/24", "fd00:200::/120"];
 
-/// The cluster with its routers and the client behind them.
+/// Cluster with two routers and a client behind them.
 pub(crate) struct Stage {
     pub(crate) routers: Vec<Frr>,
     pub(crate) outside: Namespace,
     pub(crate) cluster: Cluster,
-    /// Nodes by fabric address: routers prefer link-local ones.
+    /// Node number by the node's fabric address, link-local addresses included, because routers prefer those
+    /// as next hops.
     gateways: BTreeMap<IpAddr, u8>,
 }
 
-/// Additional peer settings.
+/// Settings of the peers that differ between tests.
 pub(crate) struct Peering {
     /// Fields of every `BgpPeer`.
     pub(crate) peer: Value,
@@ -59,7 +60,7 @@ impl Default for Peering {
 }
 
 impl Stage {
-    /// Starts everything; both routers have sessions with all nodes.
+    /// Starts the cluster and the routers, and waits until both routers have sessions with all nodes.
     pub(crate) fn new(nodes: u8, peering: &Peering) -> Self {
         let agent_arguments = peering.arguments.clone();
         let cluster = Cluster::start(&Options { nodes, agent_arguments, ..Options::default() }).unwrap();
@@ -114,7 +115,7 @@ impl Stage {
         self.cluster.apply_objects(&objects).unwrap();
     }
 
-    /// Waits until all sessions are established.
+    /// Waits until the BGP sessions of all nodes with both routers are established.
     #[track_caller]
     pub(crate) fn wait_established(&self) {
         for router in &self.routers {
@@ -197,7 +198,7 @@ impl Stage {
         }
     }
 
-    /// Connects from outside and returns the reply.
+    /// Connects from the outside client to the Service at an address and returns the reply.
     pub(crate) fn ask(&self, address: IpAddr) -> Result<client::Reply> {
         client::tcp(&self.outside, self.at(address))
     }
@@ -208,8 +209,8 @@ impl Stage {
         wait::until(&format!("{address} to answer"), || self.ask(address)).unwrap();
     }
 
-    /// Counts the replies per backend. One connection may fail: a router that reorders its next hops moves
-    /// connections in progress.
+    /// Connects repeatedly and counts the replies per backend. One connection may fail, because a router that
+    /// reorders its next hops moves connections in progress.
     pub(crate) fn spread(&self, address: IpAddr, connections: usize) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         let mut failures = Vec::new();
@@ -223,12 +224,12 @@ impl Stage {
         counts
     }
 
-    /// Returns the socket address of the Service.
+    /// Returns the frontend of the Service at an address.
     pub(crate) fn at(&self, address: IpAddr) -> SocketAddr {
         at(address, 80)
     }
 
-    /// Patches an object.
+    /// Sends a merge patch for an object and expects its acceptance.
     pub(crate) fn patch(&self, path: &str, patch: &Value) {
         self.cluster.patch(path, patch).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Client traffic over both routers while nodes leave, restart and die.
+//! Client traffic over two routers while nodes leave, restart and die.
 
 use std::{
     net::IpAddr,
@@ -110,8 +110,8 @@ fn wait_sessions(stage: &Stage) {
     .unwrap();
 }
 
-/// Polls the kernels of both routers during an event and returns the number of polls and of those without a
-/// next hop at the second node.
+/// Polls the kernels of both routers during an event. Returns the number of polls, and the number of polls in
+/// which a router had no next hop at the second node.
 fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usize) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -134,7 +134,7 @@ fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usiz
     })
 }
 
-/// A client that connects in a loop and records failures.
+/// Client that connects in a loop and records failures.
 struct Traffic {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
@@ -159,7 +159,7 @@ impl Traffic {
         Self { stop, made, thread }
     }
 
-    /// Waits for this number of further connections.
+    /// Waits until the client has made this number of further connections.
     fn wait(&self, connections: usize) {
         let until = self.made.load(Ordering::Relaxed) + connections;
         wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();

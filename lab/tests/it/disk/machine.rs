@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// Padding per object in bytes, so that a disk is full after some hundred writes.
 const PADDING: usize = 4096;
 
-/// Kind of disk.
+/// Kind of disk and of its failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
     /// A few megabytes of memory: a full disk is reported at once.
@@ -31,7 +31,7 @@ pub(crate) enum Medium {
     Thin,
 }
 
-/// A control server with its own disk.
+/// Control server with its own disk.
 pub(crate) struct Machine {
     pub(crate) server: Process,
     pub(crate) api: Http,
@@ -95,7 +95,7 @@ impl Machine {
         root.join(own.strip_prefix("/").unwrap())
     }
 
-    /// Fills the remaining space.
+    /// Fills the remaining space of the disk.
     pub(crate) fn fill(&self) {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(self.filler()).unwrap();
         for bytes in [65_536, 4096] {

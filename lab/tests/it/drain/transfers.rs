@@ -22,7 +22,7 @@ use serde_json::json;
 use super::tidegate;
 
 const PORT: u16 = 9000;
-/// Chunk size and interval, which make a transfer long.
+/// Bytes that a slow transfer sends every [`PACE`].
 const CHUNK: usize = 16 << 10;
 const PACE: Duration = Duration::from_millis(10);
 /// Interval of a nearly idle transfer: one segment at a time, acknowledged long before the next.
@@ -32,14 +32,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Number of further bytes that a transfer must carry to count as alive.
 const FURTHER: u64 = 1000;
 
-/// Kind of transfer.
+/// Direction and end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// The server sends until it is told to finish.
+    /// The server sends until the test orders it to finish.
     Finite,
     /// The server sends without end.
     Endless,
-    /// The server sends small chunks rarely, without end.
+    /// The server sends a small chunk every [`QUIET_PACE`], without end.
     Quiet,
     /// The client sends without end.
     Upload,
@@ -58,7 +58,7 @@ impl Manner {
     }
 }
 
-/// A transfer server, which sends its name first. Its threads end with their connections.
+/// Transfer server that first sends its name. Its threads end with their connections.
 struct Server {
     is_all: Arc<AtomicBool>,
     /// Size of each finite transfer in bytes.
@@ -120,11 +120,11 @@ fn pattern() -> Vec<u8> {
 /// End of a transfer as seen by its client.
 struct End {
     at: SystemTime,
-    /// `Ok` for an orderly end.
+    /// `Ok` for an orderly close, otherwise the kind of the I/O error.
     how: Result<(), ErrorKind>,
 }
 
-/// A transfer as seen by its client.
+/// Long transfer as seen by its client.
 struct Transfer {
     manner: Manner,
     mode: &'static str,

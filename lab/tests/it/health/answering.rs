@@ -23,7 +23,7 @@ use rustls::{
 
 /// DNS name in the certificate of a working endpoint.
 pub(crate) const NAME: &str = "web.example";
-/// Path of health checks; clients use another one.
+/// Path that health checks request; clients request another one.
 pub(crate) const CHECK_PATH: &str = "/healthz";
 /// Delay of a slow endpoint: longer than any check timeout.
 const SLOWLY: Duration = Duration::from_secs(2);
@@ -31,29 +31,29 @@ const SLOWLY: Duration = Duration::from_secs(2);
 const IDLE_MAX: Duration = Duration::from_secs(30);
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// Behavior of an endpoint.
+/// Behavior of a test endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// Works.
+    /// Correct response to every request and check.
     Well,
-    /// Refuses connections: the port is closed.
+    /// Refused connections, because the port is closed.
     Refuses,
-    /// Drops all packets.
+    /// Silence: all packets to the endpoint are dropped.
     Vanishes,
-    /// Accepts connections but sends nothing.
+    /// Accepted connections without any response.
     Hangs,
-    /// Responds with status 500.
+    /// Response with status 500 to every request.
     Fails,
-    /// Works, but later than any timeout.
+    /// Correct responses that arrive after any timeout.
     Slow,
-    /// Presents a certificate for another name.
+    /// TLS certificate for another name.
     Impostor,
     /// Serves clients normally; responds to checks by a script ([`Answering::play`]), with status 503 for
     /// bad.
     Plays,
 }
 
-/// A test endpoint. Dropping it closes its port.
+/// Test endpoint. Dropping it closes its port.
 pub(crate) struct Answering {
     namespace: Namespace,
     port: u16,
@@ -69,7 +69,7 @@ struct Shared {
     tls: Option<Certificates>,
 }
 
-/// Script of check results: the remaining ones, and a sequence repeated afterwards.
+/// Scripted results of the next health checks: a finite list, then a sequence that repeats.
 #[derive(Default)]
 struct Score {
     left: VecDeque<bool>,
@@ -85,7 +85,7 @@ impl Score {
     }
 }
 
-/// Certificates of a TLS endpoint: its own, and one for another name.
+/// Certificates of a TLS endpoint: a valid one, and one for another name.
 #[derive(Clone)]
 pub(crate) struct Certificates {
     own: Arc<ServerConfig>,
@@ -139,7 +139,7 @@ impl Answering {
     }
 }
 
-/// An accepting thread.
+/// Thread that accepts connections.
 struct Listening {
     stop: UnixStream,
     thread: Option<JoinHandle<()>>,
@@ -232,7 +232,7 @@ fn answer(stream: &mut (impl Read + Write), behaviour: Behaviour, shared: &Share
     stream.read(&mut buffer).map(drop)
 }
 
-/// A certificate authority.
+/// Certificate authority of the test.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -261,7 +261,7 @@ impl Authority {
         Arc::new(builder.with_single_cert(vec![certificate.der().clone()], key).unwrap())
     }
 
-    /// Returns the trust settings of clients.
+    /// Returns the TLS settings of clients that trust this authority.
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).unwrap();
@@ -271,7 +271,7 @@ impl Authority {
     }
 }
 
-/// Returns the server name that clients verify.
+/// Returns the server name that TLS clients verify.
 pub(crate) fn server_name() -> ServerName<'static> {
     ServerName::try_from(NAME).unwrap()
 }

@@ -25,14 +25,15 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::answering::server_name;
 
-/// Timeout of a reply that must come.
+/// Timeout of a reply while every endpoint that may be used works.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Timeout while the endpoint may be broken, so that the client soon detects its removal.
+/// Timeout of a reply while the endpoint may be broken; short, so that the client soon detects the endpoint's
+/// removal.
 const IMPATIENCE: Duration = Duration::from_millis(150);
-/// Poll interval of a connection.
+/// Interval at which a waiting connection checks its time limit.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Progress of a test with one endpoint.
+/// Progress of a test with one failing endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -61,13 +62,13 @@ impl Clock {
     }
 }
 
-/// A completed connection.
+/// Connection that has ended, with its phases and outcome.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) began: Instant,
     pub(crate) begun_in: Phase,
     pub(crate) ended_in: Phase,
-    /// The backend that replied, or an error.
+    /// Name of the backend that replied, or the error.
     pub(crate) outcome: Result<String, String>,
 }
 
@@ -83,7 +84,7 @@ impl Made {
     }
 }
 
-/// A client that stops when dropped.
+/// Client that connects in a loop until it is dropped.
 pub(crate) struct Client {
     made: Arc<Mutex<Vec<Made>>>,
     stop: Arc<AtomicBool>,
@@ -140,7 +141,7 @@ impl Drop for Client {
     }
 }
 
-/// Time limit of a connection.
+/// Time limit of a connection, which depends on the current phase.
 #[derive(Clone, Copy)]
 struct Patience<'a> {
     clock: &'a Clock,

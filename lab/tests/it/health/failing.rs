@@ -21,20 +21,20 @@ use super::{
     stage::{self, Stage, Workload, endpoint_in, is_verified, wait_for, wait_verified},
 };
 
-/// Ports of endpoints that always work, without and with TLS, and the first port of those that break.
+/// Ports of the endpoints that always work: plain HTTP and TLS.
 const STEADY_PORTS: [u16; 2] = [8080, 8443];
 const VICTIM_PORT: u16 = 9001;
-/// Name in the replies of the failing endpoint.
+/// Name that the failing endpoint sends in its replies.
 const VICTIM: &str = "victim";
 /// Failure threshold: three results in a row, so that a busy machine does not fail a working endpoint.
 const FALL: u64 = 3;
 
-/// Timing parameters.
+/// Timing and size of the test, different per kernel.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// Endpoints per Service that always work.
+    /// Number of endpoints per Service that always work.
     steady: usize,
-    /// Interval and timeout of checks.
+    /// Interval and timeout of health checks in milliseconds.
     interval_ms: u64,
     /// Pause between two connections of a client.
     pause: Duration,
@@ -42,17 +42,17 @@ struct Pace {
     settled: usize,
 }
 
-/// The probability that all connections miss one of four endpoints is 1e-5.
+/// Timing on the host's kernel. The probability that all connections miss one of four endpoints is 1e-5.
 const QUICK: Pace = Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40 };
 /// For the second kernel, which is slow and uses endpoints in rotation.
 const SLOW: Pace = Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8 };
 
-/// A kind of failure.
+/// Kind of endpoint failure.
 struct Kind {
     service: &'static str,
     how: Behaviour,
     check: Value,
-    /// Prefix of the message that the server then reports.
+    /// Prefix of the message that the server reports for this failure.
     words: &'static str,
 }
 
@@ -92,13 +92,13 @@ fn kinds(authority: &Authority, interval_ms: u64) -> Vec<Kind> {
 
 const SILENT: &str = "no answer within ";
 
-/// A Service with an endpoint that breaks and others that do not.
+/// Service with one endpoint that fails and others that always work.
 struct Story {
     kind: Kind,
     victim: Answering,
     victim_at: SocketAddr,
     clock: Arc<Clock>,
-    /// Clients by mode.
+    /// Clients of the Service, one per proxy mode.
     clients: Vec<Client>,
     pace: Pace,
     broken: Instant,
@@ -161,7 +161,7 @@ impl Story {
         wait_for(cluster, self.kind.service, self.victim_at, "Healthy", 100)
     }
 
-    /// Checks that the endpoint is out of service on every node.
+    /// Checks that the failing endpoint is out of service on every node.
     fn look_whether_out(&mut self, cluster: &Cluster) -> Result<()> {
         if self.verified.is_none() {
             let shown = endpoint_in(cluster, self.kind.service, self.victim_at, "Unhealthy", 0)?;
@@ -193,7 +193,7 @@ impl Story {
         self.wait_clients("connections", |client| client.answers(Phase::Out).len() >= self.pace.settled);
     }
 
-    /// Asserts that no client had an unacceptable result, and prints the durations.
+    /// Asserts that no client had an unacceptable result, and prints the measured durations.
     fn conclude(self, modes: &[&str]) {
         let Kind { service, check, words, .. } = &self.kind;
         let mut times = Vec::new();
@@ -224,7 +224,7 @@ impl Kind {
     }
 }
 
-/// Summarizes the results of a client.
+/// Returns a one-line summary of a client's results.
 fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String {
     let is_victim = |one: &Made| one.outcome.as_ref().is_ok_and(|name| name == VICTIM);
     let is_met = |one: &&Made| one.begun_in == Phase::Broken && (one.outcome.is_err() || is_victim(one));
@@ -290,7 +290,7 @@ pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     drop(steady);
 }
 
-/// Starts the endpoints of a workload that always work.
+/// Starts the two endpoints of a workload that always work, without and with TLS.
 fn steady(workload: &Workload, authority: &Authority) -> [Answering; 2] {
     let tls = [None, Some(authority.certificates())];
     let start = |(port, tls)| Answering::start(&workload.namespace, &workload.name, port, tls);

@@ -24,13 +24,13 @@ use super::{
     stage::{self, Stage, UNWATCHED, wait_for, wait_verified},
 };
 
-/// Threshold of consecutive results.
+/// Number of consecutive results that changes the state of an endpoint.
 const ROW: usize = 3;
-/// Rounds of flapping without effect.
+/// Number of repetitions of the flapping sequence, none of which may change the state.
 const ROUNDS: usize = 3;
-/// Maximum number of repetitions of a part with late results.
+/// Maximum number of times that a part of the script is repeated because a result was late.
 const TRIES_MAX: usize = 10;
-/// Interval and timeout of checks.
+/// Interval and timeout of health checks in milliseconds.
 const INTERVAL_MS: u64 = 500;
 /// Connections of each client without an unacceptable result: the probability that all miss one of two
 /// endpoints is 1e-6.
@@ -43,7 +43,7 @@ const VICTIM: &str = "victim";
 const STEADY_PORT: u16 = 8080;
 const VICTIM_PORT: u16 = 9000;
 
-/// Service state of an endpoint.
+/// State of an endpoint: in or out of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     In,
@@ -58,7 +58,7 @@ impl Side {
         }
     }
 
-    /// True if good results lead to this state.
+    /// Returns true if good check results lead to this state.
     const fn is_good(self) -> bool {
         matches!(self, Self::In)
     }
@@ -70,7 +70,8 @@ impl Side {
         }
     }
 
-    /// Returns a round of results that must not change the state: one fewer in a row than the threshold.
+    /// Returns a sequence of results that must not change the state, because it has one consecutive result
+    /// fewer than the threshold.
     fn flapping(self) -> [bool; ROW] {
         let mut round = [!self.is_good(); ROW];
         round[ROW - 1] = self.is_good();
@@ -83,7 +84,7 @@ impl Side {
 struct Seen {
     answers: u64,
     late: u64,
-    /// Every change of the record by its revision.
+    /// Revisions at which the EndpointHealth object changed.
     decisions: Vec<u64>,
 }
 
@@ -150,7 +151,7 @@ impl Flapping {
         Self { victim, victim_at, checker, clock, clients, _steady: steady, stage }
     }
 
-    /// Flaps in one state without changing it.
+    /// Plays the flapping sequence in one state and checks that the state does not change.
     fn stay(&self, side: Side) {
         for _ in 0..TRIES_MAX {
             self.settle(side);
@@ -169,8 +170,8 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Exactly the threshold of results changes the state, and the flapping afterwards does not change it
-    /// back.
+    /// Plays exactly as many results as the threshold, checks that the state changes, and that the flapping
+    /// afterwards does not change it back.
     fn cross_to(&self, side: Side) {
         for _ in 0..TRIES_MAX {
             self.settle(side.other());
@@ -193,7 +194,7 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Reaches a state with matching results only; the last ones are not late.
+    /// Plays only results that match the state until it is reached and the last results were not late.
     fn settle(&self, side: Side) {
         self.victim.play(&[], &[side.is_good()]);
         self.wait(side);
@@ -229,7 +230,7 @@ impl Flapping {
         Seen { answers: sum(&told), late: sum(&late), decisions }
     }
 
-    /// Waits until the agent has counted further results.
+    /// Waits until the agent has counted `more` further check results.
     fn wait_answers(&self, before: &Seen, more: usize) -> Seen {
         let begun = self.victim.checks();
         // Polling the endpoint is free; polling the agent takes time from a slow machine.

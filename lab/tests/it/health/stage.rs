@@ -21,7 +21,7 @@ pub(crate) struct Stage {
     pub(crate) workloads: Vec<Workload>,
 }
 
-/// An endpoint location.
+/// Workload in which test endpoints run.
 #[derive(Clone)]
 pub(crate) struct Workload {
     pub(crate) name: String,
@@ -48,7 +48,7 @@ impl Stage {
         Self { cluster, modes: modes.to_vec(), workloads }
     }
 
-    /// Returns the client location behind the node of a mode by its index.
+    /// Returns the namespace of the client behind the node with mode number `turn`.
     pub(crate) fn inside(&self, turn: usize) -> &Namespace {
         self.cluster.place(&format!("inside-{}", turn + 1)).unwrap()
     }
@@ -64,7 +64,7 @@ pub(crate) fn service(name: &str, health_check: &Value) -> Value {
     json!({ "kind": "Service", "metadata": { "name": name }, "spec": spec })
 }
 
-/// Builds the endpoints of a Service at a port.
+/// Builds an EndpointSet of a Service with one endpoint per workload, all at the same port.
 pub(crate) fn endpoints(name: &str, service: &str, at: &[Workload], port: u16) -> Value {
     let endpoints: Vec<_> =
         at.iter().map(|one| json!({ "address": one.address, "node": one.node })).collect();
@@ -94,7 +94,7 @@ pub(crate) fn endpoint_in(
     Ok(endpoint)
 }
 
-/// Waits until an endpoint is in a state.
+/// Waits until the server reports an endpoint in a given state.
 pub(crate) fn wait_for(cluster: &Cluster, service: &str, to: SocketAddr, state: &str, share: u64) -> Value {
     wait::until(&format!("{to} of {service} to be {state} with a share of {share} %"), || {
         endpoint_in(cluster, service, to, state, share)

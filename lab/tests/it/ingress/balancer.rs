@@ -1,4 +1,4 @@
-//! HAProxy as an external load balancer that only uses node ports.
+//! HAProxy as an external load balancer that connects only to node ports.
 
 use std::{
     net::IpAddr,
@@ -89,7 +89,8 @@ fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
     cluster.expect_backends("client", at(node_addresses(3)[0], node_port), &["web-1", "web-2"]).unwrap();
 }
 
-/// Renders a load balancer for all nodes with this health check port.
+/// Renders the HAProxy configuration of a load balancer over the node port of all nodes, with a health check
+/// port.
 fn sections(node_port: u16, health: u16) -> String {
     let server = |index: u8| {
         let [v4, _] = node_addresses(index);
@@ -148,7 +149,7 @@ fn while_connecting(from: &Namespace, to: std::net::SocketAddr, work: impl FnOnc
     failures
 }
 
-/// Ends the client even if the work panics: a scope waits for its threads.
+/// Guard that stops the client even if the work panics, because a thread scope waits for its threads.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -21,7 +21,7 @@ fn f138_f139_f140_users_reach_pages_through_nginx_in_nftables_mode() {
     every_way("nftables");
 }
 
-/// The same with kube-proxy style chains.
+/// F138, F139, F140: pages through nginx with nodes in iptables mode.
 #[test]
 fn f138_f139_f140_users_reach_pages_through_nginx_in_iptables_mode() {
     every_way("iptables");
@@ -74,7 +74,8 @@ fn through_an_address_of_the_pool(stage: &Stage) {
     }
 }
 
-/// F139: the port of every node, also of one without an ingress, and an address routed to the first node.
+/// F139: requests the pages at the node port of every node, also of one without an ingress, and at an
+/// external address routed to the first node.
 fn through_node_ports_and_an_external_address(stage: &Stage) {
     let external = [IpAddr::from(topology::EXTERNAL_V4), IpAddr::from(topology::EXTERNAL_V6)];
     set_ingress(stage, &json!({"type": "NodePort", "externalIPs": external}));
@@ -122,7 +123,7 @@ fn nginx_is_a_workload_like_any_other(stage: &mut Stage) {
     }
 }
 
-/// Writes the Service `ingress`, replacing an existing one.
+/// Creates or replaces the Service `ingress`, with the given changes to its spec.
 fn set_ingress(stage: &Stage, changes: &Value) {
     let path = "namespaces/default/services/ingress";
     if stage.cluster.object(path).is_ok() {

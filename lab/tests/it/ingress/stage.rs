@@ -23,18 +23,18 @@ use lab::{
 };
 use serde_json::json;
 
-/// Host name of the site.
+/// Host name of the site that nginx serves.
 pub(crate) const SITE: &str = "www.site.example";
 /// Number of requests after which both pages and both ingresses have replied, except with a probability below
 /// 1e-11.
 const REQUESTS: usize = 40;
 
-/// Request details returned by a page.
+/// Details of the request that a page received and returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Name of the page.
+    /// Name of the page that replied.
     pub(crate) page: String,
-    /// Requested host name.
+    /// Host name that the page received in the request.
     pub(crate) host: String,
     /// User address as seen by the ingress.
     pub(crate) user: IpAddr,
@@ -46,12 +46,13 @@ pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     /// True if ingresses receive user addresses by the PROXY protocol.
     is_told: bool,
-    /// Servers by workload.
+    /// nginx servers by workload name.
     servers: BTreeMap<String, Nginx>,
 }
 
 impl Stage {
-    /// Starts three nodes in a mode, a pool in their network, both pages, their Service and both ingresses.
+    /// Starts three nodes in one mode, a pool in their network, two pages with their Service, and two
+    /// ingresses. `is_told` enables the PROXY protocol.
     pub(crate) fn new(mode: &'static str, is_told: bool) -> Self {
         let cluster = Cluster::start(&Options { modes: vec![mode], ..Options::default() }).unwrap();
         let object = |kind: &str, spec| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": "lan"}, "spec": spec});
@@ -95,7 +96,7 @@ impl Stage {
         self.ask_times(site, to, 1)?.pop().context("curl said nothing")
     }
 
-    /// Sends several such requests on separate connections.
+    /// Sends several requests for the site on separate connections and returns the replies.
     fn ask_times(&self, site: &str, to: SocketAddr, times: usize) -> Result<Vec<Page>> {
         // Resolves the name to this address for any port.
         let found = format!("{site}:{}:{}", to.port(), bracketed(to.ip()));
@@ -118,7 +119,7 @@ impl Stage {
         pages
     }
 
-    /// Returns the workloads that requested the pages, all of which must be in `of`.
+    /// Returns the names of the ingresses that requested the pages; each must be in `of`.
     pub(crate) fn ingresses(&self, pages: &[Page], of: &[&'static str]) -> BTreeSet<&'static str> {
         let name = |page: &Page| {
             let is_it = |name: &&&str| self.cluster.topology.workloads[**name].addresses.contains(&page.by);
@@ -139,8 +140,8 @@ impl Stage {
         addresses
     }
 
-    /// Waits until one of these nodes alone announces the address and the client has resolved it; returns the
-    /// node.
+    /// Waits until exactly one of the nodes in `of` announces the address and the client has resolved it, and
+    /// returns that node.
     pub(crate) fn wait_owner(&self, address: IpAddr, of: &[&str]) -> String {
         let owner = self.cluster.wait_owner(address, |owner| of.contains(&owner)).unwrap();
         self.cluster.wait_moved(address, &owner).unwrap();

@@ -1,4 +1,4 @@
-//! A machine for package installation, with servers and a client in the same network.
+//! Machine for package installation, with control servers and a client in the same network.
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +33,7 @@ const PORT: u16 = 8080;
 const STEADY: usize = 20;
 /// Pause of a client after a reply, which leaves CPU time for the event.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Version used for upgrades.
+/// Version of the packages to which the test upgrades.
 pub(crate) const NEXT: &str = "99.0.0";
 
 /// Builds the packages once for all tests: this version in `packages`, the next in `packages/next`.
@@ -48,7 +48,8 @@ pub(crate) fn packages() -> &'static Path {
     })
 }
 
-/// Builds packages of the binaries under test, without compression, which takes most of the time.
+/// Builds packages of the binaries under test, uncompressed, because compression takes most of the build
+/// time.
 pub(crate) fn build(out: &Path, settings: &[(&str, &str)]) {
     let agent = binaries::find("tidegate-agent").unwrap();
     let output = Command::new(root().join("packaging/debian/build.sh"))
@@ -60,7 +61,7 @@ pub(crate) fn build(out: &Path, settings: &[(&str, &str)]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Returns the source directory.
+/// Returns the root directory of the source tree.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -82,14 +83,14 @@ pub(crate) fn guide(section: &str, language: &str) -> String {
     text
 }
 
-/// The machine and its network.
+/// Machine under test with its network.
 pub(crate) struct Stage {
     _servers: Vec<EchoServer>,
     _fabric: Namespace,
     _places: Vec<Namespace>,
-    /// Namespace of the client.
+    /// Network namespace of the client.
     pub(crate) client: Namespace,
-    /// Machine for the packages.
+    /// Machine on which the packages are installed.
     pub(crate) machine: SystemdMachine,
 }
 
@@ -135,7 +136,7 @@ impl Stage {
         }
     }
 
-    /// Dumps the kernel state of this machine.
+    /// Dumps the kernel state of the machine under test.
     pub(crate) fn kernel(&self) -> String {
         let listings = "nft list ruleset
             iptables-legacy-save | grep -v '^#' || true
@@ -149,7 +150,7 @@ impl Stage {
         self.machine.run(listings).unwrap()
     }
 
-    /// Returns files with our name, users, and processes that run our binaries.
+    /// Returns the files, users and units named after Tidegate, and the processes that run its binaries.
     pub(crate) fn traces(&self) -> BTreeSet<String> {
         let listing = "find /etc /usr /var /run /tmp -xdev -iname '*tidegate*' | grep -v '^/usr/src/' || true
             getent passwd; getent group
@@ -158,7 +159,7 @@ impl Stage {
         self.machine.run(listing).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Asserts that no trace of ours has been added.
+    /// Asserts that no file, user, unit or process of Tidegate has been added or removed since `before`.
     pub(crate) fn has_no_more_traces_than(&self, before: &BTreeSet<String>) {
         let after = self.traces();
         let left: Vec<_> = after.symmetric_difference(before).collect();
@@ -210,12 +211,12 @@ fn plug(fabric: &Namespace, namespace: &Namespace, host: u8) {
     namespace.ip(&[format!("addr add 192.0.2.{host}/24 dev eth0")]).unwrap();
 }
 
-/// Observations of a client.
+/// Observations of a client during an upgrade.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Successful connections, datagrams and lines on one existing connection.
+    /// Number of successful TCP connections, UDP datagrams, and lines echoed on one established connection.
     pub(crate) answered: [usize; 3],
-    /// Failures with their reason.
+    /// Failed attempts with their reasons.
     pub(crate) failed: Vec<String>,
     /// Number of retransmitted TCP segments.
     pub(crate) sent_again: u64,
@@ -252,7 +253,7 @@ pub(crate) fn during(client: &Namespace, address: SocketAddr, event: impl FnOnce
     Seen { answered: counts.map(AtomicUsize::into_inner), failed, sent_again: sent_again(client) - before }
 }
 
-/// Repeats until it is stopped or an attempt fails.
+/// Repeats an attempt until the client is stopped or the attempt fails.
 fn repeat(
     mut once: impl FnMut() -> anyhow::Result<()>,
     ended: &AtomicBool,

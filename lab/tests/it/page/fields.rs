@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::{host::wait, processes::browser::Browser};
 use serde_json::{Value, json};
 
-/// Maximum number of elements compared per view; lists are long, and their rows are alike.
+/// Maximum number of elements compared per view, because lists are long and their rows are alike.
 const FIELDS_MAX: usize = 400;
 
 /// Compares every element that names a field with the API response and returns their number. Mismatches are
@@ -42,7 +42,7 @@ fn shown(browser: &mut Browser) -> Result<Vec<(String, String)>> {
     Ok(serde_json::from_value(seen)?)
 }
 
-/// True if a text represents an API value.
+/// Returns true if the rendered text represents the API value.
 fn tells(value: &Value, text: &str) -> bool {
     let text = text.trim();
     match value {
@@ -141,7 +141,7 @@ fn number_of(text: &str) -> Option<(f64, f64, &str)> {
     Some((digits.parse().ok()?, step, rest.trim()))
 }
 
-/// Asserts that a view has at least one element that names its field.
+/// Returns an error unless a view has at least one element that names its API field.
 pub(crate) fn expect_some(count: usize, what: &str) -> Result<()> {
     if count == 0 {
         bail!("no element of {what} names the field that it shows");

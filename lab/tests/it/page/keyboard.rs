@@ -1,11 +1,11 @@
-//! Keyboard-only use of the page.
+//! Use of the page with the keyboard only.
 
 use lab::processes::browser::Key;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, view_named};
 
-/// Maximum number of elements on the way through a view.
+/// Maximum number of focus steps through one view.
 const STEPS_MAX: usize = 60;
 
 fn focused(stage: &mut Stage) -> Value {

@@ -1,4 +1,4 @@
-//! Login and permissions on the page.
+//! Login to the page, and permissions of its users.
 
 use std::fs;
 

@@ -22,7 +22,7 @@ fn wanted() -> [(&'static str, View, Look); 4] {
     ]
 }
 
-/// Takes every screenshot and compares it with the stored one, or stores it.
+/// Takes every screenshot and compares it with the stored one; stores it if there is none.
 pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
     let is_update =
         std::env::var_os("UPDATE_SCREENSHOTS").is_some_and(|value| !value.is_empty() && value != "0");

@@ -1,4 +1,4 @@
-//! A cluster with the demo data set, and a browser on its page.
+//! Cluster with the demo data set, and a browser that shows its page.
 
 use anyhow::{Result, ensure};
 use lab::{
@@ -9,12 +9,12 @@ use lab::{
 };
 use serde_json::Value;
 
-/// A view of the page.
+/// View of the status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Value of `data-view` on its root.
+    /// Value of the attribute `data-view` on the root element of the view.
     pub(crate) name: &'static str,
-    /// Link after `#/`.
+    /// Fragment of the view's URL after `#/`.
     pub(crate) link: &'static str,
     /// Selector of an element present once the view has loaded.
     pub(crate) shows: &'static str,
@@ -27,7 +27,7 @@ const fn view(name: &'static str, link: &'static str, shows: &'static str) -> Vi
     View { name, link, shows }
 }
 
-/// All views of the demo data set.
+/// Views of the page that the tests open, with the demo data set.
 pub(crate) const VIEWS: [View; 11] = [
     view("overview", "", "[data-field='/v1/overview#/totals/services/ok']"),
     view("services", "services", "[data-key='shop/checkout']"),
@@ -47,7 +47,7 @@ pub(crate) fn view_named(name: &str) -> View {
     *VIEWS.iter().find(|view| view.name == name).unwrap()
 }
 
-/// The cluster and the browser.
+/// Cluster with the browser.
 pub(crate) struct Stage {
     pub(crate) browser: Browser,
     pub(crate) cluster: Cluster,
@@ -83,7 +83,7 @@ impl Stage {
         self.browser.wait_true("nothing to be on its way", quiet).unwrap();
     }
 
-    /// Waits until an API response satisfies a condition.
+    /// Waits until the API response at a path satisfies a condition.
     #[track_caller]
     pub(crate) fn wait_api(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         wait::until(&format!("{path} to be as wanted"), || {
@@ -95,7 +95,7 @@ impl Stage {
     }
 }
 
-/// Asserts that nothing is wider than the screen.
+/// Asserts that the page does not scroll horizontally.
 pub(crate) fn expect_no_sideways_scroll(browser: &mut Browser) -> Result<()> {
     let seen = browser.script(
         "const root = document.scrollingElement; const out = []; \

@@ -1,4 +1,5 @@
-//! Each view opens by its link, matches the API, logs no error, is accessible, and fits a phone.
+//! Check of every view: it opens by its link, matches the API, logs no error, is accessible, and fits a
+//! phone.
 
 use lab::{fixtures::teams as demo, processes::browser::Look};
 

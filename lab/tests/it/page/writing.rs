@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::stage::{Stage, view_named};
 
-/// An additional Service to paste.
+/// Manifest of an additional Service, pasted into the page.
 const MANIFEST: &str = "apiVersion: tidegate/v1\nkind: Service\nmetadata: {namespace: shop, name: wishlist}\n\
                         spec: {selector: {app: cart}, ports: [{name: http, port: 80, targetPort: 8080}]}\n";
 
-/// Clicks the first button in a view with this text.
+/// Clicks the first button with the text `words` in a view.
 #[track_caller]
 fn press(stage: &mut Stage, place: &str, words: &str) {
     let find = format!(

@@ -1,4 +1,4 @@
-//! Kinds of change with random parameters.
+//! Kinds of random change, with random parameters.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use super::{
     stage::{endpoints, object, workload},
 };
 
-/// A write.
+/// Write that a random change performs.
 pub(crate) enum Step {
     Apply(Vec<Value>),
     Patch(String, Value),
     Delete(String),
 }
 
-/// A kind of change.
+/// Kind of random change, with the listings in which it must appear.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// Name fragments of locations, each of which must differ afterwards.
@@ -34,9 +34,9 @@ impl fmt::Display for Step {
     }
 }
 
-/// Rules of every mode.
+/// Name fragments of the listing locations that contain rules, one per mode.
 pub(crate) const RULES: &[&str] = &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay "];
-/// Rules and ARP announcements.
+/// Name fragments of the listing locations that contain rules or ARP announcements.
 const BY_ARP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "announced", "records"];
 /// Rules and routes learned by a router.

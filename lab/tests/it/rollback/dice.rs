@@ -1,6 +1,6 @@
-//! Seeded pseudo-random choices.
+//! Seeded pseudo-random choices of the rollback test.
 
-/// Environment variable that sets another seed.
+/// Environment variable that sets the seed.
 const SEED: &str = "TIDEGATE_SEED";
 /// Default seed, fixed so that runs are reproducible.
 const SEED_DEFAULT: u64 = 6;
@@ -11,14 +11,15 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    /// Creates the generator and prints its seed.
+    /// Creates the generator with the seed of the environment or the default one, and prints the seed.
     pub(crate) fn seeded() -> Self {
         let seed = std::env::var(SEED).map_or(SEED_DEFAULT, |text| text.parse().unwrap());
         println!("{SEED}={seed}");
         Self { seed, state: seed }
     }
 
-    /// Returns a number below `sides` (Knuth's constants).
+    /// Returns a pseudo-random number below `sides`, from a linear congruential generator with Knuth's
+    /// constants.
     pub(crate) fn roll(&mut self, sides: u16) -> u16 {
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -41,14 +41,14 @@ pub(crate) fn of(cluster: &Cluster, router: Option<&Frr>) -> Result<Seen> {
     Ok(seen)
 }
 
-/// Returns all lines of a node.
+/// Returns the lines of all listings of one node.
 pub(crate) fn lines_of<'a>(seen: &'a Seen, node: &'a str) -> impl Iterator<Item = &'a str> {
     let of_node = seen.iter().filter(move |(place, _)| place.split(' ').next() == Some(node));
     of_node.flat_map(|(_, lines)| lines).map(String::as_str)
 }
 
-/// Returns the lines of a later state missing in an earlier one, at locations with this prefix, including new
-/// chains in the notation of rule-saving tools.
+/// Returns the lines of `later` that are missing in `earlier`, at locations with the prefix `place`,
+/// including new chains in the notation of rule-saving tools.
 pub(crate) fn lines_beyond(earlier: &Seen, later: &Seen, place: &str) -> Vec<String> {
     let none = Vec::new();
     let mut beyond = Vec::new();
@@ -64,13 +64,13 @@ pub(crate) fn lines_beyond(earlier: &Seen, later: &Seen, place: &str) -> Vec<Str
     sorted(beyond)
 }
 
-/// Returns the locations that differ.
+/// Returns the locations whose listings differ.
 pub(crate) fn places_that_differ<'a>(before: &'a Seen, after: &'a Seen) -> BTreeSet<&'a String> {
     let places = before.keys().chain(after.keys());
     places.filter(|place| before.get(*place) != after.get(*place)).collect()
 }
 
-/// Renders a diff.
+/// Renders the differences between two sets of listings.
 pub(crate) fn difference(before: &Seen, after: &Seen) -> String {
     let mut text = String::new();
     let none = Vec::new();
@@ -110,7 +110,8 @@ fn of_node(cluster: &Cluster, node: &str) -> Result<listings::Listing> {
     Ok(listing)
 }
 
-/// There is no listing tool for a relay; the plan of a full removal is the only source.
+/// Adds the configuration of the relays. Relays have no listing tool, so it is taken from the plan of a full
+/// removal.
 fn relays(cluster: &Cluster, seen: &mut Seen) -> Result<()> {
     let path = format!("/v1/plan?applySet={APPLY_SET}&prune=true&pruneLimit=5000");
     let kept = json!({"apiVersion": "tidegate/v1", "kind": "AddressPool", "metadata": {"name": "spare"}, "spec": {"addresses": ["192.0.2.0/30"]}});

@@ -35,7 +35,7 @@ const BY_ARP: [&str; 2] = ["near", "near-local"];
 const BY_BGP: [&str; 2] = ["far", "far-local"];
 
 pub(crate) struct Stage {
-    /// None in ipvs mode, without announcements.
+    /// FRR router; `None` in ipvs mode, in which nothing is announced.
     router: Option<Frr>,
     cluster: Cluster,
 }
@@ -131,7 +131,7 @@ impl Stage {
         self.router.is_none()
     }
 
-    /// Returns the newest revision.
+    /// Returns the newest revision of the store.
     pub(crate) fn revision(&self) -> u64 {
         let status = self.cluster.api.get_json("/v1/status").unwrap();
         let position = string(&status, "/position").unwrap();

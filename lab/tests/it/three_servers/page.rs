@@ -1,11 +1,11 @@
 //! Parser of the commands in a section of a page.
 
-/// A command and its user.
+/// Command of the README with the user who runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Typed {
     /// True if it is run as root on a machine of the cluster.
     pub(crate) is_root: bool,
-    /// The command with its continuation lines.
+    /// Text of the command with its continuation lines.
     pub(crate) text: String,
 }
 

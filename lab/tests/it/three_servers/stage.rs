@@ -18,7 +18,7 @@ fn path() -> String {
     format!("{}:{}", built.parent().unwrap().display(), std::env::var("PATH").unwrap())
 }
 
-/// A switch with machines.
+/// Switch with the machines connected to it.
 pub(crate) struct Stage {
     // Field order: processes end before their namespaces are removed.
     programs: BTreeMap<String, Process>,
@@ -57,7 +57,7 @@ impl Stage {
         &self.machines[machine]
     }
 
-    /// Runs a command and returns its stdout.
+    /// Runs a command on a machine and returns its stdout.
     ///
     /// # Errors
     /// Returns its stderr if it fails.
@@ -67,7 +67,7 @@ impl Stage {
         self.place(machine).run("sh", &["-ec", &script])
     }
 
-    /// Starts a long-running command.
+    /// Starts a long-running command on a machine.
     pub(crate) fn start(&mut self, machine: &str, program: &str, command: &str) {
         let directory = self.file(machine, "");
         let script = format!(
@@ -87,7 +87,7 @@ impl Stage {
         self.programs.insert(label, process.unwrap());
     }
 
-    /// Starts an etcd member on each of these machines and waits until they have a leader.
+    /// Starts an etcd member on each of `machines` and waits until they have a leader.
     pub(crate) fn start_etcd(&mut self, machines: &[(&'static str, u8)]) {
         let addresses: Vec<_> = machines.iter().map(|(_, host)| [10, 0, 0, *host].into()).collect();
         for (index, (machine, _)) in machines.iter().enumerate() {

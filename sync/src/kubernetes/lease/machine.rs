@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Lease duration, counted from its last observed renewal; same as for the cluster's own controllers.
+/// Lease duration in a new or renewed Lease; the default of Kubernetes controllers.
 pub(super) const DURATION: Duration = Duration::from_secs(15);
 /// Renewal interval; two renewals may fail.
 pub(super) const RENEW: Duration = Duration::from_secs(4);
@@ -13,20 +13,20 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// Lease as read from the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LeaseState {
-    /// Holder; empty if there is none.
+    /// Identity of the holder; empty if the Lease is free.
     pub(super) holder: String,
-    /// Duration stated by the holder.
+    /// `leaseDurationSeconds` as written by the holder.
     pub(super) duration: Duration,
     /// Resource version, which changes with each renewal.
     pub(super) version: String,
 }
 
-/// Next action.
+/// Action that the candidate must take next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Acquire or renew the Lease.
+    /// Write the Lease with this candidate as its holder: acquisition or renewal.
     Take,
-    /// Wait, because another candidate holds it.
+    /// Wait, because another candidate holds an unexpired Lease.
     Wait,
 }
 

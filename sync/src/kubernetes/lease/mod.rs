@@ -17,7 +17,7 @@ use self::machine::{Candidate, DEADLINE, DURATION, LeaseState, RENEW, Verdict};
 
 use super::words;
 
-/// Leader election of this process.
+/// Leader election of this adapter process among all adapters of its cluster.
 pub(super) struct Election {
     api: Api<Lease>,
     name: String,

@@ -36,16 +36,16 @@ use crate::wanted::ObservedObjects;
 const COLLECT: Duration = Duration::from_millis(100);
 /// Retry delay after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
-/// Timeout of one write.
+/// Timeout of one write to the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent writes; the API server has other clients.
 const WRITES_MAX: usize = 8;
-/// Maximum number of events per round.
+/// Maximum number of Kubernetes events written per pass of the write-back loop.
 const EVENTS_MAX: usize = 32;
 /// Field manager and event controller name.
 const MANAGER: &str = "tidegate-sync";
 
-/// Writes until the input channels are closed.
+/// Writes statuses and events until the input channels are closed.
 pub(super) async fn run(
     client: Client,
     instance: String,
@@ -70,15 +70,15 @@ pub(super) async fn run(
     }
 }
 
-/// State of write-back: inputs, pending writes and published events.
+/// State of write-back: inputs, dirty Services and published events.
 #[derive(Default)]
 struct Desk {
     published: WriteBackInput,
     observed: ObservedObjects,
-    /// Cluster Services by Tidegate object.
+    /// Cluster Service by the key of the Tidegate object translated from it.
     services: BTreeMap<ObjectKey, Id>,
     dirty: BTreeSet<Id>,
-    /// Findings published as events.
+    /// Findings already published as events, by cluster object.
     told: BTreeMap<(Resource, Id), Vec<Finding>>,
     untold: BTreeSet<(Resource, Id)>,
 }
@@ -88,7 +88,8 @@ impl Desk {
         !self.dirty.is_empty() || !self.untold.is_empty()
     }
 
-    /// Computes the differences from the previous inputs; the cost is proportional to them.
+    /// Updates the inputs and marks the Services that differ from the previous inputs as dirty; the cost is
+    /// proportional to the difference.
     fn take(&mut self, published: WriteBackInput, observed: ObservedObjects) {
         for item in self.published.services.diff(&published.services) {
             let (id, old, new) = match item {
@@ -121,7 +122,7 @@ impl Desk {
         (self.published, self.observed) = (published, observed);
     }
 
-    /// Writes the status of dirty Services. Failed ones stay dirty.
+    /// Writes the status of dirty Services. A Service whose write fails stays dirty.
     async fn write(&mut self, client: &Client) {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut patches = Vec::new();

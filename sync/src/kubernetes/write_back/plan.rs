@@ -13,12 +13,12 @@ pub const SUPPORTED: &str = "tidegate.io/Supported";
 /// Maximum length of a condition message in characters; the API server's limit is 32,768.
 const MESSAGE_MAX: usize = 1024;
 
-/// State of a Service in Tidegate.
+/// State in Tidegate of the object that was translated from a Service.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServiceState<'a> {
-    /// Published form, if the object exists.
+    /// Object as stored by the server; `None` if it does not exist.
     pub published: Option<&'a Value>,
-    /// Reason of its rejection, if it was rejected.
+    /// Reason for which the server rejected the object; `None` if it was accepted.
     pub refused: Option<&'a str>,
 }
 
@@ -145,7 +145,7 @@ mod tests {
         } })
     }
 
-    /// Returns the entry after applying a patch.
+    /// Returns the Service with the patch applied to its status.
     fn patched(entry: &Entry, patch: &Value) -> Entry {
         let mut status = entry.object["status"].clone();
         for (key, value) in patch["status"].as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! Test support for the Kubernetes adapter.
+//! Test support for the Kubernetes adapter: API server and permissions.
 
 pub(crate) mod apiserver;
 pub(crate) mod rbac;

@@ -1,4 +1,4 @@
-//! Permissions granted by the manifests' roles.
+//! Permissions that the roles of the Kubernetes manifests grant.
 
 use std::{collections::BTreeSet, path::PathBuf};
 

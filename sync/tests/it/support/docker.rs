@@ -50,7 +50,7 @@ fn main() {
 const IMAGE_FILE: &str = "FROM scratch\nCOPY program /program\nEXPOSE 80\n\
     HEALTHCHECK --interval=300ms --timeout=5s --retries=1 CMD [\"/program\", \"check\"]\nENTRYPOINT [\"/program\"]\n";
 
-/// Engine; dropped together with its containers.
+/// Docker engine of a test. Dropping it also removes its containers.
 pub struct Engine {
     daemon: Child,
     directory: tempfile::TempDir,

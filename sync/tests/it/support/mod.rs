@@ -23,7 +23,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Timeout of all conditions. Generous, because test machines are busy.
+/// Timeout of every condition that a test waits for. Generous, because test machines are busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until the condition holds; panics with the last value on timeout.
@@ -43,7 +43,7 @@ pub fn eventually<T: std::fmt::Debug>(
     }
 }
 
-/// Control server process.
+/// Control server process of a test.
 pub struct Api {
     child: Child,
     pub url: String,
@@ -78,8 +78,7 @@ impl Api {
         self.url.rsplit(':').next().unwrap().parse().unwrap()
     }
 
-    /// Kills the process, like a lost machine. Terminates it like a service manager, and returns its exit
-    /// code.
+    /// Sends SIGTERM as a service manager does, and returns the exit code.
     pub fn terminate(mut self) -> Option<i32> {
         assert!(
             Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success()
@@ -107,7 +106,7 @@ impl Api {
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// Returns the names of the objects of a kind in all namespaces.
+    /// Returns the names of all objects of a kind, by its plural.
     pub fn names(&self, plural: &str) -> Vec<String> {
         let list = self.get(&format!("/v1/{plural}"));
         let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -126,7 +125,7 @@ impl Drop for Api {
     }
 }
 
-/// Synchronizer process.
+/// `tidegate-sync` process of a test.
 pub struct Sync {
     child: Child,
     listen: String,
@@ -153,7 +152,7 @@ impl Sync {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Returns the reported problems; empty if there are none.
+    /// Returns the problems that the synchronizer reports; empty if it reports none.
     pub fn trouble(&self) -> String {
         match request(&self.listen, "GET", "/readyz", None) {
             Ok((200, _)) => String::new(),
@@ -178,7 +177,7 @@ impl Sync {
         line.parse().ok()
     }
 
-    /// Confirms held changes.
+    /// Confirms held changes by sending SIGUSR1.
     pub fn confirm(&self) {
         assert!(
             Command::new("kill").args(["-USR1", &self.child.id().to_string()]).status().unwrap().success()

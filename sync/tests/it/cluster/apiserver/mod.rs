@@ -20,7 +20,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use self::store::{Id, Place, Store};
 
-/// Kinds of every cluster.
+/// Built-in kinds that every cluster has, with API prefix and plural.
 const CORE: [(&str, &str); 6] = [
     ("api/v1", "secrets"),
     ("api/v1", "services"),
@@ -29,7 +29,7 @@ const CORE: [(&str, &str); 6] = [
     ("apis/discovery.k8s.io/v1", "endpointslices"),
     ("apis/coordination.k8s.io/v1", "leases"),
 ];
-/// MetalLB's kinds.
+/// Kinds of MetalLB that can be installed and uninstalled, with API prefix and plural.
 const METALLB: [(&str, &str); 6] = [
     ("apis/metallb.io/v1beta1", "ipaddresspools"),
     ("apis/metallb.io/v1beta1", "l2advertisements"),
@@ -39,37 +39,37 @@ const METALLB: [(&str, &str); 6] = [
     ("apis/metallb.io/v1beta1", "communities"),
 ];
 
-/// Behaviour of the server.
+/// Failure mode of the test API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// Normal operation.
+    /// Normal operation without failures.
     Well,
     /// Responds with 503 to everything.
     Unavailable,
     /// Responds with 403 to everything, like a server that has not loaded its roles yet.
     Starting,
-    /// Listings break: the second page is never delivered.
+    /// Broken listings: the second page is never delivered.
     Torn,
 }
 
 struct Shared {
     store: Mutex<Store>,
-    /// Incremented on every change to wake watches.
+    /// Counter incremented on every change, which wakes open watches.
     news: watch::Sender<u64>,
-    /// Incremented to cut all streams.
+    /// Counter whose increment cuts all open streams.
     cuts: watch::Sender<u64>,
     mood: Mutex<Mood>,
-    /// Requests as `verb group resource`, like RBAC rules.
+    /// Received requests as `verb group resource`, like RBAC rules.
     asked: Mutex<BTreeSet<String>>,
-    /// Delivered pages by plural.
+    /// Number of list pages delivered, by plural name of the kind.
     pages: Mutex<BTreeMap<String, u64>>,
-    /// Number of received requests.
+    /// Number of requests received.
     heard: AtomicU64,
-    /// Number of stops.
+    /// Number of times the server was stopped; separates the connections of successive runs.
     lives: AtomicU64,
 }
 
-/// Test cluster.
+/// Test cluster: an API server that the test controls.
 pub(crate) struct ApiServer {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -77,7 +77,7 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts on a free loopback port.
+    /// Starts an API server on a free loopback port, with or without MetalLB's kinds.
     pub(crate) async fn start(has_metallb: bool) -> Self {
         let mut store = Store::default();
         let extra = [("apis/events.k8s.io/v1", "events")];
@@ -107,7 +107,7 @@ impl ApiServer {
         self.task = Some(tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() }));
     }
 
-    /// Stops; new connections are refused.
+    /// Stops the server; new connections are refused until it is started again.
     pub(crate) async fn stop(&mut self) {
         self.shared.lives.fetch_add(1, Ordering::Relaxed);
         self.cut();
@@ -117,7 +117,7 @@ impl ApiServer {
         }
     }
 
-    /// Starts again at the same address with the same objects.
+    /// Starts the server again at its previous address with its previous objects.
     pub(crate) async fn start_again(&mut self) {
         for _attempt in 0..100 {
             if let Ok(listener) = TcpListener::bind(self.address).await {
@@ -139,7 +139,7 @@ impl ApiServer {
         config.to_string()
     }
 
-    /// Cuts all watches and listings.
+    /// Cuts all open watches and listings.
     pub(crate) fn cut(&self) {
         self.shared.cuts.send_modify(|count| *count += 1);
     }
@@ -152,12 +152,12 @@ impl ApiServer {
         self.cut();
     }
 
-    /// Changes the behaviour.
+    /// Sets the failure mode of the server.
     pub(crate) fn set_mood(&self, mood: Mood) {
         *self.shared.mood.lock().unwrap() = mood;
     }
 
-    /// Returns `verb group resource` of all requests.
+    /// Returns all received requests as `verb group resource`.
     pub(crate) fn asked(&self) -> BTreeSet<String> {
         self.shared.asked.lock().unwrap().clone()
     }
@@ -167,12 +167,12 @@ impl ApiServer {
         self.shared.heard.load(Ordering::Relaxed)
     }
 
-    /// Installs a kind.
+    /// Installs a kind, as applying a CustomResourceDefinition would.
     pub(crate) fn install(&self, prefix: &str, plural: &str) {
         self.store().kinds.insert(place(prefix, plural), Default::default());
     }
 
-    /// Uninstalls a kind.
+    /// Uninstalls a kind, as deleting its CustomResourceDefinition would.
     pub(crate) fn uninstall(&self, prefix: &str, plural: &str) {
         self.store().kinds.remove(&place(prefix, plural));
         self.cut();
@@ -211,7 +211,7 @@ impl ApiServer {
         self.told();
     }
 
-    /// Deletes an object.
+    /// Deletes an object and notifies the watches.
     pub(crate) fn delete(&self, object: &Value) {
         let removed = self.store().delete(&place_of(object), &store::id_of(object));
         removed.unwrap();
@@ -224,7 +224,7 @@ impl ApiServer {
         self.forget();
     }
 
-    /// Returns an object.
+    /// Returns a stored object by kind, namespace and name.
     pub(crate) fn get(&self, prefix: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let id: Id = (namespace.to_owned(), name.to_owned());
         self.store().get(&place(prefix, plural), &id).ok().cloned()

@@ -25,7 +25,7 @@ use super::{
 
 /// Maximum page size, whatever the request, so that tests with few objects have several pages.
 const PAGE_MAX: usize = 2;
-/// Bookmark interval of an idle watch.
+/// Interval at which an idle watch receives a bookmark.
 const BOOKMARK: Duration = Duration::from_millis(300);
 
 /// Routes of one run of the server; requests on connections of an earlier run get no response.
@@ -34,7 +34,7 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
     Router::new().fallback(answer).with_state((shared, life))
 }
 
-/// Target of a path.
+/// Kind, namespace and name that a request path refers to.
 struct Target {
     place: Place,
     namespace: Option<String>,
@@ -177,7 +177,7 @@ fn list(
     }))
 }
 
-/// List entries lack their kind.
+/// Returns an object without `kind` and `apiVersion`, as in the entries of a Kubernetes list.
 fn untyped(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -187,7 +187,7 @@ fn untyped(object: &Value) -> Value {
     object
 }
 
-/// Returns a stream of changes since a version.
+/// Returns the stream of changes after a resource version.
 fn follow(shared: Arc<Shared>, target: &Target, query: &BTreeMap<String, String>) -> Response {
     if let Err(refusal) = shared.store.lock().unwrap().kind(&target.place) {
         return refused(&refusal);

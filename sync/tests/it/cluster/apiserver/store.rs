@@ -12,7 +12,7 @@ pub(super) type Id = (String, String);
 /// Message for a kind that is not installed.
 pub(super) const NO_SUCH_KIND: &str = "the server could not find the requested resource";
 
-/// Error in the API server's format.
+/// Error response in the format of the Kubernetes API.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: u16,
@@ -31,7 +31,7 @@ impl Refusal {
     }
 }
 
-/// Change in the watch log.
+/// Entry of the watch log: one change with its resource version.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) version: u64,
@@ -44,7 +44,7 @@ pub(super) struct Told {
 pub(super) struct Store {
     version: u64,
     next_uid: u64,
-    /// Latest discarded version; older versions lead to 410.
+    /// Latest discarded resource version; a watch from it or an earlier one gets 410.
     pub(super) forgotten: u64,
     pub(super) kinds: BTreeMap<Place, BTreeMap<Id, Value>>,
     pub(super) log: Vec<Told>,
