@@ -121,23 +121,12 @@ pub async fn run(
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
     let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, received, carried).context("the loop's thread cannot be made")?;
-    let notifier = Notifier::of_environment();
-    let told = tokio::spawn(service_status::tell(
-        notifier,
-        running.beats.clone(),
-        running.status.clone(),
-        stop.clone(),
-    ));
+    let (beats, status) = (running.beats.clone(), running.status.clone());
+    let told = tokio::spawn(service_status::tell(Notifier::of_environment(), beats, status, stop.clone()));
 
     let boot_id = uuid::Uuid::new_v4().to_string();
     let registration = register::Registration { addresses, workload_cidrs, labels, zone };
-    let options = FeedOptions {
-        node: node.clone(),
-        registration: registration.clone(),
-        heartbeat_interval: HEARTBEAT_INTERVAL,
-        reconnect_floor: RECONNECT_FLOOR,
-        reconnect_cap: RECONNECT_CAP,
-    };
+    let options = feed_options(&node, &registration);
     let (is_known, known) = watch::channel(false);
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * control.urls.len());
     let listening = hear_questions(&control, &options, &questions, &stop);
@@ -213,6 +202,17 @@ pub async fn run(
     match ended {
         Ok(outcome) => outcome.context("the saved state could not be synced"),
         Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Returns the options of the feed with the intervals of this program.
+fn feed_options(node: &Name, registration: &register::Registration) -> FeedOptions {
+    FeedOptions {
+        node: node.clone(),
+        registration: registration.clone(),
+        heartbeat_interval: HEARTBEAT_INTERVAL,
+        reconnect_floor: RECONNECT_FLOOR,
+        reconnect_cap: RECONNECT_CAP,
     }
 }
 

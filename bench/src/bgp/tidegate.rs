@@ -70,7 +70,7 @@ impl Announcer for TidegateRouter {
     fn settings(&self) -> String {
         let (interval, multiplier) = BFD;
         format!(
-            "TidegateRouter, one node in nftables mode; an address is announced by POST of a Service with an endpoint to the control \
+            "Tidegate, one node in nftables mode; an address is announced by POST of a Service with an endpoint to the control \
              server on another machine; hold time {HOLD_TIME} s, BFD {interval} ms × {multiplier}"
         )
     }

@@ -68,7 +68,7 @@ impl FailoverContestant for TidegateCluster {
             KeepaliveInterval::Default => "every 250 ms, three missed packets are a failure (default)",
             KeepaliveInterval::Tuned => "every 50 ms, three missed packets are a failure",
         };
-        format!("TidegateCluster, nftables mode, L2; the candidates monitor each other by BFD {pace}")
+        format!("Tidegate, nftables mode, L2; the candidates monitor each other by BFD {pace}")
     }
 
     fn topology(&self) -> &Topology {

@@ -186,7 +186,7 @@ Examples:
   tidegate watch                        all kinds
   tidegate watch svc eps -n shop        two kinds in one namespace
   tidegate watch -o json                one event per line, with positions to resume from
-  tidegate watch --resume 1763712000-42 later changes only; fails if that position is too old";
+  tidegate watch --resume 1763712000-42  later changes only; fails if that position is too old";
 
 pub(super) const BGP_HELP: &str = "\
 The data is reported by the agents within seconds of an event. Tidegate cannot see how a router uses the

@@ -37,6 +37,28 @@ fn pages() -> Vec<(String, String)> {
     pages.map(|path| (path.display().to_string(), fs::read_to_string(path).unwrap())).collect()
 }
 
+/// Splits a command line at blanks outside of single quotes.
+fn words(command: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for (at, part) in command.split('\'').enumerate() {
+        if at % 2 == 1 {
+            words.last_mut().map_or_else(|| panic!("{command}"), |word| word.push_str(part));
+            continue;
+        }
+        // Text that follows a quote without a blank belongs to the same word.
+        let mut parts = part.split(' ');
+        let first = parts.next().unwrap_or_default();
+        if let Some(word) = words.last_mut() {
+            word.push_str(first);
+        } else {
+            words.push(first.to_owned());
+        }
+        words.extend(parts.map(str::to_owned));
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 #[test]
 fn every_command_of_the_guides_is_understood() {
     let mut commands = 0;
@@ -52,8 +74,7 @@ fn every_command_of_the_guides_is_understood() {
                 if command.contains("[OPTIONS]") {
                     continue;
                 }
-                let words = command.split_whitespace().map(|word| word.trim_matches('\''));
-                let parsed = Cli::try_parse_from(words);
+                let parsed = Cli::try_parse_from(words(command));
                 assert!(parsed.is_ok(), "{path}: `{command}`: {}", parsed.unwrap_err());
                 commands += 1;
             }

@@ -274,7 +274,7 @@ pub(super) fn refuse(
 ) -> bool {
     let is_first = !refused.contains_key(owner);
     if is_first {
-        tracing::warn!(service = %owner, message, "the kernel refused a SchedulingParameters");
+        tracing::warn!(service = %owner, message, "the kernel refused a Service");
         refused.insert(Arc::clone(owner), Outcome::Failed { reason, message });
     }
     is_first

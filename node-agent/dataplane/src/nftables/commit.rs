@@ -80,7 +80,7 @@ impl NftablesBackend {
             [(None, _)] if structure.is_empty() => Err(refusal()),
             [(Some(service), _)] if structure.is_empty() => {
                 let message = format!("{what}: {}", refused.to_error());
-                tracing::warn!(%service, message, "the kernel refused a ChangeOwner");
+                tracing::warn!(%service, message, "the kernel refused a Service");
                 let outcome = Outcome::Failed { reason: FailureReason::KernelRefused, message };
                 failed.insert(Arc::clone(service), outcome);
                 Ok(())

@@ -305,7 +305,7 @@ impl NftablesBackend {
             None => Ok(()),
             Some((service, outcome)) => {
                 let source = io::Error::other(format!("{outcome:?}"));
-                Err(KernelError { action: format!("removing ChangeOwner {service}"), source })
+                Err(KernelError { action: format!("removing Service {service}"), source })
             }
         }
     }

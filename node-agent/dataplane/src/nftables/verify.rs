@@ -71,7 +71,7 @@ impl NftablesBackend {
             }
             self.mirror = None;
             let Some(service) = service else {
-                return Err(differs("an element that belongs to no ChangeOwner"));
+                return Err(differs("an element that belongs to no Service"));
             };
             let message = "the kernel returned something else than was written".to_owned();
             let outcome = Outcome::Failed { reason: FailureReason::VerificationFailed, message };

@@ -48,7 +48,7 @@ pub(in super::super) fn render(
 fn status(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Value {
     let reason = not_ready_because(spec, snapshot);
     let (phase, word) = match spec.phase {
-        WorkloadPhase::Pending => ("PendingService", None),
+        WorkloadPhase::Pending => ("Pending", None),
         WorkloadPhase::Running => ("Running", reason.filter(|word| *word == NODE_LOST)),
         WorkloadPhase::Terminating => ("Running", Some("Terminating")),
         WorkloadPhase::Succeeded => ("Succeeded", None),
@@ -92,7 +92,7 @@ fn not_ready_because(spec: &WorkloadSpec, snapshot: &Snapshot) -> Option<&'stati
     let is_lost = spec.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
     let node_is_out = || spec.node.as_ref().and_then(|node| snapshot.maintenance_of(node));
     match spec.phase {
-        WorkloadPhase::Pending => Some("PendingService"),
+        WorkloadPhase::Pending => Some("Pending"),
         WorkloadPhase::Succeeded | WorkloadPhase::Failed => Some("Ended"),
         WorkloadPhase::Running | WorkloadPhase::Terminating if is_lost => Some(NODE_LOST),
         WorkloadPhase::Terminating => Some("Terminating"),
@@ -107,7 +107,7 @@ fn mode(maintenance: &Maintenance) -> &'static str {
 
 fn state(phase: WorkloadPhase, started: Option<String>) -> Value {
     match phase {
-        WorkloadPhase::Pending => json!({ "waiting": { "reason": "PendingService" } }),
+        WorkloadPhase::Pending => json!({ "waiting": { "reason": "Pending" } }),
         WorkloadPhase::Running | WorkloadPhase::Terminating => json!({ "running": { "startedAt": started } }),
         WorkloadPhase::Succeeded => json!({ "terminated": { "exitCode": 0, "reason": "Completed" } }),
         WorkloadPhase::Failed => json!({ "terminated": { "exitCode": 1, "reason": "Error" } }),
