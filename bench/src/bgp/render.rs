@@ -23,7 +23,7 @@ const METHOD: &str = "Each contestant announces to its own FRR and BIRD with ide
                       set down at the switch, so the routers do not lose their carrier.\n\n*Many \
                       prefixes*: all prefixes are prepared while the sessions are down, and the clock \
                       starts when the sessions are enabled. Memory is the resident memory of the \
-                      announcing process; TidegateRouter's agent also holds the Services, their packet \
+                      announcing process; Tidegate's agent also holds the Services, their packet \
                       programs and a mirror of the kernel rules.\n";
 
 /// Renders the page of the BGP benchmark as Markdown.
