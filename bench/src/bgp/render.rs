@@ -17,7 +17,7 @@ const METHOD: &str = "Each contestant announces to its own FRR and BIRD with ide
                       clock starts before the write, so the processing time of the routers is part of \
                       all results. Addresses are announced and withdrawn one by one, the contestants in \
                       turn.\n\n*Write*: until the control server responds, or the command exits. With \
-                      TidegateRouter the write is stored, compiled, sent to the node, programmed into its \
+                      Tidegate the write is stored, compiled, sent to the node, programmed into its \
                       kernel and read back before the route is announced. With GoBGP the startup time of \
                       the command is included.\n\n*Node cut off*: the link of the announcing machine is \
                       set down at the switch, so the routers do not lose their carrier.\n\n*Many \
