@@ -5,8 +5,8 @@ use bgp::{
     Capability, Family, Message, Notification, Update,
     attributes::NextHop,
     wire::{
-        Action, Context, DecodedMessage, EXTENDED_MESSAGE_BYTES_MAX, HEADER_BYTES, decode, decode_capabilities,
-        encode, encode_capabilities, frame_length,
+        Action, Context, DecodedMessage, EXTENDED_MESSAGE_BYTES_MAX, HEADER_BYTES, decode,
+        decode_capabilities, encode, encode_capabilities, frame_length,
     },
 };
 use model::admission::decode::{Expect, decode as decode_object};
