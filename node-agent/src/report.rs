@@ -3,6 +3,7 @@
 //! each has first-hand data about this node and a slow one does not delay the others.
 
 pub mod delta;
+mod sent_state;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,26 +11,25 @@ use announce::{Announcing, status::Announcements, thread::Message};
 use base::{backoff::Backoff, chain, entropy};
 use futures::future::join_all;
 use health::CheckedEndpoints;
-use imbl::OrdMap;
 use kernel::links::Links;
 use model::{
-    bgp::report::ROUTES_MAX,
-    kinds::{endpoint_health::CheckKey, event::Event, resource::ServiceKey},
+    kinds::event::Event,
     primitives::name::Name,
     wire::{
         hold::HeldReason,
         report::{
-            ANNOUNCEMENTS_MAX, CHECKS_REPORTED_MAX, CheckReport, Counters, EVENTS_MAX, Facts, Report,
+            Counters, EVENTS_MAX, Facts, Report,
             TRAFFIC_TARGETS_MAX, TargetTraffic,
         },
     },
 };
 use reqwest::StatusCode;
 use speaker::routing::show::View;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use self::sent_state::SentState;
 use crate::{
     control::{Control, ServerId},
     facts,
@@ -92,112 +92,48 @@ enum ReportError {
 /// Sends reports until `stop` is cancelled, starting as soon as control knows the node.
 pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
     let servers = reporter.control.servers();
-    let all = servers.map(|server| tell_forever(reporter.clone(), server, sources.clone()));
+    let all = servers.map(|server| report_to(reporter.clone(), server, sources.clone()));
     let _stopped = stop.run_until_cancelled(join_all(all)).await;
 }
 
-/// Sends reports to one control server until its task is canceled, and tracks the data this server has
-/// received.
-async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
-    let Sources { mut status, mut links, mut announced, mut routes, mut checked, mut is_known } = sources;
-    if is_known.wait_for(|is_known| *is_known).await.is_err() {
+/// Sends reports to one control server until its task is canceled.
+async fn report_to(reporter: Reporter, server: ServerId, mut sources: Sources) {
+    if sources.is_known.wait_for(|is_known| *is_known).await.is_err() {
         return;
     }
     let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
     let mut last_error = None;
-    let (mut told, mut told_at) = (ReportedTraffic::default(), Instant::now());
-    let mut told_addresses = delta::ReportedState::new(ANNOUNCEMENTS_MAX);
-    let mut told_routes = delta::ReportedState::new(ROUTES_MAX);
-    let mut told_health = delta::ReportedState::new(CHECKS_REPORTED_MAX);
+    let mut sent_state = SentState::new();
     let board = &reporter.control.board;
     let mut streams = board.streams_opened(server);
     loop {
-        if told_at.elapsed() > TRAFFIC_AGE_MAX {
-            told = ReportedTraffic::default();
-            told_at = Instant::now();
-            told_addresses.forget();
-            told_routes.forget();
-            told_health.forget();
+        if sent_state.is_old() {
+            sent_state.forget();
         }
         if std::mem::replace(&mut streams, board.streams_opened(server)) != streams {
             // The server behind a new stream may have lost the data of earlier reports.
-            told_addresses.forget();
-            told_routes.forget();
-            told_health.forget();
+            sent_state.forget_objects();
         }
-        let mut report = {
-            let status = status.borrow_and_update();
-            let facts = facts::of(&links.borrow_and_update());
-            let news = told.news(&status.traffic);
-            let mut report = make_report(&reporter, &status, facts, news);
-            report.traffic_at = status.traffic_at.filter(|_| told.is_complete);
-            report
-        };
-        let news = {
-            let announced = announced.borrow_and_update();
-            report.peers = announced.peers.to_vec();
-            report.warnings.truncate(EVENTS_MAX - 1);
-            report.warnings.extend(announced.warning.clone());
-            told_addresses.news(&announced.addresses)
-        };
-        report.announcements = news.changed.clone();
-        report.announcements_gone = news.gone.clone();
-        report.announcements_complete = news.is_complete;
-        let route_news = {
-            let shown = routes.routes.borrow_and_update();
-            report.events = merge_events(&report.events, &shown.events);
-            told_routes.news(&shown.routes)
-        };
-        report.bgp = routes.report();
-        report.warnings.extend(routes.warnings());
-        report.warnings.truncate(EVENTS_MAX);
-        report.bgp_routes = route_news.changed.clone();
-        report.bgp_routes_gone = route_news.gone.clone();
-        report.bgp_routes_complete = route_news.is_complete;
-        let health_news = {
-            let checked = checked.borrow_and_update();
-            report.warnings.truncate(EVENTS_MAX - usize::from(checked.warning.is_some()));
-            report.warnings.extend(checked.warning.clone());
-            // The checks of a Service are sent together; a Service without checks counts as one entry.
-            told_health.news_by(&checked.services, |reports| reports.len().max(1))
-        };
-        report.health = health(&health_news);
-        report.health_complete = health_news.is_complete;
-        let has_more = news.has_more || route_news.has_more || health_news.has_more;
+        let (report, news) = sent_state.next_report(&reporter, &mut sources);
         let sent = reporter.send(server, &report).await;
         let outcome = sent.as_ref().map_err(|error| chain(error)).copied();
         board.reported(server, outcome, |is_reached| reporter.announcing.tell(Message::Control(is_reached)));
         match sent {
             Ok(()) => {
-                told.delivered(report.traffic);
-                told_addresses.delivered(news);
-                told_routes.delivered(route_news);
-                told_health.delivered(health_news);
+                let has_more = news.has_more();
+                sent_state.delivered(report.traffic, news);
                 reporter.tally.reports.inc();
                 backoff.reset();
                 if last_error.take().is_some() {
                     info!(server = %reporter.control.base(server), "reporting to control again");
                 }
-                if has_more {
-                    continue;
-                }
-                let mut changing = Changing {
-                    status: &mut status,
-                    links: &mut links,
-                    announced: &mut announced,
-                    routes: &mut routes,
-                    checked: &mut checked,
-                };
-                if changing.wait(&report.facts).await.is_err() {
+                if !has_more && sources.wait(&report.facts).await.is_err() {
                     return;
                 }
             }
             Err(error) => {
                 // The server may have restarted and lost everything.
-                told = ReportedTraffic::default();
-                told_addresses.forget();
-                told_routes.forget();
-                told_health.forget();
+                sent_state.forget();
                 reporter.tally.report_errors.inc();
                 let (text, at) = (chain(&error), reporter.control.base(server));
                 if last_error.as_ref() == Some(&text) {
@@ -212,19 +148,10 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
     }
 }
 
-/// Receivers whose changes trigger a report before the next heartbeat.
-struct Changing<'a> {
-    status: &'a mut watch::Receiver<Status>,
-    links: &'a mut watch::Receiver<Links>,
-    announced: &'a mut watch::Receiver<Announcements>,
-    routes: &'a mut View,
-    checked: &'a mut watch::Receiver<CheckedEndpoints>,
-}
-
-impl Changing<'_> {
+impl Sources {
     /// Waits until there is news to report or the heartbeat is due. Changes of interfaces count only if the
     /// facts in the report change, because container interfaces come and go all day.
-    async fn wait(&mut self, told: &Facts) -> Result<(), watch::error::RecvError> {
+    async fn wait(&mut self, sent: &Facts) -> Result<(), watch::error::RecvError> {
         let pause = tokio::time::sleep(REPORT_INTERVAL);
         tokio::pin!(pause);
         loop {
@@ -235,22 +162,13 @@ impl Changing<'_> {
                 Ok(()) = self.checked.changed() => return Ok(()),
                 () = &mut pause => return Ok(()),
                 Ok(()) = self.links.changed() => {
-                    if facts::of(&self.links.borrow_and_update()) != *told {
+                    if facts::of(&self.links.borrow_and_update()) != *sent {
                         return Ok(());
                     }
                 }
             }
         }
     }
-}
-
-/// Returns the health check results for a report; a Service without health checks anymore has an empty list.
-fn health(
-    news: &delta::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
-) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
-    let changed = news.changed.iter();
-    let changed = changed.map(|(service, reports)| (service.clone(), reports.values().cloned().collect()));
-    changed.chain(news.gone.iter().map(|service| (service.clone(), Vec::new()))).collect()
 }
 
 /// Merges two lists of events and returns the most recent ones, oldest first, at most as many as a report may

@@ -1,0 +1,178 @@
+//! Tasks between the agent's loop, the control servers and the service manager.
+
+use std::{io, sync::Arc};
+
+use anyhow::Context as _;
+use futures::{FutureExt as _, future::join_all};
+use model::primitives::{name::Name, quantity::Position};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::network::Network;
+use crate::{
+    ask::{self, Answerer, Errand},
+    control::Control,
+    enrol::CertificateHandle,
+    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, ReceivedQuery, questions::Listener, register},
+    notify::Notifier,
+    report::{self, Reporter, Sources},
+    server::{self, ServedSources},
+    service_status::{self, LoopCounter},
+    status::Status,
+    tally::Tally,
+};
+
+/// Minimum and maximum delay before reconnecting to control.
+const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
+const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Tasks of a running agent; all end after `stop` is cancelled.
+pub(super) struct Tasks {
+    pub(super) service_manager: JoinHandle<()>,
+    pub(super) feed: JoinHandle<()>,
+    pub(super) listening: JoinHandle<()>,
+    pub(super) check: JoinHandle<()>,
+    pub(super) answers: JoinHandle<()>,
+    pub(super) report: JoinHandle<()>,
+    pub(super) server: JoinHandle<io::Result<()>>,
+}
+
+impl Tasks {
+    /// Waits for all tasks.
+    pub(super) async fn join(self) -> anyhow::Result<()> {
+        self.service_manager.await?;
+        self.feed.await?;
+        self.listening.await?;
+        self.answers.await?;
+        self.report.await?;
+        self.check.await?;
+        self.server.await?.context("the server failed")
+    }
+}
+
+/// Started agent, as its tasks see it.
+pub(super) struct Started {
+    pub(super) node: Name,
+    pub(super) boot_id: String,
+    pub(super) control: Arc<Control>,
+    pub(super) status: watch::Receiver<Status>,
+    pub(super) tally: Tally,
+    pub(super) stop: CancellationToken,
+}
+
+impl Started {
+    pub(super) fn notify_service_manager(&self, beats: LoopCounter) -> JoinHandle<()> {
+        let notifier = Notifier::of_environment();
+        tokio::spawn(service_status::tell(notifier, beats, self.status.clone(), self.stop.clone()))
+    }
+
+    /// Starts the feed as soon as the node has the certificate that control demands.
+    pub(super) fn follow(
+        &self,
+        certificate: &CertificateHandle,
+        registration: &register::Registration,
+        position: Option<Position>,
+        outlets: Outlets,
+    ) -> JoinHandle<()> {
+        let options = FeedOptions {
+            node: self.node.clone(),
+            registration: registration.clone(),
+            heartbeat_interval: HEARTBEAT_INTERVAL,
+            reconnect_floor: RECONNECT_FLOOR,
+            reconnect_cap: RECONNECT_CAP,
+        };
+        let follow = feed::follow(Arc::clone(&self.control), options, position, outlets, self.stop.clone());
+        let settled = self.stop.clone().run_until_cancelled_owned(certificate.settled());
+        tokio::spawn(settled.then(|_| follow))
+    }
+
+    /// Starts a task that warns of command-line flags that the Node object overrides.
+    pub(super) fn check_flags(
+        &self,
+        certificate: &CertificateHandle,
+        registration: &register::Registration,
+    ) -> JoinHandle<()> {
+        let control = Arc::clone(&self.control);
+        let check = register::warn_of_ignored_flags(control, self.node.clone(), registration.clone());
+        let check = certificate.settled().then(|()| check);
+        let check = self.stop.clone().run_until_cancelled_owned(check);
+        tokio::spawn(check.map(|_stopped| ()))
+    }
+
+    /// Starts tasks that receive queries from the control servers other than the one that sends the state.
+    pub(super) fn hear_questions(&self, questions: &mpsc::Sender<ReceivedQuery>) -> JoinHandle<()> {
+        let control = &self.control;
+        let listeners = control.servers().filter(|_| control.has_several()).map(|server| Listener {
+            control: Arc::clone(control),
+            server,
+            node: self.node.clone(),
+            heartbeat_interval: HEARTBEAT_INTERVAL,
+            reconnect_floor: RECONNECT_FLOOR,
+            reconnect_cap: RECONNECT_CAP,
+            questions: questions.clone(),
+        });
+        let all = join_all(listeners.map(Listener::listen).collect::<Vec<_>>());
+        let stop = self.stop.clone();
+        tokio::spawn(async move {
+            let _stopped = stop.run_until_cancelled(all).await;
+        })
+    }
+
+    pub(super) fn answer(
+        &self,
+        allow_fixes: bool,
+        asked: mpsc::Receiver<ReceivedQuery>,
+        errands: mpsc::Sender<Errand>,
+    ) -> JoinHandle<()> {
+        let answerer = Answerer {
+            control: Arc::clone(&self.control),
+            node: self.node.clone(),
+            status: self.status.clone(),
+            allow_fixes,
+        };
+        tokio::spawn(ask::run(answerer, asked, errands, self.stop.clone()))
+    }
+
+    pub(super) fn report(&self, network: &Network, is_known: watch::Receiver<bool>) -> JoinHandle<()> {
+        let reporter = Reporter {
+            control: Arc::clone(&self.control),
+            node: self.node.clone(),
+            boot_id: self.boot_id.clone(),
+            tally: self.tally.clone(),
+            announcing: network.announcing.clone(),
+        };
+        let sources = Sources {
+            status: self.status.clone(),
+            links: network.links.clone(),
+            announced: network.announcer.shown.clone(),
+            routes: network.routes.clone(),
+            checked: network.checked.clone(),
+            is_known,
+        };
+        tokio::spawn(report::run(reporter, sources, self.stop.clone()))
+    }
+
+    pub(super) fn serve(
+        &self,
+        network: &Network,
+        certificate: &CertificateHandle,
+        listener: TcpListener,
+    ) -> JoinHandle<io::Result<()>> {
+        let sources = ServedSources {
+            node: self.node.clone(),
+            boot_id: self.boot_id.clone(),
+            status: self.status.clone(),
+            announced: network.announcer.shown.clone(),
+            routes: network.routes.clone(),
+            checked: network.checked.clone(),
+            tally: self.tally.clone(),
+            enrolled: certificate.shown.clone(),
+            control: Arc::clone(&self.control),
+        };
+        tokio::spawn(server::run(listener, sources, self.stop.clone()))
+    }
+}
