@@ -17,10 +17,7 @@ use model::{
     primitives::name::Name,
     wire::{
         hold::HeldReason,
-        report::{
-            Counters, EVENTS_MAX, Facts, Report,
-            TRAFFIC_TARGETS_MAX, TargetTraffic,
-        },
+        report::{Counters, EVENTS_MAX, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
     },
 };
 use reqwest::StatusCode;

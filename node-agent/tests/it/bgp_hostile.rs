@@ -5,10 +5,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -19,6 +16,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use node_agent::bgp::Leave;
 
 use crate::support::{
+    Namespace,
     bfd::{Pair, V4, eventually},
     bgp::{LINK, Node, OURS, Puppet, THEIRS, connect, is_established, med, neighbour, net, them, two, us},
 };
@@ -36,6 +34,70 @@ fn attributes() -> Attributes {
         extended_communities: Default::default(),
         large_communities: Default::default(),
         only_to_customer: None,
+    }
+}
+
+/// Announces 1.1 million prefixes, or as many as the speaker accepts before it closes the session.
+fn flood(theirs: &Namespace) {
+    let mut puppet = Puppet::connect(theirs, "192.0.2.11", V4.0, THEIRS);
+    let mut drain = puppet.stream.try_clone().unwrap();
+    thread::spawn(move || while matches!(drain.read(&mut [0; 4096]), Ok(1..)) {});
+    for chunk in 0..1_100_000_u32 / 500 {
+        let hosts = chunk * 500..(chunk + 1) * 500;
+        let announced = hosts.map(|host| {
+            let [_, a, b, c] = host.to_be_bytes();
+            net(&format!("{}.{b}.{c}.0/24", 20 + a))
+        });
+        let update =
+            Update { announced: announced.collect(), attributes: Some(attributes()), ..Update::default() };
+        if puppet.send(&Message::Update(Box::new(update))).is_err() {
+            return;
+        }
+    }
+}
+
+fn wait_until_over(is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Opens a connection and sends no OPEN message.
+fn stay_silent(theirs: &Namespace, is_over: &AtomicBool) {
+    let _stream = connect(theirs, "192.0.2.12", V4.0, Duration::from_secs(20));
+    wait_until_over(is_over);
+}
+
+/// Sends the marker of a message at one byte per second.
+fn send_byte_by_byte(theirs: &Namespace, is_over: &AtomicBool) {
+    let mut stream = connect(theirs, "192.0.2.13", V4.0, Duration::from_secs(20)).unwrap();
+    while !is_over.load(Ordering::Relaxed) && stream.write_all(&[0xff]).is_ok() {
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Opens connections one after another and closes each at once.
+fn close_at_once(theirs: &Namespace, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        drop(connect(theirs, "192.0.2.14", V4.0, Duration::from_secs(1)));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Establishes a session and reads none of the messages that follow.
+fn read_nothing(theirs: &Namespace, is_over: &AtomicBool) {
+    let _puppet = Puppet::connect(theirs, "192.0.2.15", V4.0, THEIRS);
+    wait_until_over(is_over);
+}
+
+/// Opens connections one after another and sends an invalid message on each.
+fn send_garbage(theirs: &Namespace, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        if let Some(mut stream) = connect(theirs, "192.0.2.16", V4.0, Duration::from_secs(1)) {
+            let _ = stream.write_all(&[0x42; 4096]);
+            let _ = stream.read(&mut [0; 4096]);
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -72,66 +134,14 @@ fn bad_neighbours_do_no_harm_to_a_good_one() {
         // Different attributes: every ten prefixes need their own message.
         one.change("deaf", chunk, Some(&med(u32::try_from(index).unwrap())));
     }
-    let is_over = Arc::new(AtomicBool::new(false));
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let theirs = &pair.theirs;
-        let over = || is_over.load(Ordering::Relaxed);
-        scope.spawn(move || {
-            let mut puppet = Puppet::connect(theirs, "192.0.2.11", V4.0, THEIRS);
-            let mut drain = puppet.stream.try_clone().unwrap();
-            thread::spawn(move || while matches!(drain.read(&mut [0; 4096]), Ok(1..)) {});
-            for chunk in 0..1_100_000_u32 / 500 {
-                let hosts = chunk * 500..(chunk + 1) * 500;
-                let announced = hosts.map(|host| {
-                    let [_, a, b, c] = host.to_be_bytes();
-                    net(&format!("{}.{b}.{c}.0/24", 20 + a))
-                });
-                let update = Update {
-                    announced: announced.collect(),
-                    attributes: Some(attributes()),
-                    ..Update::default()
-                };
-                if puppet.send(&Message::Update(Box::new(update))).is_err() {
-                    return;
-                }
-            }
-        });
-        scope.spawn(move || {
-            let stream = connect(theirs, "192.0.2.12", V4.0, Duration::from_secs(20));
-            while !over() {
-                thread::sleep(Duration::from_millis(100));
-            }
-            drop(stream);
-        });
-        scope.spawn(move || {
-            let mut stream = connect(theirs, "192.0.2.13", V4.0, Duration::from_secs(20)).unwrap();
-            while !over() && stream.write_all(&[0xff]).is_ok() {
-                thread::sleep(Duration::from_secs(1));
-            }
-        });
-        scope.spawn(move || {
-            while !over() {
-                drop(connect(theirs, "192.0.2.14", V4.0, Duration::from_secs(1)));
-                thread::sleep(Duration::from_millis(10));
-            }
-        });
-        scope.spawn(move || {
-            // Never reads.
-            let puppet = Puppet::connect(theirs, "192.0.2.15", V4.0, THEIRS);
-            while !over() {
-                thread::sleep(Duration::from_millis(100));
-            }
-            drop(puppet);
-        });
-        scope.spawn(move || {
-            while !over() {
-                if let Some(mut stream) = connect(theirs, "192.0.2.16", V4.0, Duration::from_secs(1)) {
-                    let _ = stream.write_all(&[0x42; 4096]);
-                    let _ = stream.read(&mut [0; 4096]);
-                }
-                thread::sleep(Duration::from_millis(10));
-            }
-        });
+        scope.spawn(move || flood(theirs));
+        for misbehave in [stay_silent, send_byte_by_byte, close_at_once, read_nothing, send_garbage] {
+            let is_over = &is_over;
+            scope.spawn(move || misbehave(theirs, is_over));
+        }
         let checks = scope.spawn(|| {
             one.wait_established("deaf");
             one.wait("flood", "cut off", |session| {

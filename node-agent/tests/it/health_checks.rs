@@ -221,49 +221,55 @@ fn endpoints_that_answer_as_they_should_are_healthy() {
     assert_eq!(ports, [8007]);
 }
 
-/// Each kind of failure, with its message.
-#[test]
-fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
-    let node = Node::new("hc-bad");
-    let authority = Authority::new();
+/// Starts servers on ports 8001 to 8017 of 10.9.0.1, each with a different fault.
+fn broken_servers(namespace: &Namespace, authority: &Authority) -> Vec<Answering> {
     let at = |port: u16| format!("10.9.0.1:{port}");
     let tls = |port, name, year| {
         let config = authority.server(name, year);
-        Answering::https(&node.namespace, &at(port), &config, page("200 OK", "", ""))
+        Answering::https(namespace, &at(port), &config, page("200 OK", "", ""))
     };
-    let http = |port, answer: String| Answering::http(&node.namespace, &at(port), move |_| answer.clone());
-    let grpc = |port, message, status| Answering::grpc(&node.namespace, &at(port), None, message, status);
+    let http = |port, answer: String| Answering::http(namespace, &at(port), move |_| answer.clone());
+    let grpc = |port, message, status| Answering::grpc(namespace, &at(port), None, message, status);
     let endless = "x".repeat(200_000);
     let headers = format!("X-Long: {}\r\n", "y".repeat(300_000));
-    let _servers = [
+    vec![
         http(8001, page("500 Whatever It Calls Itself", "", "")),
         http(8002, page("200 OK", "", "all is bad")),
         http(8003, "SSH-2.0-OpenSSH_9.9\r\n".to_owned()),
         http(8004, page("302 Found", "Location: http://10.9.0.1:8001/\r\n", "")),
         http(8005, format!("HTTP/1.1 200 OK\r\n\r\n{endless}is well")),
         http(8006, page("200 OK", &headers, "")),
-        Answering::tcp(&node.namespace, &at(8007), |_, stream| hang(stream)),
-        Answering::tcp(&node.namespace, &at(8008), |_, stream| drop(stream)),
+        Answering::tcp(namespace, &at(8007), |_, stream| hang(stream)),
+        Answering::tcp(namespace, &at(8008), |_, stream| drop(stream)),
         tls(8009, "other.example", 2999),
         tls(8010, "web.example", 2021),
         grpc(8011, &[0, 0, 0, 0, 2, 8, 2], "0"),
         grpc(8012, &[], "12"),
         grpc(8013, &[0, 0, 0, 0, 9, 8, 1], "0"),
-        Answering::udp(&node.namespace, &at(8014), Some("nonsense")),
-        Answering::udp(&node.namespace, &at(8015), None),
-        Answering::tcp(&node.namespace, &at(8017), |_, mut stream| {
+        Answering::udp(namespace, &at(8014), Some("nonsense")),
+        Answering::udp(namespace, &at(8015), None),
+        Answering::tcp(namespace, &at(8017), |_, mut stream| {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             hang(stream);
         }),
         // One byte after another: each arrives in time, but not the whole response.
-        Answering::tcp(&node.namespace, &at(8016), |_, mut stream| {
+        Answering::tcp(namespace, &at(8016), |_, mut stream| {
             let slowly = |byte: &u8| {
                 thread::sleep(Duration::from_millis(50));
                 stream.write_all(&[*byte]).is_ok()
             };
             let _ = page("200 OK", "", "").as_bytes().iter().all(slowly);
         }),
-    ];
+    ]
+}
+
+/// Each kind of failure, with its message.
+#[test]
+fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
+    let node = Node::new("hc-bad");
+    let authority = Authority::new();
+    let at = |port: u16| format!("10.9.0.1:{port}");
+    let _servers = broken_servers(&node.namespace, &authority);
     let trusted = json!({"serverName": "web.example", "ca": authority.pem()});
     let strangers = json!({"serverName": "web.example", "ca": Authority::new().pem()});
     let body = json!({"expectBody": "is well"});
