@@ -5,7 +5,6 @@ pub(crate) mod body_stream;
 pub mod clock_and_random;
 pub mod config;
 pub(crate) mod error;
-pub(crate) mod error_chain;
 pub(crate) mod etag;
 pub(crate) mod hex;
 pub(crate) mod negotiate;

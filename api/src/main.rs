@@ -17,12 +17,12 @@ use api::{
     context::server_state::ServerState,
     server::{
         commands::{self, Cli},
-        notify::Notifier,
         self_service::{self as publish, Publication},
         serve::{listen as listen_at, serve},
         watchdog,
     },
 };
+use base::service_manager::Notifier;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;

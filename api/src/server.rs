@@ -2,7 +2,6 @@
 
 pub mod bootstrap;
 pub mod commands;
-pub mod notify;
 #[cfg(test)]
 mod reference;
 pub mod self_service;

@@ -1,8 +1,8 @@
-//! Small types that the node agent and the clients of control share: wall clock, jitter, retry delays, error
-//! texts, recent events, the gate of a Service, and refused connections.
+//! Small types that several programs share: wall clock, jitter, retry delays, error chains, recent events, the
+//! readiness of a Service on a node ([`Gate`]), refused connections, and messages to the service manager.
 //!
-//! Invariants: no I/O apart from reading the clock and random bits, and no dependency on another crate
-//! than `model`.
+//! Invariants: no I/O except reading the clock and random bits and sending to the service manager; no
+//! workspace dependency except `model`.
 
 pub mod backoff;
 pub mod clock;
@@ -11,6 +11,7 @@ pub mod events;
 mod gate;
 mod message;
 mod refusals;
+pub mod service_manager;
 
 pub use error_chain::chain;
 pub use gate::Gate;

@@ -22,7 +22,6 @@ pub mod feed;
 pub mod health_port;
 pub mod hold;
 pub mod journal;
-pub mod notify;
 pub mod preflight;
 pub mod report;
 pub mod run;

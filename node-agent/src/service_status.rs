@@ -9,10 +9,11 @@ use std::{
     time::Duration,
 };
 
+use base::service_manager::Notifier;
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::{notify::Notifier, status::Status};
+use crate::status::Status;
 
 /// Interval of wake-ups without a watchdog, long because they have no effect.
 const IDLE: Duration = Duration::from_secs(3600);

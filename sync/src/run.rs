@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
+use base::service_manager::Notifier;
 use client::{Connection, Token, TokenSource};
 use model::primitives::name::Label;
 use tokio::{
@@ -235,17 +236,15 @@ async fn signals(consent: mpsc::Sender<()>) -> anyhow::Result<()> {
 /// Notifies systemd when Tidegate first matches the source, and of problems from then on. No-op without a
 /// service manager.
 async fn tell_service_manager(progress: &Progress) {
+    let notifier = Notifier::of_environment();
     let mut is_ready = false;
     loop {
         let trouble = progress.trouble();
         is_ready |= trouble.is_empty();
         let status = trouble.first().map_or("in sync with the source", String::as_str);
-        let mut states = vec![sd_notify::NotifyState::Status(status), sd_notify::NotifyState::Watchdog];
-        if is_ready {
-            states.push(sd_notify::NotifyState::Ready);
-        }
-        // Best effort; failures are ignored.
-        let _told = sd_notify::notify(&states);
+        let ready = if is_ready { "\nREADY=1" } else { "" };
+        // A line break would begin another assignment.
+        notifier.say(&format!("STATUS={}\nWATCHDOG=1{ready}", status.replace('\n', " ")));
         tokio::time::sleep(STATUS_INTERVAL).await;
     }
 }

@@ -1,5 +1,6 @@
 //! Composition of the server: state, then the tasks that work on it, then an orderly end.
 
+use ::base::chain;
 use model::primitives::quantity::Position;
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -13,7 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    base::{clock_and_random::Source, config::Settings, error_chain::Chain},
+    base::{clock_and_random::Source, config::Settings},
     context::server_state::{BACKUPS_MAX, FEEDS_MAX, REQUESTS_MAX, ServerState, WATCHES_MAX},
     security::{
         AuthPolicy, Authenticator,
@@ -216,7 +217,7 @@ async fn keep_audit(app: Arc<ServerState>) {
             _ = turn.tick() => app.audit.flush(&*app.store).await,
             _ = old.tick() => {
                 if let Err(error) = app.store.drop_old_audit(app.source.now()).await {
-                    tracing::warn!(error = %Chain(&error), "cannot delete expired entries of the audit log");
+                    tracing::warn!(error = chain(&error), "cannot delete expired entries of the audit log");
                 }
             }
         }

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use ::base::chain;
 use arc_swap::ArcSwap;
 use model::primitives::quantity::Timestamp;
 use rustls::{
@@ -24,7 +25,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
     CertificateFiles, TlsOptions,
-    base::{clock_and_random::Source, config::tls::TlsMin, error_chain::Chain},
+    base::{clock_and_random::Source, config::tls::TlsMin},
     context::server_state::ServerState,
     security::{
         ca::{Authority, SERVER_LIFE_SECS},
@@ -168,7 +169,10 @@ async fn look_after(tls: Weak<Tls>, mut in_force: Stamp, mut begun: Timestamp) {
                 let (is_same, was_said) =
                     unusable.map_or((false, false), |(last, said)| (last == found, said && last == found));
                 if is_same && !was_said {
-                    tracing::error!(error = %Chain(&error), "the new certificate cannot be used; the old one stays in force");
+                    tracing::error!(
+                        error = chain(&error),
+                        "the new certificate cannot be used; the old one stays in force"
+                    );
                 }
                 unusable = Some((found, is_same));
             }

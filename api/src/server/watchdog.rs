@@ -5,9 +5,8 @@ use std::{sync::Arc, time::Duration};
 use model::admission::admit::Request;
 use tokio::time::MissedTickBehavior;
 
-use crate::{
-    context::server_state::ServerState, security::Caller, server::notify::Notifier, write::writer::WriteError,
-};
+use crate::{context::server_state::ServerState, security::Caller, write::writer::WriteError};
+use ::base::service_manager::Notifier;
 
 /// Pause before the watchdog submits another request to the writer if the queue is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use ::base::chain;
 use model::{
     cluster::snapshot::Snapshot,
     kinds::resource::{Kind, ObjectKey},
@@ -19,8 +20,6 @@ use model::{
 use serde::{Deserialize, Serialize};
 use store::Store;
 use tokio_util::sync::CancellationToken;
-
-use crate::base::error_chain::Chain;
 
 /// Time after the last report for which a node counts as connected, in seconds.
 pub(crate) const LEASE_SECS: i64 = ANNOUNCEMENT_LEASE_SECS;
@@ -249,7 +248,7 @@ impl Nodes {
         };
         for name in gone {
             if let Err(error) = store.remove_status(&format!("{STATUS_PREFIX}{name}")).await {
-                tracing::warn!(node = %name, error = %Chain(&error), "cannot delete the last-seen time \
+                tracing::warn!(node = %name, error = chain(&error), "cannot delete the last-seen time \
                                                                       of a deleted node");
             }
         }
@@ -260,7 +259,7 @@ async fn store_last_seen(store: &dyn Store, name: &Name, last_report: Timestamp)
     let body = serde_json::to_vec(&LastSeen { last_report }).expect("a timestamp serialises");
     if let Err(error) = store.put_status(&format!("{STATUS_PREFIX}{name}"), &body).await {
         // Only the last-seen time after a restart is lost.
-        tracing::warn!(node = %name, error = %Chain(&error), "cannot store the last-seen time");
+        tracing::warn!(node = %name, error = chain(&error), "cannot store the last-seen time");
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use ::base::chain;
 use http::{Method, StatusCode};
 use model::{
     bgp::listing::ListPage,
@@ -23,7 +24,7 @@ use store::{AUDIT_BODY_BYTES_MAX, AuditRecord, Store, StoreError};
 use utoipa::ToSchema;
 
 use crate::{
-    base::{error::Code, error_chain::Chain},
+    base::error::Code,
     security::{
         Caller,
         audit_draft::{AuditDraft, AuditOutcome},
@@ -202,8 +203,11 @@ impl AuditLog {
         match store.put_audit(&records).await {
             // Remove entries only after they are stored, so that a listing misses none.
             Ok(()) => self.lock().waiting.retain(|waiting| waiting.entry.number > last),
-            Err(error) => tracing::warn!(error = %Chain(&error), "cannot store audit entries; they stay \
-                                                                  queued"),
+            Err(error) => tracing::warn!(
+                error = chain(&error),
+                "cannot store audit entries; they stay \
+                                                                  queued"
+            ),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{io, sync::Arc};
 
 use anyhow::Context as _;
+use base::service_manager::Notifier;
 use futures::{FutureExt as _, future::join_all};
 use model::primitives::{name::Name, quantity::Position};
 use tokio::{
@@ -18,7 +19,6 @@ use crate::{
     control::Control,
     enrol::CertificateHandle,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, ReceivedQuery, questions::Listener, register},
-    notify::Notifier,
     report::{self, Reporter, Sources},
     server::{self, ServedSources},
     service_status::{self, LoopCounter},

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use ::base::chain;
 use axum::{extract::State, response::IntoResponse};
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -17,7 +18,6 @@ use crate::{
     base::{
         body_stream::{self as stream, PIECE_BYTES, Pieces},
         error::{Answer, Code, Problem},
-        error_chain::Chain,
     },
     http::{
         openapi::{Doc, Route, Routes},
@@ -69,7 +69,7 @@ async fn take(
     })?;
     let contents = Contents::of(&*app.store, history.unwrap_or(false)).await;
     let (position, contents) = contents.map_err(|error| {
-        tracing::error!(error = %Chain(&error), "cannot take a backup");
+        tracing::error!(error = chain(&error), "cannot take a backup");
         Problem::new(Code::Unavailable, error.to_string()).retry_after(RETRY_SECS)
     })?;
     caller.record_object(format!("backup of {position}"));

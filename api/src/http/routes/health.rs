@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use ::base::chain;
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -11,10 +12,7 @@ use utoipa::openapi::HttpMethod;
 
 use super::Shared;
 use crate::{
-    base::{
-        error::{Answer, Code, Problem},
-        error_chain::Chain,
-    },
+    base::error::{Answer, Code, Problem},
     context::server_state::ServerState,
     http::openapi::{Doc, Route, Routes},
     security::Permission,
@@ -64,8 +62,8 @@ async fn readyz(State(app): State<Shared>) -> Answer {
 /// test: on a full disk a store may still be readable.
 async fn try_to_write(app: &ServerState) -> Result<(), String> {
     let written = async {
-        app.store.put_status(TRIAL, b"{}").await.map_err(|error| Chain(&error).to_string())?;
-        app.store.remove_status(TRIAL).await.map_err(|error| Chain(&error).to_string())
+        app.store.put_status(TRIAL, b"{}").await.map_err(|error| chain(&error))?;
+        app.store.remove_status(TRIAL).await.map_err(|error| chain(&error))
     };
     written.await.map_err(|why| format!("the last write failed, and writes still fail: {why}"))?;
     app.has_failed.store(false, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
 
+use ::base::chain;
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
@@ -27,7 +28,6 @@ use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
-        error_chain::Chain,
         negotiate::{form, render},
     },
     http::{
@@ -389,6 +389,6 @@ pub(super) fn dropped(revision: Revision, floor: Revision) -> Problem {
 
 /// Creates the problem for a history that the store cannot read.
 pub(super) fn unavailable(error: StoreError) -> Problem {
-    tracing::error!(error = %Chain(&error), "the history cannot be read");
+    tracing::error!(error = chain(&error), "the history cannot be read");
     Problem::new(Code::Unavailable, "the history cannot be read").retry_after(UNAVAILABLE_RETRY_SECS)
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use ::base::chain;
 use axum::{
     extract::{Request, State},
     response::IntoResponse,
@@ -21,7 +22,6 @@ use utoipa::{ToSchema, openapi::HttpMethod};
 use crate::{
     base::{
         error::{Answer, Code, Problem},
-        error_chain::Chain,
         negotiate::{form, render},
     },
     context::sub_states::CredentialState,
@@ -294,7 +294,7 @@ pub(super) fn failed(error: VaultError) -> Problem {
         VaultError::TooLarge { .. } => Problem::new(Code::Conflict, error.to_string())
             .hint("revoke unused tokens and delete unused roles"),
         VaultError::Unavailable(error) => {
-            tracing::error!(error = %Chain(&error), "the vault cannot be written");
+            tracing::error!(error = chain(&error), "the vault cannot be written");
             Problem::new(
                 Code::Unavailable,
                 "the store did not confirm the write; whether it happened is \

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ::base::chain;
 use model::{
     cluster::{history::RevisionHead, snapshot::Snapshot},
     kinds::resource::{Kind, Object, ObjectKey, Spec},
@@ -11,7 +12,6 @@ use model::{
 use store::{HistoryQuery, ObjectFilter};
 
 use crate::{
-    base::error_chain::Chain,
     context::server_state::ServerState,
     state::{
         change_ring::{Before, Recent},
@@ -43,8 +43,11 @@ pub(super) async fn follow(
     let heads = match app.store.history(&query).await {
         Ok(page) => page.heads,
         Err(error) => {
-            tracing::warn!(error = %Chain(&error), "cannot read the history; problems show no preceding \
-                                                    change");
+            tracing::warn!(
+                error = chain(&error),
+                "cannot read the history; problems show no preceding \
+                                                    change"
+            );
             return;
         }
     };

@@ -13,11 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::base::chain;
 use model::cluster::{change::Commit, snapshot::Snapshot};
 use store::{ChangesError, StoreError};
 
 use super::{Context, NOTHING_NEW_PAUSE, RELOAD_PAUSE};
-use crate::base::error_chain::Chain;
 use crate::{state::published::Step, telemetry::metrics::Call};
 
 /// Maximum number of commits read and published at once: bounds memory, and the delay of own writes.
@@ -33,7 +33,7 @@ pub(super) async fn pause_after(context: &Context, moved: Result<(), StoreError>
         Ok(true) => Duration::ZERO,
         Ok(false) => NOTHING_NEW_PAUSE,
         Err(error) => {
-            tracing::warn!(error = %Chain(&error), "cannot read the commits of other control servers");
+            tracing::warn!(error = chain(&error), "cannot read the commits of other control servers");
             context.metrics.follow_failures.inc();
             RELOAD_PAUSE
         }
@@ -116,7 +116,7 @@ pub(super) async fn reload(context: &Context) -> bool {
     match read_anew(context).await {
         Ok(()) => true,
         Err(error) => {
-            tracing::error!(error = %Chain(&error), "the store cannot be read");
+            tracing::error!(error = chain(&error), "the store cannot be read");
             false
         }
     }

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::base::chain;
 use model::{
     admission::admit::{AdmittedWrite, admit},
     cluster::{
@@ -23,7 +24,6 @@ use store::{AuditRecord, CommitError};
 
 use super::{Context, PendingService, WriteError, Written, answer_all, follow};
 use crate::{
-    base::error_chain::Chain,
     security::{Caller, audit_draft::AuditDraft},
     state::published::Step,
     telemetry::metrics::Call,
@@ -70,8 +70,11 @@ pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> 
                                                                       first");
                 context.metrics.commit_conflicts.inc();
                 if let Err(error) = follow::catch_up(context).await {
-                    tracing::error!(error = %Chain(&error), "cannot read the commits of other control \
-                                                             servers");
+                    tracing::error!(
+                        error = chain(&error),
+                        "cannot read the commits of other control \
+                                                             servers"
+                    );
                     answer_all(group, || Err(WriteError::Unavailable));
                     return true;
                 }
@@ -79,7 +82,7 @@ pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> 
             }
             Err(error) => {
                 let size = group.len();
-                tracing::error!(error = %Chain(&error), writes = size, "cannot commit a group");
+                tracing::error!(error = chain(&error), writes = size, "cannot commit a group");
                 context.metrics.commit_failures.inc();
                 context.has_failed.store(matches!(error, CommitError::Unavailable(_)), Ordering::Relaxed);
                 answer_all(group, || Err(refuse(&error, size)));

@@ -1,8 +1,8 @@
 //! Client of the `sd_notify(3)` protocol of the service manager: one text datagram per message.
 //!
-//! Best effort: without `NOTIFY_SOCKET` nothing is sent, and a manager that does not read loses messages. The
-//! crate `sd-notify` is not used, because its sends block if the manager does not read, and a blocked send
-//! would stop the task that feeds the watchdog.
+//! Best effort: without `NOTIFY_SOCKET` messages are discarded, and a manager that does not read loses
+//! messages. The crate `sd-notify` is not used: its sends block if the manager does not read, and a blocked
+//! send would stop the task that feeds the watchdog.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Socket of the service manager (`NOTIFY_SOCKET`); `None` if the server is not started by one.
+/// Socket of the service manager and watchdog interval; sends nothing without `NOTIFY_SOCKET`.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -26,7 +26,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Reads the settings of the service manager from the environment.
+    /// Creates a notifier from `NOTIFY_SOCKET`, `WATCHDOG_PID` and `WATCHDOG_USEC`.
     #[must_use]
     pub fn of_environment() -> Self {
         let address = env::var_os("NOTIFY_SOCKET");
@@ -40,7 +40,7 @@ impl Notifier {
         Self { socket, watchdog: watchdog.map(Duration::from_micros) }
     }
 
-    /// Sends a message such as `READY=1` to the service manager. Errors are only logged.
+    /// Sends a message such as `READY=1` to the service manager. A message that cannot be sent is lost.
     pub fn say(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
@@ -49,7 +49,7 @@ impl Notifier {
         }
     }
 
-    /// Returns the interval of watchdog messages: a third of the watchdog timeout.
+    /// Returns the interval of watchdog messages, a third of the watchdog timeout; `None` without a watchdog.
     #[must_use]
     pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.filter(|_| self.socket.is_some()).map(|limit| limit / 3)
