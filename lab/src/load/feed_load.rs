@@ -72,12 +72,12 @@ impl FromStr for Role {
     }
 }
 
-/// Time at which one follower reached one revision.
+/// Time at which one follower (client of the stream) reached one revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowerProgress {
     /// Index of the follower in its fleet, from 0.
     pub follower: u16,
-    /// The follower holds everything up to this revision.
+    /// Revision up to which the follower holds all changes.
     pub revision: u64,
     /// Nanoseconds since the Unix epoch on the clock of the machine, which all processes share.
     pub at_ns: u64,
@@ -107,7 +107,7 @@ pub struct Start<'a> {
     pub server: SocketAddr,
     /// Number of followers to start.
     pub count: u16,
-    /// Position to resume from; none starts with a full sync.
+    /// Position to resume from; `None` starts with a full sync.
     pub resume: Option<Position>,
 }
 
@@ -141,11 +141,8 @@ impl Fleet {
         self.count == 0
     }
 
-    /// Waits until all followers hold everything up to a revision. For agents, control must also have
-    /// accepted a report of it.
-    ///
-    /// # Errors
-    /// Returns an error on timeout or if a process ended.
+    /// Waits until all followers hold everything up to a revision. For agents, waits until the control server has
+    /// also accepted a report of it.
     pub fn wait(&mut self, revision: u64) -> Result<()> {
         self.ask_all(&format!("await {revision}"))
     }
@@ -158,10 +155,7 @@ impl Fleet {
         self.ask_all("cut")
     }
 
-    /// Lets all followers reconnect at once.
-    ///
-    /// # Errors
-    /// Returns an error if a process ended.
+    /// Orders all followers to reconnect at once.
     pub fn join(&mut self) -> Result<()> {
         self.ask_all("join")
     }

@@ -154,14 +154,14 @@ pub struct KernelError {
     pub source: std::io::Error,
 }
 
-/// Backend that programs the kernel in one proxy mode. All calls block; the loop makes them on its own
-/// thread.
+/// Backend that programs the kernel in one proxy mode. All calls block, so the agent's control loop makes them on
+/// a separate thread.
 pub trait Dataplane: Send {
     /// Returns the proxy mode that this backend implements.
     fn mode(&self) -> ProxyMode;
 
-    /// Acquires resources other than the kernel, such as a relay process. Does not touch the kernel. Callers
-    /// that only clean up skip this call.
+    /// Acquires resources outside the kernel, such as a relay process. Does not change the kernel. Callers that
+    /// only clean up skip this call.
     ///
     /// # Errors
     /// Returns an error if a resource is unavailable.

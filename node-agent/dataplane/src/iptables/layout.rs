@@ -86,7 +86,8 @@ impl ChainKind {
 
 /// Number of hash characters in the name of a Service chain.
 const HASH_LENGTH: usize = 16;
-/// Fixed chains: `…_WHOLE` contain only our fixed rules, `…_DISPATCH` contain lines of Services.
+/// Fixed chains of the table `nat` that contain only our fixed rules. The chains in `…_DISPATCH` also contain
+/// lines of Services.
 const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
 const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
 const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
@@ -114,10 +115,10 @@ pub struct NamingLayout {
     pub drop_mark: u32,
 }
 
-/// Sources whose connections to virtual addresses are masqueraded, as far as a single match can express them.
+/// Sources whose connections to virtual addresses are masqueraded, in a form that iptables can match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OffCluster {
-    /// Absence of masqueraded sources.
+    /// No source, so that nothing is masqueraded.
     Nobody,
     /// All sources of the address family.
     Everybody,
@@ -323,7 +324,7 @@ impl NamingLayout {
         if jumps.is_empty() { jumps } else { [vec![except_loopback], jumps].concat() }
     }
 
-    /// Returns the match that selects the masqueraded sources of one address family.
+    /// Returns the sources of one address family whose connections to virtual addresses are masqueraded.
     #[must_use]
     pub fn off_cluster(family: IpFamily, networks: &Networks) -> OffCluster {
         let sources: Vec<_> = of_family(&networks.masquerade_sources, family).collect();

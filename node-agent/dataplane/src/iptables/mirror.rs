@@ -52,7 +52,7 @@ impl SharedChain {
 }
 
 impl IptablesMirror {
-    /// Returns the number of kernel objects: chains, and rules in shared chains.
+    /// Returns the number of kernel objects of ours: chains, and rules in shared chains.
     #[must_use]
     pub fn objects(&self) -> u64 {
         let lines: usize = self

@@ -1,4 +1,4 @@
-//! Mirror of the kernel state as last read or written.
+//! Mirror of the IPVS servers, ipsets, addresses and rules in the kernel, as last read or written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

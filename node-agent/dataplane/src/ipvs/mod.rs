@@ -330,8 +330,8 @@ impl Dataplane for IpvsBackend {
 }
 
 impl IpvsBackend {
-    /// Applies changes of the node's addresses: node ports are served on new ones, and virtual addresses that
-    /// appear on another link, or vanish from it, are planned again.
+    /// Applies changes of the node's addresses: serves node ports on new addresses, and plans virtual addresses
+    /// again that appeared on another link or vanished from it.
     fn follow_addresses(&mut self, pass: &mut Pass) -> Result<(), KernelError> {
         let Some(mut mirror) = self.mirror.take() else { return Ok(()) };
         let before = mirror.other_addresses.clone();

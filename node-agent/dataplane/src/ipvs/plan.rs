@@ -23,7 +23,7 @@ use super::{
     sets::{IpsetElement, Set, SetKind, Value},
 };
 
-/// Planned changes of kernel objects. The fields are in order of execution.
+/// Planned changes of kernel objects, with fields in order of execution.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Set elements to add. They are added before anything is served, so that no packet bypasses a missing

@@ -270,8 +270,9 @@ pub fn differences(family: IpFamily, listing: &str, table: &SavedTable) -> Vec<L
     gone.chain(come.into_iter().map(|line| change(LineFate::Added, line))).collect()
 }
 
-/// Inserts a jump at the head of its chain, but after the jumps of iptables mode: while that mode retires it
-/// still translates new connections, and packets accepted by our chains first would match its reject rules.
+/// Inserts a jump at the head of its chain, but after the jumps of iptables mode: until iptables mode has been
+/// replaced completely, its jumps still translate new connections, and packets accepted by our chains first would
+/// match its reject rules.
 fn inserted(listing: &str, table: &SavedTable, jump: &str) -> String {
     let place = jump.split(' ').nth(1).unwrap_or_default();
     let theirs = |line: &&str| line.split(" -j ").nth(1).is_some_and(|target| target.starts_with("TG-"));

@@ -30,7 +30,7 @@ use super::{
 /// Element of one of the backend's sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetElement {
-    /// Assignment of a chain to the dispatch number that stands for it.
+    /// Chain that a dispatch number stands for.
     Chain(Numbers, FrontendChain),
     /// Chain that handles the connections of a frontend.
     Dispatch(Frontend, FrontendChain),

@@ -1,8 +1,8 @@
 //! User data of our sets: type information from which `nft list` derives the types of a key.
 //!
-//! The random slot has no type that could be written in a `type` line. The `nft` command prints and parses it
-//! as `typeof … numgen random mod 2`, with any actual modulus, based on user data in this format. The kernel
-//! only stores it.
+//! The random slot has no type that could be written in a `type` line. The `nft` command prints and parses it as
+//! `typeof … numgen random mod 2`, with any actual modulus, based on user data in this format. The kernel stores
+//! the user data without interpreting it.
 
 use model::primitives::net::IpFamily;
 

@@ -55,7 +55,7 @@ impl Observation {
         self.mirror.structure.chains.insert(chain, false);
     }
 
-    /// Parses a chain of any table of the family.
+    /// Parses a chain. A chain of another table is skipped.
     ///
     /// # Errors
     /// Returns an error if the message is malformed.

@@ -27,8 +27,8 @@ pub const TABLE: &str = "tidegate";
 pub const MARK_BIT_DEFAULT: u32 = 0x4000;
 /// Maximum number of slots of a frontend, unless it has more targets: the smallest share is 1/1024.
 pub const SLOTS_MAX: u32 = 1024;
-/// Maximum number of targets of a frontend. Bounds the number of chains, and the memory that a foreign slot
-/// number could make the agent allocate.
+/// Maximum number of targets of a frontend. The value limits the number of chains, and the memory that the agent
+/// allocates for a slot number written by another program.
 pub const TARGETS_MAX: u32 = 16_384;
 /// Maximum number of slots of a frontend with session affinity. A frontend with more targets has
 /// [`TARGETS_MAX`] slots, so that every chain has a number.
@@ -86,7 +86,7 @@ pub enum Chain {
     Postrouting,
 }
 
-/// A chain that picks one of the slots of a frontend.
+/// Parameters of a chain that picks one of the slots of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
     /// Lookup type of the frontends that use the chain.
@@ -156,9 +156,9 @@ pub enum SetRole {
     /// Map from dispatch number to chain, for single classes of sources. No chain in this map continues by
     /// class of sources again, which would be a loop.
     ChainsFrom(LookupType),
-    /// Map from frontend to the number of the chain that handles its connections.
+    /// Map from frontend to the dispatch number of the chain that handles its connections.
     Dispatch(LookupType),
-    /// Map from frontend to the number of the chain for one class of sources.
+    /// Map from frontend to the dispatch number of the chain for one class of sources.
     DispatchFrom(LookupType, VerdictClass),
     /// Map from frontend and slot to target.
     Endpoints(LookupType),
@@ -180,12 +180,12 @@ pub enum SetRole {
     Networks(NetworkSet),
 }
 
-/// Networks that the rules match.
+/// Set of networks that the rules match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkSet {
     /// Networks of workloads, from the node's state.
     Workloads,
-    /// Masqueraded sources, for frontends that masquerade depending on the source.
+    /// Source networks that are masqueraded at frontends where masquerading depends on the source.
     MasqueradeSources,
     /// Addresses on which node ports are served.
     NodePortAddresses,

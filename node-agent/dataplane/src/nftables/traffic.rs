@@ -25,7 +25,7 @@ use crate::Traffic;
 /// Connections per target, summed over all readings of the counters.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Counters of the last reading; elements with a counter of 0 are left out.
+    /// Packet counters of the elements at the last reading; elements with a counter of 0 are left out.
     seen: BTreeMap<SetElement, u64>,
     /// Connections per target since the backend was opened; targets without connections are left out.
     totals: BTreeMap<(Frontend, Target), u64>,

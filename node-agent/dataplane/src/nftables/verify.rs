@@ -25,8 +25,8 @@ const KEYS_PER_REQUEST: usize = 100;
 /// Maximum number of changed elements that are requested by key; beyond, reading everything is cheaper.
 const VERIFY_BY_KEY_MAX: usize = 5000;
 
-/// Number of readings before a difference counts, and the first pause between them. The pause doubles, to 0.6
-/// s in total.
+/// Number of readings after which a remaining difference counts as a failure. The pause between readings starts at
+/// `RESIZE_PAUSE` and doubles, to 0.6 s in total.
 const LOOKS_MAX: u32 = 6;
 const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -228,8 +228,8 @@ mod tests {
         },
     };
 
-    /// A table in an anonymous network namespace holds one virtual address, a dispatch and a slot;
-    /// expectations about it are read back.
+    /// In a network namespace with a small table, the read-back returns exactly the Services with a missing
+    /// element, a different element, or an element that should have been removed.
     #[test]
     fn reading_back_tells_what_is_missing_different_or_still_there() {
         let address = "10.96.0.1".parse().unwrap();

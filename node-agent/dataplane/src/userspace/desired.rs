@@ -1,8 +1,8 @@
 //! Division of a packet program between relay and kernel: listeners for the relay, and capture rules for the
 //! kernel. Pure.
 //!
-//! A frontend that forwards gets a listener; if classes of sources have different targets, one listener each.
-//! The capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
+//! A frontend that forwards gets one listener, or several if classes of sources have different targets. The
+//! capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

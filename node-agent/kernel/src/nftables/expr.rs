@@ -24,7 +24,7 @@ impl Register {
     }
 }
 
-/// Expression of an nf_tables rule. Loads and matches refer to the packet that traverses the rule.
+/// Expression of an nf_tables rule, applied to the packet that traverses the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
     /// Loads metadata of the packet into a register.
