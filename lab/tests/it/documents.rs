@@ -50,9 +50,9 @@ fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_document
     cluster.wait_moved(address, &owner).unwrap();
 }
 
-/// F037, F038, F116: Input: two Services of type LoadBalancer and first no pool, then one for other Services,
-/// then one with a single address. Output: each reports the reason for waiting; the first one gets the
-/// address and is reachable, also after a kill of control; the other gets the address when it is free.
+/// F037, F038, F116: Input: two Services of type LoadBalancer and first no pool, then one for other Services, then
+/// one with a single address. Output: each reports the reason for waiting; the first one gets the address and is
+/// reachable, also after a kill of the control server; the other gets the address when it is free.
 #[test]
 fn f038_f116_services_wait_with_a_reason_and_the_next_address_follows_from_the_store() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
