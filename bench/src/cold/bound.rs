@@ -1,4 +1,4 @@
-//! Baseline and observer built from standard tools, independent of Tidegate.
+//! Baseline load time and change recorder, built from standard tools and independent of Tidegate.
 
 use std::{
     fs::File,
@@ -32,7 +32,7 @@ pub(super) fn load(estate: &Estate) -> Result<Option<f64>> {
     Ok(Some(begun.elapsed().as_secs_f64() * 1e3))
 }
 
-/// Recorder of all rule changes in a namespace.
+/// Recorder of all rule changes in a network namespace.
 #[derive(Debug)]
 pub(super) struct Listening {
     child: Child,

@@ -61,12 +61,12 @@ pub const BENCHMARKS: [BenchmarkPage; 10] = [
     },
 ];
 
-/// Stored results by the name of the benchmark.
+/// Stored benchmark results, by the name of the benchmark.
 #[derive(Debug, Default)]
 pub(crate) struct StoredResults(BTreeMap<&'static str, Value>);
 
 impl StoredResults {
-    /// Reads the results in a directory; benchmarks that were never run are missing.
+    /// Reads the results in a directory; benchmarks without a result file are missing.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or is not JSON.
