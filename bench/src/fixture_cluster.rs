@@ -26,8 +26,8 @@ pub const TARGET_PORT: u16 = 8080;
 pub const CLIENT: &str = "asking";
 /// Name of the workload that serves the live Services.
 pub const BACKEND: &str = "answering";
-/// Maximum number of endpoints per Service. Those of live Services are addresses in the network of one workload,
-/// from `.101` on.
+/// Maximum number of endpoints per Service. The endpoints of live Services are addresses in the network of one
+/// workload, from `.101` on.
 pub const ENDPOINTS_MAX: u8 = 100;
 /// Maximum number of Services: their addresses are in one /16.
 pub const SERVICES_MAX: u32 = 60_000;

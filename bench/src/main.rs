@@ -123,7 +123,7 @@ enum Benchmark {
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
     },
-    /// Cost of loading, changing and using our nftables ruleset, compared to one with a chain per Service.
+    /// Cost of loading, changing and using Tidegate's nftables ruleset, compared to one with a chain per Service.
     Layout {
         /// Full loads per size and layout.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -148,7 +148,7 @@ enum Benchmark {
         /// Endpoints per Service.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: u8,
-        /// Layouts to compare with ours.
+        /// Layouts to compare with Tidegate's.
         #[arg(long, value_delimiter = ',', default_value = "service-chains,endpoint-chains",
             value_parser = PossibleValuesParser::new(["service-chains", "endpoint-chains"]))]
         peers: Vec<String>,

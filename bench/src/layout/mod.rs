@@ -1,5 +1,5 @@
-//! Ruleset layout benchmark: our layout, in which a Service consists of elements in shared maps, compared to
-//! layouts with a chain per Service.
+//! Ruleset layout benchmark: Tidegate's layout, in which a Service consists of elements in shared maps, compared
+//! to layouts with a chain per Service.
 //!
 //! ```text
 //!   a fixture cluster, whose agent programs N Services ─▶ `nft list` ─▶ ours: the full ruleset, and a Service added, changed and removed

@@ -1,13 +1,15 @@
-//! Ruleset layouts with which ours is compared: a chain per Service, as in kube-proxy's nftables mode.
+//! Ruleset layouts with which Tidegate's layout is compared: a chain per Service, as in kube-proxy's nftables
+//! mode.
 //!
 //! ```text
 //!   service-ips (one map) ─▶ service-… (a chain each) ─▶ numgen into an anonymous map ─▶ dnat          service-chains
 //!                                                                     └─▶ endpoint-… (a chain each)    endpoint-chains
 //! ```
-//! The text of the ruleset is our own. The chains are those that every packet passes in kube-proxy's mode (checks
-//! for the firewall, for Services without endpoints and for undefined ports, masquerading). The text omits
-//! everything that would only add cost: no Service has a node port, affinity or source ranges, there is one
-//! address family, names have no hash, and no endpoint is on the node, so that the hairpin set is empty.
+//! The text of the ruleset is written for this benchmark. The chains are those that every packet passes in
+//! kube-proxy's mode (checks for the firewall, for Services without endpoints and for undefined ports,
+//! masquerading). The text omits everything that would only add cost: no Service has a node port, affinity or
+//! source ranges, there is one address family, names have no hash, and no endpoint is on the node, so that the
+//! hairpin set is empty.
 
 use std::{fmt::Write, net::Ipv4Addr};
 

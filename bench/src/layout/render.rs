@@ -252,7 +252,7 @@ fn verdict(record: &Record<LayoutPoint>) -> String {
 /// Minimum ratio of two medians that the page reports as a difference.
 const TOLD_FROM: f64 = 1.05;
 
-/// Pairs our layout with each other layout at the same size.
+/// Pairs Tidegate's layout with each other layout at the same size.
 fn pairs(record: &Record<LayoutPoint>) -> impl Iterator<Item = (&LayoutPoint, &LayoutPoint)> {
     let points = &record.points;
     let peers = points.iter().filter(|point| point.layout != Layout::Tidegate);

@@ -26,7 +26,7 @@ const FREED_SHARE: f64 = 0.7;
 /// Time to wait before memory is read after a load, and after a removal if memory cannot be read.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
-/// Name prefix of our control groups, followed by the process id.
+/// Name prefix of the benchmark's control groups, followed by the process id.
 const GROUP: &str = "tidegate-bench-";
 
 /// Cost of one run of `nft`.

@@ -47,11 +47,11 @@ fn files<R: Report>(report: &R) -> [(String, String); 2] {
     [(format!("{}.md", R::NAME), report.page()), (format!("{}.svg", R::NAME), report.plot())]
 }
 
-/// Regenerates the page and the plot of the results in a directory, with their file names; empty without
-/// results.
+/// Regenerates the page and the plot from the results in a directory. Returns the file names and contents; empty
+/// without results.
 ///
 /// # Errors
-/// Returns an error if the results cannot be read or belong to another version of the benchmark.
+/// Returns an error if the results cannot be read or belong to a different version of the benchmark.
 pub(crate) fn again<R: Report>(directory: &Path) -> Result<Vec<(String, String)>> {
     let path = directory.join(format!("{}.json", R::NAME));
     if !path.exists() {

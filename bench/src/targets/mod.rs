@@ -88,11 +88,11 @@ impl StoredResults {
     }
 }
 
-/// Regenerates every page and plot from the results in a directory, and the index page, with their file
-/// names.
+/// Regenerates every page and plot, and the index page, from the results in a directory. Returns the file names
+/// and contents.
 ///
 /// # Errors
-/// Returns an error if results cannot be read or belong to another version of their benchmark.
+/// Returns an error if results cannot be read or belong to a different version of their benchmark.
 pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for again in [

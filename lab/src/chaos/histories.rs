@@ -11,9 +11,9 @@
 //! revisions is the only possible order of the writes, and the observations either fit it or do not.
 //!
 //! Checked guarantees:
-//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision. Its
-//!   precondition held on the state before. A revision observed before a write began is lower than that of the
-//!   write. A write with an unknown outcome is in the log once or not at all, a rejected one never, and the
+//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision. The state
+//!   before fulfilled the precondition of the write. A revision observed before a write began is lower than that
+//!   of the write. A write with an unknown outcome is in the log once or not at all, a rejected one never. A
 //!   rejection is justified by a state that the store had during the request.
 //! - **Reads are monotonic** per server: they return a state that the store had, no older than any state the same
 //!   server returned or accepted before, nor older than the minimum position in the request. Reads from different

@@ -5,7 +5,8 @@
 //!                              └─────────────────────────────────── repeated ──────────────────────────────────────┘    ─▶ census ─▶ clean up
 //! ```
 //! The seed determines the actions of every writer and the sequence of faults; the progress of a writer before a
-//! fault depends on the machine. Nothing here asserts: [`SoakOutcome::faults_found`] returns the problems found.
+//! fault depends on the machine. The test itself asserts nothing: [`SoakOutcome::faults_found`] returns the
+//! problems found.
 
 mod census;
 mod changes;

@@ -81,7 +81,7 @@ pub struct SystemdMachine {
 }
 
 impl SystemdMachine {
-    /// Boots a machine and waits until services can be started. Its network has only loopback.
+    /// Boots a machine and waits until services can be started. The network of the machine has only loopback.
     ///
     /// # Errors
     /// Returns an error if the process is not root or the kernel rejects the setup.

@@ -1,13 +1,13 @@
-//! Feed load generator: thousands of clients of a control server in separate processes, so that their
-//! resource usage is not counted as that of the server.
+//! Feed load generator: thousands of clients of a control server in separate processes, so that their resource
+//! usage is not counted as that of the server.
 //!
 //! ```text
 //! Fleet ── stdin: await, cut, join, take ──▶ process ── 500 followers, each with its own connections and an address range per process
 //!       ◀── stdout: replies, observations ──┘
 //! ```
-//! An *agent* uses the control API like a real one: it follows its compressed feed, reports after every step
-//! and every five seconds, one report at a time, and reconnects after a cut. It programs no kernel, so a
-//! batch counts as applied as soon as its `synced` frame arrives. A *watcher* follows `GET /v1/watch`. A
+//! An *agent* uses the control API like a real one: it follows its compressed feed, reports after every step and
+//! every five seconds, one report at a time, and reconnects after a cut. The simulated agent programs no kernel,
+//! so a batch counts as applied as soon as its `synced` frame arrives. A *watcher* follows `GET /v1/watch`. A
 //! *socket* reads the messages of a raw TCP sender as a baseline.
 //!
 //! A binary that starts fleets has a hidden subcommand that calls [`serve`].

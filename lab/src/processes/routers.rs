@@ -20,7 +20,7 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// Debian path of the FRR daemons.
+/// Directory of the FRR daemons on Debian.
 const FRR: &str = "/usr/lib/frr";
 
 /// BGP configuration of a router.

@@ -36,7 +36,8 @@ pub struct Account {
     has_read: bool,
 }
 
-/// Flows seen so far in a walk of the conntrack table. They are added to the sums only after the walk is complete.
+/// Flows seen so far in a walk of the conntrack table. These flows are added to the sums only after the walk is
+/// complete.
 #[derive(Debug, Default)]
 pub struct Reading {
     seen: BTreeMap<FlowId, FlowTraffic>,

@@ -1,8 +1,8 @@
 //! Decision which flows are stale. Pure.
 //!
 //! A flow belongs to the most specific matching frontend: an address before a node port, a single port before a
-//! range. Its target is compared with the programmed state at the time of the decision, not at the time of the
-//! change.
+//! range. The target of the flow is compared with the programmed state at the time of the decision, not at the
+//! time of the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

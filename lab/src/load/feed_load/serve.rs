@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// Reconnect delay after a cut, in milliseconds: the first backoff step of a real agent.
 const PAUSE_MS: std::ops::Range<u64> = 100..200;
 
-/// Parameters of a follower process.
+/// Parameters of a process with followers (simulated clients).
 #[derive(Debug, Clone)]
 pub struct Orders {
     /// Kind of the followers.

@@ -58,7 +58,7 @@ impl Manner {
     }
 }
 
-/// Transfer server that first sends its name. Its threads end with their connections.
+/// Transfer server that first sends its name. The threads of the server end with their connections.
 struct Server {
     is_all: Arc<AtomicBool>,
     /// Size of each finite transfer in bytes.

@@ -155,7 +155,7 @@ impl Patience<'_> {
         self.began.elapsed() > if may_fail { IMPATIENCE } else { PATIENCE }
     }
 
-    /// Retries until the time limit.
+    /// Retries an attempt until it succeeds or the time limit is reached.
     fn with<T>(self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match attempt() {

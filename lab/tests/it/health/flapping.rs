@@ -98,8 +98,8 @@ struct Flapping {
     _steady: Answering,
 }
 
-/// A flapping endpoint stays in service, leaves after the configured number of bad results in a row, stays
-/// out while it flaps, and comes back after as many good ones: two decisions in total. No client fails, and
+/// Checks that a flapping endpoint stays in service, leaves after the configured number of bad results in a row,
+/// stays out while it flaps, and comes back after as many good ones: two decisions in total. No client fails, and
 /// none reaches it while it is out.
 pub(crate) fn flap_and_stay(modes: &[&'static str]) {
     let story = Flapping::start(modes);

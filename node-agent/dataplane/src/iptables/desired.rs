@@ -159,8 +159,8 @@ impl DesiredChains {
         parts
     }
 
-    /// Returns the removal of chains and lines in the kernel that have our names but belong to no current
-    /// Service.
+    /// Returns the removal of chains and lines in the kernel that have names of the agent's naming scheme but
+    /// belong to no current Service.
     fn strays(
         &self,
         layout: &NamingLayout,

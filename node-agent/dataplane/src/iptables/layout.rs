@@ -1,4 +1,4 @@
-//! Fixed chains, names of all chains, and recognition of our names. Pure.
+//! Fixed chains, names of all chains, and recognition of the agent's names. Pure.
 //!
 //! ```text
 //! nat     PREROUTING, OUTPUT ─▶ SERVICES ─▶ RANGES, then NODEPORTS (at local addresses) ─▶ SVC, FW or XLB ─▶ SEP ─▶ DNAT
@@ -6,8 +6,8 @@
 //! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops packets with MARK-DROP)
 //!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT); FORWARD ─▶ FORWARD (accepts)
 //! ```
-//! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process
-//! created them.
+//! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process created
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use model::{
 };
 use sha2::{Digest, Sha256};
 
-/// iptables table with chains of ours, in write order. The table whose rules the kernel may reject comes
+/// iptables table with chains of the agent, in write order. The table whose rules the kernel may reject comes
 /// first, so that after a rejection nothing has been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IptablesTable {
@@ -33,7 +33,7 @@ pub enum IptablesTable {
 }
 
 impl IptablesTable {
-    /// All tables with chains of ours, in write order.
+    /// All tables with chains of the agent, in write order.
     pub const ALL: [Self; 2] = [Self::Nat, Self::Filter];
 
     /// Returns the iptables name of the table.
@@ -86,8 +86,8 @@ impl ChainKind {
 
 /// Number of hash characters in the name of a Service chain.
 const HASH_LENGTH: usize = 16;
-/// Fixed chains of the table `nat` that contain only our fixed rules. The chains in `…_DISPATCH` also contain
-/// lines of Services.
+/// Fixed chains of the table `nat` that contain only fixed rules. The chains in `…_DISPATCH` also contain lines of
+/// Services.
 const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
 const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
 const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
@@ -136,7 +136,7 @@ pub struct StaticRules {
     pub chains: BTreeMap<ChainId, Vec<String>>,
     /// Last rules of the chains that contain lines of Services.
     pub tails: BTreeMap<ChainId, Vec<String>>,
-    /// Our rules in built-in chains, at the beginning of the chain.
+    /// Rules of the agent in built-in chains, at the beginning of the chain.
     pub jumps: BTreeMap<ChainId, Vec<String>>,
 }
 

@@ -262,8 +262,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Removes all our chains and rules from the tables of one flavor. Returns the number of removed kernel
-    /// objects.
+    /// Removes all chains and rules of the agent from the tables of one flavor. Returns the number of removed
+    /// kernel objects.
     fn remove_all(&mut self, tools: &Tools) -> Result<u64, KernelError> {
         let failed = |source| KernelError { action: "removing our iptables rules".to_owned(), source };
         let mut objects = 0;

@@ -1,4 +1,4 @@
-//! Trace of a packet through our chains, as read by `iptables-save`. Pure.
+//! Trace of a packet through the agent's chains, as read by `iptables-save`. Pure.
 //!
 //! ```text
 //! nat PREROUTING or OUTPUT ─▶ filter INPUT, FORWARD or OUTPUT ─▶ nat POSTROUTING
@@ -130,7 +130,7 @@ impl RuleWalk<'_> {
         }
     }
 
-    /// Records an unexpected step if no rule leads from a built-in chain to ours.
+    /// Records an unexpected step if no rule leads from a built-in chain to the agent's chain.
     fn expect_jump(&mut self, table: IptablesTable, chain: &str) {
         let id = ChainId { table, name: chain.to_owned() };
         let lines = self.chains.get(&id).map_or(&[][..], Vec::as_slice);
@@ -139,7 +139,7 @@ impl RuleWalk<'_> {
         }
     }
 
-    /// Records an unexpected step if a chain of ours has missing or different rules.
+    /// Records an unexpected step if a chain of the agent has missing or different rules.
     fn expect_lines(&mut self, id: &ChainId, lines: &[PrintedRule], way: &Way) {
         let Some(known) = self.known else { return };
         if let Some(wanted) = known.chains.get(id) {

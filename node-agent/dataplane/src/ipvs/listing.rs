@@ -1,5 +1,5 @@
-//! Our kernel objects in the output format of the tools: `ipvsadm-save -n`, `ipset save`, `ip -o address`.
-//! Pure.
+//! Kernel objects of the backend in the output format of the tools: `ipvsadm-save -n`, `ipset save`, `ip -o
+//! address`. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

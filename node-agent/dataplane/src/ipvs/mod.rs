@@ -1,18 +1,18 @@
-//! ipvs backend: virtual servers in the kernel's IPVS, their addresses on a dummy link, ipsets for the
-//! differences between Services, and a fixed number of iptables rules that match these sets.
+//! ipvs backend: virtual servers in the kernel's IPVS, their addresses on a dummy link, ipsets for the differences
+//! between Services, and a fixed number of iptables rules that match these sets.
 //!
 //! ```text
 //! desired ─▶ lower ─▶ wants ─▶ plan ─▶ sets, addresses, virtual servers, sets ─▶ read back ─▶ outcomes
 //!                                ▲                       │
 //!                                └──────── mirror ◀──────┘  ◀── observe
 //! ```
-//! A fresh process recognizes its own objects as follows: the link, the chains and the sets by name; a
-//! virtual server if the set `…IPVS-SERVERS` contains it or its address is on our link. The set entry is
-//! added before the virtual server is created and removed after it is deleted, so foreign virtual servers are
-//! never touched. If a foreign one uses a wanted socket, the Service fails.
+//! A starting process recognizes the backend's objects as follows: the link, the chains and the sets by name; a
+//! virtual server if the set `…IPVS-SERVERS` contains it or its address is on the link. The set entry is added
+//! before the virtual server is created and removed after it is deleted, so foreign virtual servers are never
+//! touched. If a foreign one uses a wanted socket, the Service fails.
 //!
-//! The backend uses netlink directly. A process (`iptables-restore`) is started only for the fixed rules,
-//! never for a Service. There is deliberately no rule per Service.
+//! The backend uses netlink directly. A process (`iptables-restore`) is started only for the fixed rules, never
+//! for a Service. There is deliberately no rule per Service.
 
 mod claim;
 mod commit;

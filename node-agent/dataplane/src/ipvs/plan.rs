@@ -26,8 +26,7 @@ use super::{
 /// Planned changes of kernel objects, with fields in order of execution.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Set elements to add. They are added before anything is served, so that no packet bypasses a missing
-    /// filter.
+    /// Set elements to add before anything is served, so that no packet bypasses a missing filter.
     pub additions: Vec<(Owner, IpsetElement)>,
     /// Virtual addresses to add to the dummy link.
     pub addresses_added: Vec<(Owner, IpAddr)>,

@@ -35,7 +35,7 @@ pub struct NftablesMirror {
 pub struct Structure {
     /// True if the table exists.
     pub table: bool,
-    /// True if the table holds chains or sets of other programs, or chains or sets of ours with a different
+    /// True if the table holds chains or sets that the backend does not define, or that have a different
     /// definition. The table must then be rebuilt.
     pub foreign: bool,
     /// Chains, each with true if its rules are as wanted.

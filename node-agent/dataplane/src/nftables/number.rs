@@ -45,8 +45,8 @@ const _: () = {
 
 /// Returns the dispatch number of a chain, unique within a lookup type.
 ///
-/// A chain without a number ([`has_number`] returns false) yields the number of another chain; our table
-/// never contains such a chain.
+/// A chain without a number ([`has_number`] returns false) yields the number of another chain; the table never
+/// contains such a chain.
 pub(super) fn number(dispatch: FrontendChain) -> u32 {
     match dispatch {
         FrontendChain::Forward(pick) => pick_number(&pick),

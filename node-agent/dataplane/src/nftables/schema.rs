@@ -1,4 +1,4 @@
-//! Fixed layout of our table: chains, sets and maps. The rules of the chains are in [`super::rules`].
+//! Fixed layout of the backend's table: chains, sets and maps. The rules of the chains are in [`super::rules`].
 //!
 //! ```text
 //! prerouting ─┐            ┌─▶ cluster-N, external-N, nodeport-N, … ─▶ dnat to a slot of the frontend
@@ -9,10 +9,10 @@
 //!                          └─▶ discard
 //! postrouting: masquerades marked packets, and hairpin connections
 //! ```
-//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the
-//! same number of slots and the same options. A frontend's element contains the number of its chain, and a
-//! small map resolves numbers to chains. The indirection exists because adding an element whose value is a
-//! chain makes the kernel scan all elements of all such maps, so the large maps hold numbers.
+//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the same
+//! number of slots and the same options. A frontend's element contains the number of its chain, and a small map
+//! resolves numbers to chains. The indirection exists because adding an element whose value is a chain makes the
+//! kernel scan all elements of all such maps, so the large maps hold numbers.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ use model::{primitives::net::IpFamily, program::Masquerade};
 
 use super::number;
 
-/// Default name of our table, by which a fresh process recognizes our objects.
+/// Default name of the backend's table, by which a starting process recognizes the objects of an earlier one.
 pub const TABLE: &str = "tidegate";
 /// Default packet mark bit that requests masquerading (kube-proxy's default, bit 14).
 pub const MARK_BIT_DEFAULT: u32 = 0x4000;

@@ -1,7 +1,7 @@
-//! Trace of a packet through our table as read back. Pure.
+//! Trace of a packet through the backend's table as read back. Pure.
 //!
-//! The rules of our chains are fixed and were compared with the wanted ones when they were read. So the path
-//! through a correct chain is known, and the elements that it looks up are in the mirror.
+//! The rules of the chains are fixed and were compared with the wanted ones when they were read. So the path
+//! through a correct chain is known, and the elements that its rules look up are in the mirror.
 
 use std::{collections::BTreeMap, net::IpAddr};
 

@@ -1,8 +1,8 @@
-//! nf_tables expressions used by our rules, and their netlink encoding.
+//! nf_tables expressions used by the agent's rules, and their netlink encoding.
 //!
-//! An expression is sent with every attribute that the kernel reports when it is read back, even if the
-//! default would suffice. So a rule in the kernel is compared with the wanted rule attribute by attribute,
-//! without decoding it.
+//! An expression is sent with every attribute that the kernel reports when it is read back, even if the default
+//! would suffice. So a rule in the kernel is compared with the wanted rule attribute by attribute, without
+//! decoding it.
 
 use std::fmt;
 
