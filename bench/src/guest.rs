@@ -69,7 +69,7 @@ impl Guest {
             if is_progress(&line) {
                 say(&format!("guest: {line}"))?;
             } else {
-                // The guest's page, which is part of ours, or an error message.
+                // The page of the guest run, which is part of the host's page, or an error message.
                 others = others + &line + "\n";
             }
         }

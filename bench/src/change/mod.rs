@@ -326,7 +326,7 @@ fn wait_quiet(estate: &Estate, quiet: Quiet) -> Result<()> {
         let before = spent(estate)?;
         thread::sleep(quiet.time);
         let since = spent(estate)?.since(&before);
-        // On the second kernel times are not measured, and waiting for idle takes too long.
+        // In the guest VM times are not measured, and waiting for idle takes too long.
         let share = (since.control_ns + since.agent_ns) as f64 / quiet.time.as_nanos() as f64;
         ensure!(
             share < quiet.share || lab::host::guest::is_inside(),

@@ -77,7 +77,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<ConnectionResults> {
             ))?;
             measured.enter(contestant.name, contestant.services, turn);
         }
-        // The first contestant differs from round to round.
+        // The first path differs from round to round.
         contestants.rotate_left(1);
     }
     measured.finish(meter.load()?);

@@ -94,7 +94,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<FailoverResults> {
     let meter = LoadMeter::start()?;
     for round in 0..options.rounds {
         for &failure in &failures {
-            // The first contestant differs from round to round.
+            // The first system differs from round to round.
             let lanes_count = lanes.len();
             lanes.rotate_left(lanes_count.min(1));
             for lane in &mut lanes {

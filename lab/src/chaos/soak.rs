@@ -122,7 +122,8 @@ impl Options {
             parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
             faults_min: 0,
             all_live_after: 2,
-            // A net rate of 50, because writes missed while control is killed or suspended are not made up.
+            // A net rate of 50, because writes missed while the control server is killed or suspended are not made
+            // up.
             per_second: 55,
             members: 0,
             writers: 8,

@@ -13,7 +13,7 @@ use lab::{
 
 use super::{Teller, cli, write};
 
-/// MetalLB configuration of the original requirements document.
+/// MetalLB configuration of the project's requirements document.
 const POOL: &str = include_str!("../../../cli/tests/fixtures/import/seed.yaml");
 
 const SERVICE: &str = "\

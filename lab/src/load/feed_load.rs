@@ -40,7 +40,7 @@ pub const FOLLOWERS_PER_PROCESS_MAX: u16 = 500;
 /// Name of the hidden subcommand of the binary that runs followers.
 pub const SUBCOMMAND: &str = "fleet";
 
-/// Kind of follower, which determines the stream that it reads.
+/// Kind of follower (simulated client), which determines the stream that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Simulated agent of a node.
@@ -101,7 +101,7 @@ pub fn node(number: u16) -> String {
 pub struct Start<'a> {
     /// Binary with the hidden subcommand.
     pub program: &'a Path,
-    /// Kind of the followers.
+    /// Kind of the followers (simulated clients).
     pub role: Role,
     /// Address of the server to which the followers connect.
     pub server: SocketAddr,

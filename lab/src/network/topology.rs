@@ -35,7 +35,7 @@ pub const EXTERNAL_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x
 /// Value of `--allow-external-ip` for these addresses.
 pub const EXTERNAL_CIDRS: &str = "203.0.113.0/24,2001:db8::/64";
 
-/// Network of the load balancer addresses in the original requirements document. Nodes have addresses of this
+/// Network of the load balancer addresses in the project's requirements document. Nodes have addresses of this
 /// network outside the pool (`172.25.1.100`–`172.25.1.200`).
 pub const LAN_V4: &str = "172.25.1.0/24";
 

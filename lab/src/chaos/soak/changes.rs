@@ -91,7 +91,7 @@ impl Sort {
         matches!(self, Self::Near | Self::Far | Self::FarLocal | Self::OwnPool)
     }
 
-    /// Returns true if the endpoints of such a Service are in an EndpointSet of the same name.
+    /// Returns true if the endpoints of a Service of this kind are in an EndpointSet of the same name.
     const fn has_set(self) -> bool {
         matches!(self, Self::Plain | Self::Sticky | Self::ManyPorts | Self::Checked | Self::Far)
     }

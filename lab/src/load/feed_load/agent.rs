@@ -57,7 +57,7 @@ async fn listen(
     let mut has_begun = false;
     loop {
         let moved = timeout(SILENCE_MAX, feed.next(hear)).await.context("the feed is silent")??;
-        // The first batch confirms that control has registered the node, even if the batch is empty.
+        // The first batch confirms that the control server has registered the node, even if the batch is empty.
         if *held != Some(moved) || !has_begun {
             has_begun = true;
             ensure!(held.is_none_or(|held| held <= moved), "the feed went back from {held:?} to {moved}");

@@ -216,7 +216,7 @@ impl Dataplane for IpvsBackend {
     }
 
     fn observe(&mut self) -> Result<(), KernelError> {
-        // Virtual servers remain ours even if the set that contains them was flushed.
+        // Virtual servers still belong to the backend even if the set that contains them was flushed.
         let known: BTreeSet<_> =
             self.mirror.take().map(|mirror| mirror.servers.into_keys().collect()).unwrap_or_default();
         let mut mirror = self.read().map_err(failed("reading our part of the kernel"))?;
@@ -337,7 +337,7 @@ impl IpvsBackend {
         let before = mirror.other_addresses.clone();
         let held = mirror.link.clone();
         let read = self.read_addresses(&mut mirror);
-        // Changes of our own link are detected by `is_disturbed`; here the known state is kept.
+        // Changes of the dummy link are detected by `is_disturbed`; here the known state is kept.
         mirror.link = held;
         let changed: Vec<_> = before.symmetric_difference(&mirror.other_addresses).copied().collect();
         self.mirror = Some(mirror);

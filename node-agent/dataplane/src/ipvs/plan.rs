@@ -186,7 +186,7 @@ fn plan_socket(
     let held = mirror.servers.get(socket);
     let stays = plan_server(held, server.as_ref(), socket, owner, fate, plan);
     // The set entry is added before the virtual server and removed after it, so that the server is always
-    // recognisable as ours.
+    // recognizable as the backend's.
     plan.presence(mirror, owner, IpsetElement::of_socket(SetKind::Servers, *socket), stays);
 }
 

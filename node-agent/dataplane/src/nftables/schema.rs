@@ -50,7 +50,7 @@ pub enum LookupType {
     NodePort,
 }
 
-/// Class of sources, to which a route may give a verdict of its own.
+/// Class of source addresses. A route may have a different verdict for each class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VerdictClass {
     /// Source address in the workload networks.

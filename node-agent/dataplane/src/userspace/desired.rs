@@ -16,7 +16,7 @@ use model::{
     program::{DrainingTargets, Frontend, Program, Route, Targets, Verdict},
 };
 
-/// Class of sources to which a route may give a verdict of its own, in match order.
+/// Class of source addresses, in match order. A route may have a different verdict for each class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceClass {
     /// Source address in the workload networks.
