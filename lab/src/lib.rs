@@ -5,8 +5,8 @@
 //! on it.
 //!
 //! Every namespace is named `tg-PID-…`, and is removed when its owner is dropped (also by a panic), when the
-//! process is interrupted ([`registry`]), and at the latest by the next run after that PID has ended. No link,
-//! address or rule is ever created in the namespace of the process itself.
+//! process is interrupted ([`host::registry`]), and at the latest by the next run after that PID has ended. No
+//! link, address or rule is ever created in the namespace of the process itself.
 
 pub mod chaos;
 pub mod cluster;

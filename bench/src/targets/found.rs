@@ -1,4 +1,4 @@
-//! Result of each performance target.
+//! Extraction of the result of each performance target from the stored results.
 
 use lab::chaos::soak::{Growth, SoakOutcome};
 use serde_json::{Value, json};

@@ -219,7 +219,7 @@ fn drop_unreached(listing: &mut Listing) {
     }
 }
 
-/// Sorts the anonymous set of a rule, if it has one.
+/// Sorts the elements of the anonymous set of a rule, if the rule has one.
 fn anonymous_sorted(line: &str) -> String {
     let Some(((head, elements), tail)) =
         line.rsplit_once('}').and_then(|(line, tail)| Some((line.split_once('{')?, tail)))

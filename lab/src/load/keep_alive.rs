@@ -1,5 +1,5 @@
-//! HTTP client with a persistent connection, for latency measurements. In contrast, [`crate::control::Http`] opens
-//! a connection per request.
+//! HTTP client with a persistent connection, for latency measurements. In contrast,
+//! [`Http`](crate::cluster::control::Http) opens a connection per request.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! TCP and UDP clients inside a namespace that parse the replies of [`crate::echo`].
+//! TCP and UDP clients inside a namespace that parse the replies of [`crate::network::echo`].
 
 use std::{
     io::{BufRead, BufReader, Write},

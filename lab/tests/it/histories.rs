@@ -1,5 +1,5 @@
 //! Consistency of the observations of clients, watchers and an agent while servers and their store are killed,
-//! suspended and cut off: all guarantees of `lab::histories` hold.
+//! suspended and cut off: all guarantees of `lab::chaos::histories` hold.
 //!
 //! `TIDEGATE_SEED` repeats the round of one seed, which every round prints; `TIDEGATE_SOAK` runs thousands of
 //! rounds.

@@ -46,7 +46,7 @@ impl HighestRevision {
     }
 }
 
-/// Returns the revision of the oldest state, not older than `least`, from which a response can be.
+/// Returns the revision of the oldest state, not older than `least`, that fits a response.
 fn place(
     operation: &Operation,
     least: u64,

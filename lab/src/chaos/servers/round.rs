@@ -171,7 +171,7 @@ fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::ChangeEv
 }
 
 impl fmt::Display for RoundOutcome {
-    /// Formats the statistics on one line.
+    /// Formats the statistics of the round on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for operation in &self.history.operations {

@@ -77,8 +77,8 @@ pub struct Fates {
 }
 
 impl Fates {
-    /// Maximum number of retried UDP requests per thousand connections. An endpoint is removed every two
-    /// seconds, and a request takes less than a millisecond, so this is rarely reached.
+    /// Maximum number of retried UDP requests per thousand connections. An endpoint is removed every two seconds,
+    /// and a request takes less than a millisecond, so the limit is rarely reached.
     pub const AGAIN_MAX_PER_THOUSAND: u64 = 1;
 
     /// Returns true if more UDP requests were retried than removals of endpoints explain.

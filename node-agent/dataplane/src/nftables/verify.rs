@@ -173,8 +173,8 @@ impl NftablesBackend {
         Ok(wrong)
     }
 
-    /// Returns the Services of which a removed element still exists. A response does not prove this, because
-    /// another element may have the same key, or contain it in an interval.
+    /// Returns the Services of which a removed element still exists. A response does not prove that the element
+    /// still exists, because another element may have the same key, or an interval that contains the key.
     fn still_there<'a>(
         &mut self,
         changes: &[(&'a ChangeOwner, &Change)],

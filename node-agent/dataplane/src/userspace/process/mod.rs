@@ -70,7 +70,7 @@ impl Relays {
     }
 }
 
-/// Number of relay processes that [`end_all`] ended, and of the kernel objects removed.
+/// Numbers of relay processes that [`end_all`] ended and of kernel objects that they removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndedRelays {
     /// Number of ended relay processes.
