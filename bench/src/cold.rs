@@ -1,4 +1,5 @@
-//! Agent start benchmark: with an empty kernel, and with a kernel that is already up to date.
+//! Agent start benchmark: time and memory of a start with an empty kernel, and of a restart with a kernel that is
+//! already up to date.
 //!
 //! ```text
 //!   cold:    no journal, no rules ─▶ start ─▶ feed ─▶ kernel ─▶ read-back ─▶ reported to control as verified

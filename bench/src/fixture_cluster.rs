@@ -1,7 +1,7 @@
 //! Fixture cluster for benchmarks: one node with any number of Services, each with its own endpoints.
 //!
-//! The endpoints of the filling receive no traffic; they bring tables, maps and memory to realistic sizes. A
-//! few additional Services are *live*: their endpoints are addresses of a workload that responds.
+//! Most Services are the *filling*: they receive no traffic, and bring tables, maps and memory to realistic sizes.
+//! A few additional Services are *live*: their endpoints are addresses of a workload that responds.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -26,18 +26,19 @@ pub const TARGET_PORT: u16 = 8080;
 pub const CLIENT: &str = "asking";
 /// Name of the workload that serves the live Services.
 pub const BACKEND: &str = "answering";
-/// Maximum endpoints per Service: the live ones are addresses in the network of one workload, from `.101` on.
+/// Maximum number of endpoints per Service. The endpoints of live Services are addresses in the network of one
+/// workload, from `.101` on.
 pub const ENDPOINTS_MAX: u8 = 100;
 /// Maximum number of Services: their addresses are in one /16.
 pub const SERVICES_MAX: u32 = 60_000;
 
 /// Service address range of the control server of a [`Cluster`].
 const SERVICE_CIDR: &str = "10.96.0.0/16";
-/// First endpoint address of the filling Services, in `10.128.0.0/9`, which has no other use.
+/// First endpoint address of the filling (Services without traffic), in `10.128.0.0/9`, which has no other use.
 const FILLING: u32 = u32::from_be_bytes([10, 128, 0, 0]);
-/// Last octet of the first live endpoint address.
+/// Last octet of the first endpoint address of the live Services.
 const LIVE_HOST: u8 = 101;
-/// Objects per request; the server accepts 5,000 and 8 MiB.
+/// Number of objects per request; the server accepts 5,000 and 8 MiB.
 const BATCH: usize = 1_000;
 /// Timeout for a node to converge: iptables needs minutes for tens of thousands of Services.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -47,15 +48,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1_800);
 pub struct Size {
     /// Proxy mode of the node.
     pub mode: &'static str,
-    /// Number of filling Services, which receive no traffic.
+    /// Number of Services in the filling, which receives no traffic.
     pub services: u32,
     /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// Number of live Services in addition to the filling.
+    /// Number of live Services, whose endpoints respond, in addition to the filling.
     pub live: u32,
 }
 
-/// A cluster of one node with many Services.
+/// Cluster of one node with many Services.
 #[derive(Debug)]
 pub struct Estate {
     /// Lab cluster whose only node is `node1`.
@@ -64,7 +65,7 @@ pub struct Estate {
     pub begun: Instant,
     size: Size,
     filled: u32,
-    /// Node of the filling's endpoints; `None` if they have no known node.
+    /// Node name in the endpoints of the filling (Services without traffic); `None` if they name no node.
     filling_node: Option<&'static str>,
 }
 
@@ -100,15 +101,16 @@ impl Estate {
         Ok(estate)
     }
 
-    /// Sets the node of the filling's endpoints created from now on. An endpoint without a known node could
-    /// be on any node, and costs one more element on each of them.
+    /// Sets the node name of the filling's endpoints created from now on. An endpoint without a node could be on
+    /// any node, and costs each node one more set element.
     #[must_use]
     pub fn filling_on(mut self, node: &'static str) -> Self {
         self.filling_node = Some(node);
         self
     }
 
-    /// Extends the filling to this number of Services and waits until the node has verified everything.
+    /// Extends the filling (Services without traffic) to this number of Services and waits until the node has
+    /// verified everything.
     ///
     /// # Errors
     /// Returns an error if the server rejects an object or the node does not converge.
@@ -139,7 +141,7 @@ impl Estate {
         })
     }
 
-    /// Returns the frontend of a live Service.
+    /// Returns the address and port of a live Service.
     ///
     /// # Errors
     /// Returns an error if there is no such Service.

@@ -21,7 +21,7 @@ pub(crate) struct Guest {
     pub(crate) timeout_secs: u32,
 }
 
-/// Results of a benchmark in the guest: its machine and its list of `P` under either field name.
+/// Results of a benchmark in the guest VM: its machine, and its measured points under either of two field names.
 #[derive(Debug, Deserialize)]
 pub(crate) struct GuestResults<P> {
     /// Description of the guest machine.
@@ -31,7 +31,7 @@ pub(crate) struct GuestResults<P> {
     pub(crate) points: Vec<P>,
 }
 
-/// Part of a machine description that the pages of guest results use.
+/// Fields of a machine description that the pages of guest results use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Machine {
     /// Kernel release of the guest.
@@ -69,7 +69,7 @@ impl Guest {
             if is_progress(&line) {
                 say(&format!("guest: {line}"))?;
             } else {
-                // The guest's page, which is part of ours, or an error message.
+                // The page of the guest run, which is part of the host's page, or an error message.
                 others = others + &line + "\n";
             }
         }

@@ -26,7 +26,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Reads the properties from the kernel.
+    /// Reads the machine properties from the kernel.
     ///
     /// # Errors
     /// Returns an error if `/proc` cannot be read.
@@ -41,7 +41,7 @@ impl Host {
     }
 }
 
-/// True if this kernel supports IPVS, after an attempt to load the module.
+/// Returns true if this kernel supports IPVS, after an attempt to load the module.
 #[must_use]
 pub fn has_ipvs() -> bool {
     // `modprobe` fails on a kernel without modules or without this one; the file decides in either case.
@@ -53,8 +53,8 @@ pub fn has_ipvs() -> bool {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
-    /// CPU share used by other processes just before the run and in its pauses, 0–1; none in results from
-    /// before this field existed.
+    /// CPU share used by other processes just before the run and in its pauses, 0–1; `None` in results from before
+    /// this field existed.
     pub others: Option<f64>,
     /// Load average of the last minute before the run.
     pub average_before: f64,
@@ -62,16 +62,16 @@ pub struct Load {
     pub average_after: f64,
     /// Share of CPU time in which the machine was not idle, 0–1, including the benchmark itself.
     pub busy: f64,
-    /// Share of time in which a task waited for a CPU, 0–1 (pressure stall information, `some`); none if the
+    /// Share of time in which a task waited for a CPU, 0–1 (pressure stall information, `some`); `None` if the
     /// kernel does not report it.
     pub pressure: Option<f64>,
 }
 
 /// Clock ticks per second in `/proc`, on every supported platform.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Observation time of other load before a run.
+/// Duration for which other load is observed before a run.
 const OTHERS_WATCHED: Duration = Duration::from_secs(2);
-/// Observation time of other load in a pause: a few dozen pauses sum up to a time adequate for a run of
+/// Duration for which other load is observed in a pause. A few dozen pauses sum up to a time adequate for a run of
 /// minutes.
 const PAUSE_WATCHED: Duration = Duration::from_millis(250);
 /// Maximum CPU share of other processes at which results are considered reliable.
@@ -100,7 +100,7 @@ pub struct LoadMeter {
     waited_us: Option<u64>,
 }
 
-/// CPU seconds, total and in use, of the periods in which the benchmark was idle.
+/// CPU seconds in the periods in which the benchmark was idle: in total, and in use by other processes.
 #[derive(Debug, Default)]
 struct Others {
     all: f64,
@@ -135,8 +135,8 @@ impl LoadMeter {
         })
     }
 
-    /// Observes other load in a short pause of the benchmark; during the benchmark it cannot be
-    /// distinguished.
+    /// Observes other load in a short pause of the benchmark, because its own load cannot be told apart while it
+    /// runs.
     ///
     /// # Errors
     /// Returns an error if `/proc` cannot be read.
@@ -210,7 +210,8 @@ fn load_average() -> Result<f64> {
     first.parse().context("/proc/loadavg does not begin with a number")
 }
 
-/// Returns the microseconds in which a task waited for a CPU.
+/// Returns the microseconds since boot in which at least one task waited for a CPU; `None` if the kernel does not
+/// report them.
 fn waited_us() -> Option<u64> {
     let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
     let some = text.lines().find(|line| line.starts_with("some "))?;

@@ -1,10 +1,9 @@
-//! Benchmarks of Tidegate and comparable software. They measure and write a page with tables and a plot, and
-//! assert nothing.
+//! Benchmarks of Tidegate and comparable software. The benchmarks measure, write a page with tables and a plot,
+//! and assert nothing.
 //!
-//! Contestants are measured in the same network, with the same dataplane task, in the same run, in turn, so
-//! that other load on the machine affects all of them equally. Each page names its machine and the load; on a
-//! machine that was too busy the page has results but no verdict. Times are never asserted, not even by the
-//! tests of this crate.
+//! Compared systems are measured in equal networks, with the same task, in turn within the same run, so that other
+//! load on the machine affects all of them equally. Each page names its machine and the load. If the machine was
+//! too busy, the page has results but no verdict. Times are never asserted, not even by the tests of this crate.
 
 pub mod bgp;
 pub mod change;

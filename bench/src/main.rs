@@ -39,14 +39,14 @@ enum Benchmark {
     Pages,
     /// Traffic interruption of a load balancer address when the node that announces it fails.
     Failover {
-        /// Failures of each kind per contestant.
+        /// Failures of each kind per failover system.
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
-        /// Only contestants and failures whose names contain one of these, such as `keepalived,link-cut`.
+        /// Names of failover systems and failures to run, or parts of the names, such as `keepalived,link-cut`.
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
     },
-    /// Time until routers learn and lose a route by BGP, and the cost of many routes.
+    /// Time until routers install and remove a route by BGP, and the cost of many routes.
     Bgp {
         /// Prefixes announced and withdrawn one by one.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -58,7 +58,8 @@ enum Benchmark {
         #[arg(long, default_value_t = bgp::BULK, value_parser = clap::value_parser!(u32).range(0..=60_000))]
         bulk: u32,
     },
-    /// Latency of an endpoint change until traffic follows it, and its cost, with few and many Services.
+    /// Time from an endpoint change until traffic follows it, and cost of the change, with few and with many
+    /// Services.
     Change {
         /// Changes whose latency is measured, per size and mode.
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -76,24 +77,23 @@ enum Benchmark {
         /// Endpoints per Service.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: u8,
-        /// Proxy modes; ipvs is measured on a second kernel, with fewer endpoints, if this one does not
+        /// Proxy modes; ipvs is measured in a guest VM, with fewer endpoints, if the host's kernel does not
         /// support it.
         #[arg(long, value_delimiter = ',', default_value = "nftables,userspace,ipvs",
             value_parser = PossibleValuesParser::new(change::MODES))]
         modes: Vec<String>,
     },
-    /// Time until the last of many agents, and of many watchers, has a change, and the cost for the control
-    /// server.
+    /// Time until the last of many agents and watchers has received a change, and the cost for the control server.
     Fanout(FanoutArguments),
     /// Receiver process of `fanout`; reads its orders from stdin.
     #[command(hide = true)]
     Fleet(FleetArguments),
     /// Durable endpoint writes per second of a control server, on SQLite and on three members of etcd.
     Writes {
-        /// Turns per store.
+        /// Measurements per store.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         rounds: u16,
-        /// Duration of a turn in milliseconds.
+        /// Duration of a measurement in milliseconds.
         #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
         slice_ms: u64,
         /// Numbers of concurrent clients, measured one after another.
@@ -101,7 +101,8 @@ enum Benchmark {
             value_parser = clap::value_parser!(u16).range(1..=1_000))]
         clients: Vec<u16>,
     },
-    /// Time from the start of an agent until everything is programmed and verified, and its memory then.
+    /// Time from the start of an agent until everything is programmed and verified, and the memory of the agent
+    /// then.
     Cold {
         /// Starts of each kind per size.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -122,8 +123,7 @@ enum Benchmark {
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
     },
-    /// Cost of our nftables ruleset compared to one with a chain per Service: to load, to change, to connect
-    /// through.
+    /// Cost of loading, changing and using Tidegate's nftables ruleset, compared to one with a chain per Service.
     Layout {
         /// Full loads per size and layout.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -131,11 +131,11 @@ enum Benchmark {
         /// Number of times a Service is added, changed and removed, per size and layout.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         changes: u16,
-        /// Connection turns.
+        /// Rounds of the connection measurement.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
-        /// Duration of each of the four parts of such a turn in milliseconds: first, middle and last Service,
-        /// and many clients.
+        /// Duration of each of the four parts of a connection round in milliseconds: first, middle and last
+        /// Service, and many clients.
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..=60_000))]
         slice_ms: u64,
         /// Concurrent clients in the rate measurement.
@@ -148,7 +148,7 @@ enum Benchmark {
         /// Endpoints per Service.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: u8,
-        /// Layouts to compare with.
+        /// Layouts to compare with Tidegate's.
         #[arg(long, value_delimiter = ',', default_value = "service-chains,endpoint-chains",
             value_parser = PossibleValuesParser::new(["service-chains", "endpoint-chains"]))]
         peers: Vec<String>,
@@ -156,10 +156,10 @@ enum Benchmark {
     /// Cost of a new connection through a virtual address in every proxy mode, with few and many Services,
     /// compared to proxies.
     Connections {
-        /// Turns per contestant.
+        /// Rounds; each compared path is measured once per round.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
-        /// Duration of each of the three parts of a turn in milliseconds: one client, many clients, one long
+        /// Duration of each of the three parts of a round in milliseconds: one client, many clients, one long
         /// stream.
         #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
         slice_ms: u64,
@@ -167,8 +167,8 @@ enum Benchmark {
         #[arg(long, value_delimiter = ',', default_values_t = [10, 10_000],
             value_parser = clap::value_parser!(u32).range(1..=50_000))]
         sizes: Vec<u32>,
-        /// Proxy modes; ipvs is measured on a second kernel, together with the same peers, if this one does
-        /// not support it.
+        /// Proxy modes; ipvs is measured in a guest VM, together with the compared paths, if the host's kernel
+        /// does not support it.
         #[arg(long, value_delimiter = ',', default_value = "nftables,iptables,userspace,ipvs",
             value_parser = PossibleValuesParser::new(connections::MODES))]
         modes: Vec<String>,
@@ -190,14 +190,14 @@ enum Benchmark {
 
 #[derive(Debug, Args)]
 struct FanoutArguments {
-    /// Turns per size.
+    /// Rounds per number of receivers.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     rounds: u16,
-    /// Numbers of agents.
+    /// Numbers of agents, measured one after another.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000],
         value_parser = clap::value_parser!(u16).range(1..=2_000))]
     agents: Vec<u16>,
-    /// Numbers of watchers; none with an empty list.
+    /// Numbers of watchers, measured one after another; an empty list measures none.
     #[arg(long, value_delimiter = ',', num_args = 0.., default_values_t = [100, 1_000],
         value_parser = clap::value_parser!(u16).range(1..=1_000))]
     watchers: Vec<u16>,
@@ -210,10 +210,10 @@ struct FanoutArguments {
     /// Changes per second.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     per_second: u32,
-    /// Changes per turn.
+    /// Changes per round.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     changes: u32,
-    /// Mass reconnects per turn.
+    /// Mass reconnects of all receivers per round.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=1_000))]
     herds: u16,
 }

@@ -1,4 +1,4 @@
-//! Pages, plots and records of benchmark runs.
+//! Pages, plots and stored results of benchmark runs.
 
 pub mod page;
 pub mod plot;

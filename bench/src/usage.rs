@@ -21,7 +21,7 @@ const REST_PATIENCE: Duration = Duration::from_secs(15);
 /// Interval at which resident memory is read while it settles.
 const REST_POLL: Duration = Duration::from_millis(100);
 
-/// Counters and gauges of a process over all its threads.
+/// CPU time and memory of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
@@ -34,7 +34,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads the values from the kernel.
+    /// Reads the resource usage of a process from the kernel.
     ///
     /// # Errors
     /// Returns an error if the process does not run.

@@ -1,4 +1,5 @@
-//! Faults under load, and checks of the recorded histories.
+//! Fault injection under load: a consistency test of control servers and their store, and a soak test of a whole
+//! cluster.
 
 pub mod histories;
 pub mod servers;

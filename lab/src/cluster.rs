@@ -1,4 +1,4 @@
-//! Clusters of control servers, agents and stores.
+//! Test clusters of control servers, agents and stores.
 
 pub mod addresses;
 pub mod control;

@@ -1,4 +1,4 @@
-//! Script of the lab demonstration. A step with an unexpected observation ends it with an error.
+//! Script of the lab demonstration, which ends with an error at the first unexpected observation.
 
 mod addresses;
 
@@ -20,8 +20,8 @@ use lab::{
     processes::binaries,
 };
 
-/// Requests per row of the reply table; with two or three backends the probability of missing one is below
-/// 1e-3.
+/// Number of requests per row of the table of replies. With two or three backends the probability of missing one
+/// is below 1e-3.
 const REQUESTS: usize = 24;
 const EXTERNAL: IpAddr = IpAddr::V4(topology::EXTERNAL_V4);
 const NODE_PORT: u16 = 30080;
@@ -51,13 +51,13 @@ impl Teller {
         Self { out: io::stdout() }
     }
 
-    /// Prints the heading of a section of the demonstration.
+    /// Prints the heading of a chapter of the demonstration.
     pub(crate) fn chapter(&mut self, title: &str) -> Result<()> {
         writeln!(self.out, "\n== {title}")?;
         Ok(self.out.flush()?)
     }
 
-    /// Prints an observation that confirms the preceding step.
+    /// Prints an observation that confirms the previous step.
     pub(crate) fn seen(&mut self, text: &str) -> Result<()> {
         writeln!(self.out, "  ok  {text}")?;
         Ok(self.out.flush()?)

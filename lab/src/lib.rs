@@ -1,11 +1,11 @@
 //! Test clusters built from network namespaces, used by `make lab`, end-to-end tests and benchmarks.
 //!
-//! The environment is real: network namespaces, veth pairs and routes, the built binaries as processes, and
-//! TCP and UDP sockets opened inside the namespaces. The lab is not part of the product, and the product
-//! never depends on it.
+//! The environment is real: network namespaces, veth pairs and routes, the built binaries as processes, and TCP
+//! and UDP sockets opened inside the namespaces. The lab is not part of the product, and the product never depends
+//! on it.
 //!
-//! Every namespace is named `tg-PID-…`. It is removed when its owner is dropped (also by a panic), when the
-//! process is interrupted ([`registry`]), and at the latest by the next run after that PID has ended. No
+//! Every namespace is named `tg-PID-…`, and is removed when its owner is dropped (also by a panic), when the
+//! process is interrupted ([`host::registry`]), and at the latest by the next run after that PID has ended. No
 //! link, address or rule is ever created in the namespace of the process itself.
 
 pub mod chaos;

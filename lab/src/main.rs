@@ -1,7 +1,6 @@
-//! `make lab`: a scripted demonstration of a cluster on one machine, from the first REST call to real
-//! packets.
+//! `make lab`: a scripted demonstration of a cluster on one machine, from the first REST call to real packets.
 //!
-//! Every claim is backed by an observation: requests leave sockets in the namespaces and pass the kernel
+//! Every statement is checked by an observation: requests leave sockets in the namespaces and pass the kernel
 //! rules to servers in other namespaces.
 
 mod demo;

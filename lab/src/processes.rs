@@ -1,4 +1,4 @@
-//! Third-party programs and the binaries under test.
+//! Processes in namespaces: third-party programs, and the binaries under test.
 
 pub mod binaries;
 pub mod browser;

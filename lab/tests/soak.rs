@@ -15,7 +15,7 @@ use lab::{
 };
 
 /// After a few seconds of all kinds of changes and random faults, every node has verified everything, every
-/// address leads to the backends given by the API, and no connection was lost without an excuse. Kernels and
+/// address leads to the backends given by the API, and every lost connection is explained by a fault. Kernels and
 /// processes hold the same as before the first object, and after `cleanup` the same as before the agents.
 #[test]
 fn after_changes_and_faults_every_node_is_right_and_nothing_is_left_behind() {

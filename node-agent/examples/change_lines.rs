@@ -1,8 +1,8 @@
-//! Measurement of one endpoint change: kernel writes and duration by mode and number of Services, as a
-//! Markdown table.
+//! Measures the kernel writes and the duration of one endpoint change, by proxy mode and number of Services, and
+//! prints a Markdown table.
 //!
-//! `cargo run --release -p node-agent --example change_lines` as root. All modes run in network namespaces.
-//! For ipvs: `lab/guest.sh target/release/examples/change_lines --mode ipvs`.
+//! Usage, as root: `cargo run --release -p node-agent --example change_lines`. All modes run in network
+//! namespaces. For ipvs mode, in a guest VM: `lab/guest.sh target/release/examples/change_lines --mode ipvs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,19 +22,19 @@ use support::{
     cost::machine,
 };
 
-/// Counts what one endpoint change writes.
+/// Measures the kernel writes and the duration of one endpoint change
 #[derive(Parser)]
 struct Options {
-    /// The modes
+    /// Proxy modes to measure
     #[arg(long = "mode", value_delimiter = ',', value_parser = support::cost::mode, default_value = "nftables,iptables,userspace")]
     modes: Vec<ProxyMode>,
-    /// How many Services there are
+    /// Numbers of Services, each of which is measured
     #[arg(long, value_delimiter = ',', default_value = "100,5000")]
     services: Vec<u32>,
-    /// Endpoints of each Service
+    /// Number of endpoints per Service
     #[arg(long, default_value_t = 10)]
     endpoints: u32,
-    /// Changes, of which the median time counts
+    /// Number of changes; the median duration is reported
     #[arg(long, default_value_t = 20)]
     changes: u32,
 }

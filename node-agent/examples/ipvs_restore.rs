@@ -1,6 +1,8 @@
-//! Measurement of programming many virtual servers in ipvs mode against `ipvsadm --restore` of the same
-//! servers, in alternating runs: `lab/guest.sh target/debug/examples/ipvs_restore [services] [runs]`. Runs in
-//! the network namespace of the caller.
+//! Compares the time to program many IPVS virtual servers through the ipvs backend with that of `ipvsadm
+//! --restore` for the same servers, in alternating runs.
+//!
+//! Usage: `lab/guest.sh target/debug/examples/ipvs_restore [services] [runs]`. Changes the IPVS table of the
+//! caller's network namespace.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,8 +1,8 @@
-//! Measurement of the cost of each proxy mode for packets on this machine, next to a direct path without
-//! Tidegate, as a Markdown table.
+//! Measures the connection rate, latency and throughput through each proxy mode and over a direct path without
+//! Tidegate, and prints a Markdown table.
 //!
-//! `cargo run --release -p node-agent --example mode_cost` as root. All paths run in network namespaces. For
-//! ipvs: `lab/guest.sh target/release/examples/mode_cost --mode ipvs`.
+//! Usage, as root: `cargo run --release -p node-agent --example mode_cost`. All paths run in network namespaces.
+//! For ipvs mode, in a guest VM: `lab/guest.sh target/release/examples/mode_cost --mode ipvs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,28 +19,28 @@ use clap::Parser;
 use model::kinds::node::ProxyMode;
 use support::cost::{Size, machine, measure, table};
 
-/// Measures the way of packets through proxy modes.
+/// Measures connection rate, latency and throughput through proxy modes
 #[derive(Parser)]
 struct Options {
-    /// The modes
+    /// Proxy modes to measure
     #[arg(long = "mode", value_delimiter = ',', value_parser = support::cost::mode, default_value = "nftables,iptables,userspace")]
     modes: Vec<ProxyMode>,
-    /// How many Services there are; several numbers are measured side by side
+    /// Numbers of Services; several numbers are measured side by side
     #[arg(long, value_delimiter = ',', default_value = "100")]
     services: Vec<u32>,
-    /// Endpoints of each Service
+    /// Number of endpoints per Service
     #[arg(long, default_value_t = 2)]
     endpoints: u32,
-    /// Rounds, of which the median counts
+    /// Number of rounds; the medians are reported
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// New connections in a round
+    /// Number of new connections per round
     #[arg(long, default_value_t = 4000)]
     connections: usize,
-    /// Clients that make them at once
+    /// Number of clients that open connections concurrently
     #[arg(long, default_value_t = 2)]
     clients: usize,
-    /// MiB of the long flow in a round; 0 measures none
+    /// MiB sent over one connection per round; 0 skips this measurement
     #[arg(long, default_value_t = 1024)]
     mebibytes: usize,
 }

@@ -1,4 +1,4 @@
-//! Interface of the BGP implementations under test.
+//! Interface of the BGP implementations that the benchmark compares.
 
 use std::{fs, net::Ipv4Addr};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::routers::Routers;
 
-/// AS number of the announcing contestant.
+/// AS number of the implementation under test.
 pub(super) const ASN: u32 = 64_512;
 /// Hold time of all sessions in seconds: the shortest that all implementations accept.
 pub(super) const HOLD_TIME: u16 = 3;
@@ -14,19 +14,19 @@ pub(super) const HOLD_TIME: u16 = 3;
 /// IPv4 address of prefix number 0; later prefixes follow consecutively.
 const FIRST: u32 = u32::from_be_bytes([10, 200, 0, 0]);
 
-/// BGP implementation under test, with its own pair of routers.
+/// BGP implementation under test on one node, with its own pair of routers.
 pub(super) trait Announcer {
-    /// Returns the name of the contestant in tables.
+    /// Returns the name of the implementation in tables.
     fn name(&self) -> &'static str;
-    /// Returns a description of the contestant's configuration for the page.
+    /// Returns a description of the implementation's configuration for the page.
     fn settings(&self) -> String;
     /// Returns the routers that have sessions with this announcer.
     fn routers(&self) -> &Routers;
-    /// Requests the announcement of an address and returns when the write is accepted.
+    /// Requests the announcement of prefix `number`, and returns when the request is accepted.
     fn announce(&mut self, number: u32) -> Result<()>;
     /// Requests the withdrawal of prefix `number`.
     fn withdraw(&mut self, number: u32) -> Result<()>;
-    /// Waits until BGP and BFD sessions are up.
+    /// Waits until all BGP sessions, and BFD sessions if used, are up.
     fn wait_settled(&mut self) -> Result<()>;
     /// Disconnects the announcing node from the network, or reconnects it.
     fn plug(&mut self, in_place: bool) -> Result<()>;
@@ -43,7 +43,7 @@ pub(super) fn address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST + number)
 }
 
-/// Returns the prefix of a number as printed by `ip route`.
+/// Returns the host prefix with this number as printed by `ip route`.
 pub(super) fn prefix(number: u32) -> String {
     address(number).to_string()
 }

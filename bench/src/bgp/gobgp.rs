@@ -1,4 +1,4 @@
-//! `GoBGP` from the distribution: an address is announced with a `gobgp` command.
+//! `GoBGP` from the distribution, which announces an address on a `gobgp` command.
 
 use std::{fs, path::PathBuf};
 
@@ -17,7 +17,8 @@ use super::{
 };
 
 const NODE: &str = "node1";
-/// Number of repeated routes, see [`Gobgp::prepare`].
+/// Number of routes that the bulk file repeats at its end, because the import command returns before the last
+/// routes are processed.
 const REPEATED: usize = 1000;
 
 /// GoBGP on one machine, with its own routers.

@@ -8,23 +8,24 @@ use crate::{
     pages::record::Report,
 };
 
-/// Measurements of one contestant; times in milliseconds from the start of the write.
+/// Measurements of one BGP implementation; times in milliseconds from the start of the write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSeries {
-    /// Name of the contestant in tables.
+    /// Name of the BGP implementation in tables.
     pub contestant: String,
-    /// Description of the contestant's configuration.
+    /// Description of the implementation's configuration.
     pub settings: String,
     /// Resident memory in KiB before any announcement.
     pub memory_kib: u64,
     /// Duration in milliseconds of the command or request that announces a prefix, one value per prefix.
     pub command_ms: Vec<f64>,
-    /// Time until the kernel of the router had the route.
+    /// Time in milliseconds until the kernel of each router had the route, one value per prefix.
     pub announced_ms: Vec<Both<f64>>,
     /// Time in milliseconds until the kernel of each router had removed the prefix, one value per prefix.
     pub withdrawn_ms: Vec<Both<f64>>,
-    /// Time from the link failure of the node until the route was removed.
+    /// Time in milliseconds from the link failure of the node until each router had removed the route, one value
+    /// per failure.
     pub failed_ms: Vec<Both<f64>>,
     /// Time in milliseconds from the opening of the sessions until all prefixes were installed; `None` if the
     /// bulk run was skipped.
@@ -39,15 +40,15 @@ pub struct BgpSeries {
 pub struct BgpResults {
     /// Description of the measuring machine.
     pub host: Host,
-    /// Versions of the contestants and routers.
+    /// Versions of the BGP implementations and of the routers.
     pub versions: Vec<String>,
     /// Number of prefixes announced one by one.
     pub rounds: u16,
     /// Number of prefixes that the bulk run announces at once.
     pub bulk: u32,
-    /// Load of the machine during the run; set at the end.
+    /// Load of the machine during the run; `None` before the end of the run.
     pub load: Option<Load>,
-    /// Measurements, one entry per contestant.
+    /// Measurements, one entry per BGP implementation.
     pub series: Vec<BgpSeries>,
 }
 

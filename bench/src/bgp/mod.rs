@@ -4,8 +4,8 @@
 //!   write ─▶ contestant ─▶ UPDATE ─▶ FRR ──▶ its kernel ──▶ route observed
 //!                              └───▶ BIRD ─▶ its kernel ──▶ route observed
 //! ```
-//! A route counts from the moment the kernel of the router has it and could forward by it. Each contestant
-//! has its own routers, with the same configuration.
+//! A route counts as installed from the moment at which the kernel of the router could forward by it. Each
+//! contestant (BGP implementation under test) has its own routers, with the same configuration.
 
 mod announcer;
 mod gobgp;
@@ -36,21 +36,21 @@ pub const BULK: u32 = 20_000;
 /// Timeout for one prefix to appear in or disappear from a router's kernel.
 const ONE_TIME_MAX: Duration = Duration::from_secs(60);
 const BULK_TIME_MAX: Duration = Duration::from_secs(600);
-/// Number of the prefix that the node failures withdraw and restore.
+/// Number of the prefix that is measured in node failures.
 const FAILING: u32 = 65_000;
 
 /// Parameters of the BGP benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of prefixes that each contestant announces and withdraws one by one.
+    /// Number of prefixes that each implementation announces and withdraws one by one.
     pub rounds: u16,
-    /// Number of node failures per contestant.
+    /// Number of node failures per implementation.
     pub failures: u16,
     /// Number of prefixes in the bulk run; 0 skips it.
     pub bulk: u32,
 }
 
-/// Measures all contestants alternately.
+/// Measures all BGP implementations alternately.
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a route never arrives.
@@ -116,7 +116,8 @@ fn one_prefix(contestant: &mut dyn Announcer, round: u32, measured: &mut BgpResu
     Ok(format!("installed after {there:.1?}, removed after {gone:.1?}; the write took {command:.1?}"))
 }
 
-/// Measures a node failure: disconnects the announcing node until its routes are gone, then reconnects it.
+/// Measures a node failure: disconnects the announcing node until the routers have removed its route, then
+/// reconnects it.
 fn failure(contestant: &mut dyn Announcer, measured: &mut BgpResults) -> Result<String> {
     let prefix = prefix(FAILING);
     let begun = Instant::now();
@@ -137,7 +138,8 @@ fn failure(contestant: &mut dyn Announcer, measured: &mut BgpResults) -> Result<
     Ok(format!("removed after {gone:.1?}"))
 }
 
-/// Prepares many prefixes, opens the sessions, and waits until the routers have all of them.
+/// Measures the bulk run: prepares many prefixes, opens the sessions, and waits until the routers have all
+/// prefixes.
 fn bulk(contestant: &mut dyn Announcer, count: u32, measured: &mut BgpResults) -> Result<String> {
     contestant.prepare(count)?;
     let before = contestant.memory_kib()?;

@@ -1,4 +1,4 @@
-//! FRR and BIRD with a live view of the routes in their kernels.
+//! Pair of routers, FRR and BIRD, with a live view of the routes in their kernels.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use super::announcer::{ASN, HOLD_TIME};
 
 /// AS number that FRR and BIRD share.
 pub(super) const ROUTER_ASN: u32 = 64_600;
-/// BFD interval and multiplier: the default of FRR and of Tidegate.
+/// BFD interval in milliseconds and detection multiplier: the defaults of FRR and of Tidegate.
 pub(super) const BFD: (u32, u8) = (300, 3);
 const FRR_HOST: u8 = 1;
 const BIRD_HOST: u8 = 2;
@@ -55,7 +55,7 @@ impl<T: fmt::Debug> fmt::Display for Both<T> {
     }
 }
 
-/// FRR and BIRD router of one contestant.
+/// FRR and BIRD routers of one BGP implementation under test.
 pub(super) struct Routers {
     pub(super) frr: Frr,
     pub(super) bird: Bird,
@@ -143,7 +143,7 @@ impl Routers {
     }
 }
 
-/// Parser of `ip monitor route` with a timestamp per line.
+/// Recorder of `ip monitor route` with a timestamp per line.
 struct Monitor {
     child: Child,
     routes: Arc<Mutex<Routes>>,
@@ -177,8 +177,8 @@ impl Monitor {
         Ok(Self { child, routes })
     }
 
-    /// Returns the time of the last kernel report about a prefix, or `None` if its state differs from `seen`
-    /// or it is older than `since`.
+    /// Returns the time of the last kernel report about a prefix, or `None` if the reported state differs from
+    /// `seen` or the report is older than `since`.
     fn at(&self, prefix: &str, seen: PrefixState, since: Instant) -> Option<Instant> {
         let (said, at) = *lock(&self.routes).last.get(prefix)?;
         (said == seen && at >= since).then_some(at)

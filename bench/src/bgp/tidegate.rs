@@ -1,5 +1,4 @@
-//! Tidegate with a control server, one agent and two `BgpPeer`s: an address is announced by creating a
-//! Service.
+//! Tidegate with a control server, one agent and two `BgpPeer`s. The creation of a Service announces an address.
 
 use anyhow::{Context, Result, ensure};
 use lab::{
@@ -19,7 +18,7 @@ use super::{
 
 const NODE: &str = "node1";
 const PEERS: [&str; 2] = ["frr", "bird"];
-/// Services per request in the bulk run.
+/// Number of Services per request in the bulk run.
 const BATCH: u32 = 500;
 
 /// Tidegate on one announcing node, with its routers.

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use lab::host::netns::Namespace;
 
-/// Interval between attempts, the resolution of the measurement.
+/// Interval between connection attempts, which is the resolution of the measurement.
 const INTERVAL: Duration = Duration::from_micros(200);
 /// Connect timeout of an attempt. A refusal is immediate, but the address of a Service that does not exist
 /// yet drops packets, and a SYN sent before the Service exists is lost; measurements of a new Service have
@@ -75,8 +75,8 @@ pub(super) fn is_refused(from: &Namespace, to: SocketAddr) -> bool {
     from.inside(|| attempt(to, SILENCE).is_err())
 }
 
-/// Connects and reads the beginning of the reply; with a relay, an established connection alone proves
-/// nothing.
+/// Connects and reads the beginning of the reply, because with a relay an established connection alone does not
+/// prove that a backend is reached.
 fn attempt(to: SocketAddr, patience: Duration) -> Result<()> {
     let mut stream = TcpStream::connect_timeout(&to, patience)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;

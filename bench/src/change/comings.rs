@@ -8,7 +8,7 @@ use lab::{host::wait, load::keep_alive::KeepAlive};
 use super::{LIVE, ask, milliseconds};
 use crate::fixture_cluster::{CLIENT, Estate};
 
-/// Addresses of the live Services, reused at each creation.
+/// Addresses of the live Services (those with a backend), reused at each creation.
 #[derive(Debug)]
 pub(super) struct Comings {
     frontends: Vec<SocketAddr>,
@@ -24,8 +24,7 @@ impl Comings {
         Ok(Self { frontends: frontends.collect::<Result<_>>()? })
     }
 
-    /// Deletes a live Service and creates it again, and returns the milliseconds from the write to the first
-    /// reply.
+    /// Deletes a live Service and creates it again. Returns the milliseconds from the write to the first reply.
     ///
     /// # Errors
     /// Returns an error if a write is rejected or there is no reply.

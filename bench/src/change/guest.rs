@@ -1,5 +1,5 @@
-//! Run of the change benchmark in the guest VM (`lab/guest.sh`) for its counters; times measured in the VM
-//! are not meaningful.
+//! Run of the change benchmark in the guest VM (`lab/guest.sh`), for counters only, because times measured in the
+//! VM are not meaningful.
 
 use anyhow::Result;
 

@@ -17,11 +17,11 @@ use crate::{
 pub struct ChangePoint {
     /// Proxy mode of the node.
     pub mode: String,
-    /// Number of filling Services, which receive no traffic.
+    /// Number of Services without traffic in addition to the measured ones.
     pub services: u32,
     /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// True if measured on the second kernel, where times mean little.
+    /// True if the values were measured in the guest VM, where times are not meaningful.
     pub is_guest: bool,
     /// Milliseconds from an endpoint write to its response.
     pub write_ms: Vec<f64>,
@@ -29,9 +29,9 @@ pub struct ChangePoint {
     pub first_ms: Vec<f64>,
     /// Milliseconds from the creation of a Service to the first reply through its virtual address.
     pub service_first_ms: Vec<f64>,
-    /// Cost of one endpoint change; one value per cost measurement.
+    /// Cost of one endpoint change, one value per group of changes.
     pub costs: Vec<Cost>,
-    /// Cost of deleting and recreating one Service; one value per cost measurement.
+    /// Cost of deleting and recreating one Service, one value per group of changes.
     pub service_costs: Vec<Cost>,
     /// Resident memory of the control server in KiB.
     pub control_kib: u64,
@@ -39,7 +39,7 @@ pub struct ChangePoint {
     pub agent_kib: u64,
 }
 
-/// Mean cost of one change in a series, minus the cost of the same time without changes.
+/// Mean cost of one change in a group, minus the cost of the same time without changes.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
@@ -53,11 +53,11 @@ pub struct Cost {
     pub kernel_messages: f64,
     /// Size in bytes of the netlink messages or `iptables-restore` input.
     pub kernel_bytes: f64,
-    /// Kernel transactions committed by the agent.
+    /// Number of kernel transactions that the agent committed.
     pub kernel_transactions: f64,
 }
 
-/// Counter values at one time, or the difference between two readings.
+/// Resource counters at one time, or the difference between two readings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spent {
     /// Time of the reading since the counters' common start.
@@ -84,8 +84,8 @@ impl Spent {
         }
     }
 
-    /// Returns the cost per change: this difference minus the idle cost `idle` over the same time, divided by
-    /// `changes`.
+    /// Returns the cost per change: this difference minus the difference `idle` over the same time without
+    /// changes, divided by `changes`.
     pub(super) fn less(&self, idle: &Self, changes: f64) -> Cost {
         let longer = self.time.as_secs_f64() / idle.time.as_secs_f64().max(1e-3);
         let each = |busy: u64, idle: u64, unit: f64| (busy as f64 - idle as f64 * longer) / unit / changes;

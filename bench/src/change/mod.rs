@@ -9,8 +9,7 @@
 //! Latency is measured per change. Cost is measured over many changes at a constant rate: CPU time of both
 //! processes, feed bytes and kernel messages, each net of the idle cost over the same time.
 //!
-//! If the kernel has no IPVS, that mode is measured on the second kernel (`lab/guest.sh`), for its counters
-//! only.
+//! If the kernel has no IPVS, ipvs mode is measured in the guest VM (`lab/guest.sh`), for its counters only.
 
 mod ask;
 mod comings;
@@ -36,12 +35,12 @@ use crate::{
     usage::Usage,
 };
 
-/// Proxy modes; `ipvs` runs on the second kernel if this one does not support it.
+/// Proxy modes of the benchmark; `ipvs` runs in the guest VM if the host's kernel does not support it.
 pub const MODES: [&str; 4] = ["nftables", "iptables", "ipvs", "userspace"];
 /// Number of Services whose endpoints change, in rotation.
 const LIVE: u32 = 20;
-/// Store revision at which measurements begin, whatever number of writes filled the store: feed frames
-/// contain revisions, and a longer number would cost another byte.
+/// Store revision at which measurements begin, so that all revisions in feed frames have the same number of digits
+/// and all sizes are comparable.
 const REVISION: u64 = 200;
 /// Minimum time between changes while costs are measured, so that changes are not coalesced.
 const PACE_MIN: Duration = Duration::from_millis(20);
@@ -49,7 +48,7 @@ const PACE_MIN: Duration = Duration::from_millis(20);
 pub const QUIET: Duration = Duration::from_millis(1_500);
 /// Default maximum CPU share of both processes while they count as idle.
 pub const QUIET_SHARE: f64 = 0.06;
-/// Duration of the idle measurement on the second kernel, as a multiple of the idle time.
+/// Duration of the idle measurement in the guest VM, as a multiple of the idle time.
 const IDLE_QUIETS: u32 = 16;
 /// Timeout for both processes to become idle.
 const QUIET_PATIENCE: Duration = Duration::from_secs(120);
@@ -59,9 +58,9 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(120);
 pub struct Options {
     /// Number of changes per size whose latency is measured.
     pub rounds: u16,
-    /// Number of groups of changes for the cost; each is a point of the fit.
+    /// Number of groups of changes for the cost; each group is a point of the straight-line fit.
     pub groups: u16,
-    /// Number of changes in each cost measurement.
+    /// Number of changes in each group.
     pub changes: u16,
     /// Numbers of Services at which each mode is measured, ascending.
     pub sizes: Vec<u32>,
@@ -173,7 +172,7 @@ impl MeasuredNode {
         Ok(Self { estate, client, comings, idle, point })
     }
 
-    /// Performs one cost measurement.
+    /// Measures the cost of one group of changes.
     fn group(&mut self, group: u16, options: &Options, say: Say<'_>) -> Result<()> {
         let Self { estate, client, comings, idle, point } = self;
         let typical = point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3));
@@ -205,7 +204,7 @@ impl MeasuredNode {
     }
 }
 
-/// Sends writes that produce no agent data until the store reaches [`REVISION`].
+/// Sends writes that change nothing for agents until the store reaches [`REVISION`].
 fn advance(client: &KeepAlive) -> Result<()> {
     for turn in 0..=REVISION {
         let patch = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
@@ -217,7 +216,7 @@ fn advance(client: &KeepAlive) -> Result<()> {
     bail!("the writes did not bring the store to revision {REVISION}")
 }
 
-/// Gives a live Service its endpoints, waits for the first reply, and removes them again.
+/// Measures the time from giving a live Service its endpoints to the first reply, and removes the endpoints again.
 fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut ChangePoint) -> Result<()> {
     let frontend = estate.live_frontend(number)?;
     let asking = ask::until_answered(estate.cluster.place(CLIENT)?, frontend)?;
@@ -266,11 +265,11 @@ impl ChangePace {
     }
 }
 
-/// Returns the cost per item of `writes` writes at a constant rate, minus the cost of the same time with a
-/// single write, so that periodic work that runs after any change, such as a full check, is not counted.
+/// Returns the cost per item of `writes` writes at a constant rate, minus the cost of the same time with a single
+/// write, so that periodic work that runs after any change, such as a full check, is not counted.
 ///
-/// In the guest VM the benchmark waits for every change, which takes long. `idle` is the cost of idle time,
-/// measured only in the VM.
+/// In the guest VM the benchmark waits for every change, so it subtracts `idle` instead, the cost of idle time.
+/// `idle` is `None` on the host.
 fn cost(
     estate: &Estate,
     idle: Option<&measured::Spent>,
@@ -294,7 +293,7 @@ fn cost(
     Ok(busy.less(&single, things - 1.0))
 }
 
-/// Returns the resources that control and agent use during an operation.
+/// Returns the resources that the control server and the agent use during an operation.
 fn spend(estate: &Estate, what: impl FnOnce() -> Result<()>) -> Result<measured::Spent> {
     let before = spent(estate)?;
     what()?;
@@ -321,13 +320,13 @@ fn agent(estate: &Estate) -> Result<&lab::processes::process::Process> {
     estate.cluster.agents.get("node1").context("the fixture cluster has one node")
 }
 
-/// Waits until control and agent have finished the work of earlier changes.
+/// Waits until the control server and the agent have finished the work of earlier changes.
 fn wait_quiet(estate: &Estate, quiet: Quiet) -> Result<()> {
     wait::until_within(QUIET_PATIENCE, "control and agent to be idle", || {
         let before = spent(estate)?;
         thread::sleep(quiet.time);
         let since = spent(estate)?.since(&before);
-        // On the second kernel times are not measured, and waiting for idle takes too long.
+        // In the guest VM times are not measured, and waiting for idle takes too long.
         let share = (since.control_ns + since.agent_ns) as f64 / quiet.time.as_nanos() as f64;
         ensure!(
             share < quiet.share || lab::host::guest::is_inside(),

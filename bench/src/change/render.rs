@@ -1,4 +1,4 @@
-//! Rendering of the page: tables, fits and a plot.
+//! Rendering of the change benchmark's page: tables, fits and a plot.
 
 use std::fmt::Write;
 
@@ -12,17 +12,18 @@ use crate::{
     statistics::{figures::Summary, fit::Line},
 };
 
-/// Design target for the time from a write to the first reply, with this number of Services in nftables mode.
+/// Design target in milliseconds for the time from a write to the first reply, with `TARGET_SERVICES` Services in
+/// nftables mode.
 const TARGET_MS: f64 = 20.0;
 const TARGET_SERVICES: u32 = 10_000;
-/// Design target for the cost of a change at 10,000 Services relative to 100.
+/// Design target for the cost of a change at 10,000 Services as a multiple of that at 100.
 const TARGET_RATIO: f64 = 1.2;
 
 /// Component of the cost of a change, as a row of the page.
 struct ChangeCost {
     name: &'static str,
     unit: &'static str,
-    /// True for times, which mean little on the second kernel.
+    /// True if the component is a time, which is not meaningful in the guest VM.
     is_time: bool,
     of: fn(&Cost) -> f64,
 }
@@ -222,7 +223,7 @@ fn median(costs: &[Cost], of: fn(&Cost) -> f64) -> Option<f64> {
     Summary::of(costs.iter().map(of)).map(|summary| summary.median)
 }
 
-/// True if a cost component of a point is meaningful for a mode.
+/// Returns true if a cost component of a point is meaningful for a mode.
 fn counts(point: &ChangePoint, mode: &str, is_time: bool) -> bool {
     point.mode == mode && !(is_time && point.is_guest)
 }

@@ -1,4 +1,4 @@
-//! Baseline and observer built from standard tools, independent of Tidegate.
+//! Baseline load time and change recorder, built from standard tools and independent of Tidegate.
 
 use std::{
     fs::File,
@@ -17,8 +17,8 @@ use crate::fixture_cluster::Estate;
 /// Pause before `nft monitor` is stopped, so that it can print its last events.
 const MONITOR_PAUSE: Duration = Duration::from_millis(500);
 
-/// Saves the kernel state of the node and loads it into an empty network with the tool of the mode. Returns
-/// the load time in milliseconds, or `None` if the mode has no such tool. Nothing is read back.
+/// Saves the kernel state of the node and loads it into an empty network with the tool of the mode. Returns the
+/// load time in milliseconds, or `None` if the mode has no such tool. The loaded rules are not read back.
 pub(super) fn load(estate: &Estate) -> Result<Option<f64>> {
     let node = estate.cluster.place(NODE)?;
     let (program, arguments, text): (_, &[&str], _) = match estate.size().mode {
@@ -32,7 +32,7 @@ pub(super) fn load(estate: &Estate) -> Result<Option<f64>> {
     Ok(Some(begun.elapsed().as_secs_f64() * 1e3))
 }
 
-/// Recorder of all rule changes in a namespace.
+/// Recorder of all rule changes in a network namespace.
 #[derive(Debug)]
 pub(super) struct Listening {
     child: Child,

@@ -21,23 +21,23 @@ pub struct ColdPoint {
     pub services: u32,
     /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// Time from a cold start until everything is verified.
+    /// Time in milliseconds from a cold start until everything is verified.
     pub cold_ms: Vec<f64>,
     /// CPU time of the agent in milliseconds for a cold start.
     pub cold_processor_ms: Vec<f64>,
-    /// Number of kernel messages of the last cold start.
+    /// Number of kernel messages that the agent sent in the last cold start.
     pub messages: u64,
-    /// Number of kernel transactions of the last cold start.
+    /// Number of kernel transactions that the agent committed in the last cold start.
     pub transactions: u64,
-    /// Time from a restart with journal and rules in place until everything is verified.
+    /// Time in milliseconds from a restart with journal and rules in place until everything is verified.
     pub restart_ms: Vec<f64>,
     /// CPU time of the agent in milliseconds for a restart with journal and rules in place.
     pub restart_processor_ms: Vec<f64>,
     /// Observed rule changes plus transactions counted by the agent during a restart.
     pub restart_writes: Vec<u64>,
-    /// Load time of the same rules with the kernel's own tool.
+    /// Time in milliseconds to load the same rules with the kernel's own tool.
     pub bound_ms: Vec<f64>,
-    /// Resident memory of the agent at rest after a cold start.
+    /// Resident memory of the agent in KiB at rest after a cold start.
     pub resident_kib: Vec<u64>,
     /// Peak resident memory of the agent in KiB during the cold start.
     pub peak_kib: Vec<u64>,

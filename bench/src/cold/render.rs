@@ -16,7 +16,7 @@ use crate::{
 const COLD_TARGET_MS: f64 = 2_000.0;
 const COLD_SERVICES: u32 = 10_000;
 const COLD_ENDPOINTS: u8 = 2;
-/// Design target for memory at 10,000 Services with ten endpoints.
+/// Design target in MiB for the memory of the agent at 10,000 Services with ten endpoints.
 const MEMORY_TARGET_MIB: f64 = 64.0;
 const MEMORY_ENDPOINTS: u8 = 10;
 

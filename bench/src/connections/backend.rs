@@ -14,13 +14,12 @@ use std::{
 use anyhow::{Context, Result};
 use lab::host::netns::Namespace;
 
-/// Request byte that asks for a one-byte reply.
+/// Request byte of a client that expects a one-byte reply.
 pub(super) const ASK: u8 = b'a';
-/// Request byte for an endless stream.
+/// Request byte of a client that expects an endless stream.
 pub(super) const FLOW: u8 = b'f';
 
-/// Number of accepting threads; with several, a connection without its request byte does not block the
-/// others.
+/// Number of accepting threads; with several, a connection without a request byte does not block the others.
 const THREADS: usize = 4;
 /// Timeout for the request byte and for writes to the client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);

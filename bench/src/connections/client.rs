@@ -1,4 +1,4 @@
-//! Closed-loop connection clients, and a bulk reader.
+//! Clients that open connections in a closed loop, and a client that reads one stream.
 
 use std::{
     io::{Read, Write},
@@ -28,7 +28,7 @@ pub(crate) struct Slice {
     pub(crate) failed: u64,
     /// Cause of the first failed connection.
     pub(crate) first_failure: Option<String>,
-    /// Actual duration: the last connection of each client ends after the period.
+    /// Actual duration of the period; each client finishes its last connection after the planned end.
     pub(crate) elapsed: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! Contestants: paths from a client machine over a node to a backend machine.
+//! Compared paths from a client machine over a node to a backend machine: through Tidegate, through a proxy, and
+//! without either.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -15,26 +16,26 @@ use lab::{
 use super::backend::Backend;
 use crate::fixture_cluster::{BACKEND, CLIENT, Estate, PORT, Size, TARGET_PORT};
 
-/// Name of each contestant's node.
+/// Name of the node in the network of each path.
 const NODE: &str = "node1";
 /// Listening address of relays, in the Service range of the fixture cluster.
 const RELAY: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// Endpoints of each filling Service.
+/// Number of endpoints of each Service that receives no traffic.
 const ENDPOINTS: u8 = 2;
-/// Source port range; the default omits half of the ports.
+/// Source port range of the clients; the kernel's default omits half of the ports.
 const LOCAL_PORTS: &str = "1024 65535";
-/// Conntrack timeout of closed connections on the node in seconds, short so that the connections of earlier
-/// turns do not fill the table.
+/// Conntrack timeout of closed connections on the node in seconds, short so that connections of earlier
+/// measurements do not fill the table.
 const REMEMBERED_SECS: &str = "1";
 
 /// Measured path from a client to the backend; its network and processes are removed when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPath {
-    /// Name of the contestant in the results.
+    /// Name of the path in the results.
     pub(super) name: &'static str,
-    /// Description of the contestant's configuration.
+    /// Description of the configuration of the path.
     pub(super) settings: String,
-    /// Number of Services on the node; 0 if not applicable.
+    /// Number of Services on the node; 0 for paths without Tidegate.
     pub(super) services: u32,
     /// Namespace of the clients.
     pub(super) client: Namespace,
@@ -98,7 +99,7 @@ fn named(mode: &str) -> (&'static str, String) {
     (name, format!("Tidegate, {mode} mode, {ENDPOINTS} endpoints per filling Service; {last}"))
 }
 
-/// Starts the same network with plain routes instead of a proxy.
+/// Starts the network with plain routes instead of a proxy.
 pub(super) fn direct() -> Result<ConnectionPath> {
     let (topology, backend, client, answering) = machines()?;
     Ok(ConnectionPath {
@@ -113,7 +114,7 @@ pub(super) fn direct() -> Result<ConnectionPath> {
     })
 }
 
-/// Starts the same network with HAProxy or nginx as a TCP relay on the node.
+/// Starts the network with HAProxy or nginx as a TCP relay on the node.
 pub(super) fn relay(relay: Relay) -> Result<ConnectionPath> {
     let (topology, backend, client, answering) = machines()?;
     let node = topology.place(NODE)?.clone();
@@ -154,7 +155,7 @@ fn machines() -> Result<(Topology, Backend, Namespace, IpAddr)> {
     Ok((topology, backend, client, address))
 }
 
-/// Applies settings common to all contestants.
+/// Applies kernel settings common to all compared paths.
 pub(crate) fn prepare(topology: &Topology) -> Result<()> {
     let node = topology.place(NODE)?;
     for place in [node, topology.place(CLIENT)?] {

@@ -1,5 +1,5 @@
-//! Run of the connection benchmark in the guest VM, for a proxy mode that the host's kernel does not support,
-//! together with the same peers.
+//! Run of the connection benchmark in the guest VM, for a proxy mode that the host's kernel does not support. The
+//! paths without Tidegate are measured there too, for comparison.
 
 use anyhow::Result;
 
@@ -11,7 +11,8 @@ use crate::{
 
 /// Proxy mode measured in the guest VM.
 pub(super) const MODE: &str = "ipvs";
-/// Memory and timeout of the guest VM, enough for two ipvs nodes with their control servers, and the peers.
+/// Memory and timeout of the guest VM, enough for two ipvs nodes with their control servers, and the paths without
+/// Tidegate.
 const GUEST: Guest = Guest { memory: "4096M", timeout_secs: 3_600 };
 
 /// Runs the connection benchmark in the guest VM.

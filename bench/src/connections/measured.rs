@@ -12,16 +12,15 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Results of one contestant in one round; latencies in microseconds from the connect call to the reply of
-/// the backend.
+/// Results of one path in one round; latencies in microseconds from the connect call to the reply of the backend.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Round {
-    /// Latency of the connections of a single client in a closed loop.
+    /// Latency of the connections of a single client that connects in a closed loop, in microseconds.
     pub latency_us: Summary,
     /// Connections per second of many concurrent clients.
     pub per_second: f64,
-    /// Latency of the connections of the concurrent clients.
+    /// Latency of the connections of the concurrent clients, in microseconds.
     pub crowd_latency_us: Summary,
     /// Total CPU time of clients, node and backend per connection.
     pub processor_us: f64,
@@ -44,28 +43,29 @@ impl fmt::Display for Round {
     }
 }
 
-/// Results of one contestant in all rounds.
+/// Results of one path in all rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionSeries {
-    /// Name of the contestant.
+    /// Name of the path, such as `tidegate-nftables` or `haproxy`.
     pub contestant: String,
-    /// True if measured on the second kernel, where ratios are meaningful but rates are not.
+    /// True if the path was measured in the guest VM, where ratios are meaningful but rates are not.
     pub is_guest: bool,
-    /// Number of Services on the node; 0 if not applicable.
+    /// Number of Services on the node; 0 for paths without Tidegate.
     pub services: u32,
-    /// Description of the contestant's configuration.
+    /// Description of the configuration of the path.
     pub settings: String,
     /// Results of all rounds, in the order of execution.
     pub rounds: Vec<Round>,
-    /// Latency of a single client over all connections of all rounds; set at the end.
+    /// Latency of a single client in microseconds, over all connections of all rounds; `None` before the end of
+    /// the run.
     pub latency_us: Option<Summary>,
     #[serde(skip)]
     latencies_us: Vec<f64>,
 }
 
 impl ConnectionSeries {
-    /// Returns one value per round, selected by `of`.
+    /// Returns the value that `of` selects, for each round.
     #[must_use]
     pub fn figures(&self, of: fn(&Round) -> f64) -> Vec<f64> {
         self.rounds.iter().map(of).collect()
@@ -91,9 +91,9 @@ pub struct ConnectionResults {
     pub slice_ms: u64,
     /// Number of concurrent clients in the rate measurement.
     pub clients: u16,
-    /// Load of the machine during the run; set at the end.
+    /// Load of the machine during the run; `None` before the end of the run.
     pub load: Option<Load>,
-    /// Results by contestant and, for Tidegate, by number of Services.
+    /// Results by path and, for Tidegate, by number of Services.
     pub series: Vec<ConnectionSeries>,
 }
 
@@ -132,14 +132,14 @@ impl ConnectionResults {
         }
     }
 
-    /// Returns the series of a contestant with a number of Services, if measured on this kernel.
+    /// Returns the series of a path with a number of Services, if measured on the host's kernel.
     #[must_use]
     pub fn find(&self, contestant: &str, services: u32) -> Option<&ConnectionSeries> {
         let mut all = self.series.iter().filter(|series| series.is_guest == guest::is_inside());
         all.find(|series| (&*series.contestant, series.services) == (contestant, services))
     }
 
-    /// Returns the series of a peer measured on the same kernel as `own`.
+    /// Returns the series of the path `peer` that was measured on the same kernel as `own`.
     #[must_use]
     pub fn beside(&self, own: &ConnectionSeries, peer: &str) -> Option<&ConnectionSeries> {
         let mut all = self.series.iter().filter(|series| series.is_guest == own.is_guest);

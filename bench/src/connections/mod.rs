@@ -1,17 +1,17 @@
 //! Connection benchmark: cost of a new connection through a virtual address, and throughput of a long-lived
-//! stream, in every proxy mode, with few and many Services, compared to the same path without rules and to
-//! proxies.
+//! stream, in every proxy mode, with few and many Services. The results are compared to a path without rules, and
+//! to proxies.
 //!
 //! ```text
-//!   asking ──▶ node1 ──▶ answering      the same three machines for each contestant, each in its own network
+//!   asking ──▶ node1 ──▶ answering      the same three machines for each path, each in its own network
 //!               │
 //!               ├─ tidegate: Services of the fixture cluster, one of which leads to `answering`
 //!               ├─ direct: routes only
 //!               └─ haproxy, nginx: a process that accepts, connects and copies
-//!   in a round, every contestant in turn:
+//!   in a round, every path in turn:
 //!     one client in a closed loop (latency) ─▶ many clients (rate, CPU time) ─▶ one long stream (bytes)
 //! ```
-//! If the kernel has no IPVS, that mode and the same peers are measured in the guest VM (`lab/guest.sh`), and
+//! If the kernel has no IPVS, ipvs mode and the other paths are measured in the guest VM (`lab/guest.sh`), and
 //! only their ratios are compared.
 
 pub(crate) mod backend;
@@ -35,15 +35,15 @@ use crate::{
     progress::Say,
 };
 
-/// Proxy modes; ipvs is not supported by every kernel.
+/// Proxy modes of the benchmark. Not every kernel supports `ipvs`.
 pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
-/// Contestants without Tidegate, measured for comparison.
+/// Names of the paths without Tidegate, measured for comparison.
 pub const PEERS: [&str; 3] = ["direct", "haproxy", "nginx"];
 
 /// Parameters of the connection benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of rounds; each contestant is measured once per round.
+    /// Number of rounds; each path is measured once per round.
     pub rounds: u16,
     /// Duration of each of the three measurements in a round.
     pub slice: Duration,
@@ -55,10 +55,10 @@ pub struct Options {
     pub clients: u16,
 }
 
-/// Measures all contestants, one after the other in each round.
+/// Measures all paths, one after the other in each round.
 ///
 /// # Errors
-/// Returns an error if the process is not root, software is missing, or a contestant carries no connection.
+/// Returns an error if the process is not root, software is missing, or a path carries no connection.
 pub fn run(options: &Options, say: Say<'_>) -> Result<ConnectionResults> {
     let mut measured = ConnectionResults::new(Host::ask()?, options.clone(), contestant::versions()?);
     let mut contestants = start(options, &mut measured, say)?;
@@ -77,7 +77,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<ConnectionResults> {
             ))?;
             measured.enter(contestant.name, contestant.services, turn);
         }
-        // The first contestant differs from round to round.
+        // The first path differs from round to round.
         contestants.rotate_left(1);
     }
     measured.finish(meter.load()?);
@@ -127,10 +127,10 @@ fn is_for_guest(options: &Options) -> bool {
     options.modes.contains(&guest::MODE) && !host::has_ipvs()
 }
 
-/// Time for which a contestant carries connections before it is measured.
+/// Time for which a path carries connections before it is measured.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Measures one contestant for one round and returns the summary with every measured latency.
+/// Measures one path for one round. Returns the summary, and the latency of each connection of the single client.
 fn turn(contestant: &ConnectionPath, options: &Options) -> Result<(Round, Vec<f64>)> {
     let ConnectionPath { client: from, target, .. } = contestant;
     let alone = client::connect(from, *target, 1, options.slice)?;

@@ -12,11 +12,11 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Design target: minimum ratio of the connection rate with the largest to that with the smallest number of
-/// Services, in these modes.
+/// Design target for the modes in `TARGETED`: minimum ratio of the connection rate with the largest number of
+/// Services to that with the smallest.
 const TARGET_RATIO: f64 = 0.95;
 const TARGETED: [&str; 2] = ["tidegate-nftables", "tidegate-ipvs"];
-/// Contestants with which each proxy mode is compared on the page.
+/// Names of the paths without Tidegate, with which the page compares each proxy mode.
 const RIVALS: [&str; 3] = ["direct", "haproxy", "nginx"];
 
 const METHOD: &str = "A client machine and a backend machine are connected to a node by separate links, \
@@ -59,7 +59,7 @@ pub(super) fn page(measured: &ConnectionResults) -> String {
     text + "\n## How\n\n" + METHOD
 }
 
-/// Renders the SVG plot with one dot per round: its connection rate.
+/// Renders the SVG plot of the connection rates, with one dot per round.
 pub(super) fn plot(measured: &ConnectionResults) -> String {
     let row = |series: &ConnectionSeries| PlotRow {
         label: label(series),
@@ -145,7 +145,8 @@ fn verdict(measured: &ConnectionResults) -> String {
     if lines.is_empty() { "None: no mode was measured.\n".to_owned() } else { lines }
 }
 
-/// Returns the median over all rounds of the rate of `one` divided by the rate of `other` in the same round.
+/// Returns the median over all rounds of the connection rate of `one`, divided by that of `other` in the same
+/// round.
 fn ratio(one: &ConnectionSeries, other: &ConnectionSeries) -> Option<f64> {
     let pairs = one.rounds.iter().zip(&other.rounds);
     Summary::of(pairs.map(|(one, other)| one.per_second / other.per_second)).map(|summary| summary.median)

@@ -1,5 +1,5 @@
-//! Contestants: systems that let one of three nodes carry the traffic of an address, and the failures of
-//! their nodes.
+//! Compared failover systems, each of which lets one of three nodes carry the traffic of an address, and the
+//! injected failures.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use lab::network::topology::{self, Topology};
 use serde::{Deserialize, Serialize};
 
-/// Number of nodes that can own the address.
+/// Number of nodes that can own the address (carry its traffic).
 pub const NODES: u8 = 3;
 /// Address that the client sends to: in the network of the nodes, but assigned to none of them.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 17, 8, 240);
@@ -21,13 +21,14 @@ pub const TARGET: SocketAddr = SocketAddr::V4(SocketAddrV4::new(ADDRESS, PORT));
 
 /// Failover system under test, running in its own network.
 pub trait FailoverContestant {
-    /// Returns the name of the contestant in the results.
+    /// Returns the name of the failover system in the results.
     fn name(&self) -> &'static str;
-    /// Returns a description of the contestant's configuration.
+    /// Returns a description of the system's configuration.
     fn settings(&self) -> String;
-    /// Returns the network of the contestant.
+    /// Returns the network in which the system runs.
     fn topology(&self) -> &Topology;
-    /// Waits until every node is owner or ready to take over, as in long-term operation without failures.
+    /// Waits until one node owns the address and all others are ready to take over, as in long-term operation
+    /// without failures.
     ///
     /// # Errors
     /// Returns an error on timeout.
@@ -50,9 +51,9 @@ pub trait FailoverContestant {
 pub enum Failure {
     /// Power loss: the announcing process is killed and the link is cut.
     NodeVanishes,
-    /// Link failure: both ends lose the carrier, and the announcing process keeps running.
+    /// Link failure: both ends lose the carrier signal, and the announcing process keeps running.
     LinkCut,
-    /// The announcing process is killed; the kernel and the links of the node keep working.
+    /// Process failure: the announcing process is killed; the kernel and the links of the node keep working.
     AgentKilled,
 }
 
@@ -108,7 +109,7 @@ impl Failure {
     }
 }
 
-/// Sets the switch port of a node up or down, which changes the carrier of the node.
+/// Sets the switch port of a node up or down, so that the node's interface gains or loses its carrier signal.
 fn set_link(topology: &Topology, node: &str, state: &str) -> Result<()> {
     let machine = topology.nodes.get(node).with_context(|| format!("there is no node {node}"))?;
     let port = topology::fabric_port(machine.index);

@@ -1,7 +1,7 @@
-//! keepalived from the distribution: VRRP moves the address, static nftables rules forward the traffic.
+//! keepalived from the distribution: VRRP moves the address, and static nftables rules forward the traffic.
 //!
-//! The rules match those of a Service: to the same backend, masqueraded. So the datagrams of both contestants
-//! take the same path, and only failure detection and the takeover differ.
+//! The rules forward like those of a Service: to the same backend, with masquerading. So datagrams take the same
+//! path as with Tidegate, and only failure detection and takeover differ.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -27,13 +27,13 @@ const PRIORITIES: [u8; NODES as usize] = [200, 150, 100];
 /// Suffixes of the process id files of parent and child.
 const PID_FILES: [&str; 2] = ["pid", "vrrp.pid"];
 
-/// VRRP advertisement interval of a keepalived contestant.
+/// VRRP advertisement interval of the keepalived nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdvertisementInterval {
-    /// VRRPv2, every second: the default of keepalived.
+    /// Interval of one second with VRRPv2, which is the default of keepalived.
     Default,
-    /// VRRPv3 (RFC 9568), every 50 ms, like Tidegate's tuned setting. Three missed advertisements plus the
-    /// skew time are a failure.
+    /// Interval of 50 ms with VRRPv3 (RFC 9568), like Tidegate's tuned setting. Three missed advertisements plus
+    /// the skew time count as a failure.
     Fast,
 }
 
@@ -53,7 +53,7 @@ impl KeepalivedCluster {
     /// Starts keepalived on three nodes with an advertisement interval.
     ///
     /// # Errors
-    /// Returns an error if it is not installed or does not start.
+    /// Returns an error if keepalived is not installed or does not start.
     pub fn start(pace: AdvertisementInterval) -> Result<Self> {
         let directory = Scratch::new("bench")?;
         let topology = Topology::new(NODES)?;
@@ -85,7 +85,7 @@ impl KeepalivedCluster {
         Ok(Self { pace, daemons, log_before_start: BTreeMap::new(), _backend: backend, topology, directory })
     }
 
-    /// Returns the installed version.
+    /// Returns the installed version of keepalived.
     ///
     /// # Errors
     /// Returns an error if keepalived is not installed.
@@ -95,7 +95,7 @@ impl KeepalivedCluster {
         Ok(text.lines().next().unwrap_or("keepalived of unknown version").to_owned())
     }
 
-    /// Returns the last state that the daemon of a node has entered since its start.
+    /// Returns the last VRRP state that the daemon of a node has entered since its start.
     fn state(&self, node: &str, daemon: &Process) -> Option<String> {
         let log = daemon.log();
         last_state(log.get(self.log_before_start.get(node).copied().unwrap_or(0)..)?)
@@ -205,7 +205,7 @@ fn configuration(node: &str, index: u8, pace: AdvertisementInterval) -> String {
     )
 }
 
-/// Returns the state of the last `Entering … STATE` in a log.
+/// Returns the VRRP state in the last line `Entering … STATE` of a log.
 fn last_state(log: &str) -> Option<String> {
     let (_, entered) = log.rsplit_once(" Entering ")?;
     let (state, _) = entered.split_once(" STATE")?;

@@ -12,8 +12,8 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Maximum lateness of probes in the 99th percentile; beyond it the machine was overloaded, and silence may
-/// be caused by the client.
+/// Maximum 99th percentile of the lateness of probes in milliseconds. Beyond it the machine was overloaded, and
+/// missing replies may be caused by the client.
 const LATENESS_P99_MS_MAX: f64 = 5.0;
 /// Maximum CPU pressure (share of time with a task waiting for a CPU); beyond it, delays may be caused by the
 /// machine.
@@ -21,17 +21,17 @@ const PRESSURE_MAX: f64 = 0.25;
 /// Maximum CPU utilization, 0–1; beyond it, delays may be caused by the machine.
 const BUSY_MAX: f64 = 0.7;
 
-/// One failure of one contestant, from steady traffic to recovery; times in milliseconds.
+/// One failure in one failover system, from steady traffic to recovery; times in milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// Longest time between two replies around the failure.
+    /// Longest time in milliseconds between two replies around the failure.
     pub silence_ms: f64,
-    /// Time from the failure to the first reply through another node.
+    /// Time in milliseconds from the failure to the first reply through another node.
     pub moved_ms: f64,
     /// Number of datagrams without a reply.
     pub unanswered: usize,
-    /// Longest time between two replies while the node recovered.
+    /// Longest time in milliseconds between two replies while the failed node recovered.
     pub return_silence_ms: f64,
 }
 
@@ -46,13 +46,13 @@ impl fmt::Display for Run {
     }
 }
 
-/// Results of one contestant for one kind of failure.
+/// Results of one failover system for one kind of failure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailoverSeries {
-    /// Name of the contestant.
+    /// Name of the failover system.
     pub contestant: String,
-    /// Description of the contestant's configuration.
+    /// Description of the system's configuration.
     pub settings: String,
     /// Failure that was injected.
     pub failure: Failure,
@@ -76,13 +76,13 @@ pub struct FailoverResults {
     pub host: Host,
     /// Versions of the tested software.
     pub versions: Vec<String>,
-    /// Number of failures of each kind per contestant.
+    /// Number of failures of each kind per failover system.
     pub rounds: u16,
-    /// Load of the machine during the run; set at the end.
+    /// Load of the machine during the run; `None` before the end of the run.
     pub load: Option<Load>,
-    /// Lateness of sent probes in milliseconds.
+    /// Delay of probe datagrams behind their schedule, in milliseconds.
     pub lateness_ms: Option<Summary>,
-    /// Results by contestant and injected failure.
+    /// Results by failover system and injected failure.
     pub series: Vec<FailoverSeries>,
     #[serde(skip)]
     lateness: Vec<Duration>,
@@ -118,7 +118,7 @@ impl FailoverResults {
         self.lateness_ms = Summary::of(self.lateness.iter().copied().map(milliseconds));
     }
 
-    /// Returns the series of a contestant and a failure, if measured.
+    /// Returns the series of a failover system and a kind of failure, if measured.
     #[must_use]
     pub fn find(&self, contestant: &str, failure: Failure) -> Option<&FailoverSeries> {
         self.series.iter().find(|series| series.contestant == contestant && series.failure == failure)

@@ -1,12 +1,12 @@
 //! Failover benchmark: traffic interruption of an address when the node that announces it fails.
 //!
 //! ```text
-//!   for each round, failure, contestant:
+//!   for each round, failure, system:
 //!   settled ─▶ probe ─▶ owner fails ─▶ steady replies through another node ─▶ owner repaired ─▶ (settled) end of the probe
 //!                         └──────── time without replies ────────┘                  └─ time without replies ─┘
 //! ```
-//! While one contestant recovers, the others are measured; the probe of the first keeps running to observe
-//! the return of the node.
+//! While one system recovers, the others are measured. The probe of the recovering system keeps running to observe
+//! the return of its node.
 
 pub mod contestant;
 pub mod keepalived;
@@ -50,20 +50,20 @@ const STAGGER_STEPS: u32 = 29;
 /// Parameters of the failover benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of failures of each kind per contestant.
+    /// Number of failures of each kind per failover system.
     pub rounds: u16,
-    /// Words that select contestants and failures by name. If no word matches any contestant, all contestants
-    /// run; likewise for failures.
+    /// Words that select failover systems and failures by name. If no word matches any system, all systems run;
+    /// likewise for failures.
     pub only: Vec<String>,
 }
 
-/// Contestant with its failure that has not recovered yet.
+/// Failover system with a failure from which it has not recovered yet.
 struct Lane {
     contestant: Box<dyn FailoverContestant>,
     open: Option<Open>,
 }
 
-/// A run whose failure is repaired while the node recovers.
+/// Run whose failure is repaired and whose node is still recovering.
 struct Open {
     run: Run,
     failure: Failure,
@@ -71,11 +71,10 @@ struct Open {
     repaired: Instant,
 }
 
-/// Measures all selected contestants alternately.
+/// Measures all selected failover systems alternately.
 ///
 /// # Errors
-/// Returns an error if the process is not root, software is missing, or a contestant does not fail over or
-/// recover.
+/// Returns an error if the process is not root, software is missing, or a system does not fail over or recover.
 pub fn run(options: &Options, say: Say<'_>) -> Result<FailoverResults> {
     let host = Host::ask()?;
     let failures: Vec<_> = chosen(&options.only, Failure::ALL.map(|failure| (failure.name(), failure)));
@@ -95,7 +94,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<FailoverResults> {
     let meter = LoadMeter::start()?;
     for round in 0..options.rounds {
         for &failure in &failures {
-            // The first contestant differs from round to round.
+            // The first system differs from round to round.
             let lanes_count = lanes.len();
             lanes.rotate_left(lanes_count.min(1));
             for lane in &mut lanes {
@@ -142,8 +141,8 @@ fn versions() -> Result<Vec<String>> {
     Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), KeepalivedCluster::version()?])
 }
 
-/// Runs one failure, from steady traffic through the owner to steady traffic through another node, and
-/// repairs it.
+/// Injects one failure into the owner of steady traffic, waits for steady traffic through another node, and
+/// repairs the failure.
 fn fail_over(contestant: &mut dyn FailoverContestant, failure: Failure, round: u16) -> Result<Open> {
     let probe = Probe::start(&contestant.topology().client, TARGET)?;
     let begun = Instant::now();
@@ -169,7 +168,7 @@ fn fail_over(contestant: &mut dyn FailoverContestant, failure: Failure, round: u
     Ok(Open { run, failure, probe, repaired })
 }
 
-/// Waits until the node and the contestant have recovered, and records the run.
+/// Waits until the node and the system have recovered, and records the run.
 fn close(lane: &mut Lane, measured: &mut FailoverResults) -> Result<()> {
     let Some(Open { mut run, failure, probe, repaired }) = lane.open.take() else { return Ok(()) };
     let name = lane.contestant.name();

@@ -1,9 +1,9 @@
 //! Continuous UDP probe that records the time of each reply and the node it came through.
 //!
-//! One UDP socket with a fixed port sends a datagram to the address every [`INTERVAL`]. The node that owns
-//! the address forwards it, masqueraded, to a backend elsewhere, and the reply contains the address observed
-//! by the backend: that of the node. So a reply proves the whole path (the client's neighbor entry, the
-//! bridge, the node's rules, the return path) and identifies the node.
+//! One UDP socket with a fixed port sends a datagram to the address every [`INTERVAL`]. The node that owns the
+//! address forwards the datagram, masqueraded, to a backend elsewhere. The reply contains the source address
+//! observed by the backend, which is that of the node. So a reply proves the whole path (the client's neighbor
+//! entry, the bridge, the node's rules, the return path) and identifies the node.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -40,7 +40,7 @@ pub struct ProbeLog {
     pub sent: Vec<Instant>,
     /// Replies in the order of arrival.
     pub replies: Vec<Reply>,
-    /// Delay of each datagram behind its schedule, which shows the effect of other load on the machine.
+    /// Delay of each datagram behind its schedule, which reveals other load on the machine.
     pub lateness: Vec<Duration>,
 }
 
@@ -81,13 +81,14 @@ impl Probe {
         lock(&self.seen).clone()
     }
 
-    /// Returns the newest reply, or `None` before the first one.
+    /// Returns the newest reply, or `None` before the first reply.
     #[must_use]
     pub fn last_reply(&self) -> Option<Reply> {
         lock(&self.seen).replies.last().copied()
     }
 
-    /// Returns the node that carries the traffic, if the newest `replies` all came through it after `since`.
+    /// Returns the node through which the newest `replies` replies came, or `None` unless they all came through
+    /// one node after `since`.
     #[must_use]
     pub fn steady_owner(&self, since: Instant, replies: usize) -> Option<IpAddr> {
         let seen = lock(&self.seen);
@@ -142,14 +143,15 @@ fn lock(seen: &Mutex<ProbeLog>) -> MutexGuard<'_, ProbeLog> {
 }
 
 impl ProbeLog {
-    /// Returns the longest time between two replies that overlaps the period from `from` to `to`.
+    /// Returns the longest time between two consecutive replies of which at least a part lies between `from` and
+    /// `to`.
     #[must_use]
     pub fn silence(&self, from: Instant, to: Instant) -> Duration {
         let pairs = self.replies.windows(2).filter(|pair| pair[1].at >= from && pair[0].at <= to);
         pairs.map(|pair| pair[1].at - pair[0].at).max().unwrap_or_default()
     }
 
-    /// Returns the time from `from` to the first later reply through another node than `owner`.
+    /// Returns the time from `from` to the first later reply through a node other than `owner`.
     #[must_use]
     pub fn moved_after(&self, from: Instant, owner: IpAddr) -> Option<Duration> {
         let reply = self.replies.iter().find(|reply| reply.at >= from && reply.via != owner)?;
@@ -171,7 +173,8 @@ mod tests {
 
     use super::*;
 
-    /// A probe every 10 ms; no replies from 30 ms to 80 ms, then replies through another node.
+    /// The silence is the time from the last reply before a gap to the next reply. Input: a probe every 10 ms, no
+    /// replies from 30 ms to 80 ms, then replies through another node.
     #[test]
     fn silence_is_what_lies_between_the_last_reply_and_the_next() {
         let begun = Instant::now();

@@ -14,9 +14,9 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Design target for the time without replies, by contestant, in milliseconds.
+/// Design targets for the time without replies in milliseconds, by failover system.
 const TARGETS_MS: [(&str, f64); 2] = [("tidegate-default", 1000.0), ("tidegate-tuned", 250.0)];
-/// Pairs of a Tidegate setting and the keepalived setting with which it is compared.
+/// Pairs of a Tidegate setting and the keepalived setting with which the page compares it.
 const RIVALS: [(&str, &str); 2] =
     [("tidegate-default", "keepalived-default"), ("tidegate-tuned", "keepalived-fast")];
 /// Failures in which traffic stops until another node takes over.
@@ -159,7 +159,7 @@ fn contestants(measured: &FailoverResults) -> Vec<(&str, &str)> {
     all
 }
 
-/// Returns the series sorted by failure first, so that compared contestants are adjacent.
+/// Returns the series sorted by failure first, so that compared systems are adjacent.
 fn ordered(measured: &FailoverResults) -> Vec<&FailoverSeries> {
     let mut all: Vec<_> = measured.series.iter().collect();
     all.sort_by_key(|series| (series.failure, &*series.contestant));

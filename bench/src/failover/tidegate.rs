@@ -22,7 +22,7 @@ use super::contestant::{ADDRESS, BACKEND_PORT, FailoverContestant, NODES, PORT};
 pub enum KeepaliveInterval {
     /// Default interval of the agents.
     Default,
-    /// Interval of 50 ms; three missed packets are a failure.
+    /// Interval of 50 ms; three missed packets count as a failure.
     Tuned,
 }
 

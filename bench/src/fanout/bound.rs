@@ -1,4 +1,5 @@
-//! Baseline sender: the same bytes to the same number of sockets at the same rate, without any processing.
+//! Baseline sender, which sends the same bytes to the same number of sockets at the same rate, without any
+//! processing.
 
 use std::{
     io::{self, Write},

@@ -38,7 +38,7 @@ impl ReceiverKind {
     }
 }
 
-/// Results of one kind and number of receivers; one value per round unless noted otherwise.
+/// Results for one kind and number of receivers; one value per round unless noted otherwise.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FanoutPoint {
@@ -48,7 +48,7 @@ pub struct FanoutPoint {
     pub count: u16,
     /// Number of Services in the store.
     pub services: u32,
-    /// Changes per second during the measurement.
+    /// Number of changes per second during the measurement.
     pub per_second: u32,
     /// Milliseconds from the request of a change until the last receiver has it; one value per change over
     /// all rounds.
@@ -57,7 +57,7 @@ pub struct FanoutPoint {
     pub each_ms: Vec<Summary>,
     /// Summary of the response times of the writes, one per round.
     pub answer_ms: Vec<Summary>,
-    /// Number of changes that some receiver never received.
+    /// Number of changes that at least one receiver never received.
     pub lost: usize,
     /// Number of deliveries per round; one delivery may contain several changes.
     pub deliveries: Vec<u64>,
@@ -65,20 +65,20 @@ pub struct FanoutPoint {
     pub server_us_per_change: Vec<f64>,
     /// CPU time of the server per delivery in microseconds.
     pub server_us_per_delivery: Vec<f64>,
-    /// Bytes on the wire per change and receiver.
+    /// Number of bytes on the wire per change and receiver.
     pub bytes_per_change: Vec<f64>,
     /// Resident memory of the server in KiB after the changes, one value per round.
     pub resident_kib: Vec<u64>,
     /// Peak resident memory of the server in KiB during the changes, one value per round.
     pub peak_kib: Vec<u64>,
-    /// Milliseconds after all receivers reconnect at once until the last one has the change made while they
-    /// were disconnected.
+    /// Milliseconds from the simultaneous reconnect of all receivers until the last one has the change that was
+    /// made while they were disconnected.
     pub herd_ms: Vec<f64>,
     /// Peak resident memory of the server in KiB during the mass reconnect, one value per round.
     pub herd_peak_kib: Vec<u64>,
 }
 
-/// Receiver results of one round.
+/// Measurements of the receivers in one round.
 #[derive(Debug, Clone)]
 pub(super) struct RoundResults {
     pub(super) last_ms: Vec<f64>,
@@ -110,7 +110,7 @@ impl RoundResults {
     }
 }
 
-/// Counts the observations with progress; an agent also reports every few seconds without any.
+/// Returns the number of observations with progress, because an agent also reports every few seconds without any.
 fn steps(seen: &[FollowerProgress]) -> u64 {
     let mut has: BTreeMap<u16, u64> = BTreeMap::new();
     let is_step = |one: &&FollowerProgress| has.insert(one.follower, one.revision) != Some(one.revision);

@@ -1,5 +1,5 @@
-//! Fan-out benchmark: from one change to all of its receivers, with a thousand agents, a thousand watchers,
-//! ten thousand Services and a hundred changes per second.
+//! Fan-out benchmark: time and cost of delivering each change to all receivers, with a thousand agents, a thousand
+//! watchers, ten thousand Services and a hundred changes per second.
 //!
 //! ```text
 //!   100 PATCH/s ─▶ tidegate-api ─▶ SQLite (a file)
@@ -43,7 +43,7 @@ pub struct Options {
     pub services: u32,
     /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// Changes per second during the measurement.
+    /// Number of changes per second during the measurement.
     pub per_second: u32,
     /// Number of changes per round.
     pub changes: u32,
@@ -106,7 +106,7 @@ fn turn(options: &Options, told: ReceiverKind, count: u16, point: &mut FanoutPoi
     })
 }
 
-/// Sends the changes of a round at their rate.
+/// Sends the changes of a round at their configured rate, and records the deliveries.
 fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut FanoutPoint) -> Result<usize> {
     fleet.wait(scene.position.revision.0)?;
     fleet.take()?;
@@ -132,7 +132,7 @@ fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Fano
     Ok(bytes as usize)
 }
 
-/// Disconnects all receivers, makes a change, and reconnects them at once.
+/// Measures mass reconnects: disconnects all receivers, makes a change, and reconnects them at once.
 fn herds(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut FanoutPoint) -> Result<()> {
     for herd in 0..options.herds {
         fleet.cut()?;

@@ -12,7 +12,8 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Number of agents, Services and changes per second of the design targets.
+/// Number of agents in the design targets. `TARGET_SERVICES` and `TARGET_PER_SECOND` are the numbers of Services
+/// and of changes per second.
 const TARGET_AGENTS: u16 = 1_000;
 const TARGET_SERVICES: u32 = 10_000;
 const TARGET_PER_SECOND: u32 = 100;

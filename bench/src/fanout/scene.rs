@@ -1,4 +1,4 @@
-//! A control server with Services and Nodes, and the changes to make.
+//! Control server with Services and Nodes, and the requests that change endpoints.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 /// Listening address of the control server inside its namespace.
 pub(super) const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
-/// Objects per request; the server accepts 5,000 and 8 MiB.
+/// Number of objects per request; the server accepts 5,000 and 8 MiB.
 const BATCH: usize = 1_000;
 /// Address of the first endpoint; later endpoints follow consecutively.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 128, 0, 0]);
@@ -98,7 +98,7 @@ impl Scene {
         value.trim().parse().with_context(|| format!("{wanted} is {value}"))
     }
 
-    /// Resets the kernel's record of the server's peak memory.
+    /// Resets the kernel's record of the server's peak memory (`VmHWM`).
     pub(super) fn forget_peak(&self) -> Result<()> {
         let pid = self.server.pid().context("the server is not running")?;
         fs::write(format!("/proc/{pid}/clear_refs"), "5").context("cannot reset the peak memory")

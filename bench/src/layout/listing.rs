@@ -77,7 +77,8 @@ impl Listing {
     }
 }
 
-/// Returns the name of the block that a line opens if the block is of the given kind, such as `map`.
+/// Returns the name of the block that a line opens, or `None` if the block is not of the given kind, such as
+/// `map`.
 fn named(line: &str, kind: &str) -> Option<String> {
     Some(line.strip_prefix(kind)?.strip_suffix(" {")?.to_owned())
 }

@@ -29,7 +29,7 @@ pub struct LayoutPoint {
     pub load: Costs,
     /// Kernel memory after the load in KiB; empty if it cannot be read.
     pub kernel_kib: Vec<u64>,
-    /// Cost of running the tool on an empty input: the minimum of any change.
+    /// Cost of a run of `nft` with an empty input, which every change includes.
     pub nothing: Costs,
     /// Cost of adding one Service.
     pub add: Change,
@@ -52,7 +52,7 @@ pub struct LayoutPoint {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Costs {
-    /// Wall-clock time of the `nft` process in milliseconds, one value per round.
+    /// Elapsed time of the `nft` process in milliseconds, one value per round.
     pub wall_ms: Vec<f64>,
     /// CPU time of `nft` and of the kernel on its behalf in milliseconds, one value per round.
     pub processor_ms: Vec<f64>,
@@ -66,13 +66,13 @@ pub struct Costs {
 pub struct Change {
     /// Time and CPU cost of the change.
     pub costs: Costs,
-    /// Netlink messages, including the first and last of the transaction.
+    /// Number of netlink messages, including the first and last of the transaction.
     pub messages: u32,
     /// Total size of the messages in bytes.
     pub bytes: u64,
 }
 
-/// Names of the changes in order.
+/// Names of the changes, in the order in which they are made.
 pub(super) const CHANGES: [&str; 3] = ["add a Service", "replace an endpoint", "remove a Service"];
 
 impl Costs {
@@ -111,12 +111,12 @@ impl LayoutPoint {
         }
     }
 
-    /// Returns the changes in order, mutable.
+    /// Returns mutable references to the changes, in the order of [`CHANGES`].
     pub(super) fn changes_mut(&mut self) -> [&mut Change; 3] {
         [&mut self.add, &mut self.replace, &mut self.remove]
     }
 
-    /// Returns the changes in order, with their names.
+    /// Returns the changes with their names, in the order of [`CHANGES`].
     pub(super) fn changes(&self) -> [(&'static str, &Change); 3] {
         let [add, replace, remove] = CHANGES;
         [(add, &self.add), (replace, &self.replace), (remove, &self.remove)]

@@ -1,5 +1,5 @@
-//! Ruleset layout benchmark: our layout, in which a Service consists of elements in shared maps, compared to
-//! layouts with a chain per Service.
+//! Ruleset layout benchmark: Tidegate's layout, in which a Service consists of elements in shared maps, compared
+//! to layouts with a chain per Service.
 //!
 //! ```text
 //!   a fixture cluster, whose agent programs N Services ─▶ `nft list` ─▶ ours: the full ruleset, and a Service added, changed and removed
@@ -44,13 +44,13 @@ use crate::{
 /// Load time above which a layout is loaded only once at a size and skipped at larger sizes, because costs
 /// that grow quadratically would take hours.
 const LOAD_MAX: Duration = Duration::from_secs(60);
-/// Maximum number of Services for a comparison of listings after the changes; with chains per Service it
-/// takes minutes.
+/// Maximum number of Services for a comparison of listings after the changes; for more Services with a chain each,
+/// a listing takes minutes.
 const COMPARED_SERVICES_MAX: u32 = 1_000;
-/// Warm-up time of a path before the measurements.
+/// Time for which connections are made before the measurements.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// Way in which a ruleset represents Services.
+/// Method by which a ruleset represents Services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -58,7 +58,7 @@ pub enum Layout {
     Tidegate,
     /// Layout with a chain per Service and an anonymous map to its endpoints.
     ServiceChains,
-    /// A chain per Service, with an anonymous map to a chain per endpoint.
+    /// Layout with a chain per Service, and an anonymous map to a chain per endpoint.
     EndpointChains,
 }
 
@@ -66,7 +66,7 @@ impl Layout {
     /// Every layout, Tidegate's own first.
     pub const ALL: [Self; 3] = [Self::Tidegate, Self::ServiceChains, Self::EndpointChains];
 
-    /// Returns the name in the results.
+    /// Returns the name of the layout in the results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -142,7 +142,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<LayoutPoint>> {
     Ok(record)
 }
 
-/// Number of Services being measured, with the parameters common to all layouts.
+/// Number of Services for which the layouts are measured now, with the parameters common to all layouts.
 struct At<'a> {
     options: &'a Options,
     tool: &'a Tool,
@@ -200,7 +200,7 @@ impl At<'_> {
         Ok(turns.into_iter().map(|turn| turn.point).collect())
     }
 
-    /// Loads the full ruleset repeatedly and leaves it in the kernel.
+    /// Loads the full ruleset of each layout repeatedly, and leaves it in the kernel.
     fn load(&self, turns: &mut Vec<LayoutTurn<'_>>, meter: &mut LoadMeter, say: Say<'_>) -> Result<()> {
         for round in 0..self.options.loads {
             meter.pause()?;
@@ -228,7 +228,7 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Counts the kernel messages of each change and checks that connections show its intended effect.
+    /// Counts the kernel messages of each change, and verifies the effect of each change by connections.
     fn prove(&self, turn: &mut LayoutTurn<'_>, added: SocketAddr) -> Result<()> {
         let LayoutTurn { contestant: LayoutNetwork { layout, way, .. }, ruleset, point } = turn;
         let compared = self.services <= COMPARED_SERVICES_MAX;
@@ -287,7 +287,7 @@ impl At<'_> {
     }
 }
 
-/// Layout at one size while it is being measured.
+/// Layout at one number of Services, while it is being measured.
 struct LayoutTurn<'a> {
     contestant: &'a mut LayoutNetwork,
     ruleset: Ruleset,

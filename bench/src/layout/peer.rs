@@ -1,13 +1,15 @@
-//! The layout compared with: a chain per Service, as in kube-proxy's nftables mode.
+//! Ruleset layouts with which Tidegate's layout is compared: a chain per Service, as in kube-proxy's nftables
+//! mode.
 //!
 //! ```text
 //!   service-ips (one map) ─▶ service-… (a chain each) ─▶ numgen into an anonymous map ─▶ dnat          service-chains
 //!                                                                     └─▶ endpoint-… (a chain each)    endpoint-chains
 //! ```
-//! The text is our own. It has the chains that every packet passes there (checks for the firewall, for
-//! Services without endpoints and for undefined ports, masquerading), and omits everything that would only
-//! add cost: no Service has a node port, affinity or source ranges, there is one address family, names have
-//! no hash, and no endpoint is on the node, so that the hairpin set is empty.
+//! The text of the ruleset is written for this benchmark. The chains are those that every packet passes in
+//! kube-proxy's mode (checks for the firewall, for Services without endpoints and for undefined ports,
+//! masquerading). The text omits everything that would only add cost: no Service has a node port, affinity or
+//! source ranges, there is one address family, names have no hash, and no endpoint is on the node, so that the
+//! hairpin set is empty.
 
 use std::{fmt::Write, net::Ipv4Addr};
 
@@ -141,7 +143,8 @@ pub(super) fn added(layout: Layout, service: &BenchService) -> String {
     text
 }
 
-/// Renders the commands that change the endpoints of a Service. Chains of removed endpoints are flushed.
+/// Renders the commands that change the endpoints of a Service. The commands flush the chains of removed
+/// endpoints.
 pub(super) fn changed(layout: Layout, before: &BenchService, after: &BenchService) -> String {
     let name = service_name(after);
     let new = endpoint_chains(layout, after).filter(|endpoint| !before.endpoints.contains(endpoint));
@@ -160,7 +163,7 @@ pub(super) fn swept_after_change(layout: Layout, before: &BenchService, after: &
     names.map(|name| format!("delete chain ip {TABLE} {name}\n")).collect()
 }
 
-/// Renders the commands that remove a Service. Its chains are flushed.
+/// Renders the commands that remove a Service. The commands flush the chains of the Service.
 pub(super) fn removed(layout: Layout, service: &BenchService) -> String {
     let (name, address) = (service_name(service), service.address);
     let mut text = format!(

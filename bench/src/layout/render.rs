@@ -66,7 +66,7 @@ pub(super) fn page(record: &Record<LayoutPoint>) -> String {
         + METHOD
 }
 
-/// Plots the CPU time of every load and of every added Service as dots.
+/// Renders the SVG plot of CPU times, with one dot per load and per added Service.
 pub(super) fn plot(record: &Record<LayoutPoint>) -> String {
     let mut rows = Vec::new();
     for point in &record.points {
@@ -190,7 +190,7 @@ fn connections(record: &Record<LayoutPoint>) -> String {
     table
 }
 
-/// Compared cost: its name and its values by round. Lower values are better.
+/// Compared cost: name, and values by round. Lower values are better.
 type LayoutCost = (&'static str, fn(&LayoutPoint) -> Vec<f64>);
 
 const QUANTITIES: [LayoutCost; 10] = [
@@ -252,7 +252,7 @@ fn verdict(record: &Record<LayoutPoint>) -> String {
 /// Minimum ratio of two medians that the page reports as a difference.
 const TOLD_FROM: f64 = 1.05;
 
-/// Pairs our layout with each other layout at the same size.
+/// Pairs Tidegate's layout with each other layout at the same size.
 fn pairs(record: &Record<LayoutPoint>) -> impl Iterator<Item = (&LayoutPoint, &LayoutPoint)> {
     let points = &record.points;
     let peers = points.iter().filter(|point| point.layout != Layout::Tidegate);
@@ -263,8 +263,8 @@ fn pairs(record: &Record<LayoutPoint>) -> impl Iterator<Item = (&LayoutPoint, &L
     })
 }
 
-/// Returns the median of the ratios within rounds, or the ratio of the medians if the numbers of rounds
-/// differ.
+/// Returns the median over all rounds of the ratio within a round, or the ratio of the medians if the numbers of
+/// rounds differ.
 fn ratio(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     if ours.len() == theirs.len() {
         return median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());

@@ -20,7 +20,7 @@ const NODE: &str = "node1";
 pub(super) struct Ruleset {
     pub(super) layout: Layout,
     pub(super) whole: String,
-    /// Adding a Service, replacing one of its endpoints, and removing it.
+    /// Changes in order: addition of a Service, replacement of one of its endpoints, and removal of the Service.
     pub(super) steps: [Step; 3],
 }
 
@@ -73,13 +73,13 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     Ok((Ruleset { layout: Layout::Tidegate, whole, steps }, changing))
 }
 
-/// Creates the added Service, or replaces its endpoints if it exists.
+/// Creates the Service that the changes add, or replaces its endpoints if it exists.
 fn come(estate: &Estate, endpoints: &[Ipv4Addr]) -> Result<()> {
     estate.cluster.apply_objects(&served::added_objects(endpoints))?;
     estate.wait_converged()
 }
 
-/// Deletes the added Service.
+/// Deletes the Service that the changes add.
 fn go(estate: &Estate) -> Result<()> {
     for kind in ["endpointsets", "services"] {
         let path = format!("/v1/namespaces/default/{kind}/{ADDED}");
@@ -88,14 +88,14 @@ fn go(estate: &Estate) -> Result<()> {
     estate.wait_converged()
 }
 
-/// Added Service before and after the replacement of its endpoint.
+/// Service that the changes add, before and after the replacement of its endpoint.
 #[derive(Debug)]
 pub(super) struct Changing {
     pub(super) before: BenchService,
     pub(super) after: BenchService,
 }
 
-/// Returns the same Services and changes in another layout.
+/// Returns the ruleset and changes for the same Services in a different layout.
 pub(super) fn peer(layout: Layout, services: &[BenchService], changing: &Changing) -> Ruleset {
     let Changing { before, after } = changing;
     let steps = [
@@ -109,8 +109,8 @@ pub(super) fn peer(layout: Layout, services: &[BenchService], changing: &Changin
     Ruleset { layout, whole: peer::whole(layout, services), steps }
 }
 
-/// Returns the rules of the node's agent as text. Element counters are stripped: as with the agent, an
-/// element gets the counter declared by its map.
+/// Returns the rules of the node's agent as text. Element counters are stripped, so that an element gets the
+/// counter declared by its map, as with the agent.
 fn saved(estate: &Estate) -> Result<String> {
     let words: Vec<_> = ["list", "table"].into_iter().chain(TABLE.split(' ')).collect();
     Ok(estate.cluster.place(NODE)?.run("nft", &words)?.replace(" counter packets 0 bytes 0", ""))

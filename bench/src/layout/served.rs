@@ -1,4 +1,4 @@
-//! Services with addresses and endpoints, the common input of all layouts.
+//! List of Services with addresses and endpoints, which is the common input of all layouts.
 
 use std::net::Ipv4Addr;
 
@@ -12,9 +12,9 @@ use crate::fixture_cluster::{Estate, TARGET_PORT, endpoint_object};
 pub(super) const ADDED: &str = "added";
 /// Network that contains the endpoints of all Services, those of [`ADDED`] included.
 pub(super) const ENDPOINTS: &str = "10.128.0.0/9";
-/// Node of the endpoints: not the measured one, like most endpoints of a cluster.
+/// Node name of the endpoints: not the measured node, as for most endpoints of a cluster.
 pub(super) const ENDPOINTS_NODE: &str = "elsewhere";
-/// First endpoint of [`ADDED`], after those of the largest filling.
+/// First endpoint address of [`ADDED`], after those of all other Services.
 const ADDED_FIRST: u32 = u32::from_be_bytes([10, 255, 0, 1]);
 /// Address that replaces the last endpoint of [`ADDED`].
 const REPLACED: Ipv4Addr = Ipv4Addr::new(10, 255, 1, 1);

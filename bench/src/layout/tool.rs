@@ -1,4 +1,4 @@
-//! Runs `nft` in a namespace and measures time, CPU usage, netlink messages and kernel memory.
+//! Execution of `nft` in a namespace, with measurement of time, CPU usage, netlink messages and kernel memory.
 
 use std::{
     fs,
@@ -15,17 +15,18 @@ use nix::sys::{
     time::TimeVal,
 };
 
-/// First and last message type of a transaction (`NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`).
+/// Type of the first message of a transaction (`NFNL_MSG_BATCH_BEGIN`); `END` is the type of the last one
+/// (`NFNL_MSG_BATCH_END`).
 const BEGIN: u32 = 16;
 const END: u32 = 17;
-/// Timeout for the kernel to free a removed ruleset, and the share of its memory that must be free then; some
-/// of it is kept for the next load.
+/// Timeout for the kernel to free `FREED_SHARE` of the memory of a removed ruleset. The kernel keeps some memory
+/// for the next load.
 const FREED_WITHIN: Duration = Duration::from_secs(120);
 const FREED_SHARE: f64 = 0.7;
-/// Waiting time before memory is read after a load, and after a removal if memory cannot be read.
+/// Time to wait before memory is read after a load, and after a removal if memory cannot be read.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
-/// Name prefix of our control groups, followed by the process id.
+/// Name prefix of the benchmark's control groups, followed by the process id.
 const GROUP: &str = "tidegate-bench-";
 
 /// Cost of one run of `nft`.
@@ -42,7 +43,7 @@ pub(super) struct Took {
 /// Size of a transaction: number and bytes of its netlink messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TransactionSize {
-    /// Netlink messages, including first and last.
+    /// Number of netlink messages, including the first and last of the transaction.
     pub(super) messages: u32,
     /// Total size of the messages in bytes.
     pub(super) bytes: u64,
@@ -76,8 +77,8 @@ impl Tool {
         parse_sent(&place.run("nft", &["--debug=mnl", "-f", path])?)
     }
 
-    /// Loads a full ruleset and returns the kernel memory taken for it in KiB, or `None` if it cannot be
-    /// read.
+    /// Loads a full ruleset. Returns the cost, and the kernel memory that the ruleset takes in KiB, or `None` if
+    /// the memory cannot be read.
     pub(super) fn load_weighed(&self, place: &Namespace, text: &str) -> Result<(Took, Option<u64>)> {
         let Some(group) = &self.group else { return Ok((self.load(place, text)?, None)) };
         let (path, before) = (self.file(text)?, group.kib()?);
@@ -90,7 +91,7 @@ impl Tool {
         Ok((took, Some(group.kib()?.saturating_sub(before))))
     }
 
-    /// Deletes a table and waits until the kernel has freed most of its memory, so that this does not run
+    /// Deletes a table and waits until the kernel has freed most of its memory, so that the release does not run
     /// during other measurements.
     pub(super) fn remove(&self, place: &Namespace, table: &str, kib: Option<u64>) -> Result<()> {
         let before = self.group.as_ref().map(Group::kib).transpose()?;
@@ -134,7 +135,8 @@ fn timed(command: &mut Command) -> Result<Took> {
     })
 }
 
-/// Parses the output of `nft --debug=mnl`: for every message, a line with its length and one with its type.
+/// Parses the output of `nft --debug=mnl`, which has a line with the length and a line with the type of every
+/// message.
 fn parse_sent(said: &str) -> Result<TransactionSize> {
     let number = |line: &str| {
         let word = line.split('|').nth(1).map(str::trim).context("the line has no number")?;
@@ -159,7 +161,8 @@ fn parse_sent(said: &str) -> Result<TransactionSize> {
 #[derive(Debug)]
 struct Group {
     directory: PathBuf,
-    /// File with its memory usage, and the key before the number of bytes if the file has several.
+    /// File that contains the memory usage of the group, and the key before the number of bytes if the file has
+    /// several.
     file: &'static str,
     word: Option<&'static str>,
 }
@@ -203,7 +206,7 @@ impl Drop for Group {
     }
 }
 
-/// Removes the control groups of killed runs.
+/// Removes the control groups that killed runs left behind.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {

@@ -1,4 +1,4 @@
-//! Network path from a client over a node with a ruleset to a backend that has every endpoint address.
+//! Network path from a client, over a node with a ruleset, to a backend that has every endpoint address.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -46,7 +46,7 @@ pub fn place(host: &Host, versions: &[String], load: Option<&Load>) -> String {
     text
 }
 
-/// Formats median and 99th percentile as two table cells.
+/// Formats the median and the 99th percentile of values as two table cells.
 #[must_use]
 pub fn cells(figures: &[f64], unit: &str) -> String {
     match Summary::of(figures.iter().copied()) {

@@ -7,9 +7,9 @@ use std::{collections::BTreeMap, fmt::Write};
 pub struct PlotRow {
     /// Label left of the row.
     pub label: String,
-    /// Color of the dots as an SVG color.
+    /// Color of the dots, in SVG notation.
     pub colour: &'static str,
-    /// Positive values in any order; others do not fit a logarithmic scale and are drawn at its minimum.
+    /// Positive values in any order. Other values do not fit a logarithmic scale and are drawn at its minimum.
     pub figures: Vec<f64>,
     /// Value at which the median line is drawn; `None` without values.
     pub median: Option<f64>,

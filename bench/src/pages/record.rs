@@ -1,4 +1,4 @@
-//! Results of a run, which are written, read again, and rendered as a page and a plot.
+//! Results of a run, which are written to a file, read again, and rendered as a page and a plot.
 
 use std::{fs, path::Path};
 
@@ -18,7 +18,7 @@ pub trait Report: Serialize + DeserializeOwned {
     /// Renders the plot as SVG.
     fn plot(&self) -> String;
 
-    /// Returns the machine load, or `None` before the end of the run.
+    /// Returns the load of the machine during the run, or `None` before the end of the run.
     fn load(&self) -> Option<&Load>;
 
     /// Returns the reason why the results are unreliable, or `None` if the machine was idle enough.
@@ -47,11 +47,11 @@ fn files<R: Report>(report: &R) -> [(String, String); 2] {
     [(format!("{}.md", R::NAME), report.page()), (format!("{}.svg", R::NAME), report.plot())]
 }
 
-/// Regenerates the page and the plot of the results in a directory, with their file names; empty without
-/// results.
+/// Regenerates the page and the plot from the results in a directory. Returns the file names and contents; empty
+/// without results.
 ///
 /// # Errors
-/// Returns an error if the results cannot be read or belong to another version of the benchmark.
+/// Returns an error if the results cannot be read or belong to a different version of the benchmark.
 pub(crate) fn again<R: Report>(directory: &Path) -> Result<Vec<(String, String)>> {
     let path = directory.join(format!("{}.json", R::NAME));
     if !path.exists() {
@@ -70,7 +70,7 @@ pub trait Measure: Serialize + DeserializeOwned {
     /// Renders the page of a run as Markdown.
     fn page(record: &Record<Self>) -> String;
 
-    /// Renders the plot of a run.
+    /// Renders the plot of a run as SVG.
     fn plot(record: &Record<Self>) -> String;
 }
 
@@ -82,7 +82,7 @@ pub struct Record<P> {
     pub host: Host,
     /// Versions of the tested software.
     pub versions: Vec<String>,
-    /// Machine load, set at the end.
+    /// Load of the machine during the run; `None` before the end of the run.
     pub load: Option<Load>,
     /// Results in the order of measurement.
     pub points: Vec<P>,

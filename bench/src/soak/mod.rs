@@ -1,5 +1,5 @@
-//! Soak test ([`lab::soak`]) and its page: changes and faults over many minutes, their cost for clients, and
-//! leftovers.
+//! Soak test ([`lab::chaos::soak`]) and its page, which shows changes and faults over many minutes, their effect
+//! on clients, and leftovers.
 
 mod curve;
 mod render;
@@ -18,12 +18,12 @@ use crate::{
     progress::Say,
 };
 
-/// Store of the control server.
+/// Store that the control server uses in a soak test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SoakStore {
-    /// A file.
+    /// SQLite database in a file.
     Sqlite,
-    /// Members of etcd next to the control server; one of them is killed now and then.
+    /// Members of etcd next to the control server, one of which is killed from time to time.
     Etcd,
 }
 
@@ -67,7 +67,7 @@ impl Measure for SoakOutcome {
     }
 }
 
-/// A soak test with an etcd store, which has a separate page.
+/// Soak test with an etcd store, which has a separate page.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WithEtcd(pub Record<SoakOutcome>);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A straight line `cost = intercept + slope × size` by least squares.
+/// Straight line `cost = intercept + slope × size`, fitted by least squares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
@@ -49,7 +49,7 @@ impl Line {
         }
     }
 
-    /// Returns the ratio of the costs at two sizes.
+    /// Returns the ratio of the cost at size `large` to the cost at size `small`.
     #[must_use]
     pub fn ratio(&self, large: f64, small: f64) -> f64 {
         (self.intercept + self.slope * large) / (self.intercept + self.slope * small)

@@ -1,10 +1,10 @@
-//! Value extraction from the stored results of benchmarks.
+//! Extraction of values from the stored results of benchmarks.
 
 use serde_json::Value;
 
 use crate::statistics::figures::Summary;
 
-/// Returns the points, or series, of a written result file whose fields all have the given values.
+/// Returns the points (or series) of a stored result whose fields all have the given values.
 pub(super) fn points<'a>(
     written: &'a Value,
     fields: &'a [(&'a str, Value)],
@@ -26,13 +26,13 @@ fn has(point: &Value, fields: &[(&str, Value)]) -> bool {
     fields.iter().all(|(name, value)| point.get(name) == Some(value))
 }
 
-/// Summarizes a list of values; for a list of objects, the value at a pointer in each.
+/// Summarizes a list of values, or of the values at `pointer` in a list of objects.
 pub(super) fn summary(point: &Value, list: &str, pointer: &str) -> Option<Summary> {
     let figures = point.get(list)?.as_array()?;
     Summary::of(figures.iter().filter_map(|figure| figure.pointer(pointer)?.as_f64()))
 }
 
-/// Returns the median over all rounds of the ratio between two series in the same round.
+/// Returns the median over all rounds of the ratio between the values of two series in the same round.
 pub(super) fn ratio_in_a_round(one: &Value, other: &Value, list: &str, pointer: &str) -> Option<f64> {
     let pairs = one.get(list)?.as_array()?.iter().zip(other.get(list)?.as_array()?);
     let ratios = pairs

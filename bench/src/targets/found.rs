@@ -1,4 +1,4 @@
-//! Result of each performance target.
+//! Extraction of the result of each performance target from the stored results.
 
 use lab::chaos::soak::{Growth, SoakOutcome};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::pages::page::short;
 /// Result of one performance target.
 pub(super) struct TargetResult {
     pub(super) measured: String,
-    /// Value of the comparison contestant in the same run, and the ratio to it.
+    /// Value of the compared system in the same run, and the ratio to it.
     pub(super) beside: String,
     pub(super) is_met: bool,
 }
@@ -178,7 +178,7 @@ pub(super) fn fanout_memory(written: &Value) -> Option<TargetResult> {
     })
 }
 
-/// Minimum duration of a soak test in seconds for its target to be judged.
+/// Minimum duration in seconds of a soak test from which its target is judged.
 const SOAK_SECS: f64 = 30.0 * 60.0;
 const SOAK_PER_SECOND: f64 = 50.0;
 

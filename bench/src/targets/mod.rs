@@ -61,12 +61,12 @@ pub const BENCHMARKS: [BenchmarkPage; 10] = [
     },
 ];
 
-/// Stored results by the name of the benchmark.
+/// Stored benchmark results, by the name of the benchmark.
 #[derive(Debug, Default)]
 pub(crate) struct StoredResults(BTreeMap<&'static str, Value>);
 
 impl StoredResults {
-    /// Reads the results in a directory; benchmarks that were never run are missing.
+    /// Reads the results in a directory; benchmarks without a result file are missing.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or is not JSON.
@@ -88,11 +88,11 @@ impl StoredResults {
     }
 }
 
-/// Regenerates every page and plot from the results in a directory, and the index page, with their file
-/// names.
+/// Regenerates every page and plot, and the index page, from the results in a directory. Returns the file names
+/// and contents.
 ///
 /// # Errors
-/// Returns an error if results cannot be read or belong to another version of their benchmark.
+/// Returns an error if results cannot be read or belong to a different version of their benchmark.
 pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for again in [

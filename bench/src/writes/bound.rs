@@ -12,12 +12,12 @@ use anyhow::{Context, Result};
 use super::measured::WritesTurn;
 use crate::statistics::figures::Summary;
 
-/// Bytes written per sync; the page size of SQLite.
+/// Number of bytes written per sync, which is the page size of SQLite.
 const PAGE: usize = 4096;
 /// Number of pages of the file, which is overwritten cyclically like a log.
 const PAGES: u64 = 256;
 
-/// Writes a page and syncs it to disk in a loop.
+/// Writes a page and syncs it to disk in a loop, and returns the rate.
 pub(super) fn synced_per_second(directory: &Path, slice: Duration) -> Result<WritesTurn> {
     let path = directory.join("bound");
     let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);

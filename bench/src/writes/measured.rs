@@ -32,7 +32,7 @@ impl WritesStore {
     }
 }
 
-/// Results of a store with a number of clients and a request size.
+/// Results of one store with one number of clients and one request size.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WritesPoint {

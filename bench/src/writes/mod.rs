@@ -30,11 +30,11 @@ use serde_json::{Value, json};
 pub use self::measured::{WritesPoint, WritesStore};
 use crate::{host::LoadMeter, pages::record::Record, progress::Say, statistics::figures::Summary};
 
-/// EndpointSets per request of a batching client.
+/// Number of EndpointSets in each request of a client that batches writes.
 pub const BULK: u32 = 100;
 /// Number of Services whose endpoints are written, in rotation.
 const SERVICES: u32 = 500;
-/// Last octets of the fabric addresses of the control servers and of the clients.
+/// Last octets of the addresses of the control servers (two, one per store) and their clients on the fabric.
 const CONTROL_HOSTS: [u8; 2] = [10, 11];
 const CLIENT_HOST: u8 = 200;
 const CONTROL_PORT: u16 = 7440;

@@ -12,7 +12,7 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Design target for batching clients in objects per second.
+/// Design targets by store, in objects per second of clients that batch writes.
 const TARGETS: [(WritesStore, f64); 2] = [(WritesStore::Sqlite, 5_000.0), (WritesStore::Etcd, 2_000.0)];
 
 const METHOD: &str = "A control server per store runs on one machine in separate network namespaces, \

@@ -1,5 +1,5 @@
-//! Small run of the BGP benchmark with real routers and GoBGP, including node failures and the page. No time
-//! is asserted.
+//! Small run of the BGP benchmark with real routers and GoBGP, which completes all parts, including node failures,
+//! and writes a page. No time is asserted.
 
 use bench::{
     bgp::{self, Options},
@@ -24,7 +24,7 @@ fn routes_come_and_go_in_both_routers_and_the_page_says_how_fast() {
         let bulk = series.bulk_ms.unwrap();
         assert!(bulk.frr > 0.0 && bulk.bird > 0.0 && series.bulk_memory_kib > Some(0), "{series:?}");
     }
-    // Per contestant: its settings, two prefixes, a failure, and the bulk run.
+    // Per implementation: its settings, two prefixes, a failure, and the bulk run.
     assert_eq!(told.len(), contestants.len() * 5, "{told:#?}");
 
     let directory = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ fn every_change_reaches_the_client_and_the_page_says_what_it_cost() {
         quiet_share: 2.0,
         modes: vec!["nftables", "userspace"],
     };
-    // The second kernel is slow, and one size and one group suffice there.
+    // The guest VM is slow, and one size and one group suffice there.
     let elsewhere = Options { groups: 1, sizes: vec![20], modes: vec!["ipvs"], ..options.clone() };
     let mut say = |line: &str| {
         println!("{line}");

@@ -1,5 +1,5 @@
-//! Small run of the cold start benchmark with real agents; a restart without changes writes nothing. No time
-//! is asserted.
+//! Small run of the agent start benchmark with real agents; a restart without changes writes nothing to the
+//! kernel. No time is asserted.
 
 use bench::{
     cold::{self, Options},

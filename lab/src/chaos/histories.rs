@@ -7,20 +7,20 @@
 //! agents    ── states at their `synced` frames ──────┤
 //! the log   ── change log of the store ──────────────┘
 //! ```
-//! Every write carries a unique value, and every response names revisions, so no search is needed: the order
-//! of revisions is the only possible order of the writes, and the observations either fit it or do not.
+//! Every write carries a unique value, and every response names revisions, so no search is needed: the order of
+//! revisions is the only possible order of the writes, and the observations either fit it or do not.
 //!
 //! Checked guarantees:
-//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision. Its
-//!   precondition held on the state before. A revision observed before a write began is lower than that of
-//!   the write. A write with an unknown outcome is in the log once or not at all, a rejected one never, and
-//!   the rejection is justified by a state that the store had during the request.
-//! - **Reads are monotonic** per server: they return a state that the store had, no older than any state the
-//!   same server returned or accepted before, nor older than the position named by the reader. Reads from
-//!   different servers may go back.
+//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision. The state
+//!   before fulfilled the precondition of the write. A revision observed before a write began is lower than that
+//!   of the write. A write with an unknown outcome is in the log once or not at all, a rejected one never. A
+//!   rejection is justified by a state that the store had during the request.
+//! - **Reads are monotonic** per server: they return a state that the store had, no older than any state the same
+//!   server returned or accepted before, nor older than the minimum position in the request. Reads from different
+//!   servers may go back.
 //! - **Watches are complete**: every event after the start, in order, once, across all servers used.
-//! - **Agents never go back**, and at each `synced` hold exactly the state of that position.
-//! - **No address has two holders.**
+//! - **Agents never go back**, and at each `synced` frame hold exactly the state of its revision.
+//! - **No address has two holders**: objects that have the address at the same revision.
 //!
 //! The checker has no clock and does no I/O; times were recorded on one monotonic clock.
 
@@ -83,7 +83,7 @@ pub enum ClientRequest {
         /// Condition under which the server must accept the write.
         demand: Demand,
     },
-    /// Reads one object, from a state no older than a revision if one is given.
+    /// Read of one object, from a state no older than a revision if one is given.
     Read {
         /// Name of the object to read.
         key: String,
@@ -211,7 +211,7 @@ pub enum WatchStep {
     Event(ChangeEvent),
     /// Progress: the watcher holds everything up to this revision.
     Reached(u64),
-    /// The watch expired, and the watcher listed all objects at this revision.
+    /// List response after the watch expired, from which the watcher continues.
     Listed {
         /// Revision of the listing.
         at: u64,
@@ -225,7 +225,7 @@ pub enum WatchStep {
 pub struct Feed {
     /// Name of the feed in violations.
     pub name: String,
-    /// State at each `synced`, in order.
+    /// States of the agent at each `synced` frame, in order.
     pub steps: Vec<FeedStep>,
 }
 
@@ -241,27 +241,27 @@ pub struct FeedStep {
 /// Guarantee that the checker verifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Change log in order of revisions and self-consistent.
+    /// The change log is in the order of revisions, and each event fits the state before it.
     Log,
-    /// An accepted write is in the log, once and complete.
+    /// Every accepted write is in the log, once and complete.
     Lost,
-    /// Log entries that were each requested exactly once and not rejected.
+    /// Every log entry was requested exactly once, and the request was not rejected.
     Unasked,
     /// The precondition of a write held on the state before it.
     Precondition,
-    /// The order of revisions is consistent with real time.
+    /// A revision observed before a write began is lower than the revision of the write.
     RealTime,
-    /// A rejection is justified by a state during the request.
+    /// Every rejection is justified by a state that the store had during the request.
     Refusal,
     /// Reads return a state that the store had.
     Read,
     /// Reads from one server never return an older state than before.
     ReadOrder,
-    /// Watches deliver every event once, in order.
+    /// Watches return every event once, in order.
     Watch,
-    /// Agents do not go back and hold the state of their position.
+    /// Agents do not go back, and hold the state of the revision in each `synced` frame.
     Feed,
-    /// No address is held by two objects at one revision.
+    /// No two objects hold the same address at one revision.
     Address,
     /// Responses conform to the API description.
     Answer,
@@ -272,7 +272,7 @@ pub enum Rule {
 pub struct Violation {
     /// Guarantee that is violated.
     pub rule: Rule,
-    /// Description of the contradicting observation.
+    /// Description of the observation that contradicts the guarantee.
     pub seen: String,
 }
 

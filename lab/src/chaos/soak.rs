@@ -1,12 +1,11 @@
-//! Soak test: a long-running cluster under continuous change and random faults, and a check for leaks at the
-//! end.
+//! Soak test: a long-running cluster under continuous change and random faults, and a check for leaks at the end.
 //!
 //! ```text
 //!   start ─▶ census ─▶ fill ─▶ ┌ writers, clients, faults ─▶ calm: all verified, every address right, tidy, memory ┐ ─▶ remove all
 //!                              └─────────────────────────────────── repeated ──────────────────────────────────────┘    ─▶ census ─▶ clean up
 //! ```
-//! The seed determines the actions of every writer and the sequence of faults; the progress of a writer
-//! before a fault depends on the machine. Nothing here asserts: [`SoakOutcome::faults_found`] returns the
+//! The seed determines the actions of every writer and the sequence of faults; the progress of a writer before a
+//! fault depends on the machine. The test itself asserts nothing: [`SoakOutcome::faults_found`] returns the
 //! problems found.
 
 mod census;
@@ -49,14 +48,14 @@ use crate::{
     host::{netns::Namespace, random::Random, wait},
 };
 
-/// Interval at which due faults and samples are started.
+/// Interval between checks for faults and samples that are due.
 const TURN: Duration = Duration::from_millis(50);
-/// Timeout for convergence after the faults; connections may have been cut just before.
+/// Timeout for all nodes to converge after the faults; connections may have been cut just before.
 const CALM: Duration = Duration::from_secs(180);
 /// Time for memory to settle without client requests: threads of finished requests end after ten seconds, and
 /// UDP flows of a relay after thirty.
 const REST: Duration = Duration::from_secs(40);
-/// Number of memory samples at rest, of which the median counts, and the time between two samples.
+/// Number of memory samples at rest, of which the median counts. The samples are `BETWEEN_LOOKS` apart.
 const LOOKS: usize = 11;
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Number of concurrent requests that read the history, so that buffers for concurrent requests are all
@@ -65,18 +64,18 @@ const AT_ONCE: usize = 32;
 /// Number of etcd members of a soak test with an etcd store.
 pub const MEMBERS: u8 = 3;
 
-/// Fill levels for everything that control remembers, up to its own limits, so that its memory has its
-/// steady-state size and comparable content whenever it is measured. A server that just started remembers
+/// Numbers of requests that fill all data which the control server remembers up to a limit, so that its memory has
+/// its steady-state size and comparable contents whenever it is measured. A server that just started remembers
 /// less, and random writes vary in size.
 #[derive(Debug, Clone, Copy)]
 pub struct Memories {
-    /// Services that are created and removed.
+    /// Number of Services that are created and removed.
     pub removals: u32,
-    /// Requests that change one object, for the audit log.
+    /// Number of requests that change one object, for the audit log.
     pub requests: u32,
-    /// Dry-run requests, of which the audit log keeps fewer.
+    /// Number of dry-run requests, of which the audit log keeps fewer.
     pub trials: u32,
-    /// Object changes by requests that each change many objects, to fill the change history.
+    /// Number of object changes by requests that each change many objects, to fill the change history.
     pub changes: u32,
 }
 
@@ -85,15 +84,15 @@ pub struct Memories {
 pub struct Options {
     /// Seed of all random choices of the test.
     pub seed: u64,
-    /// Durations with writers and faults of each part; a calm phase follows each. The first part is the
-    /// warm-up.
+    /// Durations of the parts of the test. Each part has writers and faults, and ends with a calm phase. The first
+    /// part is the warm-up.
     pub parts: Vec<Duration>,
     /// Minimum number of faults per part; a part is extended until this number is reached.
     pub faults_min: usize,
-    /// Number of parts after which processes are no longer killed, so that the final memory is that of a
+    /// Number of parts after which faults no longer kill processes, so that the final memory is that of a
     /// long-running process.
     pub all_live_after: usize,
-    /// Client requests per second.
+    /// Number of client requests per second.
     pub per_second: u32,
     /// Number of etcd members that form the store; 0 selects SQLite.
     pub members: u8,
@@ -105,7 +104,7 @@ pub struct Options {
     pub rhythm: Rhythm,
     /// Interval between two memory samples.
     pub sample_every: Duration,
-    /// Fill levels of control just before the two memory measurements that are compared.
+    /// Requests that fill the memory of the control server just before the two measurements that are compared.
     pub memories: Memories,
     /// True if memory gets time to settle before it is measured.
     pub rests: bool,
@@ -123,7 +122,8 @@ impl Options {
             parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
             faults_min: 0,
             all_live_after: 2,
-            // A net rate of 50, because writes missed while control is killed or suspended are not made up.
+            // A net rate of 50, because writes missed while the control server is killed or suspended are not made
+            // up.
             per_second: 55,
             members: 0,
             writers: 8,
@@ -136,7 +136,7 @@ impl Options {
         }
     }
 
-    /// A run of a few seconds with every kind of fault.
+    /// Returns the options of a soak test of a few seconds with every kind of fault.
     #[must_use]
     pub fn short(seed: u64) -> Self {
         Self {
@@ -199,7 +199,8 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result
 }
 
 impl Run<'_> {
-    /// Exercises everything once that agents allocate lazily and keep, so that the census includes it.
+    /// Uses every feature once for which agents allocate memory lazily and keep it, so that the census includes
+    /// it.
     fn prime(&mut self, stage: &mut Stage, before: &mut Census) -> Result<()> {
         stage.fill(0)?;
         stage.cluster.apply_objects(&[stage::first_of_its_kind()])?;
@@ -252,8 +253,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Injects faults for the given time, and longer until the minimum number is reached, while the writers
-    /// run.
+    /// Injects faults for the given time while the writers run, and continues until the minimum number is reached.
     fn storm(
         &mut self,
         stage: &mut Stage,
@@ -340,7 +340,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Formats the last memory sample of each process: in use, or allocated from the kernel.
+    /// Formats the last memory sample of each process: heap in use, or memory allocated from the kernel.
     fn memory(&self) -> String {
         let mut last = BTreeMap::new();
         for sample in &self.outcome.samples {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::host::netns::Namespace;
 
-/// Request timeout on a busy machine.
+/// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// HTTP client of one server, connecting from inside a namespace.

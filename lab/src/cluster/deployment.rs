@@ -40,7 +40,8 @@ pub struct Options {
     pub node_port_range: String,
     /// Proxy modes, assigned to the nodes in rotation.
     pub modes: Vec<&'static str>,
-    /// True if nodes and the external client also join the LAN of the original requirements document.
+    /// True if nodes and the external client also get addresses in [`topology::LAN_V4`], the network from the
+    /// project's requirements document.
     pub lan: bool,
     /// Further command-line arguments of every agent.
     pub agent_arguments: Vec<String>,

@@ -17,9 +17,9 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// Client port of a member.
+/// Port at which an etcd member serves clients.
 pub const CLIENT_PORT: u16 = 2379;
-/// Peer port of a member.
+/// Port at which an etcd member serves other members.
 const PEER_PORT: u16 = 2380;
 /// Heartbeat interval and election timeout in milliseconds: half of the etcd defaults, so that a lost leader
 /// is replaced before a consistency round ends, yet long enough for a busy machine.

@@ -1,5 +1,5 @@
-//! Load balancer address chapter: imported pool, Service, `curl` from inside and outside, and failure of the
-//! announcing node.
+//! Demonstration of load balancer addresses: imported pool, Service, `curl` from inside and outside, and failure
+//! of the announcing node.
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
@@ -13,7 +13,7 @@ use lab::{
 
 use super::{Teller, cli, write};
 
-/// MetalLB configuration of the original requirements document.
+/// MetalLB configuration of the project's requirements document.
 const POOL: &str = include_str!("../../../cli/tests/fixtures/import/seed.yaml");
 
 const SERVICE: &str = "\
@@ -28,7 +28,7 @@ spec:
   type: LoadBalancer
 ";
 
-/// Runs the chapter and returns the address, which `nginx-1` and `nginx-2` serve at the end.
+/// Runs the demonstration, and returns the address, which `nginx-1` and `nginx-2` serve at the end.
 pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, directory: &Path) -> Result<IpAddr> {
     out.chapter("An address from a pool, announced to the network")?;
     for (name, node, number) in [("nginx-1", "node1", 21), ("nginx-2", "node2", 22)] {

@@ -1,5 +1,5 @@
-//! Second kernel in a VM (`lab/guest.sh`), with features that the kernel of the host may lack. A test runs
-//! itself again in the VM.
+//! Guest VM (`lab/guest.sh`) with a different kernel, which has features that the kernel of the host may lack. A
+//! test starts itself again inside the VM.
 
 use std::{
     path::Path,
@@ -7,13 +7,13 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Returns true if this process runs in the guest VM with the second kernel.
+/// Returns true if this process runs in the guest VM.
 #[must_use]
 pub fn is_inside() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
 }
 
-/// Returns a command that runs a program on the second kernel; further arguments go to the program.
+/// Returns a command that runs a program in the guest VM; further arguments go to the program.
 #[must_use]
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh"));
@@ -21,8 +21,8 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs `work` in the guest VM with the second kernel, by starting the test with the full name `test`
-/// (`module::name`) of the same test program in the VM.
+/// Runs `work` in the guest VM, by starting the test with the full name `test` (`module::name`) of the same test
+/// program in the VM.
 ///
 /// # Panics
 /// Panics if the program has no such test, or if the test fails in the VM.

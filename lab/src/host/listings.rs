@@ -1,12 +1,12 @@
 //! Normalized dump of the kernel state of a node, by table and chain, set or map. Rules keep their order;
-//! unordered items are sorted. Omitted are differences without effect on any packet:
+//! unordered items are sorted. The dump omits differences without effect on any packet:
 //!
 //! - counters, the element order of hash tables, and port numbers assigned by the kernel to listeners;
-//! - in nftables tables: the assignment of slots to targets within a frontend (the number of slots per target
-//!   is kept), the numbers by which sources remember a target, and unreferenced chains with their numbers,
-//!   which are kept for the next frontend of their kind;
-//! - in iptables chains that dispatch by frontend: the order of rules, since at most the rules of one
-//!   frontend match.
+//! - in nftables tables: the assignment of slots to targets within a frontend (the number of slots per target is
+//!   kept), the numbers by which sources remember a target, and unreferenced chains with their numbers, which the
+//!   agent keeps for the next frontend of their kind;
+//! - in iptables chains that dispatch by frontend: the order of rules, since at most the rules of one frontend
+//!   match.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +87,7 @@ pub fn of_ipvs(node: &Namespace) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Ports above are assigned by the kernel (`net.ipv4.ip_local_port_range`).
+/// Last port of the node port range. Higher ports are assigned by the kernel (`net.ipv4.ip_local_port_range`).
 const NODE_PORT_LAST: u16 = 32_767;
 
 /// Replaces each of the given numbers in a line by a placeholder.
@@ -219,7 +219,7 @@ fn drop_unreached(listing: &mut Listing) {
     }
 }
 
-/// Sorts the anonymous set of a rule, if it has one.
+/// Sorts the elements of the anonymous set of a rule, if the rule has one.
 fn anonymous_sorted(line: &str) -> String {
     let Some(((head, elements), tail)) =
         line.rsplit_once('}').and_then(|(line, tail)| Some((line.split_once('{')?, tail)))

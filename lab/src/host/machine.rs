@@ -1,13 +1,13 @@
-//! A container-like machine for package installation: systemd as its first process, on an overlay of this
-//! machine's files.
+//! A container-like machine for package installation: systemd as its first process, on an overlay of the host's
+//! files.
 //!
 //! ```text
 //!  files of this machine (read only) ──────┐
 //!  tmpfs ──────────────────────────────────┴─ overlay ─▶ root of the machine ─▶ systemd ─▶ dpkg, units, daemons
 //! ```
 //!
-//! It has its own mount, PID, network, UTS, IPC and cgroup namespaces, and below `/proc/sys` it can only
-//! write the parameters of its network. Services that this machine starts at boot are not started there.
+//! The machine has its own mount, PID, network, UTS, IPC and cgroup namespaces, and can only write the network
+//! parameters below `/proc/sys`. Services that the host starts at boot are not started in the machine.
 
 use std::{
     fs,
@@ -20,14 +20,15 @@ use tempfile::TempDir;
 
 use crate::host::{netns::Namespace, registry, shell, wait};
 
-/// Mount points of cgroup v2: next to v1, or alone.
+/// Mount points of cgroup v2 on the host: together with cgroup v1, or alone.
 const CONTROL_GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 /// Name prefix of every control group of this harness, followed by the process id.
 const PREFIX: &str = "tg-machine-";
 /// Systemd target whose activation marks the machine as booted.
 const BOOTED: &str = "basic.target";
 
-/// Creates the root file system and starts systemd in it. `$1` is an empty directory, `$2` the host name.
+/// Shell script that creates the root file system and starts systemd in it. `$1` is an empty directory, `$2` the
+/// host name.
 const BOOT: &str = r#"
 set -e
 hostname "$2"
@@ -80,7 +81,7 @@ pub struct SystemdMachine {
 }
 
 impl SystemdMachine {
-    /// Boots a machine and waits until services can be started. Its network has only loopback.
+    /// Boots a machine and waits until services can be started. The network of the machine has only loopback.
     ///
     /// # Errors
     /// Returns an error if the process is not root or the kernel rejects the setup.
@@ -135,9 +136,6 @@ impl SystemdMachine {
 
     /// Runs shell lines as root of the machine in `/srv/packages`, up to the first failure, and returns their
     /// output.
-    ///
-    /// # Errors
-    /// Returns the output of the line that failed.
     pub fn run(&self, lines: &str) -> Result<String> {
         let target = self.init.to_string();
         let lines = format!("cd /srv/packages\n{lines}");

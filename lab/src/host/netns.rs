@@ -85,7 +85,7 @@ impl Namespace {
         self.run_with_input(program, arguments, "")
     }
 
-    /// Like [`Self::run`], with text for stdin.
+    /// Runs a tool like [`Self::run`], with text for its stdin.
     ///
     /// # Errors
     /// Same as [`shell::run`].

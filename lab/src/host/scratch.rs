@@ -42,7 +42,7 @@ impl Scratch {
         self.0.path()
     }
 
-    /// Returns the path of a file or directory inside.
+    /// Returns the path of a file or directory in the temporary directory.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)

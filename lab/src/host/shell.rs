@@ -16,7 +16,7 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
     run_with_input(program, arguments, "")
 }
 
-/// Like [`run`], with text for stdin.
+/// Runs a program like [`run`], with text for its stdin.
 ///
 /// # Errors
 /// Same as [`run`].

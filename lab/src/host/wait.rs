@@ -1,4 +1,4 @@
-//! Bounded polling: a test waits for a state instead of a fixed time.
+//! Polling with a timeout: a test waits for a state instead of a fixed time.
 
 use std::{
     thread,
@@ -9,12 +9,12 @@ use anyhow::{Result, anyhow};
 
 use crate::host::guest;
 
-/// Default timeout. Generous, because test machines are busy.
+/// Default timeout of [`until`], long because test machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval between two polls.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// On the second kernel (`lab/guest.sh`), minimum pause as a multiple of the duration of the previous poll: a
-/// test shares its only CPU with the program under test, and continuous polling would use all of it.
+/// Minimum pause between two polls in the guest VM (`lab/guest.sh`), as a multiple of the duration of the previous
+/// poll. A test shares the only CPU with the program under test, and continuous polling would use all of it.
 const GUEST_PAUSE_SHARE: u32 = 4;
 
 /// Polls until `look` returns `Ok`, for at most [`PATIENCE`].
@@ -25,10 +25,7 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Result<T>) -> Result<T> {
     until_within(PATIENCE, what, look)
 }
 
-/// Like [`until`], with another timeout.
-///
-/// # Errors
-/// Returns the last error of `look`.
+/// Polls like [`until`], with a given timeout.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + patience;
     let share = if guest::is_inside() { GUEST_PAUSE_SHARE } else { 0 };

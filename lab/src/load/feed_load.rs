@@ -1,13 +1,13 @@
-//! Feed load generator: thousands of clients of a control server in separate processes, so that their
-//! resource usage is not counted as that of the server.
+//! Feed load generator: thousands of clients of a control server in separate processes, so that their resource
+//! usage is not counted as that of the server.
 //!
 //! ```text
 //! Fleet ── stdin: await, cut, join, take ──▶ process ── 500 followers, each with its own connections and an address range per process
 //!       ◀── stdout: replies, observations ──┘
 //! ```
-//! An *agent* uses the control API like a real one: it follows its compressed feed, reports after every step
-//! and every five seconds, one report at a time, and reconnects after a cut. It programs no kernel, so a
-//! batch counts as applied as soon as its `synced` frame arrives. A *watcher* follows `GET /v1/watch`. A
+//! An *agent* uses the control API like a real one: it follows its compressed feed, reports after every step and
+//! every five seconds, one report at a time, and reconnects after a cut. The simulated agent programs no kernel,
+//! so a batch counts as applied as soon as its `synced` frame arrives. A *watcher* follows `GET /v1/watch`. A
 //! *socket* reads the messages of a raw TCP sender as a baseline.
 //!
 //! A binary that starts fleets has a hidden subcommand that calls [`serve`].
@@ -40,7 +40,7 @@ pub const FOLLOWERS_PER_PROCESS_MAX: u16 = 500;
 /// Name of the hidden subcommand of the binary that runs followers.
 pub const SUBCOMMAND: &str = "fleet";
 
-/// Kind of follower, which determines the stream that it reads.
+/// Kind of follower (simulated client), which determines the stream that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Simulated agent of a node.
@@ -72,12 +72,12 @@ impl FromStr for Role {
     }
 }
 
-/// Time at which one follower reached one revision.
+/// Time at which one follower (client of the stream) reached one revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowerProgress {
     /// Index of the follower in its fleet, from 0.
     pub follower: u16,
-    /// The follower holds everything up to this revision.
+    /// Revision up to which the follower holds all changes.
     pub revision: u64,
     /// Nanoseconds since the Unix epoch on the clock of the machine, which all processes share.
     pub at_ns: u64,
@@ -101,13 +101,13 @@ pub fn node(number: u16) -> String {
 pub struct Start<'a> {
     /// Binary with the hidden subcommand.
     pub program: &'a Path,
-    /// Kind of the followers.
+    /// Kind of the followers (simulated clients).
     pub role: Role,
     /// Address of the server to which the followers connect.
     pub server: SocketAddr,
     /// Number of followers to start.
     pub count: u16,
-    /// Position to resume from; none starts with a full sync.
+    /// Position to resume from; `None` starts with a full sync.
     pub resume: Option<Position>,
 }
 
@@ -141,11 +141,8 @@ impl Fleet {
         self.count == 0
     }
 
-    /// Waits until all followers hold everything up to a revision. For agents, control must also have
-    /// accepted a report of it.
-    ///
-    /// # Errors
-    /// Returns an error on timeout or if a process ended.
+    /// Waits until all followers hold everything up to a revision. For agents, waits until the control server has
+    /// also accepted a report of it.
     pub fn wait(&mut self, revision: u64) -> Result<()> {
         self.ask_all(&format!("await {revision}"))
     }
@@ -158,10 +155,7 @@ impl Fleet {
         self.ask_all("cut")
     }
 
-    /// Lets all followers reconnect at once.
-    ///
-    /// # Errors
-    /// Returns an error if a process ended.
+    /// Orders all followers to reconnect at once.
     pub fn join(&mut self) -> Result<()> {
         self.ask_all("join")
     }

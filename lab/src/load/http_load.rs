@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::{cluster::control::http_builder, host::netns::Namespace, load::feed_load::now_ns};
 
-/// Request timeout on a busy machine.
+/// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// HTTP request of a load generator.
@@ -31,8 +31,8 @@ pub struct HttpRequestSpec {
     pub body: String,
 }
 
-/// Closed-loop load: `clients` clients send requests back to back for `time`. Returns the latency of each
-/// request. `next` builds the request of a number, which counts over all clients.
+/// Generates closed-loop load: `clients` clients send requests back to back for `time`. Returns the latency of
+/// each request. `next` builds a request from its number, which is counted over all clients.
 ///
 /// # Errors
 /// Returns an error if the server cannot be reached or rejects a request.
@@ -69,8 +69,8 @@ pub struct CompletedWrite {
     pub revision: u64,
 }
 
-/// Open-loop load: sends `count` requests at `per_second`, each at its scheduled time, independent of the
-/// responses to earlier ones.
+/// Generates open-loop load: sends `count` requests at `per_second`, each at its scheduled time, independent of
+/// the responses to earlier ones.
 ///
 /// # Errors
 /// Returns an error if the server cannot be reached, rejects a request or returns no revision.

@@ -1,5 +1,5 @@
-//! HTTP client with a persistent connection for latency measurements; [`crate::control::Http`] opens a new
-//! one per request.
+//! HTTP client with a persistent connection, for latency measurements. In contrast,
+//! [`Http`](crate::cluster::control::Http) opens a connection per request.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::{cluster::control::http_builder, host::netns::Namespace};
 
-/// Request timeout on a busy machine.
+/// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum idle time before a connection is replaced. The server closes idle connections, and the client
 /// would not notice, because it only runs during a request.

@@ -1,4 +1,4 @@
-//! Outage measurement: a client that connects continuously to an address during an event.
+//! Outage measurement: a client connects to an address again and again during an event, and records the gaps.
 
 use std::{
     net::{SocketAddr, TcpStream},

@@ -1,14 +1,14 @@
 //! Many simulated agents in one process. Each uses the real control protocol (registers its node, follows the
-//! feed, sends reports) but programs no kernel, so the server aggregates the status of hundreds of nodes from
-//! real reports.
+//! feed, sends reports) but programs no kernel, so the server aggregates the status of hundreds of nodes from real
+//! reports.
 //!
 //! ```text
 //! Herd ── one thread in a namespace ── one task per agent ──┬─ POST /v1/nodes              once
 //!                                                           ├─ GET  /v1/nodes/N/state      one stream, resumed after a cut
 //!                                                           └─ PUT  /v1/nodes/N/report     on changes, and every few seconds
 //! ```
-//! Agents resume from a given position, like an agent that restarts with its journal, so the server need not
-//! send a full sync to each. They answer no agent queries, so plans and explanations list them as nodes
+//! Agents resume from a given position, like an agent that restarts with its journal, so the server need not send
+//! a full sync to each. Simulated agents answer no agent queries, so plans and explanations list them as nodes
 //! without a response.
 
 mod agent;
@@ -36,10 +36,11 @@ pub use large::{Large, Options};
 
 use crate::{cluster::control::http_builder, host::netns::Namespace};
 
-/// Maximum number of agents in one process: each needs a connection here and in the server, within the usual
-/// file limit.
+/// Maximum number of agents in one process. Each agent needs a connection in this process and in the server,
+/// within the usual file limit.
 pub const HERD_MAX: usize = 2_000;
-/// Maximum number of concurrent requests of a herd, so that registrations do not overload a starting server.
+/// Maximum number of concurrent requests of all simulated agents, so that registrations do not overload a starting
+/// server.
 const REQUESTS_MAX: usize = 32;
 
 /// Behavior of a simulated agent.
@@ -77,7 +78,7 @@ pub struct Herd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Position of the last report of each agent that control accepted, recorded by the agents themselves,
+/// Position in the last report of each agent that the control server accepted. The agents record it themselves,
 /// because querying the server would cost it more than all agents do.
 #[derive(Debug, Clone, Default)]
 struct AcceptedReports(Arc<Mutex<BTreeMap<Name, Position>>>);
@@ -94,10 +95,7 @@ impl AcceptedReports {
 }
 
 impl Herd {
-    /// Registers the nodes of all members, like agents that are unknown to control.
-    ///
-    /// # Errors
-    /// Returns an error if there are too many members or the server rejects one.
+    /// Registers the nodes of all members, like agents that are unknown to the control server.
     pub fn register(namespace: &Namespace, base: &str, members: &[Member]) -> Result<()> {
         ensure!(members.len() <= HERD_MAX, "a herd has at most {HERD_MAX} agents, not {}", members.len());
         namespace.inside(|| runtime()?.block_on(register_all(base, members)))
@@ -139,7 +137,7 @@ impl Herd {
         Ok(Self { behaviours, heard, stop, thread: Some(thread) })
     }
 
-    /// Returns the number of agents that have reported `position` as verified to control.
+    /// Returns the number of agents that have reported `position` as verified to the control server.
     #[must_use]
     pub fn verified(&self, position: Position) -> usize {
         self.heard.at(position)

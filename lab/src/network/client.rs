@@ -1,4 +1,4 @@
-//! TCP and UDP clients inside a namespace that parse the replies of [`crate::echo`].
+//! TCP and UDP clients inside a namespace that parse the replies of [`crate::network::echo`].
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -10,7 +10,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::host::netns::Namespace;
 
-/// Read and connect timeout of a client. A refused connection fails at once; only silence takes this long.
+/// Read and connect timeout of a client. A refused connection fails at once; only a missing response takes this
+/// long.
 pub const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Reply of a backend: its name, and the client address that it observed.
@@ -18,7 +19,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Reply {
     /// Name of the backend.
     pub backend: String,
-    /// Port on which the backend was reached.
+    /// Port of the backend at which it was reached.
     pub port: u16,
     /// Client address as observed by the backend.
     pub peer: SocketAddr,
@@ -126,7 +127,7 @@ pub fn udp(from: &Namespace, to: SocketAddr) -> Result<Reply> {
     UdpClient::open(from, to)?.ask()
 }
 
-/// True if an error is an active refusal (TCP reset, ICMP port unreachable) rather than silence. For a
+/// Returns true if an error is an active refusal (TCP reset, ICMP port unreachable) rather than silence. For a
 /// datagram rejected on the sending host, the system call fails with `EPERM`.
 #[must_use]
 pub fn is_refusal(error: &anyhow::Error) -> bool {
@@ -138,7 +139,7 @@ pub fn is_refusal(error: &anyhow::Error) -> bool {
 /// Parses `address:port` or `[address]:port`.
 ///
 /// # Errors
-/// Returns an error if the text has another form.
+/// Returns an error if the text has a different form.
 pub fn socket_address(text: &str) -> Result<SocketAddr> {
     text.parse().map_err(|_| anyhow!("`{text}` is not an address with a port"))
 }

@@ -1,7 +1,6 @@
-//! A backend that identifies itself: a TCP and UDP server on one port inside a namespace, without external
-//! tools.
+//! A backend that identifies itself: a TCP and UDP server on one port inside a namespace, without external tools.
 //!
-//! On accept and for every datagram it sends `backend NAME port PORT saw PEER`. On TCP it then echoes each
+//! On accept and for every datagram the server sends `backend NAME port PORT saw PEER`. On TCP it then echoes each
 //! line, so that a test can check that an established connection still works.
 
 use std::{
@@ -28,7 +27,7 @@ use nix::{
 
 use crate::host::netns::Namespace;
 
-/// Maximum datagram size that is answered; an Ethernet frame holds no more.
+/// Maximum size in bytes of a datagram that is answered; an Ethernet frame holds no more.
 const DATAGRAM_BYTES_MAX: usize = 1500;
 
 /// Running echo server. Dropping it closes the port and every connection, like a killed process.
@@ -141,7 +140,7 @@ impl Backend {
         }
     }
 
-    /// Replies from the destination address of the datagram, because a backend may have many.
+    /// Answers a datagram from the address to which it was sent, because a backend may have many addresses.
     fn answer(&self, udp: &UdpSocket) {
         let Some((peer, asked)) = receive(udp) else { return };
         let line = self.line(SocketAddr::V6(peer));

@@ -35,14 +35,14 @@ pub const EXTERNAL_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x
 /// Value of `--allow-external-ip` for these addresses.
 pub const EXTERNAL_CIDRS: &str = "203.0.113.0/24,2001:db8::/64";
 
-/// Network of the load balancer addresses in the original requirements document: the network of the nodes,
-/// outside the pool (`172.25.1.100`–`172.25.1.200`).
+/// Network of the load balancer addresses in the project's requirements document. Nodes have addresses of this
+/// network outside the pool (`172.25.1.100`–`172.25.1.200`).
 pub const LAN_V4: &str = "172.25.1.0/24";
 
 /// Namespaces and links of a lab network, without processes.
 #[derive(Debug)]
 pub struct Topology {
-    /// Namespace of the switch that connects the nodes.
+    /// Namespace of the switch that connects all machines.
     fabric: Namespace,
     /// Namespace of the control server.
     pub control: Namespace,

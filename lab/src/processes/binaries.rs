@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Environment variable that sets another directory of binaries. Long runs use a copy that no build replaces
+/// Environment variable that sets a different directory of binaries. Long runs use a copy that no build replaces
 /// meanwhile.
 pub const DIRECTORY: &str = "TIDEGATE_BINARIES";
 

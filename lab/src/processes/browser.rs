@@ -40,7 +40,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of console lines kept, so that a page with endless errors does not fill memory.
 const CONSOLE_LINES_MAX: usize = 200;
 
-/// Viewport and media settings of the page.
+/// Viewport and media settings of a browser window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Viewport width in CSS pixels.

@@ -1,5 +1,5 @@
-//! A Docker engine inside a namespace, which holds its bridges and published ports. It only has images built
-//! for it, keeps its files in its own directory, and is removed with all of them when dropped.
+//! Docker engine inside a namespace, which contains the engine's bridges and published ports. The engine only has
+//! images built for it and keeps its files in its own directory. Dropping it removes everything.
 
 use std::{
     fs::{self, File},

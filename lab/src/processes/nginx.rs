@@ -15,10 +15,10 @@ use crate::{
 
 /// Debian path of the stream module for TCP and UDP.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
-/// Connections per worker, counting both sides of a relayed one, within the usual file limit.
+/// Maximum number of connections per worker, within the usual file limit. A relayed connection counts twice.
 const CONNECTIONS_MAX: u32 = 4_096;
 
-/// Function that an nginx instance has: web server or TCP relay.
+/// Function of an nginx instance: web server, or TCP and UDP relay.
 #[derive(Debug, Clone)]
 pub enum Serves {
     /// HTTP, with these `server` and `upstream` blocks.

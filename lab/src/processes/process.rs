@@ -89,7 +89,7 @@ impl Process {
         fs::read_to_string(&self.plan.log).unwrap_or_default()
     }
 
-    /// Gives access to the arguments of the next start.
+    /// Returns a mutable reference to the arguments of the next start.
     pub fn arguments_mut(&mut self) -> &mut Vec<String> {
         &mut self.plan.arguments
     }

@@ -1,7 +1,8 @@
 //! Third-party BGP routers from the distribution: FRR and BIRD, each in a namespace of the fabric.
 //!
-//! They accept all announcements of the nodes and install them in their kernel, with ECMP over the nodes that
-//! announce the same prefix. Learned routes are read from their shells and from the kernel routing table.
+//! The routers accept all announcements of the nodes and install them in their kernel, with ECMP over the nodes
+//! that announce the same prefix. Tests read the learned routes from the routers' shells and from the kernel
+//! routing table.
 
 use std::{
     fs::{self, Permissions},
@@ -19,7 +20,7 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// Debian path of the FRR daemons.
+/// Directory of the FRR daemons on Debian.
 const FRR: &str = "/usr/lib/frr";
 
 /// BGP configuration of a router.
@@ -27,11 +28,12 @@ const FRR: &str = "/usr/lib/frr";
 pub struct RouterPlan {
     /// AS number of the router.
     pub asn: u32,
-    /// BGP Identifier of the router (RFC 4271, 4.2).
+    /// BGP Identifier of the router (RFC 4271 §4.2).
     pub router_id: Ipv4Addr,
     /// Neighbor addresses and their AS numbers.
     pub neighbours: Vec<(IpAddr, u32)>,
-    /// BFD for all neighbors: transmit interval in milliseconds and detection multiplier.
+    /// BFD settings for all neighbors: transmit interval in milliseconds and detection multiplier; `None` disables
+    /// BFD.
     pub bfd: Option<(u32, u8)>,
     /// Proposed hold time in seconds.
     pub hold_time: u16,

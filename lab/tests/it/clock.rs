@@ -1,4 +1,4 @@
-//! Clock jumps of minutes in both directions, with the real clock of a separate kernel.
+//! Test of clock jumps of minutes in both directions, with the real clock of a guest VM.
 
 #![allow(
     clippy::print_stdout,

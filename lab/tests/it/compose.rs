@@ -123,7 +123,7 @@ impl Lab<'_> {
         }
     }
 
-    /// Checks that the client resolves the address to the other node.
+    /// Checks that the client resolves the address to the link-layer address of node 2.
     fn node_2_answers_by_arp(&self) {
         let of_node_2 = self.engine.docker(&["ps", "--quiet", "--filter", "name=node-2"]).unwrap();
         let format =
@@ -157,7 +157,7 @@ fn steps(guide: &str) -> Vec<Step> {
     steps
 }
 
-/// Returns true if line `found` contains the words of `wanted` in order.
+/// Returns true if the line `found` contains the words of `wanted` in order.
 fn is_like(found: &str, wanted: &str) -> bool {
     let rest = wanted.split_whitespace().try_fold(found, |rest, word| {
         let at = rest.find(word)?;

@@ -36,11 +36,12 @@ const KILLS: usize = 200;
 const KILLS_PER_HISTORY: usize = 20;
 /// Number of writing clients.
 const WRITERS: usize = 6;
-/// Maximum milliseconds between ready and kill: enough for some dozens of commit groups.
+/// Maximum time in milliseconds from the readiness of the server to its kill: enough for some dozens of commit
+/// groups.
 const LIFE_MS_MAX: u64 = 120;
-/// Probability in percent of a kill during startup.
+/// Probability in percent that the server is killed during its startup.
 const WHILE_STARTING_PERCENT: u64 = 15;
-/// Approximate startup time of the server in milliseconds, during which kills hit the startup.
+/// Approximate startup time of the server in milliseconds, within which kills during startup are spread.
 const START_MS: u64 = 80;
 
 /// A server in a namespace, and a namespace for its clients.

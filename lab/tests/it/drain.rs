@@ -57,7 +57,7 @@ fn tidegate(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
     cluster.place("control")?.run(&program.display().to_string(), &arguments)
 }
 
-/// Results of clients that connect in a loop.
+/// Results of all connections of the clients, which connect in a loop.
 #[derive(Default)]
 struct Met {
     names: BTreeSet<String>,
@@ -159,13 +159,15 @@ fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them()
     assert_eq!(cluster.tcp("near1", to).unwrap().backend, "web-1");
 }
 
-/// F028: long transfers and a drain on three nodes in nftables, iptables and userspace mode.
+/// F028: long transfers outlast the drain of their backend, and its deadline resets the remaining ones, on three
+/// nodes in nftables, iptables and userspace mode.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_every_mode_and_its_deadline_cuts_what_is_left() {
     transfers::outlast_a_drain_until_its_deadline(&["nftables", "iptables", "userspace"]);
 }
 
-/// F028: long transfers and a drain in ipvs mode, in the guest VM whose kernel has IPVS.
+/// F028: long transfers outlast the drain of their backend, and its deadline resets the remaining ones, in ipvs
+/// mode, in the guest VM whose kernel has IPVS.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left() {
     guest::run(
@@ -176,7 +178,7 @@ fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_i
     );
 }
 
-/// Metrics that neither the dashboard nor an alert uses, with the reason; a name that ends with `_` is a
+/// Metrics that neither the dashboard nor an alert uses, each with the reason; a name that ends with `_` is a
 /// prefix.
 const SHOWN_NOWHERE: [(&str, &str); 7] = [
     (

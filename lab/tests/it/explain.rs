@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 /// Last octet of a running workload without a server.
 const DEAD: u8 = 99;
-/// Number of consecutive connections of one client that must reach the same endpoint.
+/// Number of consecutive connections of one client that must reach the same endpoint with session affinity.
 const STAYS: usize = 8;
 
 /// Connection that is first explained and then made.
@@ -168,8 +168,8 @@ fn connect(cluster: &Cluster, case: &Case) -> Outcome {
     }
 }
 
-/// True if the predicted end matches the result. A reached backend replies from the requested address to the
-/// source that it saw: that is the return path.
+/// Returns true if the predicted end matches the result. A reached backend replies from the requested address to
+/// the source that it saw, which proves the return path.
 fn is_end(cluster: &Cluster, node: &str, case: &Case, end: &Value, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Refused => end == "refused",
@@ -294,14 +294,14 @@ fn all_agree(modes: &[&'static str]) {
     });
 }
 
-/// F166, F167: explanations compared with real connections on three nodes in nftables, iptables and userspace
+/// F166, F167: explanations match the fate of real connections on three nodes in nftables, iptables and userspace
 /// mode.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
     all_agree(&["nftables", "iptables", "userspace"]);
 }
 
-/// F166, F167: explanations compared with real connections in ipvs mode, in the guest VM whose kernel has
+/// F166, F167: explanations match the fate of real connections in ipvs mode, in the guest VM whose kernel has
 /// IPVS.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode() {

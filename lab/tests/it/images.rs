@@ -27,7 +27,7 @@ use lab::{
 use serde_json::Value;
 
 const NODE: &str = "node1";
-/// Address announced by the agent, in the network of the nodes.
+/// Address that the agent announces, in the network of the nodes.
 const ADDRESS: &str = "172.17.8.220";
 /// Capabilities that engines as old as Docker 20.10 do not support.
 const YOUNG: [&str; 3] = ["perfmon", "bpf", "checkpoint_restore"];

@@ -1,5 +1,5 @@
-//! End-to-end chains with common third-party programs: nginx as an ingress behind an address, HAProxy in
-//! front of node ports.
+//! Paths from users to pages through common third-party programs: nginx as an ingress behind an address, and
+//! HAProxy in front of node ports.
 
 mod balancer;
 mod chain;

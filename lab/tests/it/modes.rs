@@ -42,8 +42,8 @@ fn running_mode(cluster: &Cluster, node: &str) -> String {
     cluster.agent_state(node).unwrap()["mode"].as_str().unwrap().to_owned()
 }
 
-/// F053: one desired state in three modes: from inside each node and through each node port, TCP and UDP,
-/// both families; a removed backend disappears everywhere.
+/// F053: nodes in three modes serve one desired state alike: from inside each node and through each node port, by
+/// TCP and UDP, in both families. A removed backend disappears everywhere.
 #[test]
 fn f053_nodes_in_different_modes_serve_one_desired_state_alike() {
     let cluster = cluster(&MODES);

@@ -1,5 +1,5 @@
-//! The page on a large cluster of 500 nodes and 5,000 Services. Its size is asserted; durations are only
-//! printed.
+//! Tests of the page on a large cluster of 500 nodes and 5,000 Services. The size of the page is asserted;
+//! durations are only printed.
 
 #![allow(clippy::print_stdout, reason = "what was measured is printed, never asserted")]
 
@@ -19,11 +19,11 @@ const ROWS_DRAWN_MAX: u64 = 200;
 /// shows its effect. Printed, not asserted.
 const PAINT_BAR_MS: u64 = 1_000;
 const INPUT_BAR_MS: u64 = 100;
-/// Rounds per measurement, of which the median is printed.
+/// Number of rounds per measurement, of which the median is printed.
 const ROUNDS: usize = 5;
 
-/// Records the slowest interaction since the last reset with the Event Timing API: from the input to its
-/// frame. Frames under 16 ms are not reported and count as 16 ms.
+/// Script that records the slowest interaction since the last reset with the Event Timing API, from the input to
+/// its frame. Frames under 16 ms are not reported and count as 16 ms.
 const OBSERVE: &str = "window.slowest = 0; \
     new PerformanceObserver((list) => { for (const one of list.getEntries()) window.slowest = Math.max(window.slowest, one.duration); }) \
         .observe({type: 'event', durationThreshold: 16, buffered: false});";
@@ -145,7 +145,7 @@ fn measure_search(browser: &mut Browser) {
     browser.press(&[Key::Escape]).unwrap();
 }
 
-/// The page shows a silent node without interaction.
+/// Checks that the page shows a silent node without interaction.
 fn follows(browser: &mut Browser, large: &Large) {
     browser.script("location.hash = '#/';", &[]).unwrap();
     let node = large.node(7);

@@ -39,8 +39,8 @@ fn transactions(cluster: &Cluster) -> Vec<u64> {
     NODES.iter().map(|node| cluster.agent_counter(node, "kernelTransactions").unwrap()).collect()
 }
 
-/// Input: a backup, another Service, then the restored backup under the same cluster, with an open
-/// connection. Output: watches get 410, agents restart in the higher epoch; unchanged objects cause no kernel
+/// Input: a backup, the creation of another Service, then a restore of the backup under the same cluster, with an
+/// open connection. Output: watches get 410, agents restart in the higher epoch; unchanged objects cause no kernel
 /// write, and objects created after the backup are removed.
 #[test]
 fn after_a_restore_agents_take_the_whole_state_and_traffic_goes_on() {

@@ -42,7 +42,8 @@ fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_annou
     history_tells_the_lines_of_then(&stage, &before);
 }
 
-/// F167: the same in ipvs mode, on the kernel with IPVS, for changes of the kernel state.
+/// F167: in ipvs mode, in the guest VM whose kernel has IPVS, the rollback of each random change restores all
+/// kernel listings.
 #[test]
 fn f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode() {
     guest::run("rollback::f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode", || {
@@ -55,7 +56,8 @@ fn f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode() {
     });
 }
 
-/// Applies random changes one by one, checks the effect of each, and rolls it back.
+/// Applies random changes one by one. Checks the effect of each, and that its rollback restores the previous
+/// state.
 fn undo_each(stage: &Stage, before: &Seen, dice: &mut Dice, kinds: impl IntoIterator<Item = &'static Kind>) {
     for kind in kinds {
         let begun = Instant::now();
@@ -99,8 +101,8 @@ fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) 
     .unwrap()
 }
 
-/// The kernel lines reported for a past change equal the difference of the listings at that time, regardless
-/// of later changes.
+/// Checks that the kernel lines reported for a past change equal the difference of the listings at that time,
+/// regardless of later changes.
 fn history_tells_the_lines_of_then(stage: &Stage, before: &Seen) {
     let patch = json!({"spec": {"ports": [{"name": "web", "port": 8443, "targetPort": 8080}]}});
     stage.carry_out(&Step::Patch("namespaces/default/services/sticky".to_owned(), patch));

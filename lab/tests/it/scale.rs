@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lab::cluster::deployment::{Cluster, Options};
 use serde_json::{Value, json};
 
-/// Objects per apply request; the server accepts at most 5,000.
+/// Number of objects per apply request; the server accepts at most 5,000.
 const BATCH: usize = 1000;
 const COUNTERS: [&str; 3] = ["objectsReceived", "kernelTransactions", "kernelMessages"];
 
@@ -43,8 +43,8 @@ fn metric(cluster: &Cluster, name: &str) -> u64 {
     value.trim().parse::<f64>().unwrap() as u64
 }
 
-/// Returns the cost of removing one Workload of `svc-00007` from readiness and restoring it, in messages and
-/// feed bytes.
+/// Returns the cost of removing one Workload of `svc-00007` from readiness and restoring it, as counted messages
+/// and feed bytes.
 fn cost_of_one_change(cluster: &Cluster) -> (BTreeMap<&'static str, u64>, u64, u64) {
     let change = |ready: bool| {
         cluster.patch("namespaces/default/workloads/w-00007", &json!({"spec": {"ready": ready}})).unwrap();

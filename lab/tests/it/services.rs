@@ -27,7 +27,8 @@ fn web() -> Cluster {
 
 const BOTH: [&str; 2] = ["web-1", "web-2"];
 
-/// F004, F030, F041, F042, F044, F045, F046: one Service, port 80 → 8080, TCP and UDP on one port, IPv4 and IPv6.
+/// F004, F030, F041, F042, F044, F045, F046: one Service with port 80 → 8080 answers on every node and in every
+/// workload, by TCP and UDP on one port, by IPv4 and IPv6.
 #[test]
 fn f030_a_virtual_address_answers_every_node_and_workload_in_both_protocols_and_families() {
     let cluster = web();
@@ -68,8 +69,8 @@ fn f030_a_virtual_address_answers_every_node_and_workload_in_both_protocols_and_
     assert!(BOTH.iter().all(|name| counts[*name] >= 60), "F046: successive connections spread: {counts:?}");
 }
 
-/// F032, F033, and a Service without endpoints: undefined ports are refused at once, and never reach the
-/// host.
+/// F032, F033: connections to undefined ports and to a Service without endpoints are refused at once and never
+/// reach the host. A headless Service creates no rule.
 #[test]
 fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_has_no_rules() {
     let mut cluster = web();
@@ -100,8 +101,8 @@ fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_
     cluster.topology.stop_serving("web-1");
 }
 
-/// F035, F036, F040, F043: the port of every node, also of one without endpoints, explicit and allocated;
-/// external addresses.
+/// F035, F036, F040, F043: every node, also one without endpoints, forwards explicit and allocated node ports and
+/// external addresses to a backend.
 #[test]
 fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_every_node() {
     let cluster = web();

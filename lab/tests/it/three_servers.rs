@@ -1,4 +1,4 @@
-//! The five README commands for a cluster of three control servers with TLS, taken from the README itself,
+//! Test of the five README commands for a cluster of three control servers with TLS, copied from the README,
 //! followed by the failure of one of the three machines.
 
 #![allow(
@@ -179,8 +179,8 @@ impl Cluster {
         number(&state, "/counters/kernelTransactions").unwrap()
     }
 
-    /// Makes an unrelated kernel change on the node and returns all kernel events that the monitor reported
-    /// up to it.
+    /// Makes an unrelated kernel change on the node, and returns all kernel events that the monitor has reported
+    /// up to this change.
     fn told(&mut self, mark: &str) -> String {
         let node = self.stage.place("node-1").clone();
         let monitor = self.stage.program("node-1", "monitor");

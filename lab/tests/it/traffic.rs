@@ -116,9 +116,9 @@ fn sum(cluster: &Cluster) -> anyhow::Result<u64> {
     Ok(value.parse()?)
 }
 
-/// Input: an endpoint without a server whose next check is a minute away; the other endpoint serves the
-/// clients of a relay. Output: it leaves service due to the relay's connection failures, no client has
-/// failed, and a node without passive checks reports that.
+/// Input: an endpoint without a server whose next check is a minute away; the other endpoint serves the clients of
+/// a relay. Output: the endpoint without a server leaves service due to the relay's connection failures, no client
+/// has failed, and a node without passive checks reports that.
 #[test]
 fn f148_an_endpoint_that_refuses_clients_of_a_relay_leaves_service_before_its_checks_find_it() {
     let modes = vec!["userspace", "nftables"];

@@ -1,4 +1,4 @@
-//! Guarantees of the control server for writes: identity, idempotence, races, rejections, and durability.
+//! Tests of the control server's guarantees for writes: identity, idempotence, races, rejections, and durability.
 
 use std::{collections::BTreeSet, sync::Barrier, thread};
 
@@ -23,7 +23,7 @@ fn create(cluster: &Cluster, name: &str, spec: Value) -> Answer {
     cluster.api.send_json("POST", SERVICES, &service(name, spec)).unwrap()
 }
 
-/// Asserts that a write was rejected with status 422 and returns the pointers of the problem.
+/// Asserts that a write was rejected with status 422, and returns the JSON pointers of the invalid fields.
 fn refused(answer: Answer) -> BTreeSet<String> {
     let problem = answer.expect(422).unwrap();
     assert_eq!(problem["code"], "Invalid", "{problem:#}");
@@ -32,8 +32,8 @@ fn refused(answer: Answer) -> BTreeSet<String> {
     errors.iter().map(|error| error["pointer"].as_str().unwrap().to_owned()).collect()
 }
 
-/// F001, F006, F029: a POST returns the object with the fields set by the server; a stale version is rejected
-/// with 409 and 412.
+/// F001, F006, F029: a POST returns the object with the fields set by the server; a write with an outdated version
+/// is rejected with 409 or 412.
 #[test]
 fn f006_objects_carry_identity_and_a_stale_version_is_refused() {
     let cluster = control();
@@ -103,8 +103,8 @@ spec: {addresses: [10.1.1.2]}
     assert_eq!(actions(&second), ["unchanged", "unchanged"]);
 }
 
-/// F025, F031: the three kinds of addresses never mix; F029: invalid combinations are rejected with the path
-/// of the field.
+/// F025, F031: an address of one kind is rejected in a field for another kind. F029: invalid combinations are
+/// rejected with the path of the field.
 #[test]
 fn f025_f029_f031_addresses_of_one_kind_are_refused_as_another_and_bad_fields_are_named() {
     let cluster = control();
@@ -158,8 +158,8 @@ fn f025_f029_f031_addresses_of_one_kind_are_refused_as_another_and_bad_fields_ar
     assert_eq!(after, before, "refusals change nothing");
 }
 
-/// F034, F036: an address stays with its Service, a free one is allocated on request, and a used one is
-/// rejected with its holder.
+/// F034, F036: an address stays with its Service. A requested address or port is allocated if free, and rejected
+/// with the name of its holder if used.
 #[test]
 fn f034_f036_requested_addresses_and_ports_are_honoured_kept_or_refused_with_the_holder() {
     let cluster = control();

@@ -36,7 +36,7 @@ pub struct Account {
     has_read: bool,
 }
 
-/// Flows seen in a walk of the conntrack table that is still running. They take effect only when the walk is
+/// Flows seen so far in a walk of the conntrack table. These flows are added to the sums only after the walk is
 /// complete.
 #[derive(Debug, Default)]
 pub struct Reading {
@@ -113,7 +113,8 @@ mod tests {
         Sighting { flow, id, carried: Some(FlowTraffic { packets: bytes / 100, bytes }), is_open }
     }
 
-    /// Readings → bytes, open flows, and other flows after each.
+    /// Sums of bytes start at 0 with the first reading and never decrease. Each row has a reading, and the
+    /// expected bytes, open flows and other flows after it.
     #[test]
     fn sums_never_fall_and_begin_with_the_first_reading() {
         let mut account = Account::default();

@@ -27,7 +27,7 @@ use super::{
 /// Minimum delay before a failed walk of the conntrack table is repeated.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(30);
-/// Maximum number of removed targets with a pending deadline, to bound memory if a node loses many targets in
+/// Maximum number of removed targets with a pending deadline, which limits memory if a node loses many targets in
 /// a day. Connections to further targets are terminated at once.
 const DRAINS_MAX: usize = 100_000;
 
@@ -49,7 +49,7 @@ impl Deadline {
     }
 }
 
-/// Keeps the conntrack table consistent with the programmed state.
+/// Cleaner that deletes flows which the programmed state no longer contains from the conntrack table.
 pub struct Cleaner {
     table: Box<dyn FlowTable>,
     programmed: ProgrammedState,
@@ -170,8 +170,8 @@ impl Cleaner {
         }
     }
 
-    /// Sends a challenge to clients whose connections were terminated by other means than this cleaner, so
-    /// that they receive a reset.
+    /// Sends a challenge (a TCP segment that provokes a response) to clients whose connections were terminated by
+    /// other means than this cleaner, so that they receive a reset.
     pub fn tell(&mut self, clients: Vec<Nudge>, now: Instant) {
         self.table.tell(clients, now);
     }

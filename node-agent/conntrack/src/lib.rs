@@ -1,35 +1,33 @@
-//! Removal of stale flows after a change, in any proxy mode: flows that would stay on a target that is gone.
+//! Removal of stale flows after a change, in any proxy mode: flows that would stay on a removed target.
 //!
 //! ```text
 //! pass ─▶ follow: targets lost per frontend ─▶ dues ─▶ one dump ─▶ judge each flow ─▶ delete
 //!                             └─ drain ─▶ deadlines ────────┘
 //! ```
-//! The target of a flow is chosen at its first packet and kept for the lifetime of the flow. A UDP client
-//! that keeps sending from one port would reach a removed endpoint forever, or no endpoint at all if the
-//! Service was created after its first packet. Therefore UDP and SCTP flows to targets other than the current
-//! ones are deleted; the next packet starts a new flow.
+//! The target of a flow is chosen at its first packet and kept for the lifetime of the flow. A UDP client that
+//! keeps sending from one port would reach a removed endpoint forever, or no endpoint at all if the Service was
+//! created after its first packet. Therefore UDP and SCTP flows to targets other than the current ones are
+//! deleted; the next packet starts a new flow.
 //!
-//! A TCP connection to a removed target may still be finishing its work, so the Service's removal policy
-//! applies. *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The client's next
-//! packet then belongs to no tracked connection and is load-balanced anew; the new target, or a reject rule,
-//! responds with a reset. Clients that only receive are made to send a packet (`kernel::conntrack::nudge`).
-//! This requires
-//! `nf_conntrack_tcp_loose`, which Linux enables by default. If no machine responds any more (the Service and
-//! its address are gone, or the verdict for this client is to drop), the client's own timeout ends the
-//! connection. A backend whose kernel part deletes entries itself reports the affected clients
-//! (`Dataplane::take_cut`).
+//! A TCP connection to a removed target may still be finishing its work, so the Service's removal policy applies.
+//! *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The client's next packet then
+//! belongs to no tracked connection and is load-balanced anew; the new target, or a reject rule, responds with a
+//! reset. Clients that only receive are made to send a packet (`kernel::conntrack::nudge`). This requires
+//! `nf_conntrack_tcp_loose`, which Linux enables by default. If no machine responds any more (the Service and its
+//! address are gone, or the verdict for this client is to drop), the client's own timeout ends the connection. A
+//! backend whose kernel part deletes entries itself reports the affected clients (`Dataplane::take_cut`).
 //!
-//! A draining target (`Route::leaving`) keeps its connections under every policy until its wall-clock
-//! deadline; then they are deleted as with *drain*. A drain is state, not an event: an agent that restarts
-//! during a drain continues it.
+//! A draining target (`Route::leaving`) keeps its connections under every policy until its wall-clock deadline;
+//! then they are deleted as with *drain*. A drain is state, not an event: an agent that restarts during a drain
+//! continues it.
 //!
-//! The table also provides traffic counters and the number of open flows (`account`) for modes whose rules do
-//! not. For this the agent sets `net.netfilter.nf_conntrack_acct` at the first reading and leaves it set when
-//! it ends, because other programs may rely on it by then. The cost is two additions per packet.
+//! The table also provides traffic counters and the number of open flows (`account`) for modes whose rules do not.
+//! For this the agent sets `net.netfilter.nf_conntrack_acct` at the first reading and leaves it set when it ends,
+//! because other programs may rely on it by then. The cost is two additions per packet.
 //!
-//! Invariants: no walk of the kernel's table for a change without affected flows, and no deletion of a flow
-//! to a foreign address. After a failure the due work is kept for the next attempt; the programmed state does
-//! not depend on it.
+//! Invariants: no walk of the kernel's table for a change without affected flows, and no deletion of a flow to a
+//! foreign address. After a failure the pending work is kept for the next attempt; the programmed state does not
+//! depend on it.
 
 pub mod account;
 mod cleaner;
@@ -53,12 +51,12 @@ pub trait FlowTable: Send {
     /// Returns an error if the kernel does not dump its table, or accepts no request.
     fn remove(&mut self, filter: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64>;
 
-    /// Sends a challenge to clients whose flows were deleted, by this table or by other means, so that they
-    /// receive a reset.
+    /// Sends a challenge (a TCP segment that provokes a response) to clients whose flows were deleted, by this
+    /// table or by other means, so that they receive a reset.
     fn tell(&mut self, _clients: Vec<Nudge>, _now: Instant) {}
 
-    /// Repeats the challenges to clients, because the first packet may have been lost. Called about once a
-    /// second.
+    /// Repeats the challenges sent by [`Self::tell`], because the first packet may have been lost. Called about
+    /// once a second.
     fn tell_again(&mut self, _now: Instant) {}
 
     /// Calls `each` for every flow with destination NAT, for some possibly twice.

@@ -36,7 +36,7 @@ impl MemoryFlows {
         self.lock().flows.clone()
     }
 
-    /// Sets the flows, with traffic, that [`FlowTable::show`] passes to its callers.
+    /// Sets the flows, with their traffic, that [`FlowTable::show`] passes to its callback.
     pub fn set_sightings(&self, sightings: Vec<Sighting>) {
         self.lock().sightings = sightings;
     }

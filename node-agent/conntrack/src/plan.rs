@@ -1,8 +1,8 @@
-//! Decides which flows are stale. Pure.
+//! Decision which flows are stale. Pure.
 //!
-//! A flow belongs to the most specific matching frontend: an address before a node port, a single port before
-//! a range. Its target is compared with the programmed state at the time of the decision, not at the time of
-//! the change.
+//! A flow belongs to the most specific matching frontend: an address before a node port, a single port before a
+//! range. The target of the flow is compared with the programmed state at the time of the decision, not at the
+//! time of the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ pub struct ProgrammedState {
     /// Services that claim each frontend, in key order; the first one is the owner.
     owners: BTreeMap<Frontend, SmallVec<[ServiceKey; 1]>>,
     ranges: BTreeSet<Frontend>,
-    /// Targets that drain on request of the user, by Service.
+    /// Targets that the user drains, by Service.
     leaving: BTreeMap<ServiceKey, BTreeSet<(Protocol, Target)>>,
     /// Version that increases whenever a drain begins or ends.
     leaving_version: u64,
@@ -109,7 +109,7 @@ impl ProgrammedState {
         self.programs.keys()
     }
 
-    /// Replaces the program of a Service, and adds to `dues` the frontends whose flows may now be stale.
+    /// Replaces the program of a Service, and adds the frontends whose flows may now be stale to `dues`.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -196,7 +196,7 @@ impl ProgrammedState {
         self.owners.get(frontend)?.first()
     }
 
-    /// Returns the frontend and target of a flow, or `None` if the flow is not ours.
+    /// Returns the frontend and target of a flow, or `None` if the flow belongs to no frontend.
     #[must_use]
     pub fn attribute(&self, flow: &Flow, local: &LocalAddresses) -> Option<(Frontend, Target)> {
         let frontend = self.owned(flow, local)?;
@@ -225,7 +225,7 @@ impl ProgrammedState {
         self.programs.get(owner)?.frontends.get(frontend)
     }
 
-    /// Decides whether a flow is left, deleted or deleted later, by the pending work for its frontend and the
+    /// Decides if a flow is kept, deleted now or deleted later, by the pending work for its frontend and the
     /// current targets.
     #[must_use]
     pub fn judge(&self, dues: &Dues, flow: &Flow, local: &LocalAddresses) -> Judgement {

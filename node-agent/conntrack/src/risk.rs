@@ -38,7 +38,7 @@ pub fn filter(targets: &BTreeSet<(Frontend, Target)>) -> Option<Filter> {
     Some(dues.filter()).filter(|filter| filter.destination.is_some())
 }
 
-/// Returns true if the flow goes to one of these targets through the given frontend.
+/// Returns true if the flow goes to one of these targets through the frontend paired with the target.
 #[must_use]
 pub fn is_on(targets: &BTreeSet<(Frontend, Target)>, flow: &Flow) -> bool {
     targets.iter().any(|(frontend, target)| {

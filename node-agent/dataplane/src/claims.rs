@@ -1,6 +1,6 @@
-//! Index of the frontends and addresses that each Service claims, shared by all backends. One Service can
-//! change without a scan of the others; the index resolves conflicts and returns the dirty objects of a
-//! change.
+//! Index of the frontends (address, protocol and port) and addresses that each Service claims, shared by all
+//! backends. The index resolves conflicts between Services. A change of one Service needs no scan of the others
+//! and returns the affected objects.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,11 +20,11 @@ use super::{Outcome, addresses::AddressMap};
 
 const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
 
-/// Claims of all Services.
+/// Frontends and addresses that each Service claims.
 ///
 /// If several Services claim a frontend, the first by key owns it. The same rule applies to overlapping port
-/// ranges. A single port inside another Service's range belongs to the Service that claims the single port;
-/// the range keeps the other ports.
+/// ranges. A single port inside another Service's range belongs to the Service that claims the single port; the
+/// range keeps the other ports.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
     programs: BTreeMap<Arc<ServiceKey>, Arc<Program>>,
@@ -47,7 +47,8 @@ pub struct TouchedObjects {
 }
 
 impl Claims {
-    /// Replaces the claims of a Service and marks its old and new objects as dirty.
+    /// Replaces the claims of a Service, and records the objects of its old and new claims in `touched`, so that
+    /// they are planned again.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -202,8 +203,8 @@ fn note(
 }
 
 impl TouchedObjects {
-    /// Adds objects found in the kernel to the dirty objects, so that the planner removes those that no
-    /// Service claims.
+    /// Adds objects found in the kernel to the objects to plan, so that the planner removes those that no Service
+    /// claims.
     pub fn add(
         &mut self,
         frontends: impl IntoIterator<Item = Frontend>,

@@ -92,7 +92,7 @@ impl DesiredState {
 /// Scope of a pass. Everything outside is left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
-    /// All Services, and all our objects in the kernel. Used for start, drift and recovery.
+    /// All Services, and all kernel objects of the backend. Used for start, drift and recovery.
     Everything,
     /// These Services (including ones that are no longer desired), and the networks if they changed.
     Services(BTreeSet<ServiceKey>),
@@ -154,20 +154,20 @@ pub struct KernelError {
     pub source: std::io::Error,
 }
 
-/// Backend that programs the kernel in one proxy mode. All calls block; the loop makes them on its own
-/// thread.
+/// Backend that programs the kernel in one proxy mode. All calls block, so the agent's control loop makes them on
+/// a separate thread.
 pub trait Dataplane: Send {
     /// Returns the proxy mode that this backend implements.
     fn mode(&self) -> ProxyMode;
 
-    /// Acquires resources other than the kernel, such as a relay process. Does not touch the kernel. Callers
-    /// that only clean up skip this call.
+    /// Acquires resources outside the kernel, such as a relay process. Does not change the kernel. Callers that
+    /// only clean up skip this call.
     ///
     /// # Errors
     /// Returns an error if a resource is unavailable.
     fn begin(&mut self) -> Result<(), KernelError>;
 
-    /// Reads all our kernel objects into the mirror. Writes nothing.
+    /// Reads all kernel objects of the backend into the mirror. Writes nothing.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
@@ -252,8 +252,8 @@ pub trait Dataplane: Send {
     /// Returns an error if the kernel cannot be read.
     fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError>;
 
-    /// Removes all our objects from the kernel, including those of other processes. Returns the number of
-    /// removed objects.
+    /// Removes all objects of the backend from the kernel, including those of other processes. Returns the number
+    /// of removed objects.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects a change.

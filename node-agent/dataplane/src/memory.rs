@@ -42,7 +42,7 @@ struct Inner {
     generation: u64,
     refused: BTreeMap<ServiceKey, String>,
     calls_to_fail: u32,
-    /// Number of `retire` calls that report connections left before one succeeds.
+    /// Number of further calls of `retire` that report connections left, before one reports that none is left.
     retirement: u32,
     traffic: Vec<Traffic>,
 }
@@ -88,7 +88,7 @@ impl MemoryKernel {
         };
     }
 
-    /// Sets the number of `retire` calls that report connections left before one succeeds.
+    /// Makes the next `count` calls of `retire` report that connections are left.
     pub fn retire_after(&self, count: u32) {
         self.lock().retirement = count;
     }

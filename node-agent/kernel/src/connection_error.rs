@@ -4,7 +4,7 @@ use std::io;
 
 use nix::errno::Errno;
 
-/// Cause of a failed connection, as far as the error number shows it.
+/// Cause of a failed connection, derived from the error number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionError {
     /// Lack of file descriptors, memory or ports on this machine. No evidence about the peer.

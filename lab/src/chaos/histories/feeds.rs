@@ -1,4 +1,5 @@
-//! Check that agent feeds never go back and deliver the exact state of each position.
+//! Check that agent feeds never go back, and that the state at each `synced` frame is exactly that of its
+//! revision.
 
 use super::{History, Rule, Timeline, Violations};
 

@@ -1,8 +1,8 @@
-//! Real-time order: lower and upper bounds for the revision of the store during a request.
+//! Check of real-time order, with lower and upper bounds for the revision of the store during a request.
 
 use super::{History, Operation, RequestOutcome, Rule, Violations, writes::CommittedWrites};
 
-/// Known revisions by time, monotonically increasing.
+/// Highest revision that any client had observed, as a function of time.
 #[derive(Debug, Default)]
 pub(super) struct Floors {
     /// Times, each with the highest revision that any client had observed by then.
@@ -28,7 +28,7 @@ impl Floors {
     }
 }
 
-/// Returns the revisions observed by any client, by time.
+/// Returns the highest revisions observed by any client, by time.
 pub(super) fn floors(history: &History) -> Floors {
     let told = history.operations.iter().filter_map(|operation| Some((operation.end, shown(operation)?)));
     Floors::new(history.start, told.collect())
@@ -44,7 +44,7 @@ pub(super) fn shown(operation: &Operation) -> Option<u64> {
     }
 }
 
-/// Bounds for the revision of the store at a time.
+/// Lowest and highest possible revision of the store, as a function of time.
 #[derive(Debug)]
 pub(super) struct Bounds {
     floors: Floors,

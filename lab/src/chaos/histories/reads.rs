@@ -1,4 +1,4 @@
-//! Check that the reads of each server fit a forward walk through existing states.
+//! Check that each server returns only states that the store had, in the order of their revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ impl HighestRevision {
     }
 }
 
-/// Returns the oldest state, not older than `least`, that a response can stem from.
+/// Returns the revision of the oldest state, not older than `least`, that fits a response.
 fn place(
     operation: &Operation,
     least: u64,

@@ -28,7 +28,7 @@ fn words(operation: &Operation, timeline: &Timeline, low: u64, high: u64) -> Str
     )
 }
 
-/// Returns true if a write on this state must be rejected for this reason.
+/// Returns true if a server must reject a write for this reason in this state.
 fn is_reason(
     refusal: Refusal,
     changes: &[ObjectChange],

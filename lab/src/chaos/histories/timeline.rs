@@ -64,8 +64,8 @@ impl Timeline {
         self.keys.entry(key.clone()).or_default().insert(*revision, held);
     }
 
-    /// Other events of the same revision may come before or after this one: no write of the test moves an
-    /// address between objects within one revision.
+    /// Reports an address that another object holds at the revision of the event. The order of the events of one
+    /// revision does not matter: no write of the test moves an address between objects within one revision.
     fn check_address(&self, event: &ChangeEvent, found: &mut Violations) {
         let Some(address) = &event.address else { return };
         if let Some(holder) = self.holder(address, event.revision, &event.key) {
@@ -97,7 +97,7 @@ impl Timeline {
         self.keys.keys().filter_map(address).collect()
     }
 
-    /// Returns another object than `but` that held an address at a revision.
+    /// Returns an object other than `but` that held an address at a revision.
     pub(super) fn holder(&self, address: &str, at: u64, but: &str) -> Option<&str> {
         let others = self.keys.keys().filter(|key| *key != but);
         let has =
@@ -111,8 +111,7 @@ impl Timeline {
         next.map_or(head, |(&revision, _)| revision - 1)
     }
 
-    /// Returns the first revision, at or after `from`, at which an object did not exist. `start` is the
-    /// revision before the first event.
+    /// Returns the first revision, at or after `from`, at which an object did not exist.
     pub(super) fn first_absence(&self, key: &str, from: u64) -> Option<u64> {
         if self.held(key, from).is_none() {
             return Some(from);

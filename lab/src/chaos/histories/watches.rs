@@ -8,7 +8,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Violatio
     }
 }
 
-/// Reports only the first fault of a watch, since everything after it differs in any case.
+/// Checks one watch, and reports only the first fault, because all later events differ in any case.
 fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut Violations) {
     let mut add = |seen: String| found.add(Rule::Watch, format!("{}: {seen}", watch.name));
     let mut rest = after(&history.log, watch.start);

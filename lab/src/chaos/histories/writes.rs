@@ -77,7 +77,7 @@ fn claim(made: &mut CommittedWrites, revision: u64, write: &Write<'_>, found: &m
     }
 }
 
-/// True if the events of a revision are exactly the changes of a write.
+/// Returns true if the events of a revision are exactly the changes of a write.
 fn is_whole(changes: &[ObjectChange], events: &[&ChangeEvent]) -> bool {
     let fits = |change: &ObjectChange| events.iter().any(|event| is_change(change, event));
     changes.len() == events.len() && changes.iter().all(fits)
@@ -96,8 +96,9 @@ fn is_change(change: &ObjectChange, event: &ChangeEvent) -> bool {
 }
 
 /// Finds the writes with unknown outcome that were committed. Values identify all writes except deletions.
-/// Deletions with a revision are matched first, because they fit only one place; for the others any that
-/// began before fits, because one without a response may be committed at any later time.
+/// Deletions that name a revision are matched first, because each fits only one revision of the log. Any other
+/// deletion fits every revision that was not yet observed when it began, because a write without a response may be
+/// committed at any later time.
 fn claim_unknown(
     history: &History,
     groups: &BTreeMap<u64, Vec<&ChangeEvent>>,
@@ -157,7 +158,7 @@ fn check_demand(operation: &Operation, revision: u64, timeline: &Timeline, found
     }
 }
 
-/// True if the precondition holds on the state before a revision.
+/// Returns true if the precondition holds on the state before a revision.
 fn holds(demand: Demand, changes: &[ObjectChange], revision: u64, timeline: &Timeline) -> bool {
     changes.iter().all(|change| {
         let before = timeline.seen(&change.key, revision.saturating_sub(1));

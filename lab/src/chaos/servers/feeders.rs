@@ -27,8 +27,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
 /// Minimum and maximum duration of a feed stream in milliseconds.
 const STREAM_MS: (u64, u64) = (50, 500);
 
-/// Follows the feed of a node until the goal is reached or no data arrives within the test timeout. Before
-/// the first `synced` the agent has no position, so it starts with a full sync.
+/// Follows the feed of a node until the final revision in `goal` is reached or no data arrives within the test
+/// timeout. Before the first `synced` the agent has no position, so it starts with a full sync.
 ///
 /// # Errors
 /// Returns an error if the HTTP client cannot be created.
@@ -69,7 +69,7 @@ struct SilentAgent {
     at: Option<u64>,
     /// Address of each object at the last `synced` frame.
     taken: BTreeMap<String, String>,
-    /// Address of each object with the frames after the last `synced` applied.
+    /// Address of each object after the frames that followed the last `synced`.
     working: BTreeMap<String, String>,
     /// True if frames arrived after the last `synced`.
     is_open: bool,

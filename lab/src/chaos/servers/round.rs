@@ -132,7 +132,8 @@ impl Round {
         })
     }
 
-    /// Writes through every server, lists at every server, and returns the last revision.
+    /// Writes through every server, lists all objects at every server, and returns the last revision with the
+    /// operations.
     async fn mark_end(&self, site: &Arc<Site>) -> Result<(u64, Vec<crate::chaos::histories::Operation>)> {
         let mut writer = ClientWriter::new(site, self.writers, self.seed)?;
         let mut head = 0;
@@ -157,7 +158,8 @@ impl Round {
     }
 }
 
-/// Returns the log of the first server up to the end; the logs of the others are checked like watchers.
+/// Returns the change log as watched at the first server, up to revision `head`. The logs of the other servers are
+/// checked like watchers.
 fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::ChangeEvent> {
     let first = watches.iter().find(|watch| watch.name == "log of server 1");
     let steps = first.map(|watch| &watch.steps[..]).unwrap_or_default();
@@ -169,7 +171,7 @@ fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::ChangeEv
 }
 
 impl fmt::Display for RoundOutcome {
-    /// Formats the statistics on one line.
+    /// Formats the statistics of the round on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for operation in &self.history.operations {

@@ -40,7 +40,7 @@ pub struct Site {
     pub epoch: u64,
     /// Revision before the first operation.
     pub start: u64,
-    /// Separates the requested addresses of different rounds.
+    /// Number from which the requested addresses of the round are derived, so that rounds rarely share addresses.
     lane: u8,
     began: Instant,
 }
@@ -61,9 +61,9 @@ pub struct SiteReply {
 /// Request to a server.
 #[derive(Debug, Clone, Default)]
 pub struct SiteCall {
-    /// Method; the default is GET.
+    /// HTTP method of the request; the default is GET.
     pub method: Method,
-    /// Path and query of the request.
+    /// URL path and query of the request.
     pub path: String,
     /// Value of the `If-Match` header; `None` makes the request unconditional.
     pub if_match: Option<String>,
@@ -125,8 +125,8 @@ impl Site {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns an address for clients of the round to request by name. Objects of other rounds have it only
-    /// by chance, and they are deleted except those created after their round by a request without a
+    /// Returns a cluster IP that clients of the round request explicitly. Objects of other rounds rarely have such
+    /// an address, because they are deleted, except those created after their round by a request without a
     /// response.
     #[must_use]
     pub fn address(&self, number: u64) -> String {
@@ -148,7 +148,7 @@ impl Site {
         Ok(())
     }
 
-    /// Returns the path of the objects.
+    /// Returns the API path of the round's Services.
     #[must_use]
     pub fn collection(&self) -> String {
         format!("/v1/namespaces/{}/services", self.namespace)
@@ -166,7 +166,7 @@ impl Site {
         format!("{}-{revision}", self.epoch)
     }
 
-    /// Builds an object with a value.
+    /// Builds a Service with a value in its annotation and, if given, a requested cluster IP.
     #[must_use]
     pub fn object(&self, key: &str, value: &str, address: Option<&str>) -> Value {
         let mut spec = json!({"ports": [{"port": 80}]});
@@ -186,7 +186,7 @@ impl Site {
     /// Sends a request to a server.
     ///
     /// # Errors
-    /// Returns an error if there is no complete response.
+    /// Returns an error if the server sends no complete response.
     pub async fn call(&self, client: &Client, server: usize, call: SiteCall) -> Result<SiteReply> {
         let SiteCall { method, path, if_match, at_least, body } = call;
         let is_patch = method == Method::PATCH;

@@ -30,24 +30,24 @@ const ONE_STREAM: Duration = Duration::from_secs(5);
 /// Maximum length of a line in bytes; the server's object limit is far below.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// The final revision to reach, once known.
+/// Receiver of the final revision that a watcher or feed must reach; `None` until it is known.
 pub type Goal = watch::Receiver<Option<u64>>;
 
-/// Servers that a watcher uses, and when it switches between them.
+/// Order in which a watcher uses servers.
 #[derive(Debug, Clone, Copy)]
 pub enum Course {
     /// Servers in random order, each stream cut at a random time.
     Random {
         /// Seed of the order and the times.
         seed: u64,
-        /// Lane of the random sequence, different for each watcher.
+        /// Number of the random sequence within the seed, different for each watcher.
         lane: u64,
     },
     /// Single server, by index.
     Server(usize),
 }
 
-/// Watches until the goal is reached or no data arrives within the test timeout.
+/// Watches until the final revision in `goal` is reached or no data arrives within the test timeout.
 ///
 /// # Errors
 /// Returns an error if the HTTP client cannot be created.
@@ -152,7 +152,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Restarts with a list after the token has expired.
+    /// Continues from a new list of all objects after the resume token has expired.
     async fn begin_anew(&mut self, client: &Client, server: usize) {
         if let Ok(RequestOutcome::Listing { at, objects }) =
             self.site.list(client, server, Some(self.at)).await

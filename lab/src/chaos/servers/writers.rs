@@ -295,7 +295,7 @@ fn is_unsent(error: &anyhow::Error) -> bool {
         .any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(client::http::is_definitely_unsent))
 }
 
-/// Interprets the response to a write.
+/// Converts the response to a write into its outcome.
 fn written(reply: &SiteReply, is_patch: bool) -> RequestOutcome {
     let code = reply.body["code"].as_str().unwrap_or_default();
     let pointer = reply.body["errors"][0]["pointer"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Census of the resources a soak test may leave behind: kernel state, process resources and files, by
+//! Census of the resources that a soak test may leave behind: kernel state, process resources and files, by
 //! location.
 
 use std::{
@@ -24,7 +24,7 @@ pub(super) type Census = BTreeMap<String, Vec<String>>;
 /// Prefix of census locations that are processes.
 const PROCESS: &str = "process: ";
 
-/// Takes a census of every namespace and process of the stage.
+/// Takes a census of every namespace and process of the cluster.
 pub(super) fn of(stage: &Stage) -> Result<Census> {
     let mut census = Census::new();
     for (node, machine) in &stage.cluster.topology.nodes {
@@ -54,8 +54,8 @@ pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()
     Ok(())
 }
 
-/// Waits until the census equals an earlier one; idle connections and threads and ending flows take some
-/// time. Processes may hold less: restarted ones have not allocated everything yet that is created lazily.
+/// Waits until the census equals an earlier one, because idle connections, threads and flows take some time to
+/// end. Processes may hold less: a restarted one has not yet created everything that is created lazily.
 pub(super) fn wait_equal(stage: &Stage, before: &Census) -> Result<(), String> {
     let equal = wait::until("everything to be as before the first object", || {
         let mut now = of(stage)?;
@@ -93,8 +93,8 @@ pub(super) fn difference(before: &Census, after: &Census) -> String {
     text
 }
 
-/// Terminates the agents, runs `cleanup`, and returns the differences of the kernels from their state before
-/// the agents.
+/// Terminates the agents and runs their `cleanup`. Returns the differences between the current kernel states and
+/// those before the agents started.
 pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
     let mut left = Vec::new();
     let program = binaries::find("tidegate-agent")?;
@@ -151,7 +151,7 @@ fn flows(place: &Namespace) -> Result<Vec<String>> {
     Ok(flows)
 }
 
-/// True if the reply source differs from the original destination.
+/// Returns true if the reply source of a conntrack entry differs from the original destination.
 fn is_translated(flow: &str) -> bool {
     let values =
         |key: &str| flow.split_whitespace().filter_map(|word| word.strip_prefix(key)).collect::<Vec<_>>();

@@ -14,7 +14,8 @@ use crate::{fixtures::scene::BACKEND_PORT, host::random::Random};
 const SERVICES_MAX: usize = 10;
 /// Number of external addresses reserved for one writer; more than [`SERVICES_MAX`].
 const EXTERNALS: u64 = 20;
-/// Number of writers with an exclusive job: spare Workloads, Nodes, advertisements, the endpoints in use.
+/// Minimum number of writers: the first ones each have a job of their own, such as spare Workloads, Nodes,
+/// advertisements, or the endpoints in use.
 pub(super) const WRITERS_MIN: u64 = 6;
 
 /// HTTP request of a writer.
@@ -25,7 +26,7 @@ pub(super) struct SoakCall {
     pub(super) body: Option<Value>,
 }
 
-/// Change with its requests.
+/// Change of a writer, with the requests that make it.
 #[derive(Debug)]
 pub(super) struct SoakChange {
     pub(super) kind: &'static str,
@@ -51,7 +52,7 @@ pub(super) struct Estate {
     undo: BTreeMap<String, SoakCall>,
 }
 
-/// Kind of Service: how it is reached and where its endpoints come from.
+/// Kind of Service: its type of address, and the source of its endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Plain,
@@ -90,7 +91,7 @@ impl Sort {
         matches!(self, Self::Near | Self::Far | Self::FarLocal | Self::OwnPool)
     }
 
-    /// True if its endpoints are in an EndpointSet of the same name.
+    /// Returns true if the endpoints of a Service of this kind are in an EndpointSet of the same name.
     const fn has_set(self) -> bool {
         matches!(self, Self::Plain | Self::Sticky | Self::ManyPorts | Self::Checked | Self::Far)
     }
@@ -112,7 +113,7 @@ impl Estate {
         }
     }
 
-    /// Chooses the next change.
+    /// Chooses the next change of the writer.
     pub(super) fn next(&mut self) -> SoakChange {
         match self.random.below(100) {
             0..30 => self.other_endpoints(),
@@ -282,7 +283,7 @@ impl Estate {
         }
     }
 
-    /// Changes a Workload that serves the Services in use together with others: not ready, draining or
+    /// Changes a spare Workload, which serves the Services in use together with others, to not ready, draining or
     /// normal.
     fn spare_workload(&mut self, number: u64, is_on: bool) -> SoakChange {
         let path = format!("/v1/namespaces/default/workloads/spare-{number}");

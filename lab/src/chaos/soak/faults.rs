@@ -20,9 +20,9 @@ use crate::{
 /// Frequency, duration and recovery time of faults.
 #[derive(Debug, Clone)]
 pub struct Rhythm {
-    /// Milliseconds between the starts of two faults.
+    /// Minimum and maximum time in milliseconds between the starts of two faults.
     pub between_ms: (u64, u64),
-    /// Duration of a fault in milliseconds.
+    /// Minimum and maximum duration of a fault in milliseconds.
     pub lasts_ms: (u64, u64),
     /// Recovery time in milliseconds without another fault on the same target, so that each loss has one
     /// cause.
@@ -41,7 +41,7 @@ pub(super) struct Faults {
     timeline: Arc<EpisodeTimeline>,
     open: Vec<Open>,
     next: Instant,
-    /// Next fault and its duration; it waits until its target has recovered.
+    /// Next fault and its duration; the fault waits until its target has recovered.
     decided: Option<(EpisodeFault, Duration)>,
     rested: [Instant; 4],
     /// Shuffled kinds left in this round; every kind occurs once before any repeats.
@@ -266,7 +266,7 @@ impl Faults {
         self.open.iter().any(|open| is_away(open.fault.kind))
     }
 
-    /// True if a process is killed on purpose.
+    /// Returns true if a fault has killed the control server or agent of this node, so that its end is expected.
     pub(super) fn is_killed(&self, node: u8) -> bool {
         let is_death =
             |kind: EpisodeKind| matches!(kind, EpisodeKind::ControlKilled | EpisodeKind::AgentKilled);

@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// A frontend, the client location, and the backends allowed to reply.
+/// Frontend to test, with the client location and the backends that may reply.
 #[derive(Debug)]
 struct TrafficQuestion {
     service: String,

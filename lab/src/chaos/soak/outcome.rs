@@ -17,7 +17,7 @@ pub struct SoakOutcome {
     pub survivor: u8,
     /// Total time with writers and faults.
     pub took: Duration,
-    /// Part of the test's duration in which control was running and not suspended.
+    /// Part of the test's duration in which the control server was running and not suspended.
     pub control_answered: Duration,
     /// Number of changes written, by kind.
     pub changes: BTreeMap<String, u64>,
@@ -33,14 +33,14 @@ pub struct SoakOutcome {
     pub parts: usize,
     /// Number of frontends checked in the calm phase of each part.
     pub frontends: Vec<usize>,
-    /// Number of revisions made by control.
+    /// Number of revisions that the control server committed.
     pub revisions: u64,
     /// Resource samples of the processes over time.
     pub samples: Vec<Sample>,
-    /// Size of the files of control and of the agents at the end of each part, in KiB.
+    /// Size of the files of the control server and the agents at the end of each part, in KiB.
     pub files_kib: Vec<u64>,
-    /// End of the warm-up: everything lazy is allocated, and everything bounded is full. No process was
-    /// killed after this time.
+    /// End of the warm-up: lazily allocated memory is allocated, and storage of limited size is full. No process
+    /// was killed after this time.
     pub warm_since: Duration,
     /// True if the run was long enough, and its memory had enough time to settle, for a verdict on memory
     /// growth.
@@ -54,7 +54,7 @@ pub struct SoakOutcome {
 pub struct Growth {
     /// Name of the process.
     pub process: String,
-    /// True if the process was not restarted between the two samples and both are after the warm-up.
+    /// True if the process was not restarted between the two samples and both samples are after the warm-up.
     pub is_one_life: bool,
     /// Times of the two samples since the start of the test.
     pub between: [Duration; 2],
@@ -67,7 +67,7 @@ pub struct Growth {
     pub resident_kib: [u64; 2],
 }
 
-/// Upper bound for memory growth in percent between two times with the same objects.
+/// Maximum memory growth in percent between two times with the same objects.
 pub const GROWTH_MAX_PERCENT: f64 = 5.0;
 
 impl Growth {
@@ -78,8 +78,8 @@ impl Growth {
         (after - before) / before.max(1.0) * 100.0
     }
 
-    /// Returns true if the growth is within bounds, and `None` if the process was restarted or does not
-    /// report its heap: memory allocated from the kernel depends more on the allocator than on the program.
+    /// Returns true if the growth is at most [`GROWTH_MAX_PERCENT`]. `None` if the process was restarted or does
+    /// not report its heap: memory allocated from the kernel depends more on the allocator than on the program.
     #[must_use]
     pub fn is_met(&self) -> Option<bool> {
         (self.is_one_life && self.is_in_use).then(|| self.percent() < GROWTH_MAX_PERCENT)
@@ -87,7 +87,7 @@ impl Growth {
 }
 
 impl SoakOutcome {
-    /// Returns all problems, including connections lost without an excuse.
+    /// Returns all problems, including lost connections that no fault explains.
     #[must_use]
     pub fn faults_found(&self) -> Vec<String> {
         let lost = (self.fates.lost > 0).then(|| {
@@ -105,8 +105,8 @@ impl SoakOutcome {
         self.wrong.iter().cloned().chain(lost).chain(again).chain(grown).collect()
     }
 
-    /// Returns the memory growth of each process up to the last settled time: since the first one after the
-    /// warm-up, or else since the first of all.
+    /// Returns the memory growth of each process up to its last sample at rest: since the first such sample after
+    /// the warm-up, or else since the first of all.
     #[must_use]
     pub fn growth(&self) -> Vec<Growth> {
         let mut by_process: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();

@@ -33,13 +33,13 @@ use crate::{
 
 /// Proxy mode of each node, by index.
 pub const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
-/// First last octet of the extra addresses of `web-N`: endpoints without a Workload.
+/// Last octet of the first extra address of `web-N`. Extra addresses are endpoints without a Workload.
 pub(super) const EXTRA_HOST: u8 = 101;
 /// Number of extra addresses that each workload `web-N` has.
 pub(super) const EXTRA_HOSTS: u8 = 16;
 /// Number of objects per request; the server accepts up to 5,000.
 const BATCH: usize = 500;
-/// Concurrent clients, each of which changes another object.
+/// Number of concurrent clients, each of which changes a different object.
 const ASKERS: u32 = 4;
 const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
@@ -115,7 +115,8 @@ impl Stage {
         Ok(Self { router, outside, cluster, before_agents })
     }
 
-    /// Creates all permanent objects: pools, advertisements, Workloads, the Services in use and the filling.
+    /// Creates all permanent objects: pools, advertisements, Workloads, the Services in use, and `filling` further
+    /// Services.
     pub(super) fn fill(&self, filling: u32) -> Result<()> {
         self.apply(&around())?;
         self.apply(&live(&self.cluster)?)?;
@@ -133,8 +134,8 @@ impl Stage {
         self.cluster.wait_owner(near, |_| true).map(drop)
     }
 
-    /// Fills the bounded histories of control (removed Services, audit log, changes) without a lasting
-    /// change.
+    /// Fills the histories of the control server (removed Services, audit log, changes) up to their limits,
+    /// without a lasting change.
     pub(super) fn make_memories(&self, filling: u32, memories: Memories) -> Result<()> {
         let Memories { removals, requests, trials, changes } = memories;
         self.make_removals(removals)?;
@@ -144,7 +145,7 @@ impl Stage {
         self.cluster.wait_converged()
     }
 
-    /// Creates and deletes this number of Services, which control remembers for disconnected agents.
+    /// Creates and deletes this number of Services, which the control server remembers for disconnected agents.
     fn make_removals(&self, services: u32) -> Result<()> {
         let made = |number| object("Service", &format!("gone-{number}"), json!({"ports": [{"port": 80}]}));
         let all: Vec<_> = (0..services).map(made).collect();
@@ -156,7 +157,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Sends this number of single-object changes: a label of the filling's EndpointSets is added and
+    /// Sends this number of requests that each change one object: a label of a permanent EndpointSet is added or
     /// removed.
     fn make_requests(&self, requests: u32, query: &str) -> Result<()> {
         let client = &self.cluster.topology.client;
@@ -243,7 +244,7 @@ pub(super) fn first_of_its_kind() -> Value {
     object("Service", "first", spec)
 }
 
-/// Builds the address pools and the advertisements of their addresses.
+/// Builds the address pools, and the advertisements of their addresses.
 fn around() -> Vec<Value> {
     let pool = |name: &str, addresses: &[&str], is_default: bool| {
         let spec = json!({"addresses": addresses, "autoAssign": is_default, "quarantineSeconds": 0});
@@ -305,13 +306,13 @@ fn live(cluster: &Cluster) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Builds a session affinity that outlives the test: the kernel state of clients must be removed with the
-/// Service.
+/// Builds a session affinity with a timeout longer than the test: the kernel state of clients must be removed with
+/// the Service.
 pub(super) fn affinity() -> Value {
     json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}}})
 }
 
-/// The Service in use whose endpoints change continuously.
+/// Name of the Service in use whose endpoints change continuously.
 pub(super) const LIVE_SET: &str = "live-set";
 
 /// Returns the name of a permanent Service by its number.

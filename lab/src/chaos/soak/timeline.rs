@@ -19,21 +19,21 @@ pub enum EpisodeKind {
     AgentKilled,
     /// Suspension (SIGSTOP) of an agent, which is then resumed.
     AgentPaused,
-    /// The link of a Node is set down and up again.
+    /// Loss of a Node's link, which is set down and up again.
     Unplugged,
-    /// All packets between a Node and the control server are dropped.
+    /// Loss of all packets between a Node and the control server.
     CutOff,
-    /// All connections of agents to the control server are reset.
+    /// Reset of all connections between agents and the control server.
     Reset,
-    /// Flush of all rules of a Node, Tidegate's included.
+    /// Flush of all rules of a Node, including those of Tidegate.
     RulesFlushed,
     /// Deletion of one of Tidegate's rules, or flush of one of its chains or maps.
     RuleDeleted,
-    /// The relay of a Node in userspace mode is killed (SIGKILL).
+    /// Kill (SIGKILL) of the relay of a Node in userspace mode.
     RelayKilled,
     /// Flush of the conntrack table of a Node.
     FlowsFlushed,
-    /// A member of the etcd store is killed (SIGKILL) and restarted.
+    /// Kill (SIGKILL) of a member of the etcd store, which is then restarted.
     MemberKilled,
 }
 
@@ -63,7 +63,7 @@ pub enum Harm {
     /// Clients whose traffic passes the Node, and clients of announced addresses, because the Node may be
     /// their announcer.
     ThroughNode,
-    /// All clients, because endpoints become unreachable without a report to control.
+    /// All clients, because endpoints become unreachable without a report to the control server.
     Everybody,
 }
 
@@ -102,7 +102,7 @@ impl EpisodeKind {
         }
     }
 
-    /// True if the fault has no duration; only its effect must be repaired.
+    /// Returns true if the fault has no duration, so that only its effect must be repaired.
     #[must_use]
     pub const fn is_moment(self) -> bool {
         matches!(self, Self::RulesFlushed | Self::RuleDeleted | Self::RelayKilled | Self::FlowsFlushed)
@@ -131,10 +131,10 @@ impl fmt::Display for EpisodeFault {
 /// and routers detect the failure, agents start.
 const AFTERMATH: Duration = Duration::from_secs(15);
 
-/// Path of a client to a Service: its location and the kind of address.
+/// Path of a client's connections to a Service, which determines the faults that can interrupt them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// Index of the Node whose rules decide; 0 for any node, via an announced address.
+    /// Index of the Node whose rules decide; 0 for an announced address, at which any Node may decide.
     pub node: u8,
 }
 
@@ -150,7 +150,7 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// True if this fault may explain a connection that failed between two times.
+    /// Returns true if this fault may explain a connection that failed between two times.
     fn excuses(&self, way: Way, begun: Instant, ended: Instant) -> bool {
         let is_then = self.begun <= ended && self.ended.is_none_or(|over| begun <= over + AFTERMATH);
         let is_hit = match self.fault.kind.harm() {

@@ -28,7 +28,7 @@ use crate::{
 
 /// Pause between two connections of a client.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of unexcused failures listed.
+/// Maximum number of failures listed that no fault explains.
 const TOLD_MAX: usize = 50;
 
 /// Frontend to which a client connects, with the path to it.
@@ -59,26 +59,26 @@ impl Target {
 /// Results of client connections.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Fates {
-    /// Connections that received a reply from a backend of the test.
+    /// Number of connections that received a reply from a backend of the test.
     pub answered: u64,
-    /// Failed connections during or shortly after a fault that excuses them, by kind of fault.
+    /// Number of failed connections during or shortly after a fault that excuses them, by kind of fault.
     pub excused: BTreeMap<EpisodeKind, u64>,
     /// Descriptions of the first excused failures.
     pub excused_told: Vec<String>,
-    /// Failed connections that no fault excuses.
+    /// Number of failed connections that no fault excuses.
     pub lost: u64,
     /// Descriptions of the first unexcused failures.
     pub told: Vec<String>,
-    /// UDP requests answered only on the second attempt although no fault excuses it. A datagram is lost if
-    /// its endpoint is removed while the datagram is in flight, so UDP clients must retry.
+    /// Number of UDP requests answered only on the second attempt although no fault excuses it. A datagram is lost
+    /// if its endpoint is removed while the datagram is in flight, so UDP clients must retry.
     pub again: u64,
-    /// Descriptions of the first retried UDP requests.
+    /// Descriptions of the first UDP requests answered only on the second attempt.
     pub again_told: Vec<String>,
 }
 
 impl Fates {
-    /// Maximum number of retried UDP requests per thousand connections. An endpoint is removed every two
-    /// seconds, and a request takes less than a millisecond, so this is rarely reached.
+    /// Maximum number of retried UDP requests per thousand connections. An endpoint is removed every two seconds,
+    /// and a request takes less than a millisecond, so the limit is rarely reached.
     pub const AGAIN_MAX_PER_THOUSAND: u64 = 1;
 
     /// Returns true if more UDP requests were retried than removals of endpoints explain.

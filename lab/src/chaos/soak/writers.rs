@@ -1,6 +1,6 @@
 //! Rate-controlled writers that check every response.
 //!
-//! A change without a response, because control is killed, suspended or starting, is retried until it
+//! A change without a response, because the control server is killed, suspended or starting, is retried until it
 //! succeeds; changes are idempotent. Any other failure is reported.
 
 use std::{
@@ -22,28 +22,28 @@ use crate::{
     host::{netns::Namespace, wait},
 };
 
-/// Response timeout of a writer; control may be suspended for longer, and then the writer retries.
+/// Response timeout of a writer. The control server may be suspended for longer; then the writer retries.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before a change without a response is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// A writer that falls behind by more than this does not catch up: the rate applies to a responding server.
+/// Maximum delay behind schedule that a writer catches up. The rate applies to a server that responds.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
-/// Maximum number of unexpected responses recorded; further ones are dropped.
+/// Maximum number of unexpected responses recorded; further responses are dropped.
 const UNEXPECTED_MAX: usize = 50;
-/// Timeout for the writers to follow an order: several times the longest request.
+/// Timeout for all writers to carry out a command: several times the longest request.
 const OBEDIENCE: Duration = Duration::from_secs(90);
 
-/// Command to the writers.
+/// Command to the writers of a soak test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Order {
-    /// Write changes at the configured rate.
+    /// Command to write changes at the configured rate.
     Write,
-    /// Pause without removing the objects.
+    /// Command to pause without removing the objects.
     Rest,
-    /// Remove or restore all changed objects, then pause.
+    /// Command to remove or restore all changed objects, and then to pause.
     Tidy,
-    /// End the writer's thread.
+    /// Command to end the thread of the writer.
     End,
 }
 
@@ -122,7 +122,7 @@ impl Writers {
         })
     }
 
-    /// Returns the number of requests so far.
+    /// Returns the number of successful requests so far.
     pub(super) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -188,7 +188,7 @@ impl SoakWriter {
         }
     }
 
-    /// Performs one change at its time and returns the time of the next.
+    /// Performs the next change, whose requests start at `due`, and returns the start of the change after it.
     async fn change(&mut self, mut due: Instant) -> Instant {
         let change = self.estate.next();
         for call in &change.calls {

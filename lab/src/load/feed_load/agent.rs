@@ -17,13 +17,13 @@ use crate::cluster::control::http_builder;
 
 /// Interval between reports while the agent makes no progress.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// Request timeout on a busy machine.
+/// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum silence of a feed: three heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Maximum length of a feed line in bytes.
 const LINE_BYTES_MAX: usize = 32 << 20;
-/// Prefixes of lines that are not parsed: their processing in an agent is not part of the measurement.
+/// Prefixes of lines that are not parsed, because the work of an agent is not part of the measurement.
 const SKIPPED: [&[u8]; 5] = [
     br#"{"type":"service""#,
     br#"{"type":"network""#,
@@ -57,7 +57,7 @@ async fn listen(
     let mut has_begun = false;
     loop {
         let moved = timeout(SILENCE_MAX, feed.next(hear)).await.context("the feed is silent")??;
-        // The first batch confirms that control has registered the node, even if the batch is empty.
+        // The first batch confirms that the control server has registered the node, even if the batch is empty.
         if *held != Some(moved) || !has_begun {
             has_begun = true;
             ensure!(held.is_none_or(|held| held <= moved), "the feed went back from {held:?} to {moved}");
@@ -148,8 +148,8 @@ impl Lines {
         Self { answer, buffer: LineBuffer::new(LINE_BYTES_MAX) }
     }
 
-    /// Returns the value of the next line for which `hear` returns one. Of several lines received together,
-    /// the last value counts.
+    /// Reads lines until `hear` returns a value for one of them. If several lines were received together, returns
+    /// the last value.
     pub(super) async fn next<T>(&mut self, hear: impl Fn(&[u8]) -> Result<Option<T>>) -> Result<T> {
         loop {
             self.buffer.push(&self.answer.chunk().await?.context("the stream has ended")?);

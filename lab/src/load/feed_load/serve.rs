@@ -1,4 +1,5 @@
-//! Process with a group of followers: executes the orders on stdin until stdin closes.
+//! Process with a group of followers (clients of a feed, watch or TCP stream), which executes the orders on stdin
+//! until stdin closes.
 
 use std::{
     io::{Write, stdout},
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// Reconnect delay after a cut, in milliseconds: the first backoff step of a real agent.
 const PAUSE_MS: std::ops::Range<u64> = 100..200;
 
-/// Parameters of a follower process.
+/// Parameters of a process with followers (simulated clients).
 #[derive(Debug, Clone)]
 pub struct Orders {
     /// Kind of the followers.
@@ -40,7 +41,7 @@ pub struct Orders {
     pub resume: Option<Position>,
 }
 
-/// Follower with its parameters.
+/// Simulated client of a feed, watch or TCP stream, with its parameters.
 #[derive(Debug, Clone)]
 pub(super) struct Follower {
     pub(super) number: u16,
@@ -52,7 +53,7 @@ pub(super) struct Follower {
 /// Runs the followers until stdin ends.
 ///
 /// # Errors
-/// Returns an error for an unknown order or on timeout of one.
+/// Returns an error if an order is unknown or times out.
 pub fn serve(orders: &Orders) -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot read the limit of open files")?;

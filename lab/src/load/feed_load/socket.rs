@@ -1,5 +1,5 @@
-//! Raw TCP client for messages of fixed length that end with their number: the lower bound for the cost of a
-//! fan-out.
+//! Client of a raw TCP stream of messages that have a fixed length and end with their number. The cost of such a
+//! stream is the lower bound for the distribution of changes to many clients.
 
 use anyhow::{Context, Result, ensure};
 use tokio::{io::AsyncReadExt, net::TcpSocket};

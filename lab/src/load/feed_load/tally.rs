@@ -1,4 +1,4 @@
-//! Observations of all followers of one process.
+//! Observations of all followers (simulated clients) of one process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -15,7 +15,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum silence of a watch: three heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Position in a watch event. Only the last event of a revision has one.
+/// Position in a watch event. Only the last event of each revision contains a position.
 #[derive(Deserialize)]
 struct EventPosition {
     position: Option<Position>,

@@ -23,24 +23,24 @@ use tokio::{
 
 use super::{AcceptedReports, Behaviour, Member};
 
-/// Interval between reports without changes: half of the server's lease. Real agents report every five
-/// seconds; with hundreds of agents on one machine, that would be most of its load.
+/// Interval between reports without changes: half of the server's lease. Real agents report every five seconds;
+/// with hundreds of agents on one machine, such reports would be most of the machine's load.
 const REPORT_EVERY: Duration = Duration::from_secs(7);
-/// Changes within this time are coalesced into one report.
+/// Time within which changes are coalesced into one report.
 const GATHER: Duration = Duration::from_millis(100);
 /// Delay before the agent reconnects to the server.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Request timeout on a busy machine.
+/// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum silence of a feed without a report in between. Reports are more frequent, so the feed of a stopped
-/// server stays open.
+/// Maximum silence of a feed between two reports. Each report restarts the timeout, and reports are more frequent,
+/// so the feed of a suspended server stays open.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Maximum length of a feed line in bytes; the server's object limit is far below.
 const LINE_MAX: usize = 16 * 1024 * 1024;
 /// Prefixes of lines that a simulated agent does not parse: most of the feed.
 const SKIPPED: [&[u8]; 2] = [br#"{"type":"service""#, br#"{"type":"network""#];
 
-/// Control server as a simulated agent sees it.
+/// Connection parameters of the control server, shared by all simulated agents.
 pub(super) struct Control {
     pub(super) client: Client,
     pub(super) base: String,

@@ -28,7 +28,7 @@ use crate::{
 /// Listening address of the control server in its namespace: loopback, where it serves without TLS and
 /// tokens.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
-/// Services with their endpoints per request; the server accepts 5,000 objects and 8 MiB.
+/// Number of Services, with their endpoints, per request. The server accepts 5,000 objects and 8 MiB.
 const BATCH: u32 = 2_000;
 
 /// Timeout for the reports of hundreds of agents on a machine that is busy with other tests.
@@ -118,7 +118,7 @@ impl Large {
         self.api.url()
     }
 
-    /// Returns the namespace and name of a Service by its number, from 0.
+    /// Returns the namespace and name of the Service with this number, from 0.
     #[must_use]
     pub fn service(&self, number: u32) -> (&'static str, String) {
         objects::key(number)
@@ -137,10 +137,7 @@ impl Large {
         u64::from(if nodes <= 2 * objects::UNWELL { nodes } else { nodes - objects::UNWELL })
     }
 
-    /// Writes a change without effect on traffic and returns its position.
-    ///
-    /// # Errors
-    /// Returns an error if the server rejects it.
+    /// Writes a change without effect on traffic, and returns the position of the store after it.
     pub fn touch(&self) -> Result<Position> {
         let (namespace, name) = objects::key(1);
         let path = format!("/v1/namespaces/{namespace}/services/{name}");

@@ -1,5 +1,5 @@
-//! Deterministic objects of a large cluster: Nodes, Services and their endpoints, derived from their numbers.
-//! Most are healthy; a few of each kind of problem exist for the page.
+//! Deterministic objects of a large cluster: Nodes, Services and their endpoints, derived from their numbers. Most
+//! are healthy; a few have a problem, so that the web page shows each kind of problem.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -111,7 +111,7 @@ pub(super) fn settings() -> Vec<Value> {
     ]
 }
 
-/// Returns a Service and its endpoints by number, from 0.
+/// Returns the Service with this number, from 0, and its endpoints.
 pub(super) fn service(number: u32, nodes: u16) -> Vec<Value> {
     let (namespace, name) = key(number);
     let metadata = |labels: Value| json!({"namespace": namespace, "name": name, "labels": labels});

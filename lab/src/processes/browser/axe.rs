@@ -62,7 +62,7 @@ impl Browser {
     /// Asserts that axe-core reports no serious or critical finding.
     ///
     /// # Errors
-    /// Returns each such finding.
+    /// Returns the serious and critical findings.
     pub fn expect_accessible(&mut self) -> Result<()> {
         let serious: Vec<_> =
             self.axe()?.into_iter().filter(Finding::is_serious).map(|found| found.text).collect();

@@ -42,7 +42,8 @@ pub(super) fn capabilities(profile: &Path, look: Look) -> Capabilities {
     capabilities
 }
 
-/// Redirects caches and settings of the browser away from the home directory.
+/// Returns the environment variables that redirect caches and settings of the browser away from the home
+/// directory.
 pub(super) fn environment(profile: &Path) -> Vec<(String, String)> {
     let home = profile.display().to_string();
     ["HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR"]

@@ -14,8 +14,8 @@ fn only(node: &str) -> BTreeSet<String> {
     BTreeSet::from([node.to_owned()])
 }
 
-/// F117, F132: input: a kill of the owner's agent. Output: another node takes over, control records it with a
-/// higher epoch, and the returning node does not preempt it.
+/// F117, F132: input: a kill of the owner's agent. Output: another node takes over, the control server records it
+/// with a higher epoch, and the returning node does not preempt it.
 #[test]
 fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns() {
     let mut cluster = stage(3);
@@ -39,8 +39,8 @@ fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns()
     }
 }
 
-/// F117, F132: input: the owner dies while control is down. Output: another node takes over, the returning
-/// node does not preempt it, and control adopts the observed owner when it is back.
+/// F117, F132: input: the owner dies while the control server is down. Output: another node takes over, the
+/// returning node does not preempt it, and the control server adopts the observed owner when it is back.
 #[test]
 fn f132_failover_needs_no_control_and_control_adopts_it_later() {
     let mut cluster = stage(3);
@@ -70,7 +70,7 @@ fn f132_failover_needs_no_control_and_control_adopts_it_later() {
     wait_reached(&cluster, &vips);
 }
 
-/// F117: an owner whose link is cut reports it and withdraws, and another node takes over; after the link is
+/// F117: an owner whose link is cut reports the loss and withdraws, and another node takes over. After the link is
 /// back, one node responds.
 #[test]
 fn f117_an_owner_without_a_link_withdraws_and_another_takes_over() {
@@ -93,7 +93,8 @@ fn f117_an_owner_without_a_link_withdraws_and_another_takes_over() {
     assert_eq!(answerers(&cluster, vip), only(&second));
 }
 
-/// F117: a partitioned network has an owner in each part; after healing it has one, with and without control.
+/// F117: a partitioned network has an owner in each part. After healing it has one owner, with and without a
+/// running control server.
 #[test]
 fn f117_a_healed_partition_has_one_owner() {
     for has_control in [true, false] {
@@ -179,7 +180,7 @@ fn f117_an_agent_that_restarts_with_keep_keeps_its_addresses() {
     wait_reached(&cluster, &vips);
 }
 
-/// F117, F132: when the owner of many addresses dies, each moves to one other node, and no other address
+/// F117, F132: when the owner of many addresses dies, each address moves to one other node, and no other address
 /// moves.
 #[test]
 fn f132_a_thousand_addresses_move_when_their_owner_dies() {

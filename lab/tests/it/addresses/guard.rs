@@ -27,7 +27,7 @@ fn epoch(cluster: &Cluster) -> u64 {
     position.split_once('-').unwrap().0.parse().unwrap()
 }
 
-/// Restarts control with another store and returns the argument that selects the previous one.
+/// Restarts the control server with a different store, and returns the argument that selects the previous one.
 fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     cluster.server.kill();
     let arguments = cluster.server.arguments_mut();
@@ -37,8 +37,8 @@ fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     before
 }
 
-/// Restarts control on an empty store. The epoch is the creation time in seconds, so it must be in a later
-/// second.
+/// Restarts the control server on an empty store. The epoch is the creation time in seconds, so it must be in a
+/// later second.
 fn start_control_empty(cluster: &mut Cluster) -> String {
     let before = epoch(cluster);
     wait::until_true("the next second", || {
@@ -54,7 +54,8 @@ fn held(cluster: &Cluster, node: &str) -> Result<Value> {
     Ok(held)
 }
 
-/// Waits until every agent rejects the state pending confirmation and control reports the reason.
+/// Waits until every agent holds the new state back until it is confirmed, and the control server reports the
+/// reason.
 fn wait_held(cluster: &Cluster) {
     for node in NODES {
         let held = wait::until(&format!("{node} to hold the empty state"), || held(cluster, node)).unwrap();
@@ -89,8 +90,8 @@ fn expect_service(cluster: &Cluster, cluster_ip: SocketAddr, vip: SocketAddr) {
     cluster.expect_backends("client", vip, &BACKENDS).unwrap();
 }
 
-/// With control on an empty database, nodes in all modes keep serving and announcing, even after an agent
-/// restart. The restored database causes no kernel write; an empty one is applied only after confirmation,
+/// With the control server on an empty database, nodes in all modes keep serving and announcing, even after an
+/// agent restart. The restored database causes no kernel write; an empty one is applied only after confirmation,
 /// node by node.
 #[test]
 fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
@@ -143,8 +144,8 @@ fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     assert!(cluster.tcp("inside-1", cluster_port).is_err(), "the Service is gone");
 }
 
-/// Confirms the new state through control and on the node, and checks that a confirmation for another epoch
-/// is rejected by both.
+/// Confirms the new state through the control server and on the node, and checks that both reject a confirmation
+/// for a different epoch.
 fn confirm_everywhere(cluster: &Cluster) {
     let epoch = epoch(cluster);
     let confirm = |node: &str, epoch: u64| {

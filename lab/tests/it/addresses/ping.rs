@@ -71,8 +71,8 @@ fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     }
 }
 
-/// F124, F125: an agent that hands over removes its ping table; one that keeps its state leaves the table and
-/// adopts it after the restart.
+/// F124, F125: an agent that hands its addresses over removes its ping table. An agent that keeps its state leaves
+/// the table, and adopts it after the restart.
 #[test]
 fn f124_f125_a_restart_with_keep_goes_on_answering_to_ping() {
     for (on_exit, is_kept) in [("--on-exit=keep", true), ("--on-exit=handover", false)] {

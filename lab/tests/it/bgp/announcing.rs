@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage, object};
 
-/// F126, F127, F136: both routers spread connections over all nodes in both families; a failed node is
-/// removed after BFD detects it, and the others serve the client.
+/// F126, F127, F136: both routers spread connections over all nodes in both families; a failed node is removed
+/// from the routes after BFD detects the failure, and the others serve the client.
 #[test]
 fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     let mut stage = Stage::new(3, &Peering::default());
@@ -69,8 +69,8 @@ fn f117_f126_routes_of_policy_local_follow_the_endpoints() {
     stage.wait_routed(vip, &[1]);
 }
 
-/// F126: attributes of an Advertisement are announced with the routes, change without a session reset, and an
-/// aggregate covers its addresses.
+/// F126: routes have the attributes of their Advertisement, a change of the attributes does not reset the session,
+/// and an aggregate covers the addresses.
 #[test]
 fn f126_attributes_and_aggregates_follow_the_advertisement() {
     let mut stage = Stage::new(1, &Peering::default());

@@ -66,8 +66,8 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     stage.spread(vip, 20);
 }
 
-/// Checks that announcements do not depend on control, neither while it is down nor when an agent starts
-/// without it.
+/// Checks that announcements do not depend on the control server, neither while it is down nor when an agent
+/// starts without it.
 #[test]
 fn routes_stay_and_come_without_control() {
     let mut stage = Stage::new(2, &Peering::default());

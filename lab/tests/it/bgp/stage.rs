@@ -1,4 +1,4 @@
-//! Two routers between a client and a cluster.
+//! Test network: two routers between a client and a cluster.
 //!
 //! ```text
 //!                 ┌── router1 ──┐                   ┌── node1
@@ -155,7 +155,7 @@ impl Stage {
         .unwrap()
     }
 
-    /// Returns the nodes in the route of a router's kernel to an address.
+    /// Returns the nodes that are next hops in the route of a router's kernel to an address.
     pub(crate) fn ways(&self, router: &Frr, address: IpAddr) -> Result<BTreeSet<u8>> {
         let routes = learned(&router.namespace)?;
         let Some(route) = routes.iter().find(|route| route["dst"] == address.to_string()) else {
@@ -183,8 +183,8 @@ impl Stage {
         }
     }
 
-    /// Waits until both routers have BFD up for every path; the failure of a path that was never up is not
-    /// detected.
+    /// Waits until both routers have BFD up for every path, because BFD does not detect the failure of a path that
+    /// was never up.
     #[track_caller]
     pub(crate) fn wait_watched(&self) {
         for router in &self.routers {

@@ -46,9 +46,9 @@ fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
     }
 }
 
-/// F126, F127: during a planned restart and after a kill of an agent its node stays a next hop: both routers
-/// keep its routes of both families, its kernel serves them, and no connection times out. Without BFD, which
-/// would report the agent instead of the path.
+/// F126, F127: during a planned restart and after a kill of an agent its node stays a next hop: both routers keep
+/// its routes of both families, its kernel serves them, and no connection times out. BFD is disabled, because it
+/// would report the failure of the agent instead of the path.
 #[test]
 fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
     let peering = Peering {
@@ -87,7 +87,7 @@ fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
     }
 }
 
-/// F136: clients inside and outside reach every endpoint at the address.
+/// F136: clients inside and outside the cluster reach every endpoint at the announced address.
 #[test]
 fn f136_inside_and_outside_every_endpoint_answers_at_an_announced_address() {
     let mut stage = Stage::new(2, &Peering::default());
@@ -110,8 +110,8 @@ fn wait_sessions(stage: &Stage) {
     .unwrap();
 }
 
-/// Polls the kernels of both routers during an event. Returns the number of polls, and the number of polls in
-/// which a router had no next hop at the second node.
+/// Polls the kernels of both routers during an event. Returns the total number of polls, and the number of those
+/// in which a router had no next hop at the second node.
 fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usize) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {

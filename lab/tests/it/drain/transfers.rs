@@ -25,9 +25,9 @@ const PORT: u16 = 9000;
 /// Bytes that a slow transfer sends every [`PACE`].
 const CHUNK: usize = 16 << 10;
 const PACE: Duration = Duration::from_millis(10);
-/// Interval of a nearly idle transfer: one segment at a time, acknowledged long before the next.
+/// Interval between two segments of a nearly idle transfer, so that each is acknowledged long before the next.
 const QUIET_PACE: Duration = Duration::from_millis(100);
-/// Silence after which a transfer counts as hung.
+/// Time without data after which a transfer counts as hung.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Number of further bytes that a transfer must carry to count as alive.
 const FURTHER: u64 = 1000;
@@ -58,7 +58,7 @@ impl Manner {
     }
 }
 
-/// Transfer server that first sends its name. Its threads end with their connections.
+/// Transfer server that first sends its name. The threads of the server end with their connections.
 struct Server {
     is_all: Arc<AtomicBool>,
     /// Size of each finite transfer in bytes.
@@ -117,7 +117,7 @@ fn pattern() -> Vec<u8> {
     (0..CHUNK).map(|place| u8::try_from(place % 251).unwrap_or(0)).collect()
 }
 
-/// End of a transfer as seen by its client.
+/// Result of a transfer as seen by its client.
 struct End {
     at: SystemTime,
     /// `Ok` for an orderly close, otherwise the kind of the I/O error.
@@ -189,9 +189,9 @@ fn upload(stream: &mut TcpStream, counted: &AtomicU64) -> io::Result<()> {
     }
 }
 
-/// During the drain of a workload with transfers of each kind in each mode, all continue, and new connections
-/// go elsewhere. Finite transfers complete; the deadline resets the remaining ones, not earlier, and each
-/// client receives the reset.
+/// Checks a drain of a workload that has transfers of each kind in each mode. During the drain all transfers
+/// continue, and new connections go to other workloads. Finite transfers complete; the deadline resets the
+/// remaining ones, not earlier, and each client receives the reset.
 pub(crate) fn outlast_a_drain_until_its_deadline(modes: &[&'static str]) {
     let nodes = u8::try_from(modes.len()).unwrap();
     let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };

@@ -23,7 +23,7 @@ use rustls::{
 
 /// DNS name in the certificate of a working endpoint.
 pub(crate) const NAME: &str = "web.example";
-/// Path that health checks request; clients request another one.
+/// Path that health checks request; clients request a different one.
 pub(crate) const CHECK_PATH: &str = "/healthz";
 /// Delay of a slow endpoint: longer than any check timeout.
 const SLOWLY: Duration = Duration::from_secs(2);
@@ -36,11 +36,11 @@ const REQUEST_BYTES_MAX: usize = 4096;
 pub(crate) enum Behaviour {
     /// Correct response to every request and check.
     Well,
-    /// Refused connections, because the port is closed.
+    /// Refusal of connections, because the port is closed.
     Refuses,
     /// Silence: all packets to the endpoint are dropped.
     Vanishes,
-    /// Accepted connections without any response.
+    /// Acceptance of connections, but no response.
     Hangs,
     /// Response with status 500 to every request.
     Fails,
@@ -48,8 +48,8 @@ pub(crate) enum Behaviour {
     Slow,
     /// TLS certificate for another name.
     Impostor,
-    /// Serves clients normally; responds to checks by a script ([`Answering::play`]), with status 503 for
-    /// bad.
+    /// Normal service to clients. Checks get results from a script ([`Answering::play`]), with status 503 for a
+    /// bad one.
     Plays,
 }
 
@@ -125,8 +125,8 @@ impl Answering {
         }
     }
 
-    /// Queues check results after the current round: `once`, and then `again` repeatedly. Without a script
-    /// checks succeed.
+    /// Queues results of health checks: `once` in order, and then `again` repeatedly. Without a script checks
+    /// succeed.
     pub(crate) fn play(&self, once: &[bool], again: &[bool]) {
         let mut score = self.shared.score.lock().unwrap();
         score.left.extend(once);

@@ -1,4 +1,4 @@
-//! Endpoints that fail in all ways at once, with a client of each in each mode.
+//! Test of endpoints that fail in all ways at once, with one client per Service and mode.
 
 use std::{
     net::SocketAddr,
@@ -26,7 +26,8 @@ const STEADY_PORTS: [u16; 2] = [8080, 8443];
 const VICTIM_PORT: u16 = 9001;
 /// Name that the failing endpoint sends in its replies.
 const VICTIM: &str = "victim";
-/// Failure threshold: three results in a row, so that a busy machine does not fail a working endpoint.
+/// Number of consecutive failures after which an endpoint is unhealthy: three, so that a busy machine does not
+/// fail a working endpoint.
 const FALL: u64 = 3;
 
 /// Timing and size of the test, different per kernel.
@@ -38,13 +39,14 @@ struct Pace {
     interval_ms: u64,
     /// Pause between two connections of a client.
     pause: Duration,
-    /// Successful connections of each client required to conclude.
+    /// Number of successful connections of each client after which the absence of the failing endpoint counts as
+    /// proved.
     settled: usize,
 }
 
 /// Timing on the host's kernel. The probability that all connections miss one of four endpoints is 1e-5.
 const QUICK: Pace = Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40 };
-/// For the second kernel, which is slow and uses endpoints in rotation.
+/// Timing in the guest VM, which is slow and uses endpoints in rotation.
 const SLOW: Pace = Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8 };
 
 /// Kind of endpoint failure.
@@ -242,9 +244,9 @@ fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String
     )
 }
 
-/// Endpoints of seven Services break, each in a different way, without a change in control: they leave
-/// service on every node, no client fails after that, and they come back. One below the panic threshold is
-/// used until the threshold is removed.
+/// Endpoints of seven Services break, each in a different way, and nothing changes in the API: they leave service
+/// on every node, no client fails after that, and they come back. An endpoint that the panic threshold keeps in
+/// service is used until the threshold is removed.
 pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     let pace = if guest::is_inside() { SLOW } else { QUICK };
     let stage = Stage::new(modes, pace.steady);

@@ -1,6 +1,6 @@
-//! A flapping endpoint: its check results change all the time, and clients are always served. The test
-//! depends on counts instead of times: check results follow a script, and a part of it is over when the agent
-//! has counted enough results.
+//! A flapping endpoint: its check results change all the time, and clients are always served. The test depends on
+//! counts instead of times: check results follow a script, and each part of the script is over when the agent has
+//! counted enough results.
 //!
 //! ```text
 //!  in service                                    out of service
@@ -9,8 +9,8 @@
 //!       └ bad bad bad: leaves, and flapping           └ good good good: comes back, and flapping
 //!         after it changes nothing                      after it changes nothing
 //! ```
-//! On a busy machine the agent may receive a result too late, which counts as bad. The agent reports this,
-//! and the affected part of the script is repeated.
+//! On a busy machine the agent may receive a result too late, which counts as bad. The agent reports this, and the
+//! affected part of the script is repeated.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -32,8 +32,8 @@ const ROUNDS: usize = 3;
 const TRIES_MAX: usize = 10;
 /// Interval and timeout of health checks in milliseconds.
 const INTERVAL_MS: u64 = 500;
-/// Connections of each client without an unacceptable result: the probability that all miss one of two
-/// endpoints is 1e-6.
+/// Number of connections of each client that must have an acceptable result. The probability that all miss one of
+/// two endpoints is 1e-6.
 const SETTLED: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -98,8 +98,8 @@ struct Flapping {
     _steady: Answering,
 }
 
-/// A flapping endpoint stays in service, leaves after the configured number of bad results in a row, stays
-/// out while it flaps, and comes back after as many good ones: two decisions in total. No client fails, and
+/// Checks that a flapping endpoint stays in service, leaves after the configured number of bad results in a row,
+/// stays out while it flaps, and comes back after as many good ones: two decisions in total. No client fails, and
 /// none reaches it while it is out.
 pub(crate) fn flap_and_stay(modes: &[&'static str]) {
     let story = Flapping::start(modes);

@@ -102,7 +102,7 @@ pub(crate) fn wait_for(cluster: &Cluster, service: &str, to: SocketAddr, state: 
     .unwrap()
 }
 
-/// True if all nodes with an agent have verified a Service. A Node without one verifies nothing.
+/// Returns true if all nodes with an agent have verified a Service. A Node without an agent verifies nothing.
 pub(crate) fn is_verified(cluster: &Cluster, service: &str) -> Result<bool> {
     let status = &cluster.service(&format!("default/{service}"))?["status"]["nodes"];
     Ok(status["verified"] == cluster.agents.len() as u64)

@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 const BALANCER_HOST: u8 = 210;
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
-/// F039: Input: a Service of type LoadBalancer without a matching pool, and a load balancer configured with
-/// the node addresses, its node port and its health check node port. Output: the load balancer uses exactly
-/// the nodes with endpoints, and follows changes without a failed connection, when a backend terminates and
-/// when it comes back. Each node is in another mode.
+/// F039: Input: a Service of type LoadBalancer without a matching pool, and a load balancer configured with the
+/// node addresses, its node port and its health check node port. Output: the load balancer uses exactly the nodes
+/// with endpoints, and follows changes without a failed connection, when a backend terminates and when it comes
+/// back. Each node is in a different mode.
 #[test]
 fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
     let modes = vec!["nftables", "iptables", "userspace"];

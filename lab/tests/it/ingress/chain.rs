@@ -14,14 +14,14 @@ use super::stage::{SITE, Stage};
 const CLIENT_HOST: u8 = 200;
 const INGRESSES: [&str; 2] = ["ingress-1", "ingress-2"];
 
-/// F138, F139, F140: Input: the name of a site. Output: its pages, and with policy Local they contain the
-/// user's address, in both families.
+/// F138, F139, F140: with nodes in nftables mode, users reach pages through nginx by the host name of the site.
+/// With policy Local the ingress sees the user's address, in both families.
 #[test]
 fn f138_f139_f140_users_reach_pages_through_nginx_in_nftables_mode() {
     every_way("nftables");
 }
 
-/// F138, F139, F140: pages through nginx with nodes in iptables mode.
+/// F138, F139, F140: with nodes in iptables mode, users reach pages through nginx by the host name of the site.
 #[test]
 fn f138_f139_f140_users_reach_pages_through_nginx_in_iptables_mode() {
     every_way("iptables");
@@ -48,7 +48,8 @@ fn every_way(mode: &'static str) {
     nginx_is_a_workload_like_any_other(&mut stage);
 }
 
-/// F138: the address is announced to the client's network; a request for another host name gets no page.
+/// F138: the site is reachable at an address from the pool, which is announced to the client's network. A request
+/// for another host name gets no page.
 fn through_an_address_of_the_pool(stage: &Stage) {
     set_ingress(stage, &json!({"type": "LoadBalancer", "externalTrafficPolicy": "Cluster"}));
     let addresses = stage.wait_addresses();
@@ -74,8 +75,8 @@ fn through_an_address_of_the_pool(stage: &Stage) {
     }
 }
 
-/// F139: requests the pages at the node port of every node, also of one without an ingress, and at an
-/// external address routed to the first node.
+/// F139: the site is reachable at the node port of every node, also of one without an ingress, and at an external
+/// address routed to the first node.
 fn through_node_ports_and_an_external_address(stage: &Stage) {
     let external = [IpAddr::from(topology::EXTERNAL_V4), IpAddr::from(topology::EXTERNAL_V6)];
     set_ingress(stage, &json!({"type": "NodePort", "externalIPs": external}));

@@ -44,7 +44,7 @@ pub(crate) struct Page {
 
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
-    /// True if ingresses receive user addresses by the PROXY protocol.
+    /// True if nodes send user addresses to the ingresses by the PROXY protocol.
     is_told: bool,
     /// nginx servers by workload name.
     servers: BTreeMap<String, Nginx>,

@@ -1,4 +1,4 @@
-//! Events in the cluster appear on the page without interaction.
+//! Test that events in the cluster appear on the page without interaction.
 
 use lab::fixtures::teams as demo;
 

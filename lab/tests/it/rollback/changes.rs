@@ -19,7 +19,7 @@ pub(crate) enum Step {
 /// Kind of random change, with the listings in which it must appear.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// Name fragments of locations, each of which must differ afterwards.
+    /// Fragments of location names. For each fragment, the change must alter a location whose name contains it.
     pub(crate) shows: &'static [&'static str],
     pub(crate) change: fn(&mut Dice) -> Step,
 }
@@ -34,12 +34,12 @@ impl fmt::Display for Step {
     }
 }
 
-/// Name fragments of the listing locations that contain rules, one per mode.
+/// Fragments of the names of listings that contain rules, one per mode.
 pub(crate) const RULES: &[&str] = &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay "];
-/// Name fragments of the listing locations that contain rules or ARP announcements.
+/// Fragments of the names of listings that contain rules or ARP announcements.
 const BY_ARP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "announced", "records"];
-/// Rules and routes learned by a router.
+/// Fragments of the names of listings that contain rules or routes learned by a router.
 const BY_BGP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "router routes", "told"];
 

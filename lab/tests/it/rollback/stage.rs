@@ -30,7 +30,7 @@ const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
 /// Host number of the router.
 const ROUTER: u8 = 1;
-/// Services with addresses announced by ARP, and by BGP.
+/// Services with announced addresses: those of `BY_ARP` by ARP, those of `BY_BGP` by BGP.
 const BY_ARP: [&str; 2] = ["near", "near-local"];
 const BY_BGP: [&str; 2] = ["far", "far-local"];
 

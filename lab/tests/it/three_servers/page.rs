@@ -1,9 +1,9 @@
-//! Parser of the commands in a section of a page.
+//! Parser of the commands in one section of a documentation page.
 
 /// Command of the README with the user who runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Typed {
-    /// True if it is run as root on a machine of the cluster.
+    /// True if the command is run as root on a machine of the cluster.
     pub(crate) is_root: bool,
     /// Text of the command with its continuation lines.
     pub(crate) text: String,

@@ -1,5 +1,5 @@
-//! Commit of a plan: runs of bounded size, bisection to find a Service that the kernel rejects, and
-//! read-back.
+//! Commit of a plan: runs of `iptables-restore` of limited size, bisection to find a Service that the kernel
+//! rejects, and read-back.
 
 use std::{collections::BTreeSet, io, sync::Arc};
 
@@ -22,7 +22,7 @@ const REFUSED_SERVICES_MAX: usize = 32;
 #[derive(Debug, Clone)]
 pub(super) struct ServiceChanges {
     pub(super) service: Option<Arc<ServiceKey>>,
-    /// Chains and lines as they must be after the write, or absent. Chains in `removals` are not included.
+    /// Wanted contents of chains and lines, or their removal. Chains in `removals` are not included.
     pub(super) wanted: DesiredRules,
     /// Chains to delete once no rule refers to them.
     pub(super) removals: BTreeSet<ChainId>,
@@ -76,7 +76,7 @@ impl IptablesBackend {
         self.verify(&run, parts, failed)
     }
 
-    /// Writes several Services' changes in one run of `iptables-restore`. If the kernel rejects the run,
+    /// Writes the changes of several Services in one run of `iptables-restore`. If the kernel rejects the run,
     /// bisects the list until the rejected Service is isolated.
     fn write_parts(
         &mut self,
@@ -108,8 +108,9 @@ impl IptablesBackend {
         }
     }
 
-    /// Reads the family again after a rejection, because the mirror may be wrong. An incremental pass then
-    /// fails, since other differences are unknown; a full pass continues from the new mirror.
+    /// Reads the rules of the address family again after the kernel rejected a run, because the mirror may be
+    /// wrong. An incremental pass then fails, since other differences are unknown; a full pass continues from the
+    /// new mirror.
     fn look_again(&mut self, run: &Run) -> Result<(), KernelError> {
         let reading = |source| KernelError { action: "reading rules after a refusal".to_owned(), source };
         let seen = self.read_family(run.family).map_err(reading)?;
@@ -151,8 +152,8 @@ impl IptablesBackend {
         Ok(outcome)
     }
 
-    /// Writes a script. Records the ruleset generation that the write caused, to distinguish it from changes
-    /// by other programs.
+    /// Runs `iptables-restore` with a script. Records the ruleset generation of this write, to distinguish it from
+    /// changes by other programs.
     fn restore(&mut self, family: IpFamily, script: &Script) -> io::Result<Result<(), String>> {
         let before = self.own_generation()?;
         let text = script.to_string();

@@ -1,5 +1,5 @@
-//! Desired state of the iptables backend: frontend owners and the chains of each Service. Uses neither kernel
-//! nor tools, so that a preview can work on a copy.
+//! Desired state of the iptables backend: frontend owners and the chains of each Service. Contains no handle of
+//! the kernel or a tool, so that a preview can work on a copy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ use crate::{
 pub(super) struct DesiredChains {
     /// Claims on frontends, which determine the owning Service of each.
     pub(super) claims: Claims,
-    /// Networks used by the last rendering.
+    /// Workload networks, masqueraded sources and node port addresses with which the rules were last rendered.
     pub(super) networks: Networks,
     /// Names of the chains that each Service has in the kernel, by address family.
     chains: BTreeMap<Arc<ServiceKey>, BTreeMap<IpFamily, BTreeSet<ChainId>>>,
@@ -103,7 +103,7 @@ impl DesiredChains {
         looked.services.insert(Arc::new(service.clone()));
     }
 
-    /// Returns the wanted changes: one [`ServiceChanges`] per Service in scope, and one for objects that
+    /// Returns the wanted changes: one [`ServiceChanges`] per Service in scope, and another one for objects that
     /// belong to no Service.
     pub(super) fn parts(
         &self,
@@ -159,8 +159,8 @@ impl DesiredChains {
         parts
     }
 
-    /// Returns the removal of chains and lines in the kernel that have our names but belong to no current
-    /// Service.
+    /// Returns the removal of chains and lines in the kernel that have names of the agent's naming scheme but
+    /// belong to no current Service.
     fn strays(
         &self,
         layout: &NamingLayout,

@@ -1,4 +1,4 @@
-//! Fixed chains, names of all chains, and recognition of our names. Pure.
+//! Fixed chains, names of all chains, and recognition of the agent's names. Pure.
 //!
 //! ```text
 //! nat     PREROUTING, OUTPUT ─▶ SERVICES ─▶ RANGES, then NODEPORTS (at local addresses) ─▶ SVC, FW or XLB ─▶ SEP ─▶ DNAT
@@ -6,8 +6,8 @@
 //! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops packets with MARK-DROP)
 //!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT); FORWARD ─▶ FORWARD (accepts)
 //! ```
-//! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process
-//! created them.
+//! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process created
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use model::{
 };
 use sha2::{Digest, Sha256};
 
-/// iptables table with chains of ours, in write order. The table whose rules the kernel may reject comes
+/// iptables table with chains of the agent, in write order. The table whose rules the kernel may reject comes
 /// first, so that after a rejection nothing has been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IptablesTable {
@@ -33,7 +33,7 @@ pub enum IptablesTable {
 }
 
 impl IptablesTable {
-    /// All tables with chains of ours, in write order.
+    /// All tables with chains of the agent, in write order.
     pub const ALL: [Self; 2] = [Self::Nat, Self::Filter];
 
     /// Returns the iptables name of the table.
@@ -86,7 +86,8 @@ impl ChainKind {
 
 /// Number of hash characters in the name of a Service chain.
 const HASH_LENGTH: usize = 16;
-/// Fixed chains: `…_WHOLE` contain only our fixed rules, `…_DISPATCH` contain lines of Services.
+/// Fixed chains of the table `nat` that contain only fixed rules. The chains in `…_DISPATCH` also contain lines of
+/// Services.
 const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
 const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
 const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
@@ -114,10 +115,10 @@ pub struct NamingLayout {
     pub drop_mark: u32,
 }
 
-/// Sources whose connections to virtual addresses are masqueraded, as far as a single match can express them.
+/// Sources whose connections to virtual addresses are masqueraded, in a form that iptables can match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OffCluster {
-    /// Absence of masqueraded sources.
+    /// No source, so that nothing is masqueraded.
     Nobody,
     /// All sources of the address family.
     Everybody,
@@ -135,7 +136,7 @@ pub struct StaticRules {
     pub chains: BTreeMap<ChainId, Vec<String>>,
     /// Last rules of the chains that contain lines of Services.
     pub tails: BTreeMap<ChainId, Vec<String>>,
-    /// Our rules in built-in chains, at the beginning of the chain.
+    /// Rules of the agent in built-in chains, at the beginning of the chain.
     pub jumps: BTreeMap<ChainId, Vec<String>>,
 }
 
@@ -323,7 +324,7 @@ impl NamingLayout {
         if jumps.is_empty() { jumps } else { [vec![except_loopback], jumps].concat() }
     }
 
-    /// Returns the match that selects the masqueraded sources of one address family.
+    /// Returns the sources of one address family whose connections to virtual addresses are masqueraded.
     #[must_use]
     pub fn off_cluster(family: IpFamily, networks: &Networks) -> OffCluster {
         let sources: Vec<_> = of_family(&networks.masquerade_sources, family).collect();

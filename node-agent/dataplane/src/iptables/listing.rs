@@ -1,7 +1,7 @@
 //! Effect of an `iptables-restore` script on the output of `iptables-save`: removed and added lines. Pure.
 //!
-//! Removed lines are shown as printed by the tool. Added lines are shown as we write them, which is the form
-//! that current versions print. Other versions may print the same rule differently, so a rule that is written
+//! Removed lines are shown as printed by the tool. Added lines are shown as the agent writes them, which is the
+//! form that current versions print. Other versions may print the same rule differently, so a rule that is written
 //! again unchanged is not reported.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ const fn tool(family: IpFamily) -> &'static str {
 struct ListingLine<'a> {
     text: &'a str,
     chain: &'a str,
-    /// The line in the form in which we write it; `None` for a chain declaration.
+    /// Line in the form in which the agent writes it; `None` for a chain declaration.
     rule: Option<String>,
 }
 

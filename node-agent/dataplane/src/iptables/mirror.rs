@@ -7,14 +7,14 @@ use std::{
 
 use super::{layout::ChainId, rule};
 
-/// Mirror of our chains and rules of one address family.
+/// Mirror of the agent's chains and rules of one address family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IptablesMirror {
     /// Chains owned by one Service, and fixed chains, with a digest of their rules.
     pub chains: BTreeMap<ChainId, u64>,
     /// Chains in which several Services have lines.
     pub dispatch: BTreeMap<ChainId, SharedChain>,
-    /// Our rules in each built-in chain, such as PREROUTING.
+    /// Rules of the agent in each built-in chain, such as PREROUTING.
     pub jumps: BTreeMap<ChainId, Jumps>,
 }
 
@@ -32,9 +32,9 @@ pub struct SharedChain {
 /// Rules of the agent in one built-in chain, such as jumps to its own chains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jumps {
-    /// Our rules in this chain, in listing order.
+    /// Rules of the agent in this chain, in listing order.
     pub rules: Vec<String>,
-    /// True if a rule of another program precedes one of ours.
+    /// True if a rule of another program precedes one of the agent.
     pub is_behind: bool,
 }
 
@@ -52,7 +52,7 @@ impl SharedChain {
 }
 
 impl IptablesMirror {
-    /// Returns the number of kernel objects: chains, and rules in shared chains.
+    /// Returns the number of the agent's kernel objects: chains, and rules in shared chains.
     #[must_use]
     pub fn objects(&self) -> u64 {
         let lines: usize = self

@@ -5,18 +5,17 @@
 //!                                  ▲               │
 //!                                  └─── mirror ◀───┘  ◀── observe (iptables-save, parse)
 //! ```
-//! Each family is one run of `iptables-restore`, which is atomic per table. A pass without changes runs no
-//! tool. Chains are recognized by name, no matter which process created them; foreign rules are never
-//! touched.
+//! Each address family is written by a run of `iptables-restore`, which is atomic per table. A pass without
+//! changes runs no tool. Chains are recognized by name, no matter which process created them; foreign rules are
+//! never touched.
 //!
 //! Changes by other programs are detected by the ruleset generation of nf_tables. The legacy tables have no
-//! generation, so they are read again: at each check while that is cheap, otherwise after a pause of twenty
-//! times the cost, five seconds at most.
+//! generation, so each check reads them again. If a reading takes longer than 50 ms, checks pause for twenty times
+//! its duration, at most five seconds.
 //!
-//! Each connection goes to one random endpoint, without a retry on another one if the endpoint does not
-//! respond, because netfilter decides at the first packet. Session affinity is a list of recent sources per
-//! endpoint. The kernel keeps the last 100 by default (`ip_list_tot` of `xt_recent`) and silently drops the
-//! oldest.
+//! Each connection goes to one random endpoint, without a retry on another one if the endpoint does not respond,
+//! because netfilter decides at the first packet. Session affinity is a list of recent sources per endpoint. The
+//! kernel keeps the last 100 by default (`ip_list_tot` of `xt_recent`) and silently drops the oldest.
 
 mod commit;
 mod desired;
@@ -69,7 +68,7 @@ use super::{
 
 /// Maximum number of attempts to read all rules without a concurrent change.
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
-/// If reading the legacy tables takes longer than this, the check runs less often.
+/// Duration of a reading of the legacy tables up to which every check reads them. Above it, checks pause.
 const PROBE_CHEAP: Duration = Duration::from_millis(50);
 /// Pause between two expensive checks of the legacy tables, as a multiple of the duration of a check.
 const PROBE_PAUSE_FACTOR: u32 = 20;
@@ -263,8 +262,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Removes all our chains and rules from the tables of one flavor. Returns the number of removed kernel
-    /// objects.
+    /// Removes all chains and rules of the agent from the tables of one flavor. Returns the number of removed
+    /// kernel objects.
     fn remove_all(&mut self, tools: &Tools) -> Result<u64, KernelError> {
         let failed = |source| KernelError { action: "removing our iptables rules".to_owned(), source };
         let mut objects = 0;

@@ -1,5 +1,5 @@
-//! Parser of the output of `iptables-save` and `iptables -S`. Pure and total: lines that do not belong to our
-//! chains, or have an unexpected form, are skipped.
+//! Parser of the output of `iptables-save` and `iptables -S`. Pure and total: lines that do not belong to the
+//! agent's chains, or have an unexpected form, are skipped.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use super::{
 };
 use crate::Traffic;
 
-/// Built-in chains, in which our rules are mirrored. Jumps to our chains from chains of other programs are
-/// not changed.
+/// Built-in chains, in which the agent's rules are mirrored. Jumps to the agent's chains from chains of other
+/// programs are not changed.
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// Parses our chains and rules from the output of `iptables-save`.
+/// Parses the agent's chains and rules from the output of `iptables-save`.
 #[must_use]
 pub fn saved(layout: &NamingLayout, text: &str) -> IptablesMirror {
     let mut seen = ParserState::new(layout);
@@ -44,7 +44,7 @@ pub(super) struct PrintedRule {
     pub(super) words: Vec<String>,
 }
 
-/// Parses all chains in our tables from the output of `iptables-save`, foreign chains included.
+/// Parses all chains in the tables `nat` and `filter` from the output of `iptables-save`, foreign chains included.
 pub(super) fn chains(text: &str) -> BTreeMap<ChainId, Vec<PrintedRule>> {
     let mut chains: BTreeMap<ChainId, Vec<PrintedRule>> = BTreeMap::new();
     let mut table = None;
@@ -63,7 +63,7 @@ pub(super) fn chains(text: &str) -> BTreeMap<ChainId, Vec<PrintedRule>> {
     chains
 }
 
-/// Parses one of our chains from the output of `iptables -S CHAIN`.
+/// Parses one of the agent's chains from the output of `iptables -S CHAIN`.
 #[must_use]
 pub fn listed(layout: &NamingLayout, table: IptablesTable, text: &str) -> IptablesMirror {
     let mut seen = ParserState::new(layout);
@@ -84,7 +84,7 @@ pub fn is_empty(text: &str, table: IptablesTable) -> bool {
     is_there && lines.take_while(|line| *line != "COMMIT").all(is_built_in)
 }
 
-/// Returns the number of all rules in the output of `iptables-save`, and the number of our chains.
+/// Returns the number of all rules in the output of `iptables-save`, and the number of the agent's chains.
 #[must_use]
 pub fn weigh(layout: &NamingLayout, text: &str) -> (usize, usize) {
     let rules = text.lines().filter(|line| line.starts_with("-A ")).count();
@@ -160,8 +160,8 @@ struct ParserState<'a> {
     layout: &'a NamingLayout,
     chains: BTreeMap<ChainId, Vec<String>>,
     dispatch: BTreeMap<ChainId, SharedChain>,
-    /// Built-in chains read so far, each with our rules, and true if a rule of another program has been seen
-    /// in it.
+    /// Built-in chains read so far, each with the rules of the agent, and true if a rule of another program has
+    /// been seen in it.
     jumps: BTreeMap<ChainId, (Jumps, bool)>,
 }
 

@@ -187,8 +187,8 @@ pub fn plan(mirror: &IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules)
     script
 }
 
-/// Builds the script that removes all our objects. Reject rules go before DNAT rules: a connection that is no
-/// longer translated may already belong to another mode.
+/// Builds the script that removes all objects of the agent. Reject rules go before DNAT rules: a connection that
+/// is no longer translated may already belong to another mode.
 #[must_use]
 pub fn removal(mirror: &IptablesMirror) -> Script {
     let mut script = Script { is_reversed: true, ..Script::default() };
@@ -229,7 +229,7 @@ fn tail(script: &mut Script, held: Option<&SharedChain>, chain: &ChainId, tail: 
     section.closing.extend(tail.iter().map(|rule| format!("{} {rule}", chain.name)));
 }
 
-/// Plans our rules in a built-in chain. In the table `nat` they must precede all others, because the first
+/// Plans the agent's rules in a built-in chain. In the table `nat` they must precede all others, because the first
 /// translation applies; in `filter`, rules of other programs may precede them.
 fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[String]) {
     let held_rules = held.map_or(&[][..], |held| held.rules.as_slice());

@@ -1,5 +1,5 @@
-//! Parser for single rules that were read back: match criteria and action. Supports only the elements of our
-//! own rules; other rules are foreign. Pure and total.
+//! Parser for single rules that were read back: match criteria and action. Supports only the elements of the
+//! agent's rules; other rules are foreign. Pure and total.
 
 use std::{fmt, net::IpAddr};
 
@@ -71,7 +71,7 @@ pub(super) enum RuleAction {
     Masquerade,
 }
 
-/// Error for an option or action that our rules never contain; holds its text.
+/// Error for an option or action that the agent's rules never contain; holds the text of the option or action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Foreign(String);
 

@@ -30,7 +30,7 @@ const MORE_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
 /// Maximum length in characters of a program's error message in a failure; the rest is cut off.
 const SAID_LENGTH_MAX: usize = 400;
 
-/// Flavor of the iptables programs. It determines the part of the kernel that holds their rules.
+/// Flavor of the iptables programs, which determines the part of the kernel that holds their rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flavour {
     /// Programs such as `iptables-nft`, which store rules in nf_tables.
@@ -71,7 +71,7 @@ struct ProbeResult {
 }
 
 impl Tools {
-    /// Selects the requested flavor. Without a request, prefers the flavor with chains of ours, then the one
+    /// Selects the requested flavor. Without a request, prefers the flavor with chains of the agent, then the one
     /// with more rules; without any rules, selects the flavor of the program named `iptables`.
     pub(super) fn find(layout: &NamingLayout, asked: Option<Flavour>) -> io::Result<Self> {
         let namespace = Namespace::current()?;
@@ -149,7 +149,7 @@ impl Tools {
     }
 }
 
-/// Probes one flavor: runs its programs, and counts existing rules and our chains. Creates no table.
+/// Probes one flavor: runs its programs, and counts existing rules and the agent's chains. Creates no table.
 fn look(namespace: &Namespace, layout: &NamingLayout, flavour: Flavour) -> ProbeResult {
     let mut found = ProbeResult::default();
     for family in IpFamily::ALL {

@@ -1,10 +1,10 @@
-//! Trace of a packet through our chains, as read by `iptables-save`. Pure.
+//! Trace of a packet through the agent's chains, as read by `iptables-save`. Pure.
 //!
 //! ```text
 //! nat PREROUTING or OUTPUT ─▶ filter INPUT, FORWARD or OUTPUT ─▶ nat POSTROUTING
 //! ```
-//! At a random choice all branches are followed. Foreign rules in the built-in chains are listed but not
-//! followed.
+//! At a rule with a random match, both branches are followed. Foreign rules in the built-in chains are listed but
+//! not followed.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -22,10 +22,10 @@ use crate::trace::{Recorder, Subject};
 /// Maximum depth of nested chains that a trace follows; the agent's own chains are at most four deep.
 const DEPTH_MAX: u32 = 16;
 /// Maximum number of branches followed at a time; each random choice adds one per endpoint. Beyond it, all
-/// branches in the chain end as unknown.
+/// branches in the chain end with an unknown outcome.
 const WAYS_MAX: usize = 20_000;
-/// Maximum number of rules evaluated in one trace. Beyond it, all branches in the chain end as unknown,
-/// because chains of other programs may form a loop.
+/// Maximum number of rules evaluated in one trace. Beyond it, all branches in the chain end with an unknown
+/// outcome, because chains of other programs may form a loop.
 const LOOKS_MAX: usize = 2_000_000;
 
 /// Chains read for a trace, and the expected state to compare with.
@@ -38,7 +38,8 @@ pub(super) struct KernelState<'a> {
     pub(super) known: Option<&'a IptablesMirror>,
 }
 
-/// Traces a packet through the chains, and records the matching rules and the ends of the packet.
+/// Traces a packet through the chains. Records the matching rules and the possible outcomes, such as an endpoint
+/// or a drop.
 pub(super) fn trace(layout: &NamingLayout, held: KernelState<'_>, subject: &Subject<'_>) -> Recorder {
     let KernelState { chains, known } = held;
     let mut walk = RuleWalk {
@@ -71,7 +72,8 @@ struct RuleWalk<'a> {
     known: Option<&'a IptablesMirror>,
     subject: &'a Subject<'a>,
     recorder: Recorder,
-    /// Branches that a rule has accepted or translated, so that they skip the rest of the current table.
+    /// Branches that a rule has accepted or translated, so that they skip the remaining rules of the current
+    /// table.
     passed: Vec<Way>,
     looks: usize,
 }
@@ -128,7 +130,7 @@ impl RuleWalk<'_> {
         }
     }
 
-    /// Records an unexpected step if no rule leads from a built-in chain to ours.
+    /// Records an unexpected step if no rule leads from a built-in chain to the agent's chain.
     fn expect_jump(&mut self, table: IptablesTable, chain: &str) {
         let id = ChainId { table, name: chain.to_owned() };
         let lines = self.chains.get(&id).map_or(&[][..], Vec::as_slice);
@@ -137,7 +139,7 @@ impl RuleWalk<'_> {
         }
     }
 
-    /// Records an unexpected step if a chain of ours has missing or different rules.
+    /// Records an unexpected step if a chain of the agent has missing or different rules.
     fn expect_lines(&mut self, id: &ChainId, lines: &[PrintedRule], way: &Way) {
         let Some(known) = self.known else { return };
         if let Some(wanted) = known.chains.get(id) {

@@ -1,4 +1,5 @@
-//! Application of the desired state to the claims on frontends. Pure.
+//! Application of the desired state: updates the frontends that each Service claims, and collects the objects to
+//! plan again. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{DesiredState, Outcome, Scope};
 
-/// Services in scope that this backend can program, and those that it cannot.
+/// Services in scope, divided into those that this backend can program and those that use an unsupported feature.
 #[derive(Debug, Default)]
 pub(super) struct ApplyResult {
     /// Services in scope that the backend supports.
@@ -94,9 +95,9 @@ impl Wants {
     }
 }
 
-/// Returns the program with every feature that IPVS lacks replaced by supported ones. Virtual addresses stay
-/// those of the original program: addresses that are closed only because they are bound here are left to the
-/// planner, which has the list of bound addresses.
+/// Returns the program with every feature that IPVS lacks replaced by supported ones. The virtual addresses of the
+/// program are kept. The planner decides which other addresses are closed, because it has the list of addresses
+/// that are bound on this node.
 fn wanted(program: &Program) -> Result<Program, String> {
     let lowered = lower::lower(program)?;
     Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })

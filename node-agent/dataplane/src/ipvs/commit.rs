@@ -240,7 +240,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Removes addresses from the dummy link that no Service needs any more.
+    /// Removes addresses that no Service needs any more from the dummy link.
     pub(super) fn release_addresses(
         &mut self,
         addresses: impl Iterator<Item = IpAddr>,

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::claims;
 
-/// Claims of the Services, and the kernel objects that follow from them.
+/// Frontends that the Services claim, and the kernel objects that follow from them.
 #[derive(Debug, Clone, Default)]
 pub struct Wants {
     /// Packet programs in the form that IPVS supports, and the owner of each frontend.
@@ -112,7 +112,8 @@ pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
 }
 
 impl Wants {
-    /// Replaces the lowered program of a Service and marks the affected objects as dirty.
+    /// Replaces the program of a Service, already reduced to features of IPVS, and marks the affected objects as
+    /// dirty.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -233,7 +234,7 @@ impl Wants {
         found(single).or_else(|| ranges.find_map(found))
     }
 
-    /// Returns the draining destinations of a socket, with the deadline of their connections.
+    /// Returns the draining destinations of a virtual server, each with the deadline of its connections.
     #[must_use]
     pub fn leaving(&self, socket: &Socket) -> BTreeMap<Destination, Option<Timestamp>> {
         let Some((_, _, route)) = self.resolve(socket) else { return BTreeMap::new() };
@@ -273,8 +274,8 @@ impl Wants {
         SocketObjects { owner: Some(Arc::clone(owner)), server, elements }
     }
 
-    /// Returns the kind of set that must contain a TCP or UDP node port; `None` for SCTP, and if masquerading
-    /// is off or depends on the source network.
+    /// Returns the kind of set that must contain a node port. `None` for SCTP, or if connections are never
+    /// masqueraded or depending on the source network.
     #[must_use]
     pub fn node_port_kind(&self, family: IpFamily, protocol: Protocol, port: Port) -> Option<SetKind> {
         let (_, _, route) = self.resolve_at(Place::AnyLocal(family), protocol, port)?;

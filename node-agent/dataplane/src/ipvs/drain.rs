@@ -77,8 +77,8 @@ impl IpvsBackend {
         }
     }
 
-    /// Stops new connections to all our virtual servers: removes the rules, sets every weight of TCP servers
-    /// to 0, and removes the other servers.
+    /// Stops new connections to all virtual servers of the backend: removes the rules, sets every weight of TCP
+    /// servers to 0, and removes the other servers.
     pub(super) fn quiesce(&mut self) -> Result<(), KernelError> {
         use crate::Dataplane as _;
         if self.mirror.is_none() {
@@ -103,7 +103,7 @@ impl IpvsBackend {
         self.change_servers(&commands, &mut RejectedServices::new(), &mut Pass::default())
     }
 
-    /// Returns true if any destination of our virtual servers still has a connection.
+    /// Returns true if any destination of the backend's virtual servers still has a connection.
     pub(super) fn has_connections(&mut self) -> Result<bool, KernelError> {
         let sockets: Vec<_> = self.mirror.iter().flat_map(|mirror| mirror.servers.keys().copied()).collect();
         for socket in sockets {

@@ -1,5 +1,5 @@
-//! Our kernel objects in the output format of the tools: `ipvsadm-save -n`, `ipset save`, `ip -o address`.
-//! Pure.
+//! Kernel objects of the backend in the output format of the tools: `ipvsadm-save -n`, `ipset save`, `ip -o
+//! address`. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ const SERVERS: &str = "ipvs";
 /// Line of a listing, after the name of the object group that contains it (such as `ipvs` or a set).
 type PlacedLine = (String, String);
 
-/// Returns the difference of the tools' listings between two states, without rules and sysctls.
+/// Returns the difference between the tools' listings of two states, without rules or sysctls.
 #[must_use]
 pub fn differences(before: &IpvsMirror, after: &IpvsMirror, naming: Naming) -> Vec<LineChange> {
     let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Mirror of the kernel state as last read or written.
+//! Mirror of the IPVS servers, ipsets, addresses and rules in the kernel, as last read or written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,8 +49,8 @@ pub struct DummyLink {
 }
 
 impl IpvsMirror {
-    /// Returns the set elements for one address and port, except the element that marks the virtual server as
-    /// ours.
+    /// Returns the set elements for one address and port, except the element that marks the virtual server as the
+    /// backend's.
     #[must_use]
     pub fn elements_of(&self, socket: &Socket) -> BTreeSet<IpsetElement> {
         let plain = SetKind::OF_FRONTEND.into_iter().map(|kind| IpsetElement::of_socket(kind, *socket));
@@ -67,8 +67,8 @@ impl IpvsMirror {
         plain.chain(ranges.copied()).collect()
     }
 
-    /// Returns true if the virtual server at this address and port belongs to the backend: it is in the set
-    /// of our servers, or its address is on the dummy link.
+    /// Returns true if the virtual server at this address and port belongs to the backend: the server is in the
+    /// set of the backend's servers, or its address is on the dummy link.
     #[must_use]
     pub fn owns(&self, socket: &Socket) -> bool {
         let is_listed = self.elements.contains(&IpsetElement::of_socket(SetKind::Servers, *socket));

@@ -1,18 +1,18 @@
-//! ipvs backend: virtual servers in the kernel's IPVS, their addresses on a dummy link, ipsets for the
-//! differences between Services, and a fixed number of iptables rules that match these sets.
+//! ipvs backend: virtual servers in the kernel's IPVS, their addresses on a dummy link, ipsets for the differences
+//! between Services, and a fixed number of iptables rules that match these sets.
 //!
 //! ```text
 //! desired ─▶ lower ─▶ wants ─▶ plan ─▶ sets, addresses, virtual servers, sets ─▶ read back ─▶ outcomes
 //!                                ▲                       │
 //!                                └──────── mirror ◀──────┘  ◀── observe
 //! ```
-//! A fresh process recognizes its own objects as follows: the link, the chains and the sets by name; a
-//! virtual server if the set `…IPVS-SERVERS` contains it or its address is on our link. The set entry is
-//! added before the virtual server is created and removed after it is deleted, so foreign virtual servers are
-//! never touched. If a foreign one uses a wanted socket, the Service fails.
+//! A starting process recognizes the backend's objects as follows: the link, the chains and the sets by name; a
+//! virtual server if the set `…IPVS-SERVERS` contains it or its address is on the link. The set entry is added
+//! before the virtual server is created and removed after it is deleted, so foreign virtual servers are never
+//! touched. If a foreign one uses a wanted socket, the Service fails.
 //!
-//! The backend uses netlink directly. A process (`iptables-restore`) is started only for the fixed rules,
-//! never for a Service. There is deliberately no rule per Service.
+//! The backend uses netlink directly. A process (`iptables-restore`) is started only for the fixed rules, never
+//! for a Service. There is deliberately no rule per Service.
 
 mod claim;
 mod commit;
@@ -216,7 +216,7 @@ impl Dataplane for IpvsBackend {
     }
 
     fn observe(&mut self) -> Result<(), KernelError> {
-        // Virtual servers remain ours even if the set that contains them was flushed.
+        // Virtual servers still belong to the backend even if the set that contains them was flushed.
         let known: BTreeSet<_> =
             self.mirror.take().map(|mirror| mirror.servers.into_keys().collect()).unwrap_or_default();
         let mut mirror = self.read().map_err(failed("reading our part of the kernel"))?;
@@ -330,14 +330,14 @@ impl Dataplane for IpvsBackend {
 }
 
 impl IpvsBackend {
-    /// Applies changes of the node's addresses: node ports are served on new ones, and virtual addresses that
-    /// appear on another link, or vanish from it, are planned again.
+    /// Applies changes of the node's addresses: serves node ports on new addresses, and plans virtual addresses
+    /// again that appeared on another link or vanished from it.
     fn follow_addresses(&mut self, pass: &mut Pass) -> Result<(), KernelError> {
         let Some(mut mirror) = self.mirror.take() else { return Ok(()) };
         let before = mirror.other_addresses.clone();
         let held = mirror.link.clone();
         let read = self.read_addresses(&mut mirror);
-        // Changes of our own link are detected by `is_disturbed`; here the known state is kept.
+        // Changes of the dummy link are detected by `is_disturbed`; here the known state is kept.
         mirror.link = held;
         let changed: Vec<_> = before.symmetric_difference(&mirror.other_addresses).copied().collect();
         self.mirror = Some(mirror);

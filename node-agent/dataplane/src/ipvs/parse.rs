@@ -102,7 +102,7 @@ pub fn destination(
     Ok(Some((Destination { address: address_of(&address, family)?, port }, held, load)))
 }
 
-/// Parses the timeouts.
+/// Parses the idle timeouts of connections.
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
@@ -120,7 +120,7 @@ pub fn timeouts(answer: &ReceivedMessage<'_>) -> Result<Timeouts, MalformedMessa
     Ok(timeouts)
 }
 
-/// Parses version and size of the connection table.
+/// Parses the IPVS version and the size of the connection table.
 ///
 /// # Errors
 /// Returns an error if the response is malformed.

@@ -23,11 +23,10 @@ use super::{
     sets::{IpsetElement, Set, SetKind, Value},
 };
 
-/// Planned changes of kernel objects. The fields are in order of execution.
+/// Planned changes of kernel objects, with fields in order of execution.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Set elements to add. They are added before anything is served, so that no packet bypasses a missing
-    /// filter.
+    /// Set elements to add before anything is served, so that no packet bypasses a missing filter.
     pub additions: Vec<(Owner, IpsetElement)>,
     /// Virtual addresses to add to the dummy link.
     pub addresses_added: Vec<(Owner, IpAddr)>,
@@ -187,7 +186,7 @@ fn plan_socket(
     let held = mirror.servers.get(socket);
     let stays = plan_server(held, server.as_ref(), socket, owner, fate, plan);
     // The set entry is added before the virtual server and removed after it, so that the server is always
-    // recognisable as ours.
+    // recognizable as the backend's.
     plan.presence(mirror, owner, IpsetElement::of_socket(SetKind::Servers, *socket), stays);
 }
 

@@ -165,7 +165,7 @@ pub fn get_timeouts(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_CONFIG, NLM_F_ACK, Attributes::default())
 }
 
-/// Requests version and size of the connection table.
+/// Requests the IPVS version and the size of the connection table.
 #[must_use]
 pub fn get_info(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_INFO, NLM_F_ACK, Attributes::default())

@@ -35,7 +35,7 @@ pub struct SavedTable {
     pub chains: Vec<String>,
     /// Rules in built-in chains, in order. Each must be at the head of its chain.
     pub jumps: Vec<String>,
-    /// Rules in our chains, in order.
+    /// Rules in the chains of this backend, in order.
     pub rules: Vec<String>,
 }
 
@@ -270,8 +270,9 @@ pub fn differences(family: IpFamily, listing: &str, table: &SavedTable) -> Vec<L
     gone.chain(come.into_iter().map(|line| change(LineFate::Added, line))).collect()
 }
 
-/// Inserts a jump at the head of its chain, but after the jumps of iptables mode: while that mode retires it
-/// still translates new connections, and packets accepted by our chains first would match its reject rules.
+/// Inserts a jump at the head of its chain, but after the jumps of iptables mode: until iptables mode has been
+/// replaced completely, its jumps still translate new connections, and packets accepted by the chains of this
+/// backend first would match its reject rules.
 fn inserted(listing: &str, table: &SavedTable, jump: &str) -> String {
     let place = jump.split(' ').nth(1).unwrap_or_default();
     let theirs = |line: &&str| line.split(" -j ").nth(1).is_some_and(|target| target.starts_with("TG-"));
@@ -302,7 +303,7 @@ pub fn remove(listing: &str, table: &SavedTable) -> Option<String> {
     Some(text + "COMMIT\n")
 }
 
-/// Builds the script that removes only the jumps, so that new packets traverse none of our rules.
+/// Builds the script that removes only the jumps, so that new packets traverse none of the backend's rules.
 #[must_use]
 pub fn retire(listing: &str, table: &SavedTable) -> String {
     format!("*{}\n{}COMMIT\n", table.name, without_jumps(listing, table))

@@ -23,34 +23,34 @@ pub enum SetKind {
     Servers,
     /// Addresses of Services on which every port without a frontend is rejected.
     Addresses,
-    /// Frontends that masquerade depending on the source.
+    /// Frontends of any role whose connections are masqueraded depending on the source.
     ClusterIp,
     /// Endpoints that connect to themselves (hairpin).
     LoopBack,
-    /// Exact frontends that always masquerade.
+    /// Frontends at external addresses whose connections are always masqueraded.
     ExternalIp,
-    /// Exact frontends that masquerade only connections from the node itself.
+    /// Frontends at external addresses of which only connections from the node itself are masqueraded.
     ExternalIpLocal,
-    /// Load balancer frontends with masquerading, always or only for connections from the node; the latter
-    /// are also in [`Self::LoadBalancerLocal`].
+    /// Load balancer frontends with masquerading of all connections or only of those from the node; the latter
+    /// frontends are also in [`Self::LoadBalancerLocal`].
     LoadBalancer,
-    /// Load balancer frontends that masquerade only connections from the node itself.
+    /// Load balancer frontends of which only connections from the node itself are masqueraded.
     LoadBalancerLocal,
     /// Frontends with allowed source ranges.
     Firewall,
     /// Source ranges that may connect to a frontend of [`Self::Firewall`].
     SourceCidr,
-    /// TCP node ports that always masquerade.
+    /// TCP node ports whose connections are always masqueraded.
     NodePortTcp,
-    /// TCP node ports that masquerade only connections from the node itself.
+    /// TCP node ports of which only connections from the node itself are masqueraded.
     NodePortLocalTcp,
-    /// UDP node ports that always masquerade.
+    /// UDP node ports whose connections are always masqueraded.
     NodePortUdp,
-    /// UDP node ports that masquerade only connections from the node itself.
+    /// UDP node ports of which only connections from the node itself are masqueraded.
     NodePortLocalUdp,
-    /// SCTP node ports that always masquerade.
+    /// SCTP node ports whose connections are always masqueraded.
     NodePortSctp,
-    /// SCTP node ports that masquerade only connections from the node itself.
+    /// SCTP node ports of which only connections from the node itself are masqueraded.
     NodePortLocalSctp,
     /// Health check node ports of the agent.
     HealthCheck,
@@ -62,7 +62,7 @@ pub enum SetKind {
     DropOutside,
     /// Networks of workloads, from the node's state.
     Workloads,
-    /// Masqueraded sources, for frontends that masquerade depending on the source.
+    /// Source networks that are masqueraded at frontends where masquerading depends on the source.
     MasqueradeSources,
     /// Former values of the changed sysctls.
     Sysctls,
@@ -140,7 +140,7 @@ impl SetKind {
         Self::Sysctls,
     ];
 
-    /// Kinds of sets whose elements belong to one exact frontend.
+    /// Kinds of sets whose elements belong to one frontend, identified by address, protocol and port.
     pub const OF_FRONTEND: [Self; 11] = [
         Self::ClusterIp,
         Self::ExternalIp,
@@ -155,7 +155,7 @@ impl SetKind {
         Self::DropOutside,
     ];
 
-    /// Kinds that hold TCP and UDP node ports.
+    /// Kinds of sets that hold TCP or UDP node ports.
     pub const OF_NODE_PORT: [Self; 4] =
         [Self::NodePortTcp, Self::NodePortLocalTcp, Self::NodePortUdp, Self::NodePortLocalUdp];
 
@@ -275,9 +275,10 @@ pub enum Value {
     Net(IpNet),
     /// Address, protocol and port in a set of type [`Shape::Socket`].
     Socket(Socket),
-    /// Destination and source address in a set of type [`Shape::SocketAddress`].
+    /// Destination address, protocol and port, and source address, in a set of type [`Shape::SocketAddress`].
     SocketAddress(Socket, IpAddr),
-    /// Destination and source network in a set of type [`Shape::SocketNet`]; never with prefix length 0.
+    /// Destination address, protocol and port, and source network, in a set of type [`Shape::SocketNet`]; the
+    /// prefix length is never 0.
     SocketNet(Socket, IpNet),
     /// Number in a set of type [`Shape::Port`]: a port, or a recorded sysctl value.
     Port(u16),

@@ -1,7 +1,7 @@
 //! Trace of a packet through rules, sets and virtual servers as read back. Pure.
 //!
-//! The rules are fixed and were compared with the wanted ones when they were read. So their order is known,
-//! and the sets that they match are in the mirror.
+//! The rules are fixed and were compared with the wanted ones when they were read. So the order of the rules is
+//! known, and the sets that they match are in the mirror.
 
 use std::{
     collections::BTreeSet,
@@ -31,8 +31,8 @@ pub(super) struct TraceState<'a> {
     pub(super) known: Option<&'a IpvsMirror>,
 }
 
-/// Traces a packet through rules, sets and virtual servers. Records the matching elements and the ends of the
-/// packet.
+/// Traces a packet through rules, sets and virtual servers. Records the matching elements and the possible
+/// outcomes, such as an endpoint or a drop.
 pub(super) fn trace(held: TraceState<'_>, naming: Naming, subject: &Subject<'_>) -> Recorder {
     let TraceState { mirror, known } = held;
     let Packet { source: _, destination: address, protocol, port } = *subject.packet;

@@ -33,7 +33,7 @@ impl IpvsBackend {
                 let loads = self.read_loads(&socket).map_err(failed("reading back destinations"))?;
                 is_right = loads.into_iter().map(|(name, (held, _))| (name, held)).eq(held.destinations);
             }
-            // A foreign virtual server on the same socket exists, but is not ours.
+            // The virtual server on this socket belongs to another program.
             let is_foreign = self.mirror.as_ref().is_some_and(|mirror| mirror.foreign.contains(&socket));
             if !is_right && !is_foreign {
                 let message = format!("virtual server {socket} is not as it was written");

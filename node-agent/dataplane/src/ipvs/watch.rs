@@ -83,7 +83,7 @@ impl IpvsBackend {
         Ok(!counts.iter().all(|(set, elements)| is_right(set, elements)))
     }
 
-    /// Returns the number of our iptables rules that refer to each set, by set name.
+    /// Returns the number of the backend's iptables rules that refer to each set, by set name.
     fn references(&self) -> BTreeMap<String, u32> {
         let mut references = BTreeMap::new();
         for family in IpFamily::ALL {

@@ -1,4 +1,5 @@
-//! Commit of a plan: transactions of bounded size with whole Services, and bisection to find a rejected one.
+//! Commit of a plan: transactions of limited size, each with all changes of its Services, and bisection to find a
+//! rejected Service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,16 +26,16 @@ use crate::{KernelError, Outcome, Pass};
 /// Maximum number of elements in one transaction. The kernel inserts fastest in batches of this size, and
 /// holds a lock for each batch.
 const ELEMENTS_PER_TRANSACTION: usize = 5000;
-/// Maximum number of elements in one transaction when the table is rebuilt. A rebuild is one transaction, as
-/// far as the socket buffer permits.
+/// Maximum number of elements in one transaction when the table is rebuilt. A rebuild of up to this size is one
+/// transaction.
 const ELEMENTS_PER_REBUILD: usize = 300_000;
 
 /// Changes of one Service, or (`None`) of objects that belong to no Service.
 type Group<'a> = (Option<&'a Arc<ServiceKey>>, &'a [Change]);
 
 impl NftablesBackend {
-    /// Commits a plan in transactions of bounded size. Returns the Services that the kernel rejected. After
-    /// an error the kernel state is unknown.
+    /// Commits a plan in transactions of limited size. Returns the Services that the kernel rejected. After an
+    /// error the kernel state is unknown.
     pub(super) fn commit_plan(
         &mut self,
         plan: &Plan,

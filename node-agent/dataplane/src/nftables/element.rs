@@ -1,8 +1,8 @@
-//! Elements of our sets and maps: typed in this program, bytes in the kernel.
+//! Elements of the backend's sets and maps: typed in this program, bytes in the kernel.
 //!
-//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte
-//! order. The slot is in host byte order, because that is the form of the random number in its register. In
-//! the key of a port range, first and last port take the place of the port.
+//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte order.
+//! The slot is in host byte order, because that is the form of the random number in its register. In the key of a
+//! port range, first and last port take the place of the port.
 //!
 //! With session affinity a target has an id, which the kernel stores per source. The id is derived from the
 //! target, so that it keeps its meaning when other targets change.
@@ -30,7 +30,7 @@ use super::{
 /// Element of one of the backend's sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetElement {
-    /// Assignment of a chain to the dispatch number that stands for it.
+    /// Chain that a dispatch number stands for.
     Chain(Numbers, FrontendChain),
     /// Chain that handles the connections of a frontend.
     Dispatch(Frontend, FrontendChain),

@@ -1,17 +1,17 @@
 //! Cleanup of session affinity entries of removed frontends.
 //!
-//! Only packets fill the affinity maps, and the kernel expires entries after the affinity timeout, which may
-//! be a day. Until then entries of removed frontends would use up space, of which there is
+//! Only packets fill the affinity maps, and the kernel expires entries after the affinity timeout, which may be a
+//! day. Until then entries of removed frontends would use up space, of which there is
 //! [`super::schema::AFFINITY_CLIENTS_MAX`]. So after a removal the maps are read once, and entries without a
 //! frontend are deleted.
 //!
-//! Correctness does not depend on it: a source is only sent to a current target of its frontend, so a Service
-//! that is created again at the same address sends no client to a former endpoint. Therefore the cleanup runs
-//! apart from changes, in [`super::Dataplane::upkeep`], and deletes at most [`FORGOTTEN_PER_TURN_MAX`]
+//! Correctness does not depend on the cleanup: a source is only sent to a current target of its frontend, so a
+//! Service that is created again at the same address sends no client to a former endpoint. Therefore the cleanup
+//! runs apart from changes, in [`super::Dataplane::upkeep`], and deletes at most [`FORGOTTEN_PER_TURN_MAX`]
 //! entries per turn.
 //!
-//! Entries of removed targets stay: if an endpoint is away for a moment, its clients are still assigned to
-//! it, and a client that connects meanwhile is reassigned by the rules.
+//! Entries of removed targets stay: if an endpoint is away for a moment, its clients are still assigned to it, and
+//! a client that connects meanwhile is reassigned by the rules.
 
 use std::io;
 
@@ -27,8 +27,8 @@ use super::{
     schema::{SetId, SetRole},
 };
 
-/// Maximum number of keys deleted per turn, which takes about ten transactions; a full map is empty within
-/// half a minute.
+/// Maximum number of keys deleted per turn (about one second). Deleting them takes about ten transactions; a full
+/// map is empty within half a minute.
 const FORGOTTEN_PER_TURN_MAX: usize = 4_000;
 /// Number of turns, one per second, between two readings of the maps. Reading a full map takes a tenth of a
 /// second.
@@ -64,14 +64,14 @@ impl Forgetting {
     }
 }
 
-/// Affinity entries found in the maps that need attention.
+/// Result of reading the affinity maps: keys to delete now, and flags for later turns.
 #[derive(Debug, Default)]
 struct MapsReading {
     /// Keys to delete in this turn, at most [`FORGOTTEN_PER_TURN_MAX`].
     keys: Vec<Key>,
     /// True if more keys remain to be deleted in a later turn.
     is_more: bool,
-    /// True if a frontend that currently has no target has entries. They are kept for the time being.
+    /// True if a frontend that currently has no target has entries. Such entries are kept for the time being.
     is_waiting: bool,
 }
 
@@ -157,7 +157,8 @@ impl NftablesBackend {
         Ok(())
     }
 
-    /// Deletes keys. If one of them has already expired, the kernel rejects all; then the keys are bisected.
+    /// Deletes keys from an affinity map. If the entry of one key has already expired, the kernel rejects the
+    /// whole transaction; then the keys are bisected.
     fn forget_keys(&mut self, map: SetId, keys: &[Key]) -> io::Result<()> {
         let outcome = self.send(&[NftCommand::DeleteKeys(map, keys.to_vec())])?;
         match outcome.map_err(RejectedTransaction::to_error) {

@@ -34,8 +34,8 @@ pub struct Setting<'a> {
     pub mark_bit: u32,
 }
 
-/// Returns the lines that a plan would remove and add; `None` if it would change the fixed part, which has no
-/// lines here.
+/// Returns the lines that a plan would remove and add; `None` if the plan would change the part of the table that
+/// does not depend on Services, because this listing does not cover it.
 #[must_use]
 pub fn changes(mirror: &NftablesMirror, plan: &Plan, setting: Setting<'_>) -> Option<Vec<LineChange>> {
     if !plan.structure.is_empty() {

@@ -1,4 +1,4 @@
-//! Mirror of the kernel state as last read or written.
+//! Mirror of the backend's nf_tables table in the kernel, as last read or written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::addresses::AddressSet;
 pub struct NftablesMirror {
     /// Part of the table that does not depend on Services.
     pub structure: Structure,
-    /// Chains to which a dispatch number is assigned, by scope of the number.
+    /// Chains that have a dispatch number, by scope of the number.
     pub chains: BTreeSet<(Numbers, FrontendChain)>,
     /// Elements of the sets and maps that belong to each frontend.
     pub frontends: BTreeMap<Frontend, Box<FrontendElements>>,
@@ -35,8 +35,8 @@ pub struct NftablesMirror {
 pub struct Structure {
     /// True if the table exists.
     pub table: bool,
-    /// True if the table holds chains or sets of other programs, or own ones with another definition. The
-    /// table must then be rebuilt.
+    /// True if the table holds chains or sets that the backend does not define, or that have a different
+    /// definition. The table must then be rebuilt.
     pub foreign: bool,
     /// Chains, each with true if its rules are as wanted.
     pub chains: BTreeMap<Chain, bool>,
@@ -75,7 +75,7 @@ impl FrontendElements {
         }
     }
 
-    /// Iterates over the chains that need a number for this frontend.
+    /// Iterates over the chains for which this frontend needs a dispatch number.
     pub fn chains(&self, frontend: &Frontend) -> impl Iterator<Item = (Numbers, FrontendChain)> {
         let numbers = |is_by_source| Numbers::of(frontend, is_by_source);
         let (all, by_source) = (numbers(false), numbers(true));

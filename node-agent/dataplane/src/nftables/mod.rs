@@ -232,8 +232,8 @@ impl NftablesBackend {
         self.conclude(&affected, failed, pass)
     }
 
-    /// Applies the desired state of the Services in scope to the claims. Returns the objects to plan again
-    /// and the affected Services.
+    /// Updates the claims of the Services in scope to their desired state. Returns the objects to plan again and
+    /// the affected Services.
     fn claim(
         &mut self,
         desired: &DesiredState,

@@ -1,8 +1,8 @@
-//! User data of our sets: type information from which `nft list` derives the types of a key.
+//! User data of the backend's sets: type information from which `nft list` derives the types of a key.
 //!
-//! The random slot has no type that could be written in a `type` line. The `nft` command prints and parses it
-//! as `typeof … numgen random mod 2`, with any actual modulus, based on user data in this format. The kernel
-//! only stores it.
+//! The random slot has no type that could be written in a `type` line. The `nft` command prints and parses it as
+//! `typeof … numgen random mod 2`, with any actual modulus, based on user data in this format. The kernel stores
+//! the user data without interpreting it.
 
 use model::primitives::net::IpFamily;
 
@@ -65,7 +65,7 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     Some([field(KEY_TYPEOF, &concat(&key)), field(DATA_TYPEOF, &data)].concat())
 }
 
-/// Encodes one field: tag, length, bytes. All our fields are shorter than 256 bytes.
+/// Encodes one field: tag, length, bytes. All fields of the backend are shorter than 256 bytes.
 fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
     let length = u8::try_from(bytes.len()).expect("the notes are fixed and short");
     [&[tag, length], bytes].concat()

@@ -1,12 +1,13 @@
-//! Numbers of chains: the values of dispatch elements instead of verdicts, see [`super::schema`].
+//! Dispatch numbers: integers that identify chains, and that the dispatch maps contain instead of verdicts (see
+//! [`super::schema`]).
 //!
 //! ```text
 //! 0x0000_0000 + kind · 2¹⁵ + slots                       pick chains, 1–16,384 slots
 //! 0x0100_0000 + ((seconds − 1) · kinds + kind) · 513 + s  pick chains with affinity: s is slots − 1, or 512 for 16,384 slots
 //! 0xffff_0001…                                            refuse, discard, by-source, checked
 //! ```
-//! A number encodes everything about its chain except the lookup type, which is in the map's name. So a
-//! number is as stable as the chain name, and a listing can be read without a translation table.
+//! A number encodes everything about its chain except the lookup type, which is in the map's name. So a number is
+//! as stable as the chain name, and a listing can be read without a translation table.
 
 use model::program::Masquerade;
 
@@ -21,7 +22,7 @@ use super::{
 const MASQUERADES: [Masquerade; 3] = [Masquerade::OffCluster, Masquerade::Always, Masquerade::Never];
 const CHOICES: [Choice; 3] = [Choice::Random, Choice::SourceAddress, Choice::SourceAddressAndPort];
 const ACTIONS: [Treatment; 3] = [Treatment::Translate, Treatment::TranslateAddress, Treatment::Redirect];
-/// Number of combinations of masquerading, pool, pick method and treatment.
+/// Number of possible combinations of masquerading, pool, pick method and treatment.
 const KINDS: u32 = 81;
 /// Number of bits for the slot count, which is at most [`TARGETS_MAX`].
 const SLOT_BITS: u32 = 15;
@@ -44,8 +45,8 @@ const _: () = {
 
 /// Returns the dispatch number of a chain, unique within a lookup type.
 ///
-/// A chain without a number ([`has_number`] returns false) yields the number of another chain; our table
-/// never contains such a chain.
+/// A chain without a number ([`has_number`] returns false) yields the number of another chain; the table never
+/// contains such a chain.
 pub(super) fn number(dispatch: FrontendChain) -> u32 {
     match dispatch {
         FrontendChain::Forward(pick) => pick_number(&pick),
@@ -56,7 +57,7 @@ pub(super) fn number(dispatch: FrontendChain) -> u32 {
     }
 }
 
-/// Returns the chain of a lookup type to which a dispatch number belongs; `None` if there is none.
+/// Returns the chain that a dispatch number stands for in a lookup type; `None` if there is none.
 pub(super) fn numbered(place: LookupType, number: u32) -> Option<FrontendChain> {
     let dispatch = match number {
         REFUSE => FrontendChain::Refuse,

@@ -35,7 +35,7 @@ impl Observation {
         Self { options, ..Self::default() }
     }
 
-    /// Parses our table. A table with flags, such as dormant, counts as foreign.
+    /// Parses the backend's table. A table with flags, such as dormant, counts as foreign.
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
@@ -55,7 +55,7 @@ impl Observation {
         self.mirror.structure.chains.insert(chain, false);
     }
 
-    /// Parses a chain of any table of the family.
+    /// Parses a chain. A chain of another table is skipped.
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
@@ -149,7 +149,7 @@ impl Observation {
         self.mirror.structure.sets.iter().copied().collect()
     }
 
-    /// Adds an element of a set, or the key of one that we would not have written.
+    /// Adds an element of a set, or the key of an element that this program would not have written.
     pub fn take_element(&mut self, set: SetId, element: Result<SetElement, Key>) {
         match element {
             Ok(element) => self.mirror.insert(&element),
@@ -170,7 +170,8 @@ impl Observation {
     }
 }
 
-/// Calls `each` for the elements of a message; for an element that we would not have written, with its key.
+/// Calls `each` for the elements of a message; for an element that this program would not have written, with its
+/// key.
 ///
 /// # Errors
 /// Returns an error if the message is malformed.
@@ -182,8 +183,8 @@ pub fn for_each_element(
     for_each_raw(message, |raw| each(SetElement::parse(set, raw).ok_or_else(|| key(raw))))
 }
 
-/// Calls `each` for the elements of a message with their packet counters, skipping elements that we would not
-/// have written.
+/// Calls `each` for the elements of a message with their packet counters, skipping elements that this program
+/// would not have written.
 ///
 /// # Errors
 /// Returns an error if the message is malformed.

@@ -74,8 +74,8 @@ pub enum Change {
     Remove(SetElement),
 }
 
-/// Plans the dirty objects and the networks. With `everything`, also the fixed part and objects without an
-/// owner.
+/// Plans the dirty objects and the networks. With `everything`, also plans the part of the table that does not
+/// depend on Services, and the removal of objects without an owner.
 #[must_use]
 pub fn plan(
     mirror: &NftablesMirror,
@@ -141,15 +141,16 @@ fn plan_structure(structure: &Structure) -> Vec<Structural> {
     changes
 }
 
-/// Returns the chain numbers that a frontend needs and the kernel lacks. Several Services may add the same
-/// number, each in its own transaction. Unused numbers and chains are removed later (see [`super::sweep`]).
+/// Returns the additions of dispatch numbers that a frontend needs and the kernel lacks. Several Services may add
+/// the same number, each in its own transaction. Unused numbers and chains are removed later (see
+/// [`super::sweep`]).
 fn missing_chains(mirror: &NftablesMirror, frontend: &Frontend, wanted: &FrontendElements) -> Vec<Change> {
     let missing = wanted.chains(frontend).filter(|chain| !mirror.chains.contains(chain));
     missing.map(|(numbers, dispatch)| Change::Add(SetElement::Chain(numbers, dispatch))).collect()
 }
 
-/// Returns the changes between two sets of elements. Removals precede additions, because an element of each
-/// may have the same key.
+/// Returns the changes between two sets of elements. Removals precede additions, because an added element may have
+/// the key of a removed one.
 fn difference(is: &BTreeSet<SetElement>, should: &BTreeSet<SetElement>) -> Vec<Change> {
     let removed = is.difference(should).map(|element| Change::Remove(*element));
     removed.chain(should.difference(is).map(|element| Change::Add(*element))).collect()

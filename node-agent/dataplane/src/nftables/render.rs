@@ -45,9 +45,9 @@ pub enum NftCommand {
     AddRule(Chain, Vec<Expr>),
     /// Removes the elements that have these keys from a set.
     DeleteKeys(SetId, Vec<Key>),
-    /// Removes elements.
+    /// Removes elements from a set or map.
     DeleteElements(SetId, Vec<SetElement>),
-    /// Adds elements.
+    /// Adds elements to a set or map.
     AddElements(SetId, Vec<SetElement>),
 }
 

@@ -103,11 +103,11 @@ impl RegisterLayout {
         exprs
     }
 
-    /// Returns expressions that move the result of a map lookup from the target's register, which is free
-    /// until the target is loaded, to the given registers.
+    /// Returns expressions that move the result of a map lookup from the target's register, which is free until
+    /// the target is loaded, to the given registers.
     ///
-    /// The value passes through the packet mark, which is restored afterwards. The map could load the value
-    /// into these registers directly, but then the `nft` command (1.0.6) aborts when it lists our rules.
+    /// The value passes through the packet mark, which is restored afterwards. The map could load the value into
+    /// these registers directly, but then the `nft` command (1.0.6) aborts when it lists the rules.
     fn answer_to(to: &[Register]) -> Vec<Expr> {
         let (answer, mark) = (Self::TARGET, Self::word(1));
         let mut exprs = vec![Expr::LoadMeta(Meta::Mark, mark), Expr::StoreMark(answer)];

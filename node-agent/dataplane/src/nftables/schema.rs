@@ -1,4 +1,4 @@
-//! Fixed layout of our table: chains, sets and maps. The rules of the chains are in [`super::rules`].
+//! Fixed layout of the backend's table: chains, sets and maps. The rules of the chains are in [`super::rules`].
 //!
 //! ```text
 //! prerouting ─┐            ┌─▶ cluster-N, external-N, nodeport-N, … ─▶ dnat to a slot of the frontend
@@ -9,10 +9,10 @@
 //!                          └─▶ discard
 //! postrouting: masquerades marked packets, and hairpin connections
 //! ```
-//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the
-//! same number of slots and the same options. A frontend's element contains the number of its chain, and a
-//! small map resolves numbers to chains. The indirection exists because adding an element whose value is a
-//! chain makes the kernel scan all elements of all such maps, so the large maps hold numbers.
+//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the same
+//! number of slots and the same options. A frontend's element contains the number of its chain, and a small map
+//! resolves numbers to chains. The indirection exists because adding an element whose value is a chain makes the
+//! kernel scan all elements of all such maps, so the large maps hold numbers.
 
 use std::fmt;
 
@@ -21,14 +21,14 @@ use model::{primitives::net::IpFamily, program::Masquerade};
 
 use super::number;
 
-/// Default name of our table, by which a fresh process recognizes our objects.
+/// Default name of the backend's table, by which a starting process recognizes the objects of an earlier one.
 pub const TABLE: &str = "tidegate";
 /// Default packet mark bit that requests masquerading (kube-proxy's default, bit 14).
 pub const MARK_BIT_DEFAULT: u32 = 0x4000;
 /// Maximum number of slots of a frontend, unless it has more targets: the smallest share is 1/1024.
 pub const SLOTS_MAX: u32 = 1024;
-/// Maximum number of targets of a frontend. Bounds the number of chains, and the memory that a foreign slot
-/// number could make the agent allocate.
+/// Maximum number of targets of a frontend. The value limits the number of chains, and the memory that the agent
+/// allocates for a slot number written by another program.
 pub const TARGETS_MAX: u32 = 16_384;
 /// Maximum number of slots of a frontend with session affinity. A frontend with more targets has
 /// [`TARGETS_MAX`] slots, so that every chain has a number.
@@ -50,7 +50,7 @@ pub enum LookupType {
     NodePort,
 }
 
-/// Class of sources, to which a route may give a verdict of its own.
+/// Class of source addresses. A route may have a different verdict for each class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VerdictClass {
     /// Source address in the workload networks.
@@ -86,7 +86,7 @@ pub enum Chain {
     Postrouting,
 }
 
-/// A chain that picks one of the slots of a frontend.
+/// Parameters of a chain that picks one of the slots of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
     /// Lookup type of the frontends that use the chain.
@@ -156,9 +156,9 @@ pub enum SetRole {
     /// Map from dispatch number to chain, for single classes of sources. No chain in this map continues by
     /// class of sources again, which would be a loop.
     ChainsFrom(LookupType),
-    /// Map from frontend to the number of the chain that handles its connections.
+    /// Map from frontend to the dispatch number of the chain that handles its connections.
     Dispatch(LookupType),
-    /// Map from frontend to the number of the chain for one class of sources.
+    /// Map from frontend to the dispatch number of the chain for one class of sources.
     DispatchFrom(LookupType, VerdictClass),
     /// Map from frontend and slot to target.
     Endpoints(LookupType),
@@ -180,12 +180,12 @@ pub enum SetRole {
     Networks(NetworkSet),
 }
 
-/// Networks that the rules match.
+/// Set of networks that the rules match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkSet {
     /// Networks of workloads, from the node's state.
     Workloads,
-    /// Masqueraded sources, for frontends that masquerade depending on the source.
+    /// Source networks that are masqueraded at frontends where masquerading depends on the source.
     MasqueradeSources,
     /// Addresses on which node ports are served.
     NodePortAddresses,

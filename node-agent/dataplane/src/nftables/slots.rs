@@ -17,8 +17,8 @@ pub fn counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
     up_to(SLOTS_MAX, shares(weights))
 }
 
-/// Returns the counts with session affinity: at most [`AFFINITY_SLOTS_MAX`] in sum or, for more targets than
-/// that, exactly [`TARGETS_MAX`].
+/// Returns the number of slots of each target of a frontend with session affinity. The sum is at most
+/// [`AFFINITY_SLOTS_MAX`] or, for more targets than that, exactly [`TARGETS_MAX`].
 #[must_use]
 pub fn affinity_counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
     let shares = shares(weights);

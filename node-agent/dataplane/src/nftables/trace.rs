@@ -1,7 +1,7 @@
-//! Trace of a packet through our table as read back. Pure.
+//! Trace of a packet through the backend's table as read back. Pure.
 //!
-//! The rules of our chains are fixed and were compared with the wanted ones when they were read. So the path
-//! through a correct chain is known, and the elements that it looks up are in the mirror.
+//! The rules of the chains are fixed and were compared with the wanted ones when they were read. So the path
+//! through a correct chain is known, and the elements that its rules look up are in the mirror.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -19,7 +19,8 @@ use super::{
 };
 use crate::trace::{Recorder, Subject};
 
-/// Traces a packet through the table. Records the matching rules and elements, and the ends of the packet.
+/// Traces a packet through the table. Records the matching rules and elements, and the possible outcomes, such as
+/// an endpoint or a drop.
 pub(super) fn trace(mirror: &NftablesMirror, table: &str, subject: &Subject<'_>) -> Recorder {
     let mut walk = TableWalk { mirror, table, subject, recorder: Recorder::default() };
     walk.begin();
@@ -276,7 +277,8 @@ impl<'a> TableWalk<'a> {
         }
     }
 
-    /// Records the endpoints reached so far again, each with the source address that the endpoint sees.
+    /// Records the endpoints reached so far again, each with the source address that the endpoint sees after
+    /// masquerading.
     fn postrouting(&mut self, is_marked: bool) {
         let at = self.chain(Chain::Postrouting);
         let source = self.subject.packet.source;

@@ -1,8 +1,8 @@
 //! Connections per target, from the packet counters of elements.
 //!
-//! The kernel counts per slot. When a target moves to another slot its counter restarts, so the readings are
-//! summed up here; only connections between the last reading and the move are missed. Unused targets are not
-//! stored, because most nodes send no connections to most targets of a large cluster.
+//! The kernel counts per slot. The counter of a target restarts when the target moves to another slot, so the
+//! readings are summed up here; only connections between the last reading and the move are missed. Unused targets
+//! are not stored, because most nodes send no connections to most targets of a large cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use crate::Traffic;
 /// Connections per target, summed over all readings of the counters.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Counters of the last reading; elements with a counter of 0 are left out.
+    /// Packet counters of the elements at the last reading; elements with a counter of 0 are left out.
     seen: BTreeMap<SetElement, u64>,
     /// Connections per target since the backend was opened; targets without connections are left out.
     totals: BTreeMap<(Frontend, Target), u64>,

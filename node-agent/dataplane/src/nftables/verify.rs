@@ -25,8 +25,8 @@ const KEYS_PER_REQUEST: usize = 100;
 /// Maximum number of changed elements that are requested by key; beyond, reading everything is cheaper.
 const VERIFY_BY_KEY_MAX: usize = 5000;
 
-/// Number of readings before a difference counts, and the first pause between them. The pause doubles, to 0.6
-/// s in total.
+/// Number of readings after which a remaining difference counts as a failure. The pause between readings starts at
+/// `RESIZE_PAUSE` and doubles, to 0.6 s in total.
 const LOOKS_MAX: u32 = 6;
 const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -173,8 +173,8 @@ impl NftablesBackend {
         Ok(wrong)
     }
 
-    /// Returns the Services of which a removed element still exists. A response does not prove this, because
-    /// another element may have the same key, or contain it in an interval.
+    /// Returns the Services of which a removed element still exists. A response does not prove that the element
+    /// still exists, because another element may have the same key, or an interval that contains the key.
     fn still_there<'a>(
         &mut self,
         changes: &[(&'a ChangeOwner, &Change)],
@@ -228,8 +228,8 @@ mod tests {
         },
     };
 
-    /// A table in an anonymous network namespace holds one virtual address, a dispatch and a slot;
-    /// expectations about it are read back.
+    /// In a network namespace with a small table, the read-back returns exactly the Services with a missing
+    /// element, a different element, or an element that should have been removed.
     #[test]
     fn reading_back_tells_what_is_missing_different_or_still_there() {
         let address = "10.96.0.1".parse().unwrap();

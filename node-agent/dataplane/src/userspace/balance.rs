@@ -109,9 +109,9 @@ impl Balancer {
     }
 }
 
-/// Selects by smooth weighted round robin: every candidate gains its weight as credit; the one with the
-/// highest credit is selected and pays the sum of weights. In any run of as many selections as the sum of
-/// weights, each target is selected exactly according to its weight.
+/// Selects a target by smooth weighted round robin: every candidate gains its weight as credit; the one with the
+/// highest credit is selected and pays the sum of weights. In any run of as many selections as the sum of weights,
+/// each target is selected exactly according to its weight.
 fn next_in_turn(
     shares: &mut BTreeMap<Target, Share>,
     is_candidate: impl Fn(&Target) -> bool,
@@ -132,7 +132,8 @@ fn next_in_turn(
     Some(target)
 }
 
-/// Selects by weighted rendezvous hashing: adding or removing a target only moves the sources of that target.
+/// Selects the target of a source by weighted rendezvous hashing: adding or removing a target only moves the
+/// sources of that target.
 fn by_source(
     shares: &BTreeMap<Target, Share>,
     client: SocketAddr,

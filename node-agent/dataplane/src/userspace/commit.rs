@@ -24,7 +24,8 @@ use super::{
 use crate::Outcome;
 
 impl UserspaceBackend {
-    /// Creates and configures the listeners of a Service, and returns the program of its capture rules.
+    /// Creates and configures the listeners of a Service, and returns the program from which its capture rules are
+    /// built.
     pub(super) fn prepare(&mut self, service: &ServiceKey, program: &Program) -> Result<Program, Outcome> {
         let failed = |reason, message| Outcome::Failed { reason, message };
         desired::check(program).map_err(|message| failed(FailureReason::Unsupported, message))?;
@@ -95,8 +96,8 @@ impl UserspaceBackend {
         }
     }
 
-    /// Records that the kernel may still direct UDP flows of a frontend to another port than that of its
-    /// listener, so that `forget_misled` deletes them.
+    /// Records that the kernel may still direct UDP flows of a frontend to a port other than that of its listener,
+    /// so that `forget_misled` deletes these flows.
     fn note_misled(&mut self, relay: &Relay) {
         match relay.frontend.protocol {
             Protocol::Udp => {

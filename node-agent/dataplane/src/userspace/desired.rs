@@ -1,8 +1,8 @@
 //! Division of a packet program between relay and kernel: listeners for the relay, and capture rules for the
 //! kernel. Pure.
 //!
-//! A frontend that forwards gets a listener; if classes of sources have different targets, one listener each.
-//! The capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
+//! A frontend that forwards gets one listener, or several if classes of sources have different targets. The
+//! capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use model::{
     program::{DrainingTargets, Frontend, Program, Route, Targets, Verdict},
 };
 
-/// Class of sources to which a route may give a verdict of its own, in match order.
+/// Class of source addresses, in match order. A route may have a different verdict for each class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceClass {
     /// Source address in the workload networks.

@@ -1,4 +1,5 @@
-//! Configuration of a relay as lines of text. No kernel tool lists it, so the format is our own. Pure.
+//! Configuration of a relay as lines of text. No kernel tool lists this configuration, so the format is specific
+//! to Tidegate. Pure.
 //!
 //! ```text
 //! listen tcp 10.96.0.1:80 rr affinity 600

@@ -81,11 +81,11 @@ pub struct UserspaceBackend {
     /// Listeners to check once a second: those with connections of removed or draining targets, closed
     /// listeners included.
     lingering: Vec<Arc<Relay>>,
-    /// UDP frontends of which the kernel may still direct flows to another port than that of the listener.
+    /// UDP frontends of which the kernel may still direct flows to a port other than that of the listener.
     misled: Listeners,
     is_retired: bool,
     conntrack_deletions: u64,
-    /// Counters when limits were last checked, to log only new events.
+    /// Values of the counters at the last check of the limits, so that only new events are logged.
     counted: RelayCounters,
 }
 
@@ -141,7 +141,7 @@ impl UserspaceBackend {
         self.shared.tally.read()
     }
 
-    /// Accepts no new connection, and leaves the rules unchanged because another relay has taken them over.
+    /// Stops accepting connections, and leaves the rules unchanged because another relay has taken them over.
     pub fn resign(&mut self) {
         for relay in self.services.values().flat_map(BTreeMap::values) {
             relay.closing.cancel();
@@ -149,7 +149,8 @@ impl UserspaceBackend {
         self.is_retired = true;
     }
 
-    /// Removes the rules, once, and accepts no new connection. Returns the number of removed kernel objects.
+    /// Removes the rules and stops accepting connections. Returns the number of removed kernel objects; 0 if the
+    /// backend has already resigned or withdrawn.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects the removal; the backend then continues to serve.
@@ -217,8 +218,8 @@ impl Dataplane for UserspaceBackend {
         self.capture.is_disturbed()
     }
 
-    /// Applies a pass. Listeners are opened before the rules that redirect to them are written, and closed
-    /// after these are removed.
+    /// Applies the desired state within the scope. Listeners are opened before the rules that redirect to them are
+    /// written, and closed after these are removed.
     fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         let services = self.in_scope(desired, scope);
         if *scope == Scope::Everything {

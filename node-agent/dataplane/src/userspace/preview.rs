@@ -1,8 +1,8 @@
 //! Preview: the changes that a pass would make to the capture rules, as `nft` lines, and to the listeners, as
 //! configuration lines.
 //!
-//! A listener that does not exist yet has no port, because the kernel will assign a free one. Its port is
-//! shown as `?` in the lines of the rules.
+//! A listener that does not exist yet has no port, because the kernel will assign a free one. The port of such a
+//! listener is shown as `?` in the lines of the rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::{Dataplane as _, DesiredProgram, DesiredState, KernelError, Scope};
 /// Text shown in rules for the port of a listener that does not exist yet.
 const UNKNOWN_PORT: &str = "?";
 
-/// Port numbers that represent listeners which do not exist yet. They differ from each other and from the
+/// Port numbers that represent listeners which do not exist yet. These numbers differ from each other and from the
 /// ports of existing listeners.
 struct StandIns {
     used: BTreeSet<u16>,

@@ -248,8 +248,8 @@ impl Relay {
         is_destination && port.is_some_and(|port| self.frontend.ports.contains(port))
     }
 
-    /// Applies the wanted configuration, and terminates or releases the connections of removed targets.
-    /// `account` returns the account of a target. Returns true if [`Relay::keep_up`] has work to do.
+    /// Applies the wanted configuration, and terminates or releases the connections of removed targets. `account`
+    /// returns the traffic counters of a target. Returns true if [`Relay::keep_up`] has work to do.
     pub(super) fn follow(
         &self,
         orders: &ListenerOrders<'_>,
@@ -304,8 +304,8 @@ impl Relay {
         !leaving.is_empty()
     }
 
-    /// Terminates connections past their deadline. Returns true if removed targets still have connections, so
-    /// that the call must be repeated.
+    /// Terminates connections past their deadline. Returns true if removed targets still have connections, so that
+    /// the call must be repeated later.
     pub(super) fn keep_up(&self, now: Instant) -> bool {
         let leaving = &mut self.lock().leaving;
         for (seat, deadline) in leaving.values() {
@@ -333,7 +333,7 @@ impl Relay {
         Some(Assignment::new(seat, original, *proxy_protocol))
     }
 
-    /// Returns true if connections to a target may finish on request of the user.
+    /// Returns true if the user drains the target, so that its connections may finish.
     fn drains(&self, orders: &ListenerOrders<'_>, target: &Target) -> bool {
         match self.frontend.protocol {
             Protocol::Tcp => orders.leaving.contains_key(target),

@@ -163,11 +163,11 @@ async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Opt
 
 /// Cause for the end of a forwarded connection.
 enum End {
-    /// Close by both sides.
+    /// Close of the connection by both sides.
     Finished,
-    /// Reset by the client.
+    /// Reset of the connection by the client.
     ClientGone,
-    /// Reset by the target.
+    /// Reset of the connection by the target.
     TargetGone,
     /// Termination by the relay, after the target or the frontend was removed.
     Cut,

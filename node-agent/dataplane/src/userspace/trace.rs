@@ -10,8 +10,8 @@ use model::{
 use super::{desired::RelayId, relay::Relay};
 use crate::trace::Recorder;
 
-/// Replaces each end of a trace at a listener by the targets that the listener may select, or by its
-/// rejection.
+/// Replaces each end of a trace at a listener by the targets that the listener may select, or by a rejection if no
+/// such listener exists.
 pub(super) fn go_on(
     captured: PacketTrace,
     packet: &Packet,

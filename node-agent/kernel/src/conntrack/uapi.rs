@@ -38,7 +38,7 @@ pub const STATUS_DESTINATION_TRANSLATED: u32 = 1 << 5;
 pub const TCP_STATES_OPEN: std::ops::RangeInclusive<u8> = 3..=5;
 /// State of an established SCTP association (`SCTP_CONNTRACK_ESTABLISHED`).
 pub const SCTP_STATE_ESTABLISHED: u8 = 4;
-/// Flags for the fields of the original tuple that a dump filter compares (`CTA_FILTER`).
+/// Flags of a dump filter (`CTA_FILTER`), one for each field of the original tuple that is compared.
 pub const FILTER_DESTINATION: u32 = 1 << 1;
 pub const FILTER_PROTOCOL: u32 = 1 << 3;
 pub const FILTER_DESTINATION_PORT: u32 = 1 << 5;

@@ -1,8 +1,8 @@
-//! nf_tables expressions used by our rules, and their netlink encoding.
+//! nf_tables expressions used by the agent's rules, and their netlink encoding.
 //!
-//! An expression is sent with every attribute that the kernel reports when it is read back, even if the
-//! default would suffice. So a rule in the kernel is compared with the wanted rule attribute by attribute,
-//! without decoding it.
+//! An expression is sent with every attribute that the kernel reports when it is read back, even if the default
+//! would suffice. So a rule in the kernel is compared with the wanted rule attribute by attribute, without
+//! decoding it.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl Register {
     }
 }
 
-/// Expression of an nf_tables rule. Loads and matches refer to the packet that traverses the rule.
+/// Expression of an nf_tables rule, applied to the packet that traverses the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
     /// Loads metadata of the packet into a register.

@@ -11,7 +11,7 @@ pub struct RawElement<'a> {
     pub key: &'a [u8],
     /// Bytes of the high end, if the key contains an interval.
     pub key_end: Option<&'a [u8]>,
-    /// Value to which a map assigns the key.
+    /// Value that a map contains for the key.
     pub value: RawValue<'a>,
     /// True if the element marks the end of an interval.
     pub is_end: bool,

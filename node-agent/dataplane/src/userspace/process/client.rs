@@ -57,7 +57,7 @@ pub struct RelayClient {
     is_tentative: bool,
     /// True if the rules have been removed, so that `retire` only waits for the last connections.
     is_withdrawn: bool,
-    /// Process ids of older relays. They must resign once this client's relay has the complete state.
+    /// Process ids of older relays. These relays must resign once this client's relay has the complete state.
     predecessors: BTreeSet<u32>,
     /// Services whose rules may still redirect to an older relay, because the new one has not programmed
     /// them.
@@ -365,7 +365,7 @@ impl Dataplane for RelayClient {
         false
     }
 
-    /// Returns the traffic counters of the relay process. They start at 0 in each process.
+    /// Returns the traffic counters of the relay process. The counters start at 0 in each process.
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         if self.link.is_none() {
             return Ok(Vec::new());

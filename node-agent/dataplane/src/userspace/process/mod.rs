@@ -4,17 +4,16 @@
 //! agent ──RelayClient──[ STATE/relay/PID.socket ]── relay process: UserspaceBackend ── capture rules, listeners
 //!   └─ may end; the next agent finds the relay again
 //! ```
-//! In userspace mode the agent starts a relay process (`tidegate-agent relay`, the same executable) in its
-//! own network namespace if none is running. The process has a session of its own. It ends only on request of
+//! In userspace mode the agent starts a relay process (`tidegate-agent relay`, the same executable) in its own
+//! network namespace if none is running. The process has a session of its own. The process ends only on request of
 //! an agent, with the machine, or when killed. Without an agent it continues with its last configuration.
 //!
-//! A relay of a different executable, or with another mark, is not reused. A new one is started in addition,
-//! and the old one resigns only after the new one has programmed everything. From then on the old relay
-//! touches no rule and accepts no new connection. It ends with its last connection, or after half an hour.
+//! A relay of a different executable, or with another mark, is not reused. A new relay is started in addition, and
+//! the old one resigns only after the new one has programmed everything. From then on the old relay touches no
+//! rule and accepts no new connection. The old relay ends with its last connection, or after half an hour.
 //!
-//! One relay per state directory and network namespace accepts new connections; it holds a lock in the
-//! directory. The directory is accessible only to the agent's user, and both sides verify the user of the
-//! peer.
+//! One relay per state directory and network namespace accepts new connections; it holds a lock in the directory.
+//! The directory is accessible only to the agent's user, and both sides verify the user of the peer.
 
 mod client;
 mod frames;
@@ -52,7 +51,7 @@ pub const OWN_PROGRAM: &str = "/proc/self/exe";
 pub struct Relays {
     /// State directory of the agent, which contains the relay directory.
     pub state_dir: PathBuf,
-    /// Executable to start: [`OWN_PROGRAM`], or another `tidegate-agent`.
+    /// Executable to start: [`OWN_PROGRAM`], or a different `tidegate-agent`.
     pub program: PathBuf,
     /// Command line arguments by which a relay process gets the log settings of the agent.
     pub log_arguments: Vec<OsString>,
@@ -71,7 +70,7 @@ impl Relays {
     }
 }
 
-/// Number of relay processes that [`end_all`] ended, and of the kernel objects removed.
+/// Numbers of relay processes that [`end_all`] ended and of kernel objects that they removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndedRelays {
     /// Number of ended relay processes.

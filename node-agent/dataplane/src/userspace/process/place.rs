@@ -120,7 +120,7 @@ impl RelayDirectory {
         remove_if_there(&self.socket(pid))
     }
 
-    /// Removes the directory and our files in it.
+    /// Removes the directory with the sockets and locks in it.
     pub(super) fn remove(&self) -> io::Result<()> {
         for pid in self.pids()? {
             self.leave(pid)?;

@@ -44,9 +44,11 @@ use crate::{
 
 /// Interval of the periodic work of a relay process.
 const TICK: Duration = Duration::from_secs(1);
-/// Minimum time for which a leaving relay stays, for connections that were already redirected to it.
+/// Minimum time between the resignation of a relay and its end, for connections that were already redirected to
+/// it.
 const LEAVE_TIME_MIN: Duration = Duration::from_secs(2);
-/// Maximum time for which a leaving relay waits for established connections, as for any backend that retires.
+/// Maximum time that a resigned relay waits for established connections to finish, as for any backend that
+/// retires.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// Maximum number of connected agents: the current one, and former ones whose connection has not been closed
 /// yet.

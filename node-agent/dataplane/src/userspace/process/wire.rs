@@ -176,7 +176,7 @@ pub enum Reply {
 /// Reason for which a request of an agent failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// Rejection of a kernel call.
+    /// Rejection of a kernel call that the request required.
     Failed(Failure),
     /// Loss of ownership: another relay has taken over the rules.
     Left,

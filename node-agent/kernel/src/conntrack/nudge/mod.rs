@@ -1,4 +1,4 @@
-//! Challenges the clients of terminated connections to send a packet, so that they receive a reset.
+//! Challenge packets: make the clients of terminated connections send a packet, so that they receive a reset.
 //!
 //! ```text
 //!  node ── out-of-window SYN+ACK from the virtual address ──▶ client
@@ -6,9 +6,9 @@
 //!   │ belongs to no tracked connection: load-balanced anew
 //!  target or rule ── RST with exactly that number ─────────▶ client
 //! ```
-//! Without its conntrack entry a connection ends at the client's next packet. A client that only receives
-//! sends none any more, because it has nothing to acknowledge. It would wait for a timeout of its own, which
-//! few applications have.
+//! Without its conntrack entry a connection ends at the client's next packet. A client that only receives sends no
+//! packet any more, because it has nothing to acknowledge, and would wait for a timeout of its own, which few
+//! applications have.
 //!
 //! Best effort: if a packet is lost or filtered, the client receives the reset with its next packet.
 
@@ -34,12 +34,12 @@ pub const NUDGES_MAX: usize = 50_000;
 /// Delay before a client is challenged again: longer than the rate limit of challenge ACKs (half a second in
 /// Linux, `tcp_invalid_ratelimit`), and shorter than the second between two calls of [`Nudger::ask_again`].
 const AGAIN_AFTER: Duration = Duration::from_millis(750);
-/// Number of repetitions of a challenge. The first response may be lost: IPVS ends the connection of a
-/// removed server at the next packet, and drops that packet.
+/// Number of repetitions of a challenge. The response to the first challenge may be lost: IPVS ends the connection
+/// of a removed server at the next packet, and drops that packet.
 const AGAIN: u8 = 2;
 
-/// Sends challenges and repeats them. A client that has already received the reset responds to a repetition
-/// with a reset, which has no effect.
+/// Sender of challenge packets (see the module) and their repetitions. A client that has already received the
+/// reset responds to a repetition with a reset, which has no effect.
 #[derive(Debug, Default)]
 pub struct Nudger {
     waiting: Vec<ChallengedClients>,
@@ -69,7 +69,7 @@ impl Nudger {
         }
     }
 
-    /// Repeats the challenges that are due.
+    /// Repeats the challenges whose delay has passed.
     pub fn ask_again(&mut self, now: Instant) {
         self.waiting.retain_mut(|asked| {
             if now < asked.next {
