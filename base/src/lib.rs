@@ -1,8 +1,7 @@
-//! Small types that the node agent and the clients of control share: wall clock, jitter, retry delays, error
-//! texts, recent events, the gate of a Service, and refused connections.
+//! Small types shared by the node agent and the API clients: wall clock, jitter, retry delays, error chains,
+//! recent events, [`Gate`] (whether a node can serve a Service), and refused connections.
 //!
-//! Invariants: no I/O apart from reading the clock and random bits, and no dependency on another crate
-//! than `model`.
+//! Invariants: no I/O except reading the clock and random bits; no workspace dependency other than `model`.
 
 pub mod backoff;
 pub mod clock;
