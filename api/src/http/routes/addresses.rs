@@ -41,7 +41,7 @@ use crate::{
     security::{Caller, Verb, on},
 };
 
-/// Load balancer address in the path, as record name or in its usual notation.
+/// Path parameter with a load balancer address, as record name or in its usual notation.
 #[derive(Debug, Clone, Deserialize)]
 struct AddressPath {
     name: String,
@@ -76,7 +76,7 @@ struct AddressQuery {
     node: Option<Name>,
 }
 
-/// Request to move the announcement of an address.
+/// Request to move the announcement of an address to another node.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AddressMoveRequest)]
