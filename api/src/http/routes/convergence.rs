@@ -1,4 +1,4 @@
-//! `GET /v1/convergence`: time until changes are verified on the nodes.
+//! `GET /v1/convergence`: time from a commit until the nodes have verified it in their kernels.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! `/v1/roles`: roles that tokens are bound to.
+//! `/v1/roles`: roles, which grant permissions to tokens.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,12 +39,12 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 #[schema(as = Role)]
 struct RoleView {
-    /// Name of the role, for example `viewer`.
+    /// Unique name of the role, for example `viewer`.
     #[schema(value_type = String)]
     name: Label,
     /// True for a built-in role, which cannot be changed.
     built_in: bool,
-    /// Permissions of the role.
+    /// Rules of the role. The role grants the permissions of all of them.
     rules: Vec<Rule>,
 }
 

@@ -1,4 +1,4 @@
-//! Difference between the contents of two stores. Pure.
+//! Difference between the contents of two stores. No I/O.
 
 use std::{
     collections::BTreeMap,
