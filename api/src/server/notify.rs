@@ -1,8 +1,8 @@
 //! Client of the `sd_notify(3)` protocol of the service manager: one text datagram per message.
 //!
-//! Best effort: without `NOTIFY_SOCKET` nothing is sent, and a manager that does not read loses messages. The
-//! crate `sd-notify` is not used, because its sends block if the manager does not read, and a blocked send
-//! would stop the task that feeds the watchdog.
+//! Delivery is best effort: without `NOTIFY_SOCKET` no message is sent, and a manager that does not read its
+//! socket loses messages. The crate `sd-notify` is not used, because its sends block in that case, and a blocked
+//! send would stop the watchdog task.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Socket of the service manager (`NOTIFY_SOCKET`); `None` if the server is not started by one.
+/// Connection to the service manager (`NOTIFY_SOCKET`); inactive if none has started the server.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -26,7 +26,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Reads the settings of the service manager from the environment.
+    /// Reads the socket and the watchdog timeout of the service manager from the environment.
     #[must_use]
     pub fn of_environment() -> Self {
         let address = env::var_os("NOTIFY_SOCKET");
@@ -40,7 +40,7 @@ impl Notifier {
         Self { socket, watchdog: watchdog.map(Duration::from_micros) }
     }
 
-    /// Sends a message such as `READY=1` to the service manager. Errors are only logged.
+    /// Sends a message such as `READY=1` to the service manager. An error is only logged.
     pub fn say(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
