@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use reqwest::Response;
 
-/// Buffer that assembles lines from the chunks of a stream. It performs no I/O.
+/// Buffer that assembles lines from the chunks of a stream, without I/O.
 #[derive(Debug)]
 pub struct LineBuffer {
     bytes: BytesMut,

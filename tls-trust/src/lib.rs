@@ -29,7 +29,7 @@ pub enum Trust {
     Pin(Pin),
 }
 
-/// Error in the TLS trust settings. Its message includes the cause.
+/// Error in the TLS trust settings, with the cause in its message.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
     /// CA file that cannot be read.

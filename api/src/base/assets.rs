@@ -45,7 +45,7 @@ const TYPES: [(&str, &str); 8] = [
     ("ico", "image/x-icon"),
     ("woff2", "font/woff2"),
 ];
-/// Extensions of files whose format is already compressed. They are served without a content coding.
+/// Extensions of files in compressed formats, which are served without a further content coding.
 const DENSE: [&str; 2] = ["png", "woff2"];
 
 #[derive(RustEmbed)]
@@ -64,7 +64,7 @@ pub(crate) struct Asset {
     brotli: Option<Bytes>,
 }
 
-/// Cache of the files that have been requested. Its size is limited by the number of files.
+/// Cache of the files that have been requested. The number of files limits the size of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Assets(Mutex<BTreeMap<String, Arc<Asset>>>);
 

@@ -1,4 +1,4 @@
-//! Path and query parameters. They are parsed before the handler runs; an error names the invalid parameter.
+//! Path and query parameters, parsed before the handler runs. An error names the invalid parameter.
 
 use axum::extract::{FromRequestParts, Path, Query, rejection::PathRejection};
 use http::request::Parts;

@@ -30,8 +30,8 @@ use crate::{
 
 /// Maximum number of attempts of a patch if concurrent writes conflict with it.
 const ATTEMPTS_MAX: usize = 5;
-/// Metadata fields that the server sets. They are removed before a patch is applied, so that only values in
-/// the patch itself are validated.
+/// Metadata fields that the server sets. The server removes these fields before it applies a patch, so that only
+/// values in the patch itself are validated.
 const SERVER_SET: [&str; 6] =
     ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "applySet"];
 

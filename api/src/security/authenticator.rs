@@ -24,7 +24,7 @@ use crate::base::error::{Code, Problem};
 
 /// `Retry-After` of a caller that exceeds its request rate, in seconds.
 const RATE_RETRY_SECS: u32 = 1;
-/// Error message for every invalid token. It is the same for all, so that a client cannot find valid token ids.
+/// Error message for every invalid token. The same message for all keeps clients from finding valid token ids.
 const WRONG_TOKEN: &str = "the token is not a valid token of this cluster, or no longer";
 /// Minimum interval in seconds between two writes of a token's last-used time to the store.
 const USED_NOTED_SECS: i64 = 60;
@@ -97,7 +97,7 @@ impl Authenticator {
         self.is_required
     }
 
-    /// Returns the current tokens and roles. They are parsed again only after a change of the vault.
+    /// Returns the current tokens and roles, which are parsed again only after a change of the vault.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         let records = self.vault.records();
         let read = self.read.load_full();

@@ -247,7 +247,7 @@ fn parse(token: &Secret) -> Option<(&str, &str)> {
     (prefix == TOKEN_PREFIX && is_id && parts.next().is_none()).then_some((id, secret))
 }
 
-/// Creates the problem response for any invalid join token. It is the same for all, so that a client cannot find
+/// Creates the problem response for any invalid join token. The same response for all keeps clients from finding
 /// valid ids.
 fn refused() -> Problem {
     Problem::new(Code::Unauthenticated, "the join token is unknown, already used, or has expired").hint(

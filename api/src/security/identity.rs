@@ -2,8 +2,8 @@
 
 use model::primitives::name::Name;
 
-/// Client certificate of the TLS connection: issued by this cluster's CA and valid now. It is part of the
-/// extensions of every request of the connection.
+/// Client certificate of the TLS connection: issued by this cluster's CA and valid now. The certificate is part of
+/// the extensions of every request of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// Name of the node in the certificate.

@@ -1,5 +1,5 @@
-//! Peer key: secret that authenticates BFD between nodes. It is created once, stored in the vault, and sent to
-//! agents only.
+//! Peer key: secret that authenticates BFD between nodes, created once, stored in the vault, and sent to agents
+//! only.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use model::primitives::secret::Secret;

@@ -1,5 +1,5 @@
-//! Bootstrap token: first token with all permissions. It is created if authentication is required and no such
-//! token exists, and written to a file that only the server's user can read.
+//! Bootstrap token: first token with all permissions. The server creates it if authentication is required and no
+//! such token exists, and writes it to a file that only the server's user can read.
 //!
 //! Of several servers that start at once, exactly one creates the token, with a conditional write to the store.
 //! The file is written under a temporary name before the record, so that no token becomes valid without a file.

@@ -99,7 +99,7 @@ impl Observations {
     ///
     /// 1. Traffic and BGP state, which depend on no other observation.
     /// 2. The report itself and its time. The following steps compare it with the previous report.
-    /// 3. Health results. They wake the health judge, which ignores results of nodes that are not connected;
+    /// 3. Health results. These wake the health judge task, which ignores results of nodes that are not connected;
     ///    before step 2 the first results of a node would be lost.
     /// 4. Convergence.
     /// 5. Announcement states, before the assigner wakes, because it decides by them.

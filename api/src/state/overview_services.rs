@@ -52,7 +52,7 @@ pub(crate) struct Share {
     pub(crate) is_ready: bool,
 }
 
-/// Inputs of a Service's part. They hold references to the objects, so that comparing pointers is safe.
+/// Inputs of a Service's part. The references keep the objects alive, so that comparing pointers is safe.
 struct Basis {
     object: Arc<Object>,
     entry: Option<Arc<Entry<CompiledService>>>,

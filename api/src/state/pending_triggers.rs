@@ -1,5 +1,5 @@
-//! Triggers from agents' reports for new decisions about announcing nodes. They are collected until the assigner
-//! task processes them.
+//! Triggers from agents' reports for new decisions about announcing nodes, collected until the assigner task
+//! processes them.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +29,7 @@ pub(crate) struct Triggers {
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
-/// Collector of triggers. It wakes the assigner task.
+/// Collector of triggers, which wakes the assigner task.
 #[derive(Debug, Default)]
 pub(crate) struct PendingTriggers {
     news: Mutex<Triggers>,

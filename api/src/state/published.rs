@@ -67,7 +67,7 @@ pub(crate) struct Step {
     pub(crate) commit: Commit,
 }
 
-/// Holder of the newest published state. It notifies subscribers of changes.
+/// Holder of the newest published state, which notifies subscribers of changes.
 #[derive(Debug)]
 pub(crate) struct Hub {
     current: ArcSwap<Published>,

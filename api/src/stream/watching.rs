@@ -17,7 +17,7 @@ use crate::{
 
 /// Maximum number of cached ranges of commits for watches that lag behind.
 const RECENT_MAX: usize = 8;
-/// Maximum age of a cached range. Its serialized objects include the status at the time they were serialized.
+/// Maximum age of a cached range, because its serialized objects include their status at that time.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Range of commits between two positions, shared by all watches at the first of them.

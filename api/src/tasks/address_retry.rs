@@ -1,6 +1,6 @@
 //! Task that retries the allocation of load balancer addresses for Services without one as time passes, for
-//! example when the quarantine of a released address ends. It only submits a request if a retry may succeed; the
-//! writer allocates.
+//! example when the quarantine of a released address ends. The task only submits a request if a retry may succeed;
+//! the writer allocates.
 
 use std::sync::Arc;
 

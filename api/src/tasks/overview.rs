@@ -1,5 +1,5 @@
-//! Cache of the overview. It is computed once for all clients, when its inputs have changed and a client requests
-//! or watches it.
+//! Cache of the overview, computed once for all clients when its inputs have changed and a client requests or
+//! watches it.
 //!
 //! ```text
 //! commits ─────┐                      ┌─▶ GET /v1/overview, /v1/status

@@ -27,7 +27,7 @@ fn forbidden(violations: Vec<Violation>, access: &Access) -> Problem {
     }
 }
 
-/// Returns the problem response for a write that failed. It names only objects that the caller may see.
+/// Returns the problem response for a write that failed, naming only objects that the caller may see.
 pub(crate) fn problem(error: WriteError, access: &Access) -> Problem {
     match error {
         WriteError::Contended => Problem::new(
@@ -50,8 +50,7 @@ pub(crate) fn problem(error: WriteError, access: &Access) -> Problem {
     }
 }
 
-/// Returns the problem response for a write that admission rejected. It names only objects that the caller may
-/// see.
+/// Returns the problem response for a write that admission rejected, naming only objects that the caller may see.
 pub(crate) fn refused(refusal: Refusal, access: &Access) -> Problem {
     match refusal {
         Refusal::NotFound(key) => Problem::new(Code::NotFound, format!("there is no {key}")),

@@ -88,7 +88,7 @@ async fn one_address_cannot_take_all_connections() {
     refused("connections beyond those of one address", closed, MORE);
 }
 
-/// Ten thousand watches, about ten times the limit, are requested. Those beyond the limit are rejected with
+/// Ten thousand watches, about ten times the limit, are requested. The watches beyond the limit are rejected with
 /// `Retry-After`, memory stays limited, and ordinary requests are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_ten_thousand_watches_those_beyond_the_limit_are_told_to_come_back() {

@@ -43,8 +43,8 @@ async fn cluster() -> Secured {
     secured
 }
 
-/// The certificate of n1's agent can register n1, read its state and send its reports. It cannot read or change n2
-/// or anything else.
+/// With the certificate of n1's agent a client can register n1, read its state and send its reports, but cannot
+/// read or change n2 or anything else.
 #[tokio::test]
 async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
     let secured = cluster().await;

@@ -102,8 +102,8 @@ fn available(service: &Value) -> (String, String) {
     (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// F148: an endpoint that most nodes report as unhealthy is recorded and sent to agents as not ready. It returns
-/// when the nodes report it as healthy. The health response lists the result of each node.
+/// F148: an endpoint that most nodes report as unhealthy is recorded and sent to agents as not ready, until the
+/// nodes report it as healthy. The health response lists the result of each node.
 #[tokio::test]
 async fn f148_reports_take_an_endpoint_out_and_bring_it_back() {
     let server = start(2, json!({ "type": "Tcp" })).await;

@@ -1,4 +1,4 @@
-//! Parser of Kubernetes API paths. It performs no I/O and accepts every path.
+//! Parser of Kubernetes API paths, without I/O. Every path has a result.
 
 use super::{
     PREFIX,

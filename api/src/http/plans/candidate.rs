@@ -1,4 +1,4 @@
-//! State that a simulated write would lead to. It is admitted, compiled and assigned as after a commit, but never
+//! State that a simulated write would lead to: admitted, compiled and assigned as after a commit, but never
 //! stored.
 
 use std::{

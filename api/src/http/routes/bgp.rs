@@ -214,7 +214,8 @@ async fn events(
     Ok(render(form, &moment.envelope(&part)))
 }
 
-/// Returns a predicate for nodes whose agent reports. It must be created before the BGP state is locked.
+/// Returns a predicate for nodes whose agent reports. The caller must create the predicate before it locks the BGP
+/// state.
 fn is_reporting<'a>(view: &'a View<'_>) -> impl Fn(&Name) -> bool + 'a {
     let table = view.table();
     |node| table.view(node).is_some_and(|view| view.is_connected)

@@ -1,4 +1,4 @@
-//! Reader of the commits that other control servers make to a shared store. They are published like the server's
+//! Reader of the commits that other control servers make to a shared store, which are published like the server's
 //! own commits.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Real etcd server for tests on free loopback ports. It always stops with the test program.
+//! Real etcd server for tests on free loopback ports, which always stops with the test program.
 
 use std::{
     io::{BufRead, BufReader},

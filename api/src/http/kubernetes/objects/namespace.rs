@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::version;
 
-/// Renders a namespace. Its creation time is that of its oldest object.
+/// Renders a namespace, with the creation time of its oldest object.
 pub(in super::super) fn render(
     name: &Namespace,
     oldest: Option<Timestamp>,

@@ -61,7 +61,7 @@ fn condition(own: &Condition, reported: Option<Timestamp>) -> Value {
     json
 }
 
-/// Returns `status.nodeInfo`. Its kubelet version is the version of the Tidegate agent.
+/// Returns `status.nodeInfo`, with the version of the Tidegate agent as the kubelet version.
 fn info(status: Option<&NodeStatus>) -> Value {
     let version = status.and_then(|status| status.agent_version.as_deref()).unwrap_or_default();
     let kernel = status.map(|status| status.facts.kernel.as_str()).unwrap_or_default();
