@@ -121,7 +121,7 @@ pub(crate) fn origin(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// Returns true if requests to `url` cannot be read on the network, because it uses HTTPS or a loopback address.
+/// Returns true if `url` uses HTTPS or a loopback address, so that requests to it cannot be read on the network.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback =

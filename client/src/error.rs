@@ -20,7 +20,7 @@ pub enum Error {
         /// True if the request certainly did not arrive, because there was no connection.
         is_unsent: bool,
     },
-    /// No response, or no data on a stream, within the time limit.
+    /// No response, or no further data on a stream, arrived within the time limit.
     #[error("{url} did not respond within {} s", after.as_secs_f32())]
     TimedOut {
         /// URL of the server.

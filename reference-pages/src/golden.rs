@@ -1,4 +1,4 @@
-//! Comparison of generated pages with the pages in `docs/reference/`.
+//! Test helper that compares generated pages with the checked-in pages in `docs/reference/`.
 
 use std::{
     collections::BTreeSet,

@@ -53,7 +53,7 @@ pub enum FileError {
     Invalid {
         /// Path of the settings file.
         path: PathBuf,
-        /// Description of the error with the key and the remedy.
+        /// Description of the error, with the key and the remedy.
         problem: String,
     },
 }

@@ -50,7 +50,7 @@ pub enum Untrusted {
 }
 
 impl Trust {
-    /// Returns the trust in the CAs of a PEM file.
+    /// Creates the trust settings for the CAs in a PEM file.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or contains no CA certificate.
@@ -58,7 +58,7 @@ impl Trust {
         Self::authorities(read(path)?)
     }
 
-    /// Returns the trust in the given CAs. With an empty list no server is trusted.
+    /// Creates the trust settings for the given CAs. With an empty list no server is trusted.
     ///
     /// # Errors
     /// Returns an error if a certificate cannot be used as a CA.
@@ -72,7 +72,7 @@ impl Trust {
         Ok(Self::Roots(roots))
     }
 
-    /// Returns the trust in the CAs of the operating system.
+    /// Creates the trust settings for the CAs of the operating system.
     #[must_use]
     pub fn system() -> Self {
         let mut roots = RootCertStore::empty();

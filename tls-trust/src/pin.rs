@@ -47,7 +47,7 @@ impl std::str::FromStr for Pin {
     }
 }
 
-/// Certificate verifier that accepts a server if the pinned certificate is its own or that of its CA.
+/// Certificate verifier that accepts a server if the pinned certificate is its own certificate or that of its CA.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     pub(crate) pin: Pin,

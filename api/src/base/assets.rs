@@ -24,8 +24,8 @@ const NAME_LENGTH_MAX: usize = 128;
 const PACKED_BYTES_MIN: usize = 512;
 /// Compression level of gzip: the highest, because each file is compressed only once.
 const GZIP_LEVEL: u32 = 9;
-/// Brotli quality (0–11). Quality 11 takes ten times as long for a few percent, and delays the first
-/// response.
+/// Brotli quality (0–11). Quality 11 takes ten times as long, reduces the size by only a few percent, and delays
+/// the first response.
 const BROTLI_QUALITY: u32 = 9;
 /// Base-2 logarithm of the Brotli window size in bytes. Every file fits into the window.
 const BROTLI_WINDOW_BITS: u32 = 22;

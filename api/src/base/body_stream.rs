@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 const PIECES_MAX: usize = 8;
 /// Number of bytes that a stream collects before it sends them as one piece.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
-/// Maximum time for the client to read enough that another piece fits into the queue. Then it is disconnected.
+/// Maximum time to wait for space in the queue. A client that does not read for so long is disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of heartbeats on an idle stream. The API promises at most 10 s.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);

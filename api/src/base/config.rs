@@ -62,11 +62,11 @@ pub struct Flags {
     /// Flags for the connection to etcd.
     #[command(flatten)]
     pub etcd: EtcdFlags,
-    /// CIDRs that virtual addresses of Services are allocated from, the primary family first [default:
+    /// CIDRs from which virtual addresses of Services are allocated, the primary family first [default:
     /// 10.96.0.0/16]
     #[arg(long, env = "TIDEGATE_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
     pub service_cidr: Vec<IpNet>,
-    /// Range of node ports that Services are allocated from [default: 30000-32767]
+    /// Range from which node ports of Services are allocated [default: 30000-32767]
     #[arg(long, env = "TIDEGATE_NODE_PORT_RANGE", value_name = "FROM-TO")]
     pub node_port_range: Option<PortRange>,
     /// CIDRs allowed for external IPs and for load balancer addresses outside any pool; none by default
@@ -75,8 +75,8 @@ pub struct Flags {
     /// BGP AS number of nodes that do not set one [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
-    /// Maximum percentage of all health-checked endpoints that may become unhealthy within a minute. Beyond
-    /// it they stay in service until a user confirms the change. 100 disables this guard [default: 33]
+    /// Maximum percentage of all health-checked endpoints that may become unhealthy within a minute. Further ones
+    /// stay in service until a user confirms their removal. 100 disables this guard [default: 33]
     #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub health_guard_percent: Option<u8>,
     /// Maximum percentage of all virtual addresses that one write may remove without confirmation. 100
@@ -99,8 +99,8 @@ pub struct Flags {
     /// the servers
     #[arg(long, env = "TIDEGATE_PUBLISH_AS", value_name = "SERVICE", value_parser = service_key)]
     pub publish_as: Option<ServiceKey>,
-    /// TLS mode: auto, on or off. Auto enables TLS when the server listens off loopback or --tls-cert-file is
-    /// given, and disables it with --insecure [default: auto]
+    /// TLS mode: auto, on or off. Auto enables TLS when the server listens on an address other than loopback or
+    /// --tls-cert-file is given, and disables it with --insecure [default: auto]
     #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
     pub tls: Option<TlsChoice>,
     /// Minimum TLS version: 1.3, or 1.2 for older clients [default: 1.3]
@@ -120,7 +120,7 @@ pub struct Flags {
     /// Lifetime of agent certificates in seconds. Agents renew them after two thirds of it [default: 86400]
     #[arg(long, env = "TIDEGATE_AGENT_CERTIFICATE_SECS", value_name = "SECONDS")]
     pub agent_certificate_secs: Option<u32>,
-    /// Allow listening off loopback without TLS and without authentication; for labs only
+    /// Allow listening on an address other than loopback without TLS and without authentication; for labs only
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
     /// Host names under which browsers may reach the server, in addition to localhost and IP addresses. Off
@@ -364,7 +364,7 @@ fn machine_name() -> String {
 pub struct Settings {
     /// Service ranges, node port range, allowed external ranges and guard limits of the cluster.
     pub cluster: ClusterConfig,
-    /// True if the server listens off loopback without TLS and authentication.
+    /// True if the server listens on an address other than loopback without TLS and authentication.
     pub is_insecure: bool,
     /// `Host` header values that the server accepts.
     pub hosts: Hosts,

@@ -1,4 +1,4 @@
-//! Problem responses (RFC 9457) for all request failures. The only module that names HTTP status codes.
+//! Problem responses (RFC 9457) for all request failures. No other module contains HTTP status codes.
 //!
 //! A handler returns a [`Problem`]. The outermost layer adds the request id and path and writes the body, so
 //! that every error of this server, including errors produced by libraries, has the same format.
@@ -23,7 +23,7 @@ pub(crate) enum Code {
     Invalid,
     /// The request has no credential, or its credential is not valid.
     Unauthenticated,
-    /// The caller lacks the permission.
+    /// The caller lacks the permission for the request.
     Forbidden,
     /// The browser may have sent this request on behalf of a page of another site.
     CrossSite,
@@ -55,9 +55,9 @@ pub(crate) enum Code {
     NotAsked,
     /// Objects that the plan depends on have changed, or the plan has expired.
     PlanOutdated,
-    /// The agent of the node is not connected or does not answer.
-    NodeSilent,
     /// The agent of the node is not connected or does not reply in time.
+    NodeSilent,
+    /// The agent of the node reports that it cannot answer the query.
     NodeCannotSay,
     /// The snapshot that the pages of the listing show has expired: start the listing again.
     PageExpired,

@@ -14,7 +14,7 @@ use crate::base::error::{Code, Current, Problem};
 pub(crate) enum IfMatch {
     /// `*`: the object must exist; its state does not matter.
     Any,
-    /// The tag of the current state must be in this list.
+    /// Entity tags, one of which must be that of the object's current state.
     Tags(Vec<String>),
 }
 

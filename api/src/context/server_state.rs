@@ -76,9 +76,9 @@ pub struct ServerState {
     pub(crate) metrics: Arc<Metrics>,
     /// Compressed files of the status page.
     pub(crate) assets: Arc<Assets>,
-    /// Time series of the last hour.
-    pub(crate) series: SeriesBook,
     /// Time series of the last hour, for charts.
+    pub(crate) series: SeriesBook,
+    /// True if the last group commit failed; the readiness check reads it.
     pub(crate) has_failed: Arc<AtomicBool>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,

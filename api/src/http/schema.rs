@@ -244,7 +244,7 @@ pub(crate) struct MergePatch {
 pub(crate) struct ApplyAnswer {
     /// Position of the state that includes the write.
     position: Position,
-    /// Revision of that state.
+    /// Revision of the state that includes the write.
     revision: Revision,
     /// True for a dry run, which changed nothing.
     dry_run: bool,
@@ -305,7 +305,7 @@ pub(crate) struct HistoryMetadata {
     /// Token of the next page, for the parameter `continue`. Absent on the last page.
     #[serde(rename = "continue")]
     continue_token: Option<String>,
-    /// Oldest revision that a rollback can target. Writes up to this revision may be missing.
+    /// Oldest revision that a rollback can target. The history may lack writes up to this revision.
     floor: Revision,
 }
 

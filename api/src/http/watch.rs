@@ -75,7 +75,7 @@ pub(crate) enum EventType {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WatchEvent {
-    /// Type of an event.
+    /// Type of the event, such as `ADDED`.
     #[serde(rename = "type")]
     pub(crate) event_type: EventType,
     /// Revision of the change.
@@ -91,7 +91,7 @@ pub(crate) struct WatchEvent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<crate::http::schema::Object>)]
     pub(crate) object: Option<Value>,
-    /// Reason of the end of the watch, for `ERROR` only.
+    /// Reason why the watch ends. Present in `ERROR` events only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<crate::base::error::ProblemBody>)]
     pub(crate) problem: Option<Box<ProblemBody>>,

@@ -18,7 +18,7 @@ use super::{secrets::digest, vault::Vault};
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// Vault key of the CA's certificate and private key.
+/// Key of the vault record with the CA's certificate and private key.
 const VAULT_KEY: &str = "ca/current";
 /// Lifetime of the CA certificate in seconds: ten years, longer than that of most machines.
 const CA_LIFE_SECS: i64 = 10 * 365 * 86_400;

@@ -45,18 +45,18 @@ impl AgentRecord {
         lives && self.issued.is_some_and(|issued| self.counts(issued))
     }
 
-    /// Returns true if a certificate signed at `issued` is not revoked.
+    /// Returns true if a certificate of the node that was signed at `issued` has not been revoked.
     pub(crate) fn counts(&self, issued: Timestamp) -> bool {
         self.revoked_through.is_none_or(|through| issued > through)
     }
 }
 
-/// Returns the vault key of a node's record.
+/// Returns the key of the vault record about a node's certificate.
 pub(crate) fn key(node: &Name) -> String {
     format!("{PREFIX}{node}")
 }
 
-/// Prefix of the vault keys of all node records.
+/// Prefix of the keys of vault records about nodes' certificates.
 pub(crate) const PREFIX: &str = "agents/";
 
 /// Returns the certificate record of a node with its version in the vault; an empty record and version 0 if none

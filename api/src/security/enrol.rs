@@ -43,7 +43,7 @@ const TOKENS_MAX: usize = 2048;
 const ID_BYTES: usize = 8;
 /// Maximum length of a token's text in bytes: prefix, id, secret and hash, in hexadecimal.
 const TOKEN_BYTES_MAX: usize = 256;
-/// Prefix of vault keys of join tokens.
+/// Prefix of the keys under which the vault stores join tokens.
 const PREFIX: &str = "joins/";
 /// Maximum number of attempts to redeem a join token if concurrent writes conflict with it.
 const TRIES_MAX: usize = 8;

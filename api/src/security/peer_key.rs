@@ -7,15 +7,15 @@ use store::{Store, StoreError, VaultError};
 
 use crate::base::clock_and_random::Source;
 
-/// Vault key of the peer key.
+/// Key of the vault record that holds the peer key.
 const VAULT_KEY: &str = "peer-key";
 /// Store key of the peer key in versions without a vault.
 const STATUS_KEY: &str = "peer-key";
 /// Length of the key in bytes, before base64 encoding.
 const KEY_BYTES: usize = 32;
 
-/// Returns the peer key of the cluster. At the first start it is created and stored; of several servers that start
-/// at once, the first one's key is used by all.
+/// Returns the peer key of the cluster. At the first start, the server creates and stores it; of several servers
+/// that start at once, the first one's key is used by all.
 pub(crate) async fn obtain(store: &dyn Store, source: &dyn Source) -> Result<Secret, StoreError> {
     loop {
         let stored = store.vault().await?.remove(VAULT_KEY);

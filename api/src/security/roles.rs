@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 use super::permission::{Subject, Verb};
 
-/// Prefix of vault keys of roles.
+/// Prefix of the keys under which the vault stores roles.
 pub(crate) const VAULT_PREFIX: &str = "roles/";
 /// Maximum number of user-defined roles.
 pub(crate) const ROLES_MAX: usize = 200;

@@ -101,7 +101,7 @@ impl Sessions {
         Some((key, token))
     }
 
-    /// Marks a session as used. Returns the id of its token, or `None` if the session has ended.
+    /// Marks a session as used. Returns the id of the token it belongs to, or `None` if the session has ended.
     pub(crate) fn touch(&self, key: &SessionId, now: Timestamp) -> Option<String> {
         let mut open = self.lock();
         let session = open.get_mut(key)?;

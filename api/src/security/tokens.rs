@@ -24,7 +24,7 @@ use super::{
 };
 use crate::base::hex::hex;
 
-/// Prefix of vault keys of tokens.
+/// Prefix of the keys under which the vault stores tokens.
 pub(crate) const VAULT_PREFIX: &str = "tokens/";
 /// Maximum number of tokens. The vault then still has space for other records.
 pub(crate) const TOKENS_MAX: usize = 1000;

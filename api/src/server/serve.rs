@@ -212,7 +212,8 @@ async fn answer_unencrypted(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a free slot, then for a connection. Returns `None` when the server stops.
+/// Waits until the number of connections is below the limit, then accepts one. Returns `None` when the server
+/// stops.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,

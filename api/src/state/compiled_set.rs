@@ -32,9 +32,9 @@ use model::{
 /// which is cheaper.
 const TOMBSTONES_MAX: usize = 10_000;
 
-/// Compiled form of every Service.
+/// Compiled forms of all Services.
 pub(crate) type CompiledSet = FormSet<CompiledService>;
-/// Compiled form of every load balancer address.
+/// Compiled forms of all load balancer addresses.
 pub(crate) type AddressSet = FormSet<AddressState>;
 
 /// Compiled form: data derived from an object and sent to agents.
@@ -124,7 +124,7 @@ impl CompiledForm for AddressState {
 /// Compiled form with its revision and its feed line.
 #[derive(Debug)]
 pub(crate) struct Entry<F> {
-    /// Form that agents receive.
+    /// Compiled form that agents receive.
     pub(crate) form: Arc<F>,
     /// Revision of the commit that last changed the form.
     revision: Revision,

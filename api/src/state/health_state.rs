@@ -33,7 +33,8 @@ impl HealthState {
         }
     }
 
-    /// Locks the reported results. A caller that also needs [`Self::guard`] must lock the results first.
+    /// Locks the reported health check results. A caller that also needs [`Self::guard`] must lock the results
+    /// first.
     pub(crate) fn book(&self) -> MutexGuard<'_, HealthBook> {
         // A panic in the middle of a report leaves results that the next full report corrects.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)

@@ -27,7 +27,7 @@ pub(crate) struct State {
     pub(crate) written: Revision,
     pub(crate) mark: Option<Mark>,
     pub(crate) number: u64,
-    /// Time at which the inputs were last checked for changes.
+    /// Time at which the inputs of the overview were last checked for changes.
     pub(crate) looked: Instant,
 }
 

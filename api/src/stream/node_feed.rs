@@ -2,7 +2,7 @@
 //!
 //! A feed task stores only the position that it has sent. Each time it sends, it sends the difference from there
 //! to the newest state, so that a slow agent skips intermediate states and no queue grows. `pacer` decides when to
-//! send. `batch` builds the payload; agents at the same position share the same bytes.
+//! send. `state::frame_batch` builds the payload; agents at the same position share the same bytes.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ struct SentPosition {
     node: NodeState,
 }
 
-/// Reason for the end of a feed. None of them is an error of this server.
+/// Reason why a feed ends. No variant is an error of this server.
 enum End {
     Gone,
     Restart,

@@ -1,5 +1,6 @@
 //! Metrics of this server. Label values are from fixed sets (routes, methods, statuses, kinds), so that the number
-//! of series is limited. Traffic of Services is in `traffic`, BGP sessions in `bgp_metrics`.
+//! of series is limited. The module `traffic` contains the metrics of Service traffic, and `bgp` those of BGP
+//! sessions.
 
 use std::{
     sync::atomic::AtomicU64,
@@ -118,7 +119,7 @@ pub(crate) struct Reading {
 /// Type of a call to the store, used as a label of the metric of its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Commit of a group of writes.
+    /// Commit of a group of writes to the store.
     Commit,
     /// Read of the store's newest epoch and revision.
     Head,

@@ -198,8 +198,8 @@ mod tests {
 
     use super::*;
 
-    /// With more Services and endpoints than may have series, those without are counted, and the total includes
-    /// all of them, even after deletion.
+    /// If there are more Services and endpoints than may have series, the response counts those without, and the
+    /// total includes all of them, even after deletion.
     #[test]
     fn f086_series_are_bounded_and_the_sum_is_not() {
         const SERVICES: u64 = SERVICES_EXPOSED_MAX as u64 + 7;

@@ -30,7 +30,8 @@ use crate::{
     },
 };
 
-/// Maximum number of queued entries, which use a few megabytes. Further entries are dropped and only counted.
+/// Maximum number of queued entries of requests that changed nothing, which use a few megabytes. Further entries
+/// are dropped and counted.
 const WAITING_MAX: usize = 1000;
 /// Maximum number of queued entries written to the store at a time, once a second. The write occupies the store
 /// for a few milliseconds.

@@ -83,7 +83,8 @@ pub(crate) enum WriteError {
 /// Queued request with the channel for its result.
 #[derive(Debug)]
 struct PendingService {
-    /// Write to process. `None` waits only until the published state includes every commit of the store.
+    /// Request to process. `None` stands for a caller that only waits until the published state includes every
+    /// commit of the store.
     request: Option<Request>,
     entropy: Entropy,
     caller: Caller,

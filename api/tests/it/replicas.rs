@@ -222,8 +222,8 @@ async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     assert_eq!(wrong.status().as_u16(), 400);
 }
 
-/// A request that names a position which the server never reaches times out. For a watch, this does not mean that
-/// it starts over.
+/// Reads and watches that name a position which their server does not reach in time fail with `Behind`. A watch
+/// does not start over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_stays_behind_says_so_instead_of_going_back() {
     let Pair { a, b, of_b, .. } = pair().await;

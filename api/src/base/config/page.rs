@@ -28,7 +28,7 @@ pub struct PageFlags {
 /// Settings of the status page, which the server sends to the browser.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageSettings {
-    /// True if the page offers no actions that change objects.
+    /// True if the status page offers no actions that change objects.
     pub is_read_only: bool,
     /// External links, shown in the order of the flags.
     pub links: Vec<PageLink>,

@@ -21,7 +21,8 @@ const ADDRESSES_MAX: usize = 64;
 /// TLS mode of the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TlsChoice {
-    /// TLS off loopback unless `--insecure` is set, and whenever a certificate file is given
+    /// TLS is enabled if the server listens on an address other than loopback, unless `--insecure` is set, and
+    /// whenever a certificate file is given
     #[default]
     Auto,
     /// TLS is always enabled

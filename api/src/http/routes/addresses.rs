@@ -1,6 +1,7 @@
 //! Load balancer addresses: list and read their records, and move one to another node.
 //!
-//! A record name contains no colons; paths accept an address in its usual notation, too.
+//! The name of a record contains no colons, unlike an IPv6 address. Paths accept the name and the usual notation
+//! of the address.
 
 use axum::{
     extract::{Request, State},

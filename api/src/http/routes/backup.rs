@@ -88,8 +88,8 @@ async fn take(
     Ok(response)
 }
 
-/// Sends the lines of the backup as a stream. If the client disconnects early, its file lacks the last line, so
-/// that it is recognized as incomplete.
+/// Sends the lines of the backup as a stream. If the client disconnects early, the file that it has saved lacks
+/// the last line and is recognized as incomplete.
 async fn send(lines: impl Iterator<Item = String>, pieces: &Pieces) {
     let mut piece = Vec::with_capacity(PIECE_BYTES);
     for line in lines {

@@ -1,7 +1,7 @@
 //! `POST /v1/nodes/{node}/confirm`: confirmation that a node may apply a state that its state guard rejected.
 //!
-//! The confirmation is sent to the agent and not stored: it applies to the state that the node rejects at
-//! this moment and to one epoch only, and cannot return with a backup.
+//! The confirmation is sent to the agent and not stored: it applies to the state that the node rejects at this
+//! moment and to one epoch only, and a restored backup does not contain it.
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ enum AsksQuery {
     Only,
 }
 
-/// Registers the route of the feed.
+/// Registers the route of the agents' feeds.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("feed", "Agent", "Stream the desired state of a node")
         .describe(

@@ -38,11 +38,11 @@ struct HealthGuard {
     percent: u8,
     /// Length of the window in seconds. The guard counts the endpoints that leave service within it.
     window_seconds: i64,
-    /// Number of endpoints with health checks, counted once per Service.
+    /// Number of endpoints with health checks. An endpoint of several Services counts once for each.
     checked: usize,
-    /// Number of these endpoints that left service within the window.
+    /// Number of health-checked endpoints that left service within the window.
     left: usize,
-    /// Number of these endpoints that are unhealthy but kept in service by the guard.
+    /// Number of health-checked endpoints that are unhealthy but kept in service by the guard.
     held_total: usize,
     /// Endpoints that are unhealthy but kept in service; at most the first 1000.
     #[schema(max_items = 1000)]

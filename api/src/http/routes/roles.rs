@@ -51,7 +51,7 @@ struct RoleView {
 /// List of all roles.
 #[derive(Debug, Serialize, ToSchema)]
 struct RoleList {
-    /// Roles, ordered by name, built-in ones first.
+    /// All roles, ordered by name, with built-in roles first.
     #[schema(max_items = 300)]
     items: Vec<RoleView>,
 }
