@@ -123,12 +123,12 @@ pub struct Flags {
     /// Allow listening on an address other than loopback without TLS and without authentication; for labs only
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
-    /// Host names under which browsers may reach the server, in addition to localhost and IP addresses. Off
-    /// loopback every name is accepted if none is given
+    /// Host names under which browsers may reach the server, in addition to localhost and IP addresses. On an
+    /// address other than loopback, every name is accepted if none is given
     #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allowed_host: Vec<String>,
-    /// Authentication: required (token or agent certificate) or off [default: off on loopback and with
-    /// --insecure, else required]
+    /// Authentication: required (token or agent certificate) or off [default: off on loopback and with --insecure,
+    /// otherwise required]
     #[arg(long, env = "TIDEGATE_AUTH", value_name = "AUTH")]
     pub auth: Option<Auth>,
     /// File for the first token, which is written if authentication is required and no token exists yet

@@ -24,7 +24,7 @@ use crate::base::error::{Code, Problem};
 
 /// Maximum size of one object in bytes: ten times the largest valid EndpointSet.
 pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum size of an `apply` body in bytes, enough for several thousand Services in one bounded transaction.
+/// Maximum size of an `apply` body in bytes, enough for several thousand Services in one transaction.
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum size of an agent's reply in bytes. Agents omit lines of longer replies.
 pub(crate) const ANSWER_BYTES_MAX: usize = model::wire::ask::REPLY_BYTES_MAX;

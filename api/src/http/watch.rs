@@ -65,7 +65,7 @@ pub(crate) enum EventType {
     Deleted,
     /// All events up to `position` have been sent.
     Bookmark,
-    /// Periodic sign of life without a change.
+    /// Periodic sign that the watch is alive, without a change.
     Heartbeat,
     /// The watch ends; `problem` holds the reason.
     Error,

@@ -2,7 +2,7 @@
 //! feed lines, and an index by revision for deltas.
 //!
 //! ```text
-//! entries   key ─▶ { compiled form, serialised line, revision }
+//! entries   key ─▶ { compiled form, serialized line, revision }
 //! removed   key ─▶ revision                       (bounded; positions before the floor need a full sync)
 //! log       (revision, key), one per key of both  ─▶ the delta after P is one range, each key at most once
 //! ```

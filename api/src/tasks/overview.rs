@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! commits ─────┐                      ┌─▶ GET /v1/overview, /v1/status
-//! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ document ─▶ one change line ─▶ every watcher
+//! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ document ─▶ change line ─▶ every watcher
 //! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to its document
 //! ```
 //! Without watchers the overview is recomputed every 12 s if anything changed, so that the start times of problems

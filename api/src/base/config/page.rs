@@ -60,7 +60,7 @@ pub enum LinkKind {
     Service,
     /// Page of each Node.
     Node,
-    /// First page, about the cluster.
+    /// First page, which shows the whole cluster.
     Cluster,
 }
 
