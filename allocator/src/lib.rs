@@ -1,5 +1,5 @@
-//! Memory allocator of the servers, and its memory usage. All servers use the same one, so their figures are
-//! comparable.
+//! Memory allocator of the server programs (jemalloc), and metrics of its memory usage. All servers use the same
+//! allocator, so their memory figures are comparable.
 //!
 //! A program selects the allocator in its main file:
 //!
@@ -8,8 +8,8 @@
 //! static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 //! ```
 //!
-//! Libraries do not select an allocator: their tests run on that of the system. [`Figures`] describes only this
-//! allocator, so the values are close to zero in a program that has not selected it.
+//! Libraries do not select an allocator, so their tests run with the system allocator. [`Figures`] describes only
+//! this allocator, so the values are close to zero in a program that has not selected it.
 
 use std::fmt;
 
@@ -21,10 +21,10 @@ use prometheus_client::{
 use tikv_jemalloc_ctl::{Access as _, AsName as _, epoch, stats};
 pub use tikv_jemallocator::Jemalloc as Allocator;
 
-/// Value for a program's `#[global_allocator]`.
+/// The allocator, to be assigned to the `#[global_allocator]` of a program.
 pub const ALLOCATOR: Allocator = Allocator;
 
-/// jemalloc settings, read before the first allocation.
+/// Settings of jemalloc, which it reads before the first allocation.
 ///
 /// - A background thread returns freed pages to the system after about one second. Without it, a server that
 ///   has applied a large state and then idles would keep that memory until the next allocation. Within the
@@ -34,7 +34,7 @@ pub const ALLOCATOR: Allocator = Allocator;
 const SETTINGS: &[u8; 78] =
     b"background_thread:true,max_background_threads:1,dirty_decay_ms:1000,narenas:4\0";
 
-/// Symbol from which the allocator reads its settings.
+/// Exported symbol (`_rjem_malloc_conf`) from which jemalloc reads its settings.
 #[allow(
     unsafe_code,
     reason = "the allocator reads its settings from a symbol of this name before any Rust code runs"
@@ -57,7 +57,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Reads the current values, or returns `None` if the allocator provides none.
+    /// Reads the current memory usage, or returns `None` if the allocator provides no statistics.
     pub fn read() -> Option<Self> {
         // The allocator updates its statistics only when the epoch is advanced.
         epoch::advance().ok()?;
@@ -70,13 +70,14 @@ impl Figures {
     }
 }
 
-/// Returns the number of bytes in per-thread caches, which jemalloc counts as allocated. Index 4096
+/// Returns the number of free bytes in per-thread caches, which jemalloc counts as allocated. Index 4096
 /// (`MALLCTL_ARENAS_ALL`) sums over all arenas.
 fn kept_for_threads() -> Option<usize> {
     b"stats.arenas.4096.tcache_bytes\0"[..].name().read().ok()
 }
 
-/// Exports the current values as metrics, with the prefix of the registry.
+/// Metrics collector that exports the memory usage of the allocator. The registry adds the prefix of the metric
+/// names.
 #[derive(Debug, Clone, Copy)]
 pub struct HeapCollector;
 

@@ -14,10 +14,11 @@ use tikv_jemalloc_ctl::{Access, AsName, background_thread, max_background_thread
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
-/// Lock that keeps the test with large allocations and the measuring test from running at the same time.
+/// Lock that keeps the test with large allocations from running at the same time as the test that measures memory
+/// usage.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Allocation size; far larger than concurrent allocations of the test program.
+/// Size of the test allocation in bytes; far larger than all concurrent allocations of the test program.
 const BYTES: usize = 64 << 20;
 
 #[test]

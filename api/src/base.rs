@@ -1,4 +1,5 @@
-//! Foundations without state: configuration, errors as problem details, clock and randomness, content negotiation.
+//! Foundations that hold no state: configuration, errors as problem details (RFC 9457), clock and random numbers,
+//! content negotiation.
 
 pub(crate) mod assets;
 pub(crate) mod body_stream;

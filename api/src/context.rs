@@ -1,4 +1,4 @@
-//! State that every handler and task shares.
+//! State that all handlers and background tasks share.
 
 pub mod server_state;
 pub(crate) mod sub_states;

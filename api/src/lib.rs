@@ -1,4 +1,4 @@
-//! The control server: an HTTP shell around the model.
+//! Control server: an HTTP API around the crate `model`.
 //!
 //! ```text
 //! HTTP ─▶ routes ─▶ writer ─▶ store                 one task admits, commits in groups, publishes

@@ -1,4 +1,5 @@
-//! The process: composition, connections, TLS, commands and the service manager.
+//! Process of the control server: composition, connections, TLS, subcommands, and notification of the service
+//! manager.
 
 pub mod bootstrap;
 pub mod commands;

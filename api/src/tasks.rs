@@ -1,4 +1,5 @@
-//! Background tasks: announcers, endpoint health, address retries, the overview, samples.
+//! Background tasks: selection of announcing nodes, endpoint health decisions, retries of address allocation, the
+//! overview, and sampling of time series.
 
 pub(crate) mod address_retry;
 pub(crate) mod assigner;

@@ -1,4 +1,4 @@
-//! Metrics of this server and of the cluster.
+//! Prometheus metrics of this server and of the cluster.
 
 pub(crate) mod bgp;
 pub(crate) mod health;

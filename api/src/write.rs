@@ -1,4 +1,4 @@
-//! Write path: one task that admits, commits and publishes writes, and the audit log of requests.
+//! Write path: one task that admits, commits and publishes all writes, and the audit log of requests.
 
 pub(crate) mod audit;
 pub(crate) mod refusal;

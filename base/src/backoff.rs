@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Maximum number of doublings of the delay, beyond which any practical delay has reached its cap. Keeps the
-/// shift from overflowing.
+/// Maximum number of doublings of the delay. Keeps the shift from overflowing; by then any practical delay has
+/// reached its cap.
 const DOUBLINGS_MAX: u32 = 20;
 
 /// Exponential backoff with full jitter between a floor and a rising ceiling, so that many clients that lost
@@ -22,7 +22,7 @@ impl Backoff {
         Self { floor, cap, attempts: 0 }
     }
 
-    /// Returns the next delay, with jitter from a pseudo-random generator.
+    /// Returns the next delay, randomized with bits from a pseudo-random generator.
     pub fn next_random_delay(&mut self) -> Duration {
         self.next_delay(crate::entropy())
     }

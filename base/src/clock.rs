@@ -11,8 +11,8 @@ pub fn wall_clock() -> Timestamp {
     Timestamp::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Converts a wall-clock time into an [`Instant`], assuming that the clock is not set meanwhile. Returns
-/// `now` for a time in the past.
+/// Converts a wall-clock time into an [`Instant`], assuming that the wall clock is not adjusted in between.
+/// Returns `now` for a time in the past.
 #[must_use]
 pub fn moment_of(time: Timestamp, now: Instant) -> Instant {
     let left = time.unix_seconds().saturating_sub(wall_clock().unix_seconds());

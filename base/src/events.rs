@@ -13,12 +13,13 @@ use crate::{clock::wall_clock, limit_message};
 #[derive(Debug, Default)]
 pub struct Events {
     ring: VecDeque<Event>,
-    /// Snapshot of the events that [`Events::all`] returns; `None` after a new event.
+    /// Cached snapshot of the events for [`Events::all`]; `None` until the first call after a new event.
     shown: Option<Arc<Vec<Event>>>,
 }
 
 impl Events {
-    /// Records an event. Repeated identical events in a row increase the count of the last one.
+    /// Records an event. If it is identical to the last one except for the time, only the time and count of that
+    /// one are updated.
     pub fn record(&mut self, reason: EventReason, message: String) {
         let time = wall_clock();
         let message = limit_message(message);
@@ -35,7 +36,8 @@ impl Events {
         self.ring.push_back(Event { time, reason, message, count: 1 });
     }
 
-    /// Returns all recorded events, oldest first. The returned snapshot is shared until the next event.
+    /// Returns all recorded events, oldest first. Calls without a new event in between return the same shared
+    /// snapshot.
     pub fn all(&mut self) -> Arc<Vec<Event>> {
         let shown = self.shown.get_or_insert_with(|| Arc::new(self.ring.iter().cloned().collect()));
         Arc::clone(shown)

@@ -1,9 +1,10 @@
-//! Limit for the size of failure messages in reports to control.
+//! Size limit for the failure messages that a node reports to the control server.
 
-/// Maximum size of a failure message in a report, in bytes (`model::wire::report::Failure`).
+/// Maximum size of a failure message in the report of a node, in bytes (`model::wire::report::Failure`).
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Truncates a message at a character boundary to the maximum size of a failure message in a report.
+/// Truncates a message at a character boundary to the maximum size of a failure message in the report of a node. A
+/// truncated message ends with `…`.
 #[must_use]
 pub fn limit_message(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {

@@ -1,9 +1,9 @@
-//! Refused connections per target, as a relay counts them and health checks evaluate them.
+//! Number of refused connections per target. A relay counts them, and health checks evaluate the counts.
 
 use model::{kinds::resource::ServiceKey, program::Target};
 use serde::{Deserialize, Serialize};
 
-/// Connections that one target of a Service has refused since the last connection that it accepted.
+/// Count of the connections that one target of a Service has refused since it last accepted one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
     /// Service through which the clients connected.

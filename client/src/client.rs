@@ -1,4 +1,4 @@
-//! Client of several control servers with failover.
+//! Client of several control servers that sends requests to another server after a failure.
 
 use std::{
     fmt, io,
@@ -26,11 +26,11 @@ use crate::{
     token::TokenSource,
 };
 
-/// Maximum number of objects in a listing; more than the store is designed for.
+/// Maximum number of objects in a listing. The store is designed for fewer.
 const LIST_OBJECTS_MAX: usize = 500_000;
 /// Maximum number of times a listing restarts because its snapshot expired between two pages.
 const LIST_RESTARTS_MAX: usize = 3;
-/// Maximum number of characters quoted from an unexpected response.
+/// Maximum number of characters that an error message quotes from an unexpected response.
 const QUOTE_CHARS_MAX: usize = 160;
 /// Request header with the author of a write.
 const AUTHOR: &str = "x-tidegate-author";
@@ -41,10 +41,10 @@ const REVISION: &str = "x-revision";
 
 /// Media type of JSON responses.
 const JSON: &str = "application/json";
-/// Media type of streams.
+/// Media type of streams: one JSON object per line.
 const NDJSON: &str = "application/x-ndjson";
 
-/// Rules for sending a request to another server after a failure.
+/// Rules for sending a failed request again to another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failover {
     /// Reads may be sent again if a server is unreachable, silent or not ready (503). Writes may only be sent
@@ -59,14 +59,15 @@ pub enum Failover {
     Repeatable,
 }
 
-/// Maximum sizes of responses in bytes; a larger response is an error.
+/// Maximum sizes of responses in bytes; larger ones are errors.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Response; the default is the largest page of a server, with a margin.
+    /// Maximum size of a successful response. The default is the size of the largest page that a server sends,
+    /// with a margin.
     pub response: usize,
-    /// Error response; a rejected apply lists every violation.
+    /// Maximum size of an error response. A rejected `apply` request lists every violation.
     pub rejection: usize,
-    /// Line of a stream; the default is the largest object, with a margin.
+    /// Maximum size of one line of a stream. The default is the size of the largest object, with a margin.
     pub line: usize,
 }
 
@@ -76,30 +77,32 @@ impl Default for Limits {
     }
 }
 
-/// Function that is called before a request is sent: request, URL, and minimum position of the response.
+/// Callback before a request is sent, with the request, its URL, and the minimum position (epoch and revision)
+/// that the response must reflect.
 pub type OnSend = Box<dyn Fn(&Request, &Url, Option<&str>) + Send + Sync>;
 
-/// Options of a client that are independent of the servers.
+/// Options of a client that do not depend on the servers.
 pub struct Options {
     /// Value of the `User-Agent` header.
     pub user_agent: &'static str,
     /// Author of writes, recorded in the history.
     pub author: Option<String>,
-    /// Maximum time for a TCP and TLS connection to be established.
+    /// Maximum time to establish a TCP and TLS connection.
     pub connect_timeout: Duration,
-    /// Timeout of a request, except for streams.
+    /// Maximum duration of a request that is not a stream.
     pub timeout: Duration,
-    /// Maximum silence of a stream, also until its first byte.
+    /// Maximum time without data on a stream, including the time until its first byte.
     pub idle_timeout: Duration,
-    /// Rules for sending a request to another server.
+    /// Rules for sending a failed request again to another server.
     pub failover: Failover,
-    /// Minimum position or revision of the state that reads return; `None` accepts any state.
+    /// Minimum position (epoch and revision), or revision, of the state that reads return; `None` accepts any
+    /// state.
     pub min_position: Option<String>,
     /// True if reads must return a state that includes the client's own last write, on any server.
     pub reads_own_writes: bool,
-    /// Size limits of responses in bytes, by kind.
+    /// Size limits of successful responses, error responses and stream lines, in bytes.
     pub limits: Limits,
-    /// Function that is called before each request; `None` calls nothing.
+    /// Function that is called before each request is sent, if any.
     pub on_send: Option<OnSend>,
 }
 
@@ -108,7 +111,7 @@ pub struct Options {
 pub struct Client {
     http: reqwest::Client,
     urls: Vec<Url>,
-    /// Index of the current server.
+    /// Index in `urls` of the server that receives the next request.
     current: AtomicUsize,
     token: TokenSource,
     author: Option<HeaderValue>,
@@ -116,10 +119,10 @@ pub struct Client {
     options: Options,
 }
 
-/// Listing assembled from all of its pages.
+/// Complete listing of objects, assembled from all of its pages.
 #[derive(Debug)]
 pub struct Listing {
-    /// Envelope of the last page, with the items of all pages in it.
+    /// Last page of the listing, with `items` replaced by the items of all pages.
     pub envelope: Value,
 }
 
@@ -130,10 +133,10 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Creates a client.
+    /// Creates a client of the servers in `connection`.
     ///
     /// # Errors
-    /// Returns an error if a setting is invalid.
+    /// Returns an error if a connection setting or the author is invalid.
     pub fn new(connection: Connection, options: Options) -> Result<Self, SetupError> {
         connection.check()?;
         let http = http::builder(connection.tls()?)
@@ -148,7 +151,7 @@ impl Client {
         Ok(Self { http, urls, current: AtomicUsize::new(0), token, author, min_position, options })
     }
 
-    /// Returns the URL of the current server, for messages.
+    /// Returns the URL of the current server, for use in messages.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of(self.current())
@@ -160,18 +163,18 @@ impl Client {
         self.urls.len()
     }
 
-    /// Returns the URL of a server, for messages.
+    /// Returns the URL of the server with index `number`, for use in messages; empty if there is no such server.
     #[must_use]
     pub fn url_of(&self, number: usize) -> String {
         self.urls.get(number).map(origin).unwrap_or_default()
     }
 
-    /// Makes the next server the current one.
+    /// Makes the next server in the list the current one.
     pub fn use_next(&self) {
         self.leave(self.current());
     }
 
-    /// Makes the server after `number` the current one, unless another request already did.
+    /// Makes the server after index `number` the current one, unless another request has already changed it.
     fn leave(&self, number: usize) {
         let next = (number + 1) % self.urls.len();
         let _already = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -181,8 +184,8 @@ impl Client {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// Sends a request and parses its JSON response. If a server fails, tries the next one as far as the
-    /// failover rules allow.
+    /// Sends a request and parses its JSON response. If a server fails, the next one is tried if the failover
+    /// rules allow.
     ///
     /// # Errors
     /// Returns the rejection, or the failure of the last server.
@@ -201,15 +204,15 @@ impl Client {
         self.exchange(self.current(), request, rest.max(share)).await
     }
 
-    /// Sends a request to one server without failover.
+    /// Sends a request to the server with index `number`, without trying another one.
     ///
     /// # Errors
-    /// Returns the rejection, or the failure of the server.
+    /// Returns the server's rejection, or the error of the connection.
     pub async fn send_to(&self, number: usize, request: &Request) -> Result<Value, Error> {
         self.exchange(number, request, self.share(self.options.timeout, request)).await
     }
 
-    /// Returns the share of `timeout` that one server gets, so that the other servers can still be tried.
+    /// Returns the part of `timeout` that one server may use, so that time remains to try the other servers.
     fn share(&self, timeout: Duration, request: &Request) -> Duration {
         let servers = u32::try_from(self.urls.len()).unwrap_or(u32::MAX);
         match self.options.failover {
@@ -241,10 +244,10 @@ impl Client {
         exchange.unwrap_or_else(|_elapsed| Err(self.timed_out(number, limit)))
     }
 
-    /// Reads every page of a listing; `request` creates the request of a page.
+    /// Reads every page of a listing. `request` creates the request of each page, without the continue token.
     ///
     /// # Errors
-    /// Same as [`Self::send`]; also if the pages repeat or never end.
+    /// Returns the errors of [`Self::send`], and an error if the pages repeat or contain too many objects.
     pub async fn list(&self, request: impl Fn() -> Request) -> Result<Listing, Error> {
         let mut restarts = 0;
         loop {
@@ -288,7 +291,7 @@ impl Client {
     /// Opens a stream of JSON lines on the first server that accepts it.
     ///
     /// # Errors
-    /// Same as [`Self::send`].
+    /// Returns the errors of [`Self::send`].
     pub async fn stream(&self, request: &Request) -> Result<Stream, Error> {
         let mut tried = 1;
         loop {
@@ -311,8 +314,8 @@ impl Client {
         Ok(Stream::new(self.url_of(number), lines))
     }
 
-    /// Passes the bytes of a response of any size to `keep` as they arrive. Silence longer than the idle
-    /// timeout is an error.
+    /// Sends a request and passes the response body, of any size, to `keep` in chunks as they arrive. If no data
+    /// arrives for the idle timeout, the download fails.
     ///
     /// # Errors
     /// Returns the rejection, the failure of the server, or the error of `keep`. No other server is tried.
@@ -334,7 +337,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the head of its response; an error response is read completely.
+    /// Sends a request and reads the head of its response. The body of an error response is read, too, and
+    /// returned as an error.
     async fn start(&self, number: usize, request: &Request, accept: &str) -> Result<Response, Error> {
         let token = self.token.token()?;
         let mut url = self.urls.get(number).cloned().unwrap_or_else(|| self.urls[0].clone());
@@ -373,7 +377,8 @@ impl Client {
         Ok(response)
     }
 
-    /// Records the revision of a write for later reads.
+    /// Stores the revision of a write, so that later reads return a state that includes it. Only if
+    /// `reads_own_writes` is set.
     fn remember(&self, request: &Request, response: &Response) {
         let revision = response.headers().get(REVISION).and_then(|revision| revision.to_str().ok());
         if let Some(revision) = revision.filter(|_| self.options.reads_own_writes && !request.is_read()) {
@@ -381,7 +386,7 @@ impl Client {
         }
     }
 
-    /// Locks the minimum position. A poisoned lock is harmless, because changes are assignments.
+    /// Locks the minimum position. A poisoned lock is ignored, because each change is a single assignment.
     fn lock_min_position(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         self.min_position.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -425,7 +430,7 @@ impl Client {
     }
 }
 
-/// Describes a response that is not of the control API: status, content type and the start of the body.
+/// Describes a response that does not come from the control API: status, content type and the start of the body.
 pub(crate) fn description(response: &Response, bytes: &[u8]) -> String {
     let head = bytes.get(..bytes.len().min(QUOTE_CHARS_MAX * 4)).unwrap_or(bytes);
     let quote: String = clean(&String::from_utf8_lossy(head)).chars().take(QUOTE_CHARS_MAX).collect();
@@ -440,7 +445,7 @@ pub(crate) fn description(response: &Response, bytes: &[u8]) -> String {
     format!("{}, {kind}, {quote}", response.status())
 }
 
-/// Returns `text` on one line and without control characters, which could manipulate a terminal.
+/// Returns `text` on one line without control characters, because they could manipulate a terminal.
 fn clean(text: &str) -> String {
     let spaced = text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c });
     spaced.filter(|c| !c.is_control()).collect()

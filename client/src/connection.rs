@@ -9,62 +9,62 @@ use tls_trust::{Pin, Trust, Untrusted};
 
 use crate::token::{TokenError, TokenSource};
 
-/// Maximum number of control servers; more than any store has members.
+/// Maximum number of control servers in a client configuration; no store has as many members.
 pub const SERVERS_MAX: usize = 8;
 
-/// Servers, trust and credentials of a client.
+/// Servers, trusted certificates and credentials of a client.
 #[derive(Debug, Clone, Default)]
 pub struct Connection {
-    /// Servers in the order in which they are tried, 1 to [`SERVERS_MAX`].
+    /// URLs of the control servers in the order in which they are tried, 1 to [`SERVERS_MAX`].
     pub urls: Vec<Url>,
-    /// PEM file with the trusted CAs; the CAs of the system if `None`.
+    /// PEM file with the trusted CAs; `None` trusts the CAs of the system.
     pub ca_file: Option<PathBuf>,
-    /// Hash of a certificate in the chain of the servers, as an alternative to `ca_file`.
+    /// Hash of a certificate that must be in the certificate chain of the servers. Excludes `ca_file`.
     pub pin: Option<Pin>,
-    /// Certificate that the client authenticates with.
+    /// Client certificate for authentication, if any.
     pub identity: Option<Arc<Identity>>,
-    /// Token that requests are authenticated with.
+    /// Source of the bearer token for authentication.
     pub token: TokenSource,
 }
 
-/// Client certificate with its key.
+/// Client certificate with its chain and private key.
 #[derive(Debug)]
 pub struct Identity {
-    /// Certificate chain, the client's certificate first.
+    /// Certificate chain, with the client's own certificate first.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Private key of the first certificate.
+    /// Private key of the client's own certificate, the first of `chain`.
     pub key: PrivateKeyDer<'static>,
 }
 
 /// Error of the connection settings, found before any request is sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// Server list that is empty or longer than [`SERVERS_MAX`]; contains its length.
+    /// Server list that is empty or longer than [`SERVERS_MAX`]. The payload is its length.
     #[error("--api must list 1 to {SERVERS_MAX} servers, found {0}")]
     ServerCount(usize),
-    /// Contradicting trust settings: a CA file and a pin.
+    /// Both a CA file and a certificate pin are given.
     #[error("--ca-file and --ca-hash are mutually exclusive: use only one of them")]
     TwoTrusts,
     /// The CA file cannot be used.
     #[error("--ca-file {}: {cause}", path.display())]
     CaFile {
-        /// Path of the file.
+        /// Path of the CA file.
         path: PathBuf,
-        /// Reason why the file cannot be used.
+        /// Reason why the CA file cannot be used.
         cause: Untrusted,
     },
-    /// The token would be readable on the network.
+    /// A token would be sent over unencrypted HTTP to another machine.
     #[error(
         "refusing to send the token to {0} over an unencrypted connection: use https://, or omit the token"
     )]
     UnencryptedToken(String),
-    /// The token cannot be used.
+    /// The token source is unreadable or holds no valid token.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Author that cannot be sent in a header, because it contains invalid characters.
+    /// Author of writes that contains control characters and therefore cannot be sent in a header.
     #[error("the author of writes must be text without control characters")]
     Author,
-    /// TLS or the HTTP client cannot be set up.
+    /// The TLS configuration or the HTTP client cannot be created.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
 }
@@ -73,7 +73,7 @@ impl Connection {
     /// Validates the settings.
     ///
     /// # Errors
-    /// Returns the first contradiction, or the unusable token.
+    /// Returns the first invalid or contradictory setting, or the error of the token source.
     pub fn check(&self) -> Result<(), SetupError> {
         if self.urls.is_empty() || self.urls.len() > SERVERS_MAX {
             return Err(SetupError::ServerCount(self.urls.len()));
@@ -116,12 +116,12 @@ impl Connection {
     }
 }
 
-/// Returns the display form of the URL of a server.
+/// Returns the URL of a server in the form used in messages.
 pub(crate) fn origin(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// Returns true if requests to `url` cannot be read on the network: HTTPS or loopback.
+/// Returns true if `url` uses HTTPS or a loopback address, so that requests to it cannot be read on the network.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback =

@@ -1,26 +1,26 @@
-//! Failures of requests: rejections, missing responses and responses that are not of the control API.
+//! Errors of requests: rejections, missing responses, and responses that do not come from the control API.
 
 use std::{io, time::Duration};
 
 use crate::{problem::Problem, token::TokenError};
 
-/// Failure of a request.
+/// Error of a request to a control server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Rejection by the server, with its problem document.
+    /// The server rejected the request with this problem document (RFC 9457).
     #[error("{0}")]
     Rejected(Box<Problem>),
-    /// The connection failed, or broke before the response was complete.
+    /// Connection that failed, or that broke before the response was complete.
     #[error("cannot reach {url}: {cause}")]
     Unreachable {
         /// URL of the server.
         url: String,
-        /// Text of the root cause.
+        /// Text of the root cause of the connection error.
         cause: String,
         /// True if the request certainly did not arrive, because there was no connection.
         is_unsent: bool,
     },
-    /// Timeout of a response, or of a silent stream.
+    /// No response, or no further data on a stream, arrived within the time limit.
     #[error("{url} did not respond within {} s", after.as_secs_f32())]
     TimedOut {
         /// URL of the server.
@@ -31,7 +31,7 @@ pub enum Error {
     /// Response that does not come from the control API.
     #[error("unexpected response from {url}, which may not be a control server: {found}")]
     Unexpected {
-        /// URL of the server.
+        /// URL of the server that was contacted.
         url: String,
         /// Description of the response, without control characters.
         found: String,
@@ -39,12 +39,12 @@ pub enum Error {
     /// Response larger than the client's limit.
     #[error("the response of {url} is larger than {}", size(*limit))]
     TooLarge {
-        /// URL of the server.
+        /// URL of the server that sent the response.
         url: String,
-        /// Limit that was exceeded, in bytes.
+        /// Maximum size of the response, in bytes.
         limit: usize,
     },
-    /// The token cannot be used.
+    /// The token source is unreadable or holds no valid token.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The caller could not store a downloaded response.
@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the stable code of a rejection.
+    /// Returns the stable error code of the problem document if the server rejected the request.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         match self {
@@ -69,7 +69,8 @@ impl Error {
         }
     }
 
-    /// Returns true if the request certainly did not arrive at the server. A write can then be sent again.
+    /// Returns true if the request certainly did not arrive at the server. In this case even a write can safely be
+    /// sent again.
     #[must_use]
     pub const fn is_definitely_unsent(&self) -> bool {
         matches!(self, Self::Unreachable { is_unsent: true, .. } | Self::Token(_))
@@ -81,7 +82,7 @@ fn size(bytes: usize) -> String {
     if bytes < MEBIBYTE { format!("{bytes} bytes") } else { format!("{} MiB", bytes / MEBIBYTE) }
 }
 
-/// Returns the root cause, the last of the error chain and usually the most specific.
+/// Returns the text of the root cause: the last error in the chain of sources, which is usually the most specific.
 #[must_use]
 pub fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;

@@ -1,18 +1,19 @@
-//! HTTP connections to control servers, for programs that select the server of each request themselves.
+//! HTTP connections to control servers, for programs that choose the server of each request themselves.
 
 use std::sync::Arc;
 
 use reqwest::{ClientBuilder, Response, header, redirect};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-/// Returns a builder of direct connections: proxy variables are meant for external hosts, and a redirect would
-/// mean that something other than the control API responds.
+/// Returns an HTTP client builder that ignores proxy variables, which are meant for external hosts, and follows no
+/// redirects, which the control API never sends.
 pub fn builder(tls: ClientConfig) -> ClientBuilder {
     let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
     builder.no_proxy().redirect(redirect::Policy::none())
 }
 
-/// Returns a TLS configuration that trusts no server, for plain HTTP: the HTTP library requires one.
+/// Returns a TLS configuration that trusts no server. Clients of plain HTTP use it, because the HTTP library
+/// requires a TLS configuration.
 ///
 /// # Errors
 /// Returns an error if TLS 1.3 is not available.
@@ -28,7 +29,7 @@ pub fn is_definitely_unsent(error: &reqwest::Error) -> bool {
     error.is_connect()
 }
 
-/// Reads the body of a response. Returns `None` if it is longer than `limit` bytes.
+/// Reads the complete body of a response. Returns `None` if it is longer than `limit` bytes.
 ///
 /// # Errors
 /// Returns an error if the connection breaks.
@@ -43,7 +44,8 @@ pub async fn read(response: &mut Response, limit: usize) -> Result<Option<Vec<u8
     Ok(Some(bytes))
 }
 
-/// Reads at most `limit` bytes of an error response as text, for logs. Errors end the text.
+/// Reads up to `limit` bytes of an error response as text, for logs. If reading fails, returns the text received
+/// so far.
 pub async fn read_start(mut response: Response, limit: usize) -> String {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -56,7 +58,7 @@ pub async fn read_start(mut response: Response, limit: usize) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// Returns the content type of a response, or an empty string.
+/// Returns the `Content-Type` of a response, or an empty string if it has none.
 #[must_use]
 pub fn content_type(response: &Response) -> &str {
     response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()

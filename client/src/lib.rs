@@ -6,7 +6,7 @@
 //!  TLS, token)   │        stream ─▶ Stream  JSON lines until the server closes
 //!                └─ failover ─ Error: rejection, no response, or a response that is not of the API
 //! ```
-//! [`http`], [`Lines`] and [`Backoff`] are the parts for programs that select the server themselves.
+//! Programs that choose the server of each request themselves use [`http`], [`Lines`] and [`Backoff`] directly.
 //!
 //! Invariants: every response is limited in size and time, and becomes data or an [`Error`]. A write is sent
 //! twice only if the first server cannot have received it, or if the program declares its writes repeatable.

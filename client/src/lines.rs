@@ -1,28 +1,29 @@
-//! Lines of a streamed response (NDJSON), with limits of length and silence.
+//! Reader of the lines of a streamed response (NDJSON), with limits for the length of a line and for the time
+//! without data.
 
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::Response;
 
-/// Buffer that assembles lines from the chunks of a stream. Pure.
+/// Buffer that assembles lines from the chunks of a stream, without I/O.
 #[derive(Debug)]
 pub struct LineBuffer {
     bytes: BytesMut,
-    /// Length of the prefix of `bytes` that contains no line end.
+    /// Number of bytes at the start of `bytes` that are known to contain no line end.
     searched: usize,
     limit: usize,
 }
 
-/// Error for a line that is longer than the limit, in bytes.
+/// Error for a line that is longer than the limit. The payload is the limit in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {0} bytes")]
 pub struct LineTooLong(pub usize);
 
-/// Reason for which a stream of lines ended early.
+/// Reason why a stream of lines ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// Connection that broke before the server closed the stream.
+    /// The connection broke before the server closed the stream.
     #[error("the stream broke")]
     Broken(#[from] reqwest::Error),
     /// No data arrived within the idle timeout.
@@ -40,15 +41,16 @@ impl LineBuffer {
         Self { bytes: BytesMut::new(), searched: 0, limit }
     }
 
-    /// Appends a chunk of the stream.
+    /// Appends a chunk of the stream to the buffer.
     pub fn push(&mut self, chunk: &[u8]) {
         self.bytes.extend_from_slice(chunk);
     }
 
-    /// Removes the next complete line and returns it without its end. Blank lines are skipped.
+    /// Removes the next complete line from the buffer and returns it without the line end. Blank lines are
+    /// skipped.
     ///
     /// # Errors
-    /// Returns an error if the line is longer than the limit, even if its end has not arrived.
+    /// Returns an error if the line is longer than the limit, even if its line end has not arrived yet.
     pub fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         loop {
             let rest = self.bytes.get(self.searched..).unwrap_or_default();
@@ -70,7 +72,7 @@ impl LineBuffer {
     }
 }
 
-/// Line reader of a streamed response.
+/// Reader that returns the lines of a streamed response one by one.
 #[derive(Debug)]
 pub struct Lines {
     response: Response,
@@ -79,17 +81,18 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Creates a reader of lines of at most `limit` bytes. Silence longer than `idle_timeout` is an error.
+    /// Creates a reader of lines of at most `limit` bytes. If no data arrives for `idle_timeout`, reading fails.
     #[must_use]
     pub fn new(response: Response, limit: usize, idle_timeout: Duration) -> Self {
         Self { response, buffer: LineBuffer::new(limit), idle_timeout }
     }
 
-    /// Returns the next line without its end, or `None` if the server closed the stream. An incomplete last
+    /// Returns the next line without the line end, or `None` if the server closed the stream. An incomplete last
     /// line is dropped. Cancel safe: no data is lost if the future is dropped.
     ///
     /// # Errors
-    /// Returns an error if the connection breaks, is silent, or a line is too long.
+    /// Returns an error if the connection breaks, if no data arrives within the idle timeout, or if a line is too
+    /// long.
     pub async fn next(&mut self) -> Result<Option<Bytes>, StreamError> {
         loop {
             if let Some(line) = self.buffer.next_line()? {
@@ -105,7 +108,7 @@ impl Lines {
         }
     }
 
-    /// Returns the head of the response.
+    /// Returns the response whose body is read: its status and headers.
     pub(crate) const fn response(&self) -> &Response {
         &self.response
     }

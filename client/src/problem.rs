@@ -1,4 +1,4 @@
-//! Problem documents (RFC 9457), by which the control API rejects requests.
+//! Problem documents (RFC 9457): error responses of the control API.
 
 use std::fmt;
 
@@ -7,40 +7,40 @@ use serde_json::Value;
 /// Media type of problem documents.
 const MEDIA_TYPE: &str = "application/problem+json";
 
-/// A rejection by the server. Absent members, and members of the wrong type, are empty.
+/// Problem document of a rejected request. Members that are absent or have the wrong type are empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     /// HTTP status code of the response.
     pub status: u16,
     /// Stable code of the error, such as `NotFound`.
     pub code: String,
-    /// Description of the error.
+    /// Description of this occurrence of the error, for people.
     pub detail: String,
-    /// Remedy, if the server gives one.
+    /// Suggested remedy, if the server provides one.
     pub hint: Option<String>,
-    /// Identifier of the request in the log of the server.
+    /// Request id, as in the log of the server.
     pub request_id: Option<String>,
     /// Invalid fields of the request; empty if the error concerns no field.
     pub violations: Vec<Violation>,
-    /// The complete document; a JSON object.
+    /// Complete problem document; always a JSON object.
     pub document: Value,
 }
 
-/// Invalid field of a request.
+/// Invalid field of a rejected request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// JSON pointer; begins with `/items/N` in a request with several objects.
+    /// JSON pointer to the field. In a request with several objects, it begins with `/items/N`.
     pub pointer: String,
     /// Stable code of the violated rule.
     pub code: String,
-    /// Requirement that the field violates.
+    /// Requirement that the field does not meet.
     pub message: String,
-    /// Remedy, if the server gives one.
+    /// Suggested remedy, if the server provides one.
     pub hint: Option<String>,
 }
 
 impl Problem {
-    /// Parses the response to a rejected request. Returns `None` if it is not from the control API.
+    /// Parses an error response. Returns `None` if it does not come from the control API.
     #[must_use]
     pub fn parse(status: u16, content_type: &str, body: &[u8]) -> Option<Self> {
         if !content_type.starts_with(MEDIA_TYPE) {
@@ -79,7 +79,7 @@ impl Violation {
         }
     }
 
-    /// Returns the number of the object in a request with several objects.
+    /// Returns the index of the object that contains the invalid field, in a request with several objects.
     #[must_use]
     pub fn item(&self) -> Option<usize> {
         let rest = self.pointer.strip_prefix("/items/")?;

@@ -1,20 +1,20 @@
-//! Requests, independent of the server that they are sent to.
+//! Requests to the control API. A request does not depend on the server that it is sent to.
 
 use bytes::Bytes;
 use reqwest::Method;
 use serde_json::Value;
 
-/// Request header with the minimum position of the state that a response is made of.
+/// Request header with the minimum position (epoch and revision) of the state that the response must reflect.
 pub const MIN_POSITION: &str = "x-tidegate-min-position";
 
-/// Request to a control server, which can be sent more than once.
+/// Request to the control API, which can be sent more than once.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// HTTP method of the request.
     pub method: Method,
-    /// Absolute path without a query.
+    /// Absolute path of the request, without a query.
     pub path: String,
-    /// Query parameters, in order.
+    /// Query parameters, in the order in which they are sent.
     pub query: Vec<(&'static str, String)>,
     /// Entity tag for the `If-Match` header (RFC 9110, 13.1.1); `None` makes the request unconditional.
     pub if_match: Option<String>,
@@ -31,7 +31,7 @@ pub struct Body {
     pub media_type: &'static str,
     /// Bytes of the body as sent.
     pub bytes: Bytes,
-    /// Form of the body in messages to the user, such as `@service.yaml`; the contents if `None`.
+    /// Representation of the body in messages to the user, such as `@service.yaml`; `None` shows the contents.
     pub label: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl Request {
         Self::new(Method::DELETE, path)
     }
 
-    /// Sets the body and its media type.
+    /// Sets the body and its `Content-Type`.
     #[must_use]
     pub fn body(self, media_type: &'static str, bytes: impl Into<Bytes>) -> Self {
         Self { body: Some(Body { media_type, bytes: bytes.into(), label: None }), ..self }
@@ -84,7 +84,7 @@ impl Request {
         self.body("application/json", body.to_string())
     }
 
-    /// Sets the form of the body in messages to the user.
+    /// Sets the representation of the body in messages to the user.
     #[must_use]
     pub fn label(mut self, label: String) -> Self {
         if let Some(body) = &mut self.body {
@@ -93,19 +93,19 @@ impl Request {
         self
     }
 
-    /// Makes the request conditional on the entity tag of the object.
+    /// Makes the request conditional on the entity tag of the object (`If-Match`).
     #[must_use]
     pub fn if_match(self, tag: String) -> Self {
         Self { if_match: Some(tag), ..self }
     }
 
-    /// Sets the reason for a write, if there is one.
+    /// Sets the reason for a write, recorded in the change history; `None` gives no reason.
     #[must_use]
     pub fn message(self, message: Option<String>) -> Self {
         Self { message, ..self }
     }
 
-    /// Adds a query parameter, if there is a value.
+    /// Adds a query parameter, unless the value is `None`.
     #[must_use]
     pub fn query(mut self, key: &'static str, value: Option<impl Into<String>>) -> Self {
         self.query.extend(value.map(|value| (key, value.into())));

@@ -1,4 +1,4 @@
-//! Streams of JSON lines from one server, such as watches.
+//! Stream of JSON lines from one server, such as a watch.
 
 use serde_json::Value;
 
@@ -29,8 +29,8 @@ impl Stream {
     /// Returns the next line as JSON, or `None` if the server closed the stream. Cancel safe.
     ///
     /// # Errors
-    /// Returns an error on silence, because servers send heartbeats, on a broken connection, on a line that is
-    /// too long, and on a line that is not JSON.
+    /// Returns an error if the connection breaks, if no data arrives within the idle timeout (servers send
+    /// heartbeats), or if a line is too long or not JSON.
     pub async fn next(&mut self) -> Result<Option<Value>, Error> {
         let line = self.lines.next().await.map_err(|error| self.failed(&error))?;
         let Some(line) = line else { return Ok(None) };

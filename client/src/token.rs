@@ -1,4 +1,4 @@
-//! Bearer tokens and their sources (RFC 6750).
+//! Bearer tokens (RFC 6750) from text or a file.
 
 use std::{
     io::Read as _,
@@ -10,10 +10,10 @@ use reqwest::header::HeaderValue;
 /// Maximum size of a token file in bytes.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
-/// Description of a valid token, for messages.
+/// Description of a valid token, for error messages.
 pub const TOKEN_REMEDY: &str = "a token is a single line of letters, digits and _";
 
-/// A bearer token. `Debug` hides the secret.
+/// Bearer token as the value of the `Authorization` header. `Debug` does not print the secret.
 #[derive(Debug, Clone)]
 pub struct Token(HeaderValue);
 
@@ -29,7 +29,7 @@ pub enum TokenSource {
     File(PathBuf),
 }
 
-/// Error that leaves the client without a usable token.
+/// Reason why a token cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The token file cannot be read.
@@ -43,13 +43,13 @@ pub enum TokenError {
     /// Malformed token: not a single line of visible ASCII characters.
     #[error("{place} contains no valid token: {TOKEN_REMEDY}")]
     Invalid {
-        /// Name of the file or variable.
+        /// Name of the file or environment variable that holds the token.
         place: String,
     },
 }
 
 impl Token {
-    /// Parses a token, without the surrounding white space. `place` names its origin in the error.
+    /// Parses a token after removing surrounding white space. `place` names the file or variable in the error.
     ///
     /// # Errors
     /// Returns an error unless the text is one line of visible ASCII characters.
@@ -62,7 +62,7 @@ impl Token {
         Ok(Self(header))
     }
 
-    /// Reads a token file.
+    /// Reads a token from a file.
     ///
     /// # Errors
     /// Returns an error if the file is unreadable or contains anything but a token.
@@ -79,23 +79,20 @@ impl Token {
         Self::parse(&String::from_utf8_lossy(&bytes), &path.display().to_string())
     }
 
-    /// Returns the value of the `Authorization` header.
+    /// Returns the token as the value of the `Authorization` header.
     pub(crate) const fn header(&self) -> &HeaderValue {
         &self.0
     }
 }
 
 impl TokenSource {
-    /// Returns true if requests are sent with a token.
+    /// Returns true if a token is configured, so that requests are authenticated.
     #[must_use]
     pub const fn is_some(&self) -> bool {
         !matches!(self, Self::None)
     }
 
-    /// Returns the token for a request.
-    ///
-    /// # Errors
-    /// Returns an error if the token file cannot be used.
+    /// Returns the token for the next request. A token file is read on each call.
     pub fn token(&self) -> Result<Option<Token>, TokenError> {
         match self {
             Self::None => Ok(None),

@@ -1,4 +1,4 @@
-//! Client against servers that respond late, incorrectly, without end or not at all.
+//! Tests of the client against servers whose responses are late, incorrect, endless or missing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -19,7 +19,7 @@ use serde_json::json;
 const PROBLEM: &str = "application/problem+json";
 const JSON: &str = "application/json";
 
-/// Server that records requests. A closure receives the number of each request and writes the response.
+/// Test server that records requests. A closure receives the number of each request and writes the response.
 struct Stub {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -80,7 +80,7 @@ fn respond(stream: &mut TcpStream, status: &str, media_type: &str, body: &str) {
     let _gone = write!(stream, "{head}content-length: {length}\r\n\r\n{body}");
 }
 
-/// Writes the head of a response whose end is marked by closing the connection.
+/// Writes the head of a response without `Content-Length`, so that closing the connection marks its end.
 fn begin(stream: &mut TcpStream, body: &str) {
     let _gone = write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\nconnection: close\r\n\r\n{body}");
 }

@@ -14,14 +14,14 @@ use clap::Command;
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
 
-/// Directory of the completions of each shell, below `share`.
+/// Directory of the completions of each shell, below `share` (such as `/usr/share`).
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
     (Shell::Zsh, "zsh/vendor-completions"),
     (Shell::Fish, "fish/vendor_completions.d"),
 ];
 
-/// Manual section for which pages are written.
+/// Manual section that a program's pages belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     /// User commands, section 1.
@@ -39,8 +39,8 @@ impl Section {
     }
 }
 
-/// Writes a man page for the command and each of its subcommands, and completions for bash, zsh and fish,
-/// below a directory laid out as `/usr/share`.
+/// Writes a man page for the command and for each of its subcommands, and completions for bash, zsh and fish.
+/// `share` is the directory for them, laid out as `/usr/share`.
 ///
 /// # Errors
 /// Returns an error naming the file that cannot be written.

@@ -1,4 +1,4 @@
-//! Pages of a command: its settings, and its subcommands with arguments and flags.
+//! Generator of the reference page of a command: its settings, and its subcommands with arguments and flags.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::{cell, table};
 
-/// Prefix of the default value in a help text of clap.
+/// Text with which clap's help begins the default of an argument.
 const DEFAULT: &str = "[default:";
 
-/// Settings file of a program, as its reference page describes it.
+/// Properties of a program's settings file for its reference page.
 #[derive(Debug, Clone, Copy)]
 pub struct File {
     /// Description of the settings file, in one sentence.
@@ -18,7 +18,7 @@ pub struct File {
     pub keys: Option<&'static [&'static str]>,
 }
 
-/// Returns the page of a command: `title`, the settings, and all subcommands that are not hidden.
+/// Returns the reference page of a command as Markdown: title, settings, and all subcommands that are not hidden.
 #[must_use]
 pub fn page(command: &Command, file: File) -> String {
     let mut command = command.clone().disable_help_subcommand(true);
@@ -43,7 +43,7 @@ pub fn page(command: &Command, file: File) -> String {
     text
 }
 
-/// Appends the section of a subcommand, and of its subcommands.
+/// Appends the section of a subcommand and, recursively, those of its own subcommands.
 fn section(command: &Command, level: usize, global: &BTreeSet<String>, file: File, text: &mut String) {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     *text += &format!("{} {name}\n\n{}\n\n", "#".repeat(level), long_about(command));
@@ -64,7 +64,7 @@ fn section(command: &Command, level: usize, global: &BTreeSet<String>, file: Fil
     }
 }
 
-/// Returns the tables of flags, one for each help heading.
+/// Returns the Markdown tables of flags, one for each help heading.
 fn headed<'a>(args: impl Iterator<Item = &'a Arg>, file: File) -> String {
     let mut groups: Vec<(Option<&str>, Vec<&Arg>)> = Vec::new();
     for arg in args {
@@ -116,7 +116,7 @@ fn argument(arg: &Arg) -> [String; 2] {
     [format!("`{}`", value_name(arg)), description]
 }
 
-/// Returns the description of an argument with its accepted words, and its default.
+/// Returns the description of an argument, including its accepted values, and its default.
 fn description(arg: &Arg) -> (String, String) {
     let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let (help, stated) = split_default(&help);
@@ -142,7 +142,7 @@ fn description(arg: &Arg) -> (String, String) {
     (description, default)
 }
 
-/// Splits a help text into the text without its default, and the default.
+/// Splits a help text into the text without `[default: …]`, and the default.
 fn split_default(help: &str) -> (String, Option<String>) {
     let found = help.split_once(DEFAULT).and_then(|(before, rest)| Some((before, rest.split_once(']')?)));
     match found {
@@ -164,7 +164,8 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with(['.', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Returns the text after the help, usually examples, without environment-dependent line breaks.
+/// Returns the text that clap prints after the help, usually examples, with line breaks that do not depend on the
+/// terminal.
 fn after(command: &Command) -> Option<String> {
     let text = command.get_after_long_help().or_else(|| command.get_after_help())?.to_string();
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -182,7 +183,8 @@ fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values()
 }
 
-/// Returns the name of the value; `|` is escaped because it would end a table cell.
+/// Returns the placeholder of an argument's value. `|` is escaped, because it would end a cell of a Markdown
+/// table.
 fn value_name(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     if names.is_empty() {

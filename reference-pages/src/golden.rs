@@ -1,4 +1,4 @@
-//! Comparison of generated pages with the pages in `docs/reference/`.
+//! Test helper that compares generated pages with the checked-in pages in `docs/reference/`.
 
 use std::{
     collections::BTreeSet,
@@ -42,7 +42,7 @@ pub fn check(name: &str, page: &str) -> Result<(), String> {
 /// longer generated are errors, and are removed if `UPDATE_GOLDEN` is set.
 ///
 /// # Errors
-/// Returns an error as [`check`] does, or if the folder contains another page.
+/// Returns the errors of [`check`], and an error if the folder contains a page that is not in `pages`.
 pub fn check_folder(folder: &str, pages: &[(String, String)]) -> Result<(), String> {
     for (name, page) in pages {
         check(&format!("{folder}/{name}"), page)?;

@@ -1,7 +1,7 @@
 //! Generator of the pages in `docs/reference/`: commands and settings from clap, kinds and operations from the
 //! OpenAPI document, metrics from a scrape, reasons from the enums of the source.
 //!
-//! Tests of the crates that own these sources call it and compare the result with the checked-in page
+//! Tests of the crates that define these sources run the generator and compare the result with the checked-in page
 //! ([`golden`]), so that no page differs from the program.
 
 pub mod command;
@@ -11,7 +11,7 @@ pub mod openapi;
 pub mod reasons;
 pub mod variants;
 
-/// Returns a text as contents of a table cell: one line, with characters escaped that Markdown or a table would
+/// Formats a text as a cell of a Markdown table: on one line, with characters escaped that Markdown would
 /// interpret outside of code.
 #[must_use]
 pub fn cell(text: &str) -> String {
@@ -34,7 +34,7 @@ pub fn cell(text: &str) -> String {
     result
 }
 
-/// Returns the rows as a table with these headings.
+/// Formats rows as a Markdown table with the given headings.
 #[must_use]
 pub fn table<const COLUMNS: usize>(headings: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
     let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));

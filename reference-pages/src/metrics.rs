@@ -1,4 +1,4 @@
-//! Page of the metrics of a program, from its OpenMetrics text.
+//! Generator of the reference page of a program's metrics, from its OpenMetrics text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ struct Family {
     labels: BTreeSet<String>,
 }
 
-/// Returns a table of all metric families in an OpenMetrics text, in order of name. Labels are those of the
+/// Returns a table of all metric families in an OpenMetrics text, in order of name. The label names come from the
 /// samples, so every family needs at least one sample with all of its labels.
 #[must_use]
 pub fn families(text: &str) -> String {
@@ -36,7 +36,7 @@ pub fn families(text: &str) -> String {
     table(["metric", "type", "labels", "meaning"], &rows)
 }
 
-/// Returns the names in the labels of a sample; the label of histogram buckets is omitted.
+/// Returns the label names of a sample, without `le`, the label of histogram buckets.
 fn label_names(labels: &str) -> impl Iterator<Item = String> {
     let names = labels.split("=\"").filter_map(|part| part.rsplit([',', '{', '"']).next());
     let is_name =

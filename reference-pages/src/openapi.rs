@@ -1,4 +1,5 @@
-//! Pages of kinds, operations and schemas, from the OpenAPI document of the control server.
+//! Generator of the reference pages of kinds, operations and schemas, from the OpenAPI document of the control
+//! server.
 
 mod field;
 mod operation;
@@ -19,18 +20,18 @@ pub const API: &str = "api";
 pub struct Document<'a>(&'a Value);
 
 impl<'a> Document<'a> {
-    /// Wraps a parsed OpenAPI document.
+    /// Wraps an OpenAPI document that is parsed as JSON.
     #[must_use]
     pub const fn new(document: &'a Value) -> Self {
         Self(document)
     }
 
-    /// Returns the schema of this name.
+    /// Returns the schema with the given name, or null if there is none.
     fn schema(self, name: &str) -> &'a Value {
         self.get(&["components", "schemas", name])
     }
 
-    /// Returns the value at a path of keys, or null.
+    /// Returns the value at a path of keys in the document, or null if there is none.
     fn get(self, path: &[&str]) -> &'a Value {
         path.iter().fold(self.0, |value, key| &value[*key])
     }
@@ -45,7 +46,7 @@ impl<'a> Document<'a> {
         schemas.into_iter().flatten().filter(is_kind).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Returns the operations, each with path and method, in the order of the paths.
+    /// Returns all operations as path, HTTP method and definition, in order of path.
     fn operations(self) -> impl Iterator<Item = (&'a str, &'a str, &'a Value)> {
         let paths = self.get(&["paths"]).as_object().into_iter().flatten();
         paths.flat_map(|(path, methods)| {
@@ -55,7 +56,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Returns the pages of all kinds with all of their fields, each with its file name, and their index.
+/// Returns the reference pages of all kinds and their index page, each as file name and Markdown text.
 #[must_use]
 pub fn kinds(document: Document<'_>) -> Vec<(String, String)> {
     let mut rows = Vec::new();
@@ -109,7 +110,8 @@ fn common_fields(document: Document<'_>) -> String {
     field::table_of(&rows).replace(&format!(" Pattern: `^{kind}$`."), "")
 }
 
-/// Returns the pages of all operations, one for each tag, with the index, the schemas and their file names.
+/// Returns the reference pages of all operations, one for each tag, with the index page and the page of schemas,
+/// each as file name and Markdown text.
 #[must_use]
 pub fn api(document: Document<'_>) -> Vec<(String, String)> {
     let mut by_tag: BTreeMap<&str, Vec<_>> = BTreeMap::new();
@@ -144,7 +146,7 @@ fn tag_description<'a>(document: Document<'a>, tag: &str) -> &'a str {
     tags.filter(|one| one["name"] == tag).map(|one| text(one, "description")).next().unwrap_or_default()
 }
 
-/// Returns the page of the schemas that are not kinds.
+/// Returns the reference page of all schemas that are not kinds.
 fn schemas(document: Document<'_>) -> String {
     let mut page =
         "# Schemas\n\nTypes of bodies and fields, in order of name. Kinds have pages of their own: \
@@ -159,10 +161,10 @@ fn schemas(document: Document<'_>) -> String {
     page
 }
 
-/// Returns the page of the error codes. `meanings` has the description of each code.
+/// Returns the reference page of the error codes. `meanings` contains the description of each code.
 ///
 /// # Errors
-/// Returns an error if a code of the document has no meaning.
+/// Returns an error if `meanings` lacks a code of the document.
 pub fn error_codes(document: Document<'_>, meanings: &[crate::variants::Variant]) -> Result<String, String> {
     let mut page = "# Error codes\n\nEvery error response is a problem document (RFC 9457) with one of these codes in \
                     `code`. `detail` describes the occurrence, `errors` lists invalid fields, and `hint` suggests a remedy.\n\n"
@@ -185,7 +187,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Returns the description of a schema or operation as paragraphs.
+/// Returns the description of a schema or operation as Markdown paragraphs.
 fn paragraphs(value: &Value) -> String {
     let paragraphs: Vec<_> = text(value, "description").split("\n\n").map(cell).collect();
     paragraphs.join("\n\n")

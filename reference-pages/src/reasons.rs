@@ -1,19 +1,19 @@
-//! Reference pages of the reasons of conditions and events.
+//! Generator of the reference pages of condition reasons and event reasons.
 
 use crate::{cell, table, variants::Variant};
 
-/// Condition reason with its documentation.
+/// Reason of a condition, with its documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct Reason<'a> {
     /// Reason as published in the API, in CamelCase.
     pub name: &'a str,
     /// Meaning of the reason, in one sentence.
     pub meaning: &'a str,
-    /// Action of the operator that ends the state, in one sentence.
+    /// Action by which an operator resolves the condition, in one sentence.
     pub remedy: &'a str,
 }
 
-/// Returns the page of the reasons of conditions.
+/// Returns the reference page of all condition reasons.
 #[must_use]
 pub fn conditions<'a>(reasons: impl IntoIterator<Item = Reason<'a>>) -> String {
     let row =
@@ -24,7 +24,7 @@ pub fn conditions<'a>(reasons: impl IntoIterator<Item = Reason<'a>>) -> String {
     format!("# Condition reasons\n\n{introduction}\n\n{}", table(["reason", "meaning", "remedy"], &rows))
 }
 
-/// Returns the page of the reasons of events.
+/// Returns the reference page of all event reasons.
 #[must_use]
 pub fn events(reasons: &[Variant]) -> String {
     let rows: Vec<_> = reasons.iter().map(|one| [format!("`{}`", one.name), cell(&one.meaning)]).collect();

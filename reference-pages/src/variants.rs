@@ -1,15 +1,15 @@
-//! Variants of an enum in a source file, with their doc comments.
+//! Parser for the variants of an enum in a Rust source file, with their doc comments.
 
-/// Variant of an enum in the source, with its doc comment.
+/// Variant of an enum in a Rust source file, with its doc comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variant {
-    /// Name of the variant in the source.
+    /// Name of the variant in the source file.
     pub name: String,
     /// Doc comment of the variant, joined into one line.
     pub meaning: String,
 }
 
-/// Returns the variants of the enum `name` in a source text formatted by rustfmt, in the order of the source.
+/// Returns the variants of the enum `name` in a Rust source text formatted by rustfmt, in order of declaration.
 ///
 /// # Errors
 /// Returns an error if the source does not contain the enum, or if a variant has no doc comment.

@@ -1,4 +1,5 @@
-//! Pages of `docs/reference/` whose source is a checked-in file or `model`. `UPDATE_GOLDEN=1` rewrites them.
+//! Tests that the pages of `docs/reference/` generated from checked-in files or from the crate `model` are
+//! current. `UPDATE_GOLDEN=1` rewrites the pages.
 
 use std::{fs, path::Path};
 
@@ -21,7 +22,7 @@ fn document() -> Result<Value, String> {
     serde_json::from_str(&read("openapi/tidegate-v1.json")?).map_err(|error| error.to_string())
 }
 
-/// Returns the variants of an enum of the source tree, with their doc comments.
+/// Returns the variants of the enum `name` in the source file `path`, with their doc comments.
 fn documented(path: &str, name: &str) -> Result<Vec<Variant>, String> {
     variants::of(&read(path)?, name).map_err(|error| format!("{path}: {error}"))
 }

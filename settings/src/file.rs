@@ -1,4 +1,4 @@
-//! Settings file: its keys are the long names of the flags.
+//! Settings file in TOML, whose keys are the long names of the program's flags.
 
 use std::{
     io::Read as _,
@@ -23,7 +23,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Returns true if `arg` is a setting.
+    /// Returns true if a settings file may contain the argument.
     #[must_use]
     pub fn is_setting(self, arg: &Arg) -> bool {
         let key = key_of(arg);
@@ -36,7 +36,7 @@ impl Rules {
     }
 }
 
-/// Reason for which a settings file cannot be used.
+/// Reason why a settings file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The settings file cannot be read.
@@ -48,12 +48,12 @@ pub enum FileError {
         #[source]
         cause: std::io::Error,
     },
-    /// The file is malformed, has an unknown key, or has a value that the flag rejects.
+    /// The file is not TOML, has an unknown key, or has a value that the flag rejects.
     #[error("--config {}: {problem}", path.display())]
     Invalid {
         /// Path of the settings file.
         path: PathBuf,
-        /// Description of the error with the key and the remedy.
+        /// Description of the error, with the key and the remedy.
         problem: String,
     },
 }
@@ -84,11 +84,11 @@ impl SettingsFile {
         Ok(Self { path: path.to_owned(), table })
     }
 
-    /// Returns the command with the values of the file as defaults of its arguments and of those of the given
-    /// subcommand.
+    /// Sets the values of the file as defaults of the command's arguments and of those of the given subcommand,
+    /// and returns the command.
     ///
     /// # Errors
-    /// Returns an error for an unknown key, and for a value that the flag rejects.
+    /// Returns an error if a key is unknown, or if a flag rejects its value.
     pub fn apply(
         &self,
         command: Command,
@@ -102,7 +102,7 @@ impl SettingsFile {
     }
 }
 
-/// Returns the command with one value of the file as a default.
+/// Sets one value of the file as the default of the argument with the same name, and returns the command.
 fn with_default(
     command: Command,
     subcommand: Option<&str>,
@@ -147,7 +147,7 @@ fn unknown(command: &Command, subcommand: Option<&str>, rules: Rules, key: &str)
     }
 }
 
-/// Sets the default of an argument, if the argument accepts the value.
+/// Sets `value` as the default of an argument. Returns an error message if the argument does not accept the value.
 fn set(arg: Arg, key: &str, value: &Value) -> Result<Arg, String> {
     let words = words(&arg, value).ok_or_else(|| format!("`{key}` must be {}", expected(&arg)))?;
     let probe = Command::new("settings").no_binary_name(true).disable_help_flag(true);
@@ -169,8 +169,8 @@ fn set(arg: Arg, key: &str, value: &Value) -> Result<Arg, String> {
     Ok(arg.required(false).default_values(words))
 }
 
-/// Returns the command line words that set `arg` to `value`, or `None` if the value has another type than the
-/// argument.
+/// Converts a TOML value to the command-line values that set `arg`. Returns `None` if the type of the value does
+/// not fit the argument.
 fn words(arg: &Arg, value: &Value) -> Option<Vec<String>> {
     let word = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
@@ -196,7 +196,8 @@ fn expected(arg: &Arg) -> &'static str {
     }
 }
 
-/// Returns the key of an argument in a settings file.
+/// Returns the key of an argument in a settings file: its long flag name, or the identifier of a positional
+/// argument.
 pub(crate) fn key_of(arg: &Arg) -> &str {
     arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
 }

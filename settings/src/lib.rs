@@ -1,12 +1,12 @@
-//! Settings of a program from the command line, the environment and a TOML file, in this order of precedence,
-//! then the defaults.
+//! Settings of a program from the command line, the environment, a TOML file and defaults, in this order of
+//! precedence.
 //!
 //! Every key of the file is a flag of the program, so each setting is declared, checked and documented in one
-//! place: its clap argument. Flags without an environment variable belong to a single run and are not
-//! settings. Secrets are settings that name a file.
+//! place: its clap argument. Flags without an environment variable belong to a single run and are not settings.
+//! Secrets are read from files, whose paths are settings.
 //!
 //! ```text
-//! words ──▶ clap ──▶ --config FILE ──▶ [SettingsFile] ──▶ defaults of the arguments ──▶ clap ──▶ program
+//! command line ──▶ clap ──▶ --config FILE ──▶ [SettingsFile] ──▶ defaults of the arguments ──▶ clap ──▶ program
 //! ```
 //! Invariant: unknown keys in the file, and values that the flag would reject, are errors that name the key.
 
@@ -25,10 +25,10 @@ pub use self::{
 /// Long name of the flag that names the settings file.
 const CONFIG: &str = "config";
 
-/// Error of the command line or of the settings file.
+/// Error in the command line or in the settings file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line is invalid, or requests help or the version.
+    /// The command line is invalid, or the user requested the help or the version.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
     /// Settings file that is unreadable or invalid.
@@ -36,10 +36,10 @@ pub enum Error {
     File(#[from] FileError),
 }
 
-/// Parses a command line, the environment, and the settings file that either of them names by `--config`.
+/// Parses a command line, the environment, and the settings file named by `--config` or its environment variable.
 ///
 /// # Errors
-/// Returns the first error of the command line or of the file.
+/// Returns the first error in the command line or in the file.
 pub fn parse<C: CommandFactory + FromArgMatches>(
     words: impl IntoIterator<Item = OsString>,
     rules: Rules,
@@ -54,8 +54,8 @@ pub fn parse<C: CommandFactory + FromArgMatches>(
     Ok(C::from_arg_matches(&command.try_get_matches_from(words)?)?)
 }
 
-/// Parses the command line of the process like [`parse`]. Help, the version and errors of the command line end
-/// the process.
+/// Parses the command line of the process as [`parse`] does. Exits the process after printing help, the version or
+/// an error in the command line.
 ///
 /// # Errors
 /// Returns an error if the settings file is unreadable or invalid.
@@ -67,7 +67,7 @@ pub fn parse_or_exit<C: CommandFactory + FromArgMatches>(rules: Rules) -> Result
     }
 }
 
-/// Returns the command with every setting made optional.
+/// Makes every setting of the command optional, and returns the command.
 fn optional(command: Command, rules: Rules) -> Command {
     let relax = |command: Command| {
         command.mut_args(|arg| if rules.is_setting(&arg) { arg.required(false) } else { arg })
@@ -109,9 +109,9 @@ mod tests {
 
     #[derive(Debug, Subcommand)]
     enum Source {
-        /// From files
+        /// Reads the input from files
         Files(Files),
-        /// From nowhere
+        /// Reads no input
         Nowhere,
     }
 

@@ -1,30 +1,30 @@
-//! List of all settings of a program, for reference pages.
+//! List of all settings of a program, for generated reference pages.
 
 use clap::{Arg, Command};
 
 use crate::file::{Rules, is_switch, key_of};
 
-/// Beginning of a default that is part of a help text.
+/// Text with which a help text begins the default of a setting.
 const DEFAULT_IN_HELP: &str = "[default: ";
 
 /// Setting of a program, as listed in its documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// Subcommand that the setting belongs to; empty for settings of the program.
+    /// Name of the subcommand that has the setting; empty for settings of the program itself.
     pub subcommand: String,
-    /// Flag, such as `--listen`; `None` for a positional argument.
+    /// Flag of the setting, such as `--listen`; `None` for a positional argument.
     pub flag: Option<String>,
     /// Placeholder of the value, such as `ADDRESS:PORT`; `None` for a switch.
     pub value: Option<String>,
     /// Environment variable of the setting; `None` if it has no variable.
     pub variable: Option<String>,
-    /// Key in the settings file; `None` if the setting cannot be in the file.
+    /// Key of the setting in the settings file; `None` if the file cannot contain the setting.
     pub key: Option<String>,
-    /// Default, as documented; `None` if there is none.
+    /// Default value of the setting as text; `None` if there is none.
     pub default: Option<String>,
     /// Heading under which the help text lists the setting; `None` for the default group.
     pub heading: Option<String>,
-    /// Help text on one line, without the default.
+    /// Help text of the setting on one line, without the default.
     pub help: String,
 }
 
@@ -66,7 +66,7 @@ fn setting(arg: &Arg, subcommand: &str, rules: Rules) -> Setting {
     }
 }
 
-/// Splits `Log filter [default: info]` into the text and the default.
+/// Splits a help text such as `Log filter [default: info]` into the text and the default.
 fn split_default(help: &str) -> (String, Option<String>) {
     let parts = help.split_once(DEFAULT_IN_HELP).and_then(|(before, rest)| {
         // A default may contain brackets, such as the address [::1]:7441.

@@ -1,5 +1,5 @@
-//! TLS trust settings of clients of the control servers: CAs from a file, the system's CAs, or a pinned
-//! certificate. Shared by the CLI, the agents and the adapters.
+//! TLS trust settings of clients of the control servers: CAs from a file, the CAs of the operating system, or a
+//! pinned certificate. The CLI, the agents and the adapters share them.
 //!
 //! Invariants: a server is trusted only with a valid chain to a trusted certificate, and only TLS 1.3 is
 //! used.
@@ -17,19 +17,19 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 pub use self::pin::Pin;
 
-/// Maximum size of a CA file in bytes; the CAs of a whole operating system fit.
+/// Maximum size of a CA file in bytes. The CA bundle of an operating system is smaller.
 const CA_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Certificates that a client trusts.
+/// Certificates that a client trusts when it connects to a server.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// Servers with a certificate from one of these CAs.
+    /// Trusts servers whose certificate is signed by one of these CAs.
     Roots(RootCertStore),
-    /// Servers whose own certificate or CA certificate has this hash.
+    /// Trusts servers whose own certificate or CA certificate has this SHA-256 hash.
     Pin(Pin),
 }
 
-/// Error in trust settings; the message contains the full cause.
+/// Error in the TLS trust settings, with the cause in its message.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
     /// CA file that cannot be read.
@@ -44,13 +44,13 @@ pub enum Untrusted {
     /// CA file without any certificate.
     #[error("the file contains no certificate (PEM, `-----BEGIN CERTIFICATE-----`)")]
     Empty,
-    /// One of the certificates cannot be used as a CA, or TLS cannot be set up.
+    /// Certificate that cannot be used as a CA, or TLS settings that the TLS library rejects.
     #[error("{0}")]
     Unusable(rustls::Error),
 }
 
 impl Trust {
-    /// Trusts the CAs in a file.
+    /// Creates the trust settings for the CAs in a PEM file.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or contains no CA certificate.
@@ -58,7 +58,7 @@ impl Trust {
         Self::authorities(read(path)?)
     }
 
-    /// Trusts the given CAs; an empty list trusts no server.
+    /// Creates the trust settings for the given CAs. With an empty list no server is trusted.
     ///
     /// # Errors
     /// Returns an error if a certificate cannot be used as a CA.
@@ -72,7 +72,7 @@ impl Trust {
         Ok(Self::Roots(roots))
     }
 
-    /// Trusts the CAs of the operating system.
+    /// Creates the trust settings for the CAs of the operating system.
     #[must_use]
     pub fn system() -> Self {
         let mut roots = RootCertStore::empty();
@@ -80,7 +80,8 @@ impl Trust {
         Self::Roots(roots)
     }
 
-    /// Builds the TLS client settings, except for the client's own certificate.
+    /// Starts a TLS client configuration that verifies servers by these certificates. The caller adds the client's
+    /// own certificate, if any.
     ///
     /// # Errors
     /// Returns an error if TLS 1.3 is not available.
@@ -98,7 +99,7 @@ impl Trust {
     }
 }
 
-/// Reads the certificates of a file, at least one.
+/// Reads the certificates of a PEM file, which must contain at least one.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or contains no certificate.
@@ -113,7 +114,7 @@ pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, Untrusted> {
     if found.is_empty() { Err(Untrusted::Empty) } else { Ok(found) }
 }
 
-/// Parses the certificates of a PEM text.
+/// Parses the certificates in a PEM text, possibly none.
 ///
 /// # Errors
 /// Returns an error if the text is not valid PEM.

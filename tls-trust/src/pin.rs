@@ -1,5 +1,5 @@
-//! Certificate pins: the SHA-256 hash of a certificate, as logged by a server after `pin=` and contained in a
-//! join token.
+//! Certificate pins: SHA-256 hashes of certificates. A server logs the hash of its certificate after `pin=`, and
+//! join tokens contain it.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
 
-/// Prefix of a pin in its textual form.
+/// Prefix of a pin in text form, before the hexadecimal hash.
 const PIN_PREFIX: &str = "sha256:";
 
-/// SHA-256 hash of a DER certificate that must be in the server's chain.
+/// SHA-256 hash of a certificate in DER form, which must be in the server's certificate chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin([u8; 32]);
 
@@ -47,7 +47,7 @@ impl std::str::FromStr for Pin {
     }
 }
 
-/// Certificate verifier that accepts a server if the pinned certificate is its own or that of its CA.
+/// Certificate verifier that accepts a server if the pinned certificate is its own certificate or that of its CA.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     pub(crate) pin: Pin,

@@ -17,23 +17,24 @@ use rust_embed::RustEmbed;
 
 use crate::base::{hex::hex, negotiate::Coding};
 
-/// Maximum length of a file name in characters; the longest has about forty.
+/// Maximum length of a requested file name in characters; the longest real name has about forty.
 const NAME_LENGTH_MAX: usize = 128;
-/// Minimum size in bytes of a file that is compressed; a smaller one fits into one TCP segment uncompressed.
+/// Minimum size in bytes of a file that is compressed. A smaller one fits into one TCP segment without
+/// compression.
 const PACKED_BYTES_MIN: usize = 512;
-/// Compression level of gzip: the best, because a file is compressed once.
+/// Compression level of gzip: the highest, because each file is compressed only once.
 const GZIP_LEVEL: u32 = 9;
-/// Brotli quality (0–11). Quality 11 takes ten times as long for a few percent, and delays the first
-/// response.
+/// Brotli quality (0–11). Quality 11 takes ten times as long, reduces the size by only a few percent, and delays
+/// the first response.
 const BROTLI_QUALITY: u32 = 9;
-/// Logarithm of the Brotli window; every file fits into it.
+/// Base-2 logarithm of the Brotli window size in bytes. Every file fits into the window.
 const BROTLI_WINDOW_BITS: u32 = 22;
 /// Size in bytes of the Brotli encoder's input buffer.
 const BROTLI_BUFFER_BYTES: usize = 4096;
 /// File name of the status page, served for `/`.
 pub(crate) const INDEX: &str = "index.html";
 
-/// Extensions of served files with their media types. Other files are not served.
+/// File name extensions of served files, with their media types. Other files are not served.
 const TYPES: [(&str, &str); 8] = [
     ("html", "text/html; charset=utf-8"),
     ("js", "text/javascript; charset=utf-8"),
@@ -44,7 +45,7 @@ const TYPES: [(&str, &str); 8] = [
     ("ico", "image/x-icon"),
     ("woff2", "font/woff2"),
 ];
-/// Extensions of files in compressed formats, which are served without a content coding.
+/// Extensions of files in compressed formats, which are served without a further content coding.
 const DENSE: [&str; 2] = ["png", "woff2"];
 
 #[derive(RustEmbed)]
@@ -56,14 +57,14 @@ struct Files;
 pub(crate) struct Asset {
     /// Value of `Content-Type`.
     pub(crate) content_type: &'static str,
-    /// SHA-256 of the uncompressed contents, in lower-case hexadecimal.
+    /// SHA-256 of the uncompressed contents, in lower-case hexadecimal; part of the entity tags.
     digest: String,
     plain: Bytes,
     gzip: Option<Bytes>,
     brotli: Option<Bytes>,
 }
 
-/// Cache of requested files; bounded by the number of files.
+/// Cache of the files that have been requested. The number of files limits the size of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Assets(Mutex<BTreeMap<String, Arc<Asset>>>);
 
@@ -98,7 +99,8 @@ impl Asset {
         Self { content_type, digest, plain, gzip, brotli }
     }
 
-    /// Returns the smallest accepted representation; no coding is larger than the plain file.
+    /// Returns the smallest representation whose content coding the client accepts. Without one, returns the plain
+    /// file.
     pub(crate) fn form(&self, accepted: impl Fn(Coding) -> bool) -> (Coding, &Bytes) {
         let packed = [(Coding::Brotli, &self.brotli), (Coding::Gzip, &self.gzip)];
         let packed = packed.into_iter().filter(|(coding, _)| accepted(*coding));
@@ -117,7 +119,7 @@ impl Asset {
     }
 }
 
-/// Returns the media type of a file, or `None` if the name is not valid.
+/// Returns the media type of a file by its extension, or `None` if the name is invalid or the file is not served.
 fn type_of(name: &str) -> Option<&'static str> {
     let is_plain = |character: u8| character.is_ascii_alphanumeric() || b"-_.".contains(&character);
     let is_segment =

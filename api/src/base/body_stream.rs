@@ -1,4 +1,5 @@
-//! Streaming responses with backpressure: a client that does not read is disconnected, never buffered for.
+//! Streaming responses with backpressure: a client that does not read is disconnected, and the server does not
+//! buffer for it.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -8,26 +9,27 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Maximum number of pieces queued for one client. With pieces of 64 KiB, a stream buffers at most 512 KiB.
+/// Maximum number of pieces of a response body that are queued for one client. With pieces of 64 KiB, a stream
+/// buffers at most 512 KiB.
 const PIECES_MAX: usize = 8;
-/// Number of bytes that a stream collects before it sends a piece.
+/// Number of bytes that a stream collects before it sends them as one piece.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
-/// Time that a piece may stay unread: three missed heartbeats.
+/// Maximum time to wait for space in the queue. A client that does not read for so long is disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of heartbeats on an idle stream. The API promises at most 10 s.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The client went away, or does not read.
+/// Error: the client has disconnected, or does not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gone;
 
-/// Sender of the body of a streaming response; the receiver is the HTTP body.
+/// Sender of the pieces of a streaming response's body. The HTTP body is the receiver.
 #[derive(Debug)]
 pub(crate) struct Pieces(mpsc::Sender<Bytes>);
 
 impl Pieces {
-    /// Queues a piece, waiting for room in the queue. Returns an error if the client is gone or does not read
-    /// in time.
+    /// Queues a piece of the body, and waits for space in the queue if it is full. Returns an error if the client
+    /// is gone or does not read in time.
     pub(crate) async fn send(&self, piece: Bytes) -> Result<(), Gone> {
         match tokio::time::timeout(SEND_TIMEOUT, self.0.send(piece)).await {
             Ok(Ok(())) => Ok(()),
@@ -35,7 +37,7 @@ impl Pieces {
         }
     }
 
-    /// Waits until the client has gone away, that is, until the body is dropped.
+    /// Waits until the client has disconnected, which drops the body.
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }

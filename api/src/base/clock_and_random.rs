@@ -1,13 +1,14 @@
-//! Clock and random numbers behind a trait, so that tests can replace both by fixed values.
+//! Clock and random numbers behind a trait, so that tests can replace both with fixed values.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{admission::admit::Entropy, primitives::quantity::Timestamp};
 
-/// Reason why random bytes are available: `getrandom(2)` fails only before Linux 3.17 or in a broken sandbox.
+/// Message of the panic if the kernel provides no random bytes: `getrandom(2)` fails only before Linux 3.17 or in
+/// a broken sandbox.
 const RANDOM_WORKS: &str = "the kernel provides random bytes";
 
-/// Clock and random number generator of the server. Tests provide fixed values.
+/// Clock and random number generator of the server. Tests implement it with fixed values.
 pub trait Source: Send + Sync {
     /// Returns the current time.
     fn now(&self) -> Timestamp;
@@ -18,7 +19,7 @@ pub trait Source: Send + Sync {
     /// Returns 32 unpredictable bytes for a key.
     fn secret(&self) -> [u8; 32];
 
-    /// Returns the current time and a seed, the entropy of one admission.
+    /// Returns the current time and a random seed, which the admission of one write uses.
     fn draw(&self) -> Entropy {
         Entropy { now: self.now(), seed: self.seed() }
     }

@@ -1,7 +1,8 @@
 //! Configuration of the server: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults. The crate
 //! `settings` merges the first three into [`Flags`].
 //!
-//! Contradictions are rejected at start with the flag to change; values are never corrected silently.
+//! Contradictory settings are rejected at start, with the flag to change in the message. Values are never
+//! corrected silently.
 
 use crate::TlsOptions;
 use std::{
@@ -34,17 +35,17 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
 const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
 const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
-/// Default of `--guard-vips-percent`. A mistake usually removes nearly everything; an intended write rarely
-/// removes more than half at once.
+/// Default of `--guard-vips-percent`. A mistaken write usually removes nearly all virtual addresses; an intended
+/// one rarely removes more than half at once.
 const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
 /// Default of `--guard-endpoints-percent`. A Service that keeps two thirds of its endpoints can usually carry
 /// its load.
 const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
 const BOOTSTRAP_TOKEN_FILE_DEFAULT: &str = "bootstrap-token";
 const LOG_DEFAULT: &str = "info";
-/// Server name if the machine has no usable host name.
+/// Name of this control server if the machine has no usable host name.
 const REPLICA_NAME_DEFAULT: &str = "control";
-/// Maximum length of a server name: the longest Linux host name.
+/// Maximum length of a server name in characters: that of a Linux host name.
 const REPLICA_NAME_LENGTH_MAX: usize = 64;
 
 /// The Tidegate control server: stores the configuration of the cluster and distributes it to the agents
@@ -58,14 +59,14 @@ pub struct Flags {
     /// a store that is lost at exit [default: sqlite:tidegate.sqlite]
     #[arg(long, global = true, env = "TIDEGATE_STORE", value_name = "URL")]
     pub store: Option<String>,
-    /// Connection to etcd.
+    /// Flags for the connection to etcd.
     #[command(flatten)]
     pub etcd: EtcdFlags,
-    /// CIDRs that virtual addresses of Services are allocated from, the primary family first [default:
+    /// CIDRs from which virtual addresses of Services are allocated, the primary family first [default:
     /// 10.96.0.0/16]
     #[arg(long, env = "TIDEGATE_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
     pub service_cidr: Vec<IpNet>,
-    /// Range of node ports that Services are allocated from [default: 30000-32767]
+    /// Range from which node ports of Services are allocated [default: 30000-32767]
     #[arg(long, env = "TIDEGATE_NODE_PORT_RANGE", value_name = "FROM-TO")]
     pub node_port_range: Option<PortRange>,
     /// CIDRs allowed for external IPs and for load balancer addresses outside any pool; none by default
@@ -74,8 +75,8 @@ pub struct Flags {
     /// BGP AS number of nodes that do not set one [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
-    /// Maximum percentage of all health-checked endpoints that may become unhealthy within a minute. Beyond
-    /// it they stay in service until a user confirms the change. 100 disables this guard [default: 33]
+    /// Maximum percentage of all health-checked endpoints that may become unhealthy within a minute. Further ones
+    /// stay in service until a user confirms their removal. 100 disables this guard [default: 33]
     #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub health_guard_percent: Option<u8>,
     /// Maximum percentage of all virtual addresses that one write may remove without confirmation. 100
@@ -98,8 +99,8 @@ pub struct Flags {
     /// the servers
     #[arg(long, env = "TIDEGATE_PUBLISH_AS", value_name = "SERVICE", value_parser = service_key)]
     pub publish_as: Option<ServiceKey>,
-    /// TLS mode: auto, on or off. Auto enables TLS when the server listens off loopback or --tls-cert-file is
-    /// given, and disables it with --insecure [default: auto]
+    /// TLS mode: auto, on or off. Auto enables TLS when the server listens on an address other than loopback or
+    /// --tls-cert-file is given, and disables it with --insecure [default: auto]
     #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
     pub tls: Option<TlsChoice>,
     /// Minimum TLS version: 1.3, or 1.2 for older clients [default: 1.3]
@@ -119,22 +120,22 @@ pub struct Flags {
     /// Lifetime of agent certificates in seconds. Agents renew them after two thirds of it [default: 86400]
     #[arg(long, env = "TIDEGATE_AGENT_CERTIFICATE_SECS", value_name = "SECONDS")]
     pub agent_certificate_secs: Option<u32>,
-    /// Allow listening off loopback without TLS and without authentication; for labs only
+    /// Allow listening on an address other than loopback without TLS and without authentication; for labs only
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
-    /// Host names under which browsers may reach the server, in addition to localhost and IP addresses. Off
-    /// loopback every name is accepted if none is given
+    /// Host names under which browsers may reach the server, in addition to localhost and IP addresses. On an
+    /// address other than loopback, every name is accepted if none is given
     #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allowed_host: Vec<String>,
-    /// Authentication: required (token or agent certificate) or off [default: off on loopback and with
-    /// --insecure, else required]
+    /// Authentication: required (token or agent certificate) or off [default: off on loopback and with --insecure,
+    /// otherwise required]
     #[arg(long, env = "TIDEGATE_AUTH", value_name = "AUTH")]
     pub auth: Option<Auth>,
     /// File for the first token, which is written if authentication is required and no token exists yet
     /// [default: bootstrap-token next to the sqlite file, else in the working directory]
     #[arg(long, env = "TIDEGATE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
     pub bootstrap_token_file: Option<PathBuf>,
-    /// Settings of the status page.
+    /// Flags for the settings of the status page.
     #[command(flatten)]
     pub page: PageFlags,
     /// Also serve a read-only Kubernetes API below /k8s/, for `kubectl get`, `describe` and `-w` with
@@ -152,16 +153,16 @@ pub struct Flags {
     pub config: Option<PathBuf>,
 }
 
-/// Authentication mode.
+/// Authentication mode of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Auth {
     /// Every request must be authenticated
     Required,
-    /// No authentication; a token that is sent still applies
+    /// Requests need no authentication; a token that is sent still determines the caller
     Off,
 }
 
-/// Log format.
+/// Output format of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Human-readable text
@@ -171,7 +172,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Inclusive port range, parsed from text such as `30000-32767`.
+/// Inclusive range of ports, parsed from text such as `30000-32767`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortRange(RangeInclusive<u16>);
 
@@ -185,22 +186,22 @@ impl FromStr for PortRange {
     }
 }
 
-/// Complete, validated configuration from flags, environment and file.
+/// Complete, validated configuration of the server from flags, environment and file.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Socket address on which the API is served.
     pub listen: SocketAddr,
     /// URL of the store: `memory:`, `sqlite:` or `etcd:`.
     pub store: String,
-    /// Store options from separate flags, such as etcd credentials.
+    /// Options of the store, such as etcd credentials.
     pub store_options: store::Options,
-    /// True if the store starts a new epoch.
+    /// True if a new epoch of the store is started (`--new-epoch`).
     pub is_new_epoch: bool,
-    /// File to which the bootstrap token is written if there is no valid token of an administrator.
+    /// File to which the first token is written if no valid token has the permissions of an administrator.
     pub bootstrap_token_file: PathBuf,
-    /// Service that this server registers itself with as an endpoint.
+    /// Service to which this server adds itself as an endpoint (`--publish-as`), if any.
     pub publish_as: Option<ServiceKey>,
-    /// Settings that the running server reads.
+    /// Settings that the server uses while it runs.
     pub settings: Settings,
     /// Log filter in the syntax of `tracing`.
     pub log: String,
@@ -211,13 +212,13 @@ pub struct Config {
 /// Reason why the configuration is rejected at start.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidConfig {
-    /// The ranges are invalid or contradict each other.
+    /// The Service ranges, node port range or external ranges are invalid or contradict each other.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
     /// The etcd flags contradict each other or name an unreadable file.
     #[error(transparent)]
     Store(#[from] etcd::InvalidStore),
-    /// The server name has characters or a length that are not permitted.
+    /// Server name that is too long or has characters that are not permitted.
     #[error("--replica-name must be 1 to {REPLICA_NAME_LENGTH_MAX} visible ASCII characters, not `{0}`")]
     ReplicaName(String),
     /// Invalid settings of the status page.
@@ -226,7 +227,7 @@ pub enum InvalidConfig {
     /// The TLS settings contradict each other.
     #[error(transparent)]
     Tls(#[from] tls::InvalidTls),
-    /// The server would be reachable without TLS, and `--insecure` is not set.
+    /// The server would be reachable from other machines without TLS, and `--insecure` is not set.
     #[error(
         "--listen {0} is reachable from other machines, and with --tls off anybody could read and change \
          the traffic; leave --tls out, listen on 127.0.0.1, or pass --insecure if this is a lab"
@@ -235,10 +236,10 @@ pub enum InvalidConfig {
 }
 
 impl Config {
-    /// Applies defaults to the settings and validates the result.
+    /// Applies the defaults to the flags and validates the resulting configuration.
     ///
     /// # Errors
-    /// Returns the first contradiction with the flag to change.
+    /// Returns the first invalid or contradictory setting, with the flag to change.
     pub fn load(flags: Flags) -> Result<Self, InvalidConfig> {
         let Flags {
             listen,
@@ -335,8 +336,8 @@ impl Config {
     }
 }
 
-/// Returns the default path of the bootstrap token: next to the database, in a directory that only the server
-/// writes to.
+/// Returns the default path of the bootstrap token: next to the SQLite database, because only the server writes to
+/// that directory.
 fn beside(store: &str) -> PathBuf {
     let database = store.strip_prefix("sqlite:").map(Path::new);
     database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
@@ -352,24 +353,24 @@ fn named(name: String) -> Result<String, InvalidConfig> {
     if is_fit { Ok(name) } else { Err(InvalidConfig::ReplicaName(name)) }
 }
 
-/// Returns the host name, or a fixed name if it is absent or not printable.
+/// Returns the host name of the machine, or [`REPLICA_NAME_DEFAULT`] if it has none or one that is not printable.
 fn machine_name() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
 }
 
-/// Settings that the running server reads, after validation.
+/// Settings that the server uses while it runs, after validation.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Service ranges, node port range, allowed external ranges and guard limits of the cluster.
     pub cluster: ClusterConfig,
-    /// True if the server listens off loopback without security.
+    /// True if the server listens on an address other than loopback without TLS and authentication.
     pub is_insecure: bool,
     /// `Host` header values that the server accepts.
     pub hosts: Hosts,
-    /// Percentage of health-checked endpoints that may become unhealthy at once. 100 disables the guard.
+    /// Percentage of health-checked endpoints that may become unhealthy within a minute. 100 disables this guard.
     pub health_guard_percent: u8,
-    /// Name of this control server among the servers of the same store.
+    /// Name of this control server, unique among the servers of its store.
     pub replica_name: String,
     /// TLS options; `None` serves plain HTTP.
     pub tls: Option<TlsOptions>,

@@ -1,4 +1,4 @@
-//! Problem responses (RFC 9457) for all request failures. The only module that names HTTP status codes.
+//! Problem responses (RFC 9457) for all request failures. No other module contains HTTP status codes.
 //!
 //! A handler returns a [`Problem`]. The outermost layer adds the request id and path and writes the body, so
 //! that every error of this server, including errors produced by libraries, has the same format.
@@ -23,11 +23,11 @@ pub(crate) enum Code {
     Invalid,
     /// The request has no credential, or its credential is not valid.
     Unauthenticated,
-    /// The caller lacks the permission.
+    /// The caller lacks the permission for the request.
     Forbidden,
-    /// A page of another site may have made the browser send this request.
+    /// The browser may have sent this request on behalf of a page of another site.
     CrossSite,
-    /// The status page is read-only.
+    /// The status page is read-only, and the request would change something.
     ReadOnly,
     /// There is no such object or path.
     NotFound,
@@ -42,25 +42,27 @@ pub(crate) enum Code {
     /// The `resourceVersion` or `uid` of the body is not the current one, or a request with the same
     /// `Idempotency-Key` is in progress.
     Conflict,
-    /// The prune would remove more objects than allowed.
+    /// `prune` would delete more objects than its limit allows.
     PruneLimit,
-    /// The write would remove more virtual addresses or endpoints at once than a guard allows.
+    /// The write would remove more virtual addresses or endpoints at once than a guard allows, and is not
+    /// confirmed.
     GuardHeld,
-    /// The history does not reach back that far.
+    /// The history no longer contains the requested revision.
     HistoryDropped,
-    /// The resume token is too old or of another epoch: list again.
+    /// The position to resume from is too old or of another epoch: list again.
     ResumeExpired,
-    /// No query waits for this reply: it timed out or never existed.
+    /// No query with this id waits for a reply of the node: it timed out or never existed.
     NotAsked,
     /// Objects that the plan depends on have changed, or the plan has expired.
     PlanOutdated,
-    /// The agent of the node is not connected or does not answer.
+    /// The agent of the node is not connected or does not reply in time.
     NodeSilent,
-    /// The agent of the node reports that it cannot answer.
+    /// The agent of the node reports that it cannot answer the query.
     NodeCannotSay,
-    /// The snapshot of the listing has expired: start the listing again.
+    /// The snapshot that the pages of the listing show has expired: start the listing again.
     PageExpired,
-    /// `If-Match` names another state than the current one, or `If-None-Match: *` an existing object.
+    /// `If-Match` does not match the current entity tag, or `If-None-Match: *` was sent and the object already
+    /// exists.
     PreconditionFailed,
     /// The request would overwrite an object without a precondition: send `If-Match`.
     PreconditionRequired,
@@ -72,11 +74,12 @@ pub(crate) enum Code {
     TooManyRequests,
     /// The request took too long.
     Timeout,
-    /// This control server has not reached the position that the request names; other servers may have.
+    /// This control server has not yet reached the requested position (epoch and revision); other servers may
+    /// have.
     Behind,
-    /// Only the leader among the control servers can do this, and this server is not the leader.
+    /// Only the leader among the control servers can process this request, and this server is not the leader.
     NotLeader,
-    /// The store is unreachable or rejects requests. Nothing was changed as far as is known.
+    /// The store is unreachable or rejects requests. As far as is known, the request changed nothing.
     Unavailable,
     /// Internal error of this server.
     Internal,
@@ -115,7 +118,7 @@ impl Code {
         }
     }
 
-    /// Returns a short title, the same for every occurrence.
+    /// Returns a short title of the code, which does not depend on the occurrence.
     #[must_use]
     pub(crate) const fn title(self) -> &'static str {
         match self {
@@ -177,7 +180,7 @@ pub(crate) struct ProblemBody {
     pub(crate) instance: String,
     /// Id of the request, as in the header `X-Request-Id` and in the log of the server.
     pub(crate) request_id: String,
-    /// Invalid fields or conflicting objects, complete. Absent if there is none.
+    /// Invalid fields or conflicting objects, all of them. Absent if the problem concerns none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) errors: Vec<Violation>,
@@ -187,7 +190,7 @@ pub(crate) struct ProblemBody {
     /// Current state of the object that conflicts with the request. Absent for other problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<Current>,
-    /// Objects that a rejected prune would have removed, as kind and name. Absent for other problems.
+    /// Objects that a rejected `prune` would have deleted, as kind and name. Absent for other problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) would_prune: Vec<String>,
@@ -209,18 +212,18 @@ pub(crate) struct Current {
     pub(crate) resource_version: String,
 }
 
-/// Error response (RFC 9457) to which a handler adds details before returning it.
+/// Error of a handler, which becomes an RFC 9457 response. The handler can add details first.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     body: Box<ProblemBody>,
     retry_after_secs: Option<u32>,
 }
 
-/// Result of a handler: a response, or a problem.
+/// Result of a handler: a response, or an error that becomes a problem response (RFC 9457).
 pub(crate) type Answer = Result<Response, Problem>;
 
 impl Problem {
-    /// Creates a problem with a code and a description of this occurrence.
+    /// Creates a problem from a code and a description of this occurrence.
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         let body = ProblemBody {
             problem_type: format!("urn:tidegate:problem:{code:?}"),
@@ -239,7 +242,7 @@ impl Problem {
         Self { body: Box::new(body), retry_after_secs: None }
     }
 
-    /// Creates the problem for an error status that a library produced.
+    /// Creates the problem for an error response that a library has produced, from its HTTP status.
     pub(crate) fn of_status(status: StatusCode, path: &str) -> Self {
         match status {
             StatusCode::NOT_FOUND => Self::new(Code::NotFound, format!("the path {path} does not exist"))
@@ -253,7 +256,7 @@ impl Problem {
         }
     }
 
-    /// Description of this occurrence, for people. The text may change between releases.
+    /// Returns the description of this occurrence, for people. The text may change between releases.
     pub(crate) fn detail(&self) -> &str {
         &self.body.detail
     }
@@ -263,7 +266,7 @@ impl Problem {
         Self::new(Code::BadRequest, detail)
     }
 
-    /// Creates an `Invalid` problem with all invalid fields.
+    /// Creates a problem with code `Invalid` and the list of all invalid fields.
     pub(crate) fn invalid(errors: Vec<Violation>) -> Self {
         let detail = match &errors[..] {
             [one] if one.pointer.is_empty() => one.message.clone(),
@@ -293,13 +296,13 @@ impl Problem {
         self
     }
 
-    /// Adds the objects that a prune would have removed.
+    /// Adds the objects that a rejected `prune` would have deleted.
     pub(crate) fn would_prune(mut self, keys: Vec<String>) -> Self {
         self.body.would_prune = keys;
         self
     }
 
-    /// Adds the objects that a guard keeps from removal.
+    /// Adds the objects that a write rejected by a guard would have removed.
     pub(crate) fn would_remove(mut self, named: Vec<String>) -> Self {
         self.body.would_remove = named;
         self
@@ -316,7 +319,7 @@ impl Problem {
         self.body.code
     }
 
-    /// Adds the path and request id, which only the outermost layer has.
+    /// Completes the response body with the request's path and id, which only the outermost middleware has.
     pub(crate) fn finish(mut self, instance: &str, request_id: &str) -> ProblemBody {
         instance.clone_into(&mut self.body.instance);
         request_id.clone_into(&mut self.body.request_id);
@@ -325,8 +328,8 @@ impl Problem {
 }
 
 impl IntoResponse for Problem {
-    /// Returns a response without a body. The outermost middleware reads the problem from the extensions and
-    /// writes the body.
+    /// Returns a response without a body. The outermost middleware reads the problem from the response's
+    /// extensions and writes the body.
     fn into_response(self) -> Response {
         let mut response = self.body.code.status().into_response();
         if let Some(secs) = self.retry_after_secs {

@@ -12,9 +12,9 @@ use crate::base::error::{Code, Current, Problem};
 /// Parsed `If-Match` header (RFC 9110, 13.1.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum IfMatch {
-    /// `*`: the object must exist, in any state.
+    /// `*`: the object must exist; its state does not matter.
     Any,
-    /// The tag of the current state must be in this list.
+    /// Entity tags, one of which must be that of the object's current state.
     Tags(Vec<String>),
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn header_value(metadata: &Metadata) -> HeaderValue {
     HeaderValue::from_str(&of(metadata)).expect("a UUID and a number are header text")
 }
 
-/// Returns the state of an object for a problem response.
+/// Returns kind, name, entity tag and resource version of an object, for a problem response.
 pub(crate) fn current(object: &Object) -> Current {
     Current {
         object: object.key().to_string(),
@@ -58,7 +58,7 @@ pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> 
     Ok(Some(IfMatch::Tags(tags)))
 }
 
-/// Returns true for `If-None-Match: *`: the object must not exist.
+/// Returns true if the request has `If-None-Match: *`, that is, if the object must not exist.
 pub(crate) fn create_only(headers: &HeaderMap) -> Result<bool, Problem> {
     match joined(headers, &header::IF_NONE_MATCH)? {
         None => Ok(false),
@@ -69,7 +69,8 @@ pub(crate) fn create_only(headers: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
-/// Returns the revision that the object must have when the write is admitted; `None` allows any.
+/// Checks `If-Match` against the current object. Returns the revision that the object must still have when the
+/// write is admitted; `None` allows any revision.
 ///
 /// Weak tags never match (RFC 9110 §13.1.1 requires strong comparison).
 pub(crate) fn required_revision(demand: &IfMatch, object: &Object) -> Result<Option<Revision>, Problem> {
@@ -80,7 +81,7 @@ pub(crate) fn required_revision(demand: &IfMatch, object: &Object) -> Result<Opt
     }
 }
 
-/// Creates the problem for an `If-Match` that does not match the current state of an object.
+/// Creates the problem response for an `If-Match` that does not match the current entity tag of an object.
 pub(crate) fn failed(object: &Object) -> Problem {
     let detail =
         format!("{} has changed since: it is at revision {}", object.key(), object.metadata.revision());
@@ -89,7 +90,7 @@ pub(crate) fn failed(object: &Object) -> Problem {
         .current(current(object))
 }
 
-/// Joins all values of a header into one list (RFC 9110 §5.3).
+/// Joins all values of a header into one comma-separated list (RFC 9110 §5.3).
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Problem> {
     let mut texts = Vec::new();
     for value in headers.get_all(name) {

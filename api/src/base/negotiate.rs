@@ -49,7 +49,8 @@ impl Coding {
     }
 }
 
-/// Selects the media type of an ordinary response.
+/// Selects the media type of a response that is not a stream, by `Accept`. Returns a problem if the client accepts
+/// none.
 pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Problem> {
     choose(
         headers,
@@ -74,7 +75,7 @@ pub(crate) fn stream_form(headers: &HeaderMap) -> Result<StreamForm, Problem> {
     )
 }
 
-/// Renders a response in the selected media type.
+/// Creates a response with the value serialized in the selected media type.
 pub(crate) fn render(form: Form, value: &impl Serialize) -> Response {
     let (content_type, text) = match form {
         Form::Json => ("application/json", serde_json::to_string(value).map_err(|error| error.to_string())),
@@ -94,19 +95,19 @@ pub(crate) fn render(form: Form, value: &impl Serialize) -> Response {
     }
 }
 
-/// True if `Accept-Encoding` permits gzip.
+/// Returns true if `Accept-Encoding` permits gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     accepts(headers, Coding::Gzip)
 }
 
-/// True if the client explicitly accepts a content coding.
+/// Returns true if the client explicitly accepts a content coding.
 pub(crate) fn accepts(headers: &HeaderMap, coding: Coding) -> bool {
     let ranges = ranges(headers, &header::ACCEPT_ENCODING);
     ranges.iter().any(|(name, quality)| name == coding.as_str() && *quality > 0)
 }
 
-/// Selects the offer with the highest quality in `Accept`; of several, the first in `offers`. Returns a
-/// problem if none is accepted.
+/// Selects the offer with the highest quality in `Accept`; of several with equal quality, the first in `offers`.
+/// Returns a problem if the client accepts none of them.
 fn choose<T: Copy>(headers: &HeaderMap, offers: &[(&'static str, T)]) -> Result<T, Problem> {
     let wanted = ranges(headers, &header::ACCEPT);
     if wanted.is_empty() {
@@ -125,8 +126,8 @@ fn choose<T: Copy>(headers: &HeaderMap, offers: &[(&'static str, T)]) -> Result<
     })
 }
 
-/// Returns the ranges of an `Accept…` header with their quality in thousandths. Malformed qualities are
-/// skipped.
+/// Returns the elements of an `Accept…` header, each with its quality in thousandths. Elements with a malformed
+/// quality are skipped.
 fn ranges(headers: &HeaderMap, name: &http::HeaderName) -> Vec<(String, u16)> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     let parts = texts.flat_map(|text| text.split(',')).filter(|part| !part.trim().is_empty());

@@ -38,17 +38,18 @@ use crate::{
 /// Maximum number of open agent feeds: twice the largest supported cluster, because a reconnecting agent may
 /// still hold its previous feed.
 pub(crate) const FEEDS_MAX: usize = 2048;
-/// Maximum number of open watches of all clients.
+/// Maximum number of open watches of all clients together.
 pub const WATCHES_MAX: usize = 1024;
-/// Maximum number of ordinary requests in progress. More would only queue for the writer and the CPUs.
+/// Maximum number of requests in progress, without streams. More requests would only queue for the writer and the
+/// CPUs.
 pub(crate) const REQUESTS_MAX: usize = 1024;
 /// Maximum number of concurrent backups; each one holds the whole state in memory.
 pub(crate) const BACKUPS_MAX: usize = 1;
-/// Maximum time a request waits for a position that another control server has already returned. Replication
-/// takes milliseconds; a server that needs longer is cut off from the store, and the client should use
-/// another one.
+/// Maximum time a request waits until this server has reached a position that another control server has already
+/// returned. Replication takes milliseconds; a server that needs longer is cut off from the store, and the client
+/// should use another server.
 const BEHIND_PATIENCE: Duration = Duration::from_secs(5);
-/// When to come back to a server that is behind, in seconds.
+/// `Retry-After` if this server has not reached the requested position, in seconds.
 const BEHIND_RETRY_SECS: u32 = 1;
 /// State of the server that every handler and task shares.
 pub struct ServerState {
@@ -63,7 +64,7 @@ pub struct ServerState {
     pub(crate) feeding: Arc<Feeding>,
     pub(crate) watching: Watching,
     pub(crate) writer: Writer,
-    /// Reports of agents and data merged from them.
+    /// Reports of the agents, and data merged from them.
     pub(crate) observations: Arc<Observations>,
     pub(crate) queries: Arc<NodeQueries>,
     pub(crate) plans: PlanCache,
@@ -75,37 +76,39 @@ pub struct ServerState {
     pub(crate) metrics: Arc<Metrics>,
     /// Compressed files of the status page.
     pub(crate) assets: Arc<Assets>,
-    /// Time series of the last hour.
+    /// Time series of the last hour, for charts.
     pub(crate) series: SeriesBook,
-    /// True if the last group commit failed.
+    /// True if the last group commit failed; the readiness check reads it.
     pub(crate) has_failed: Arc<AtomicBool>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) backups: Arc<Semaphore>,
-    /// Cancelled at shutdown to end feeds and watches.
+    /// Token that is cancelled at shutdown to end feeds and watches.
     pub(crate) stop_streams: CancellationToken,
     pub(crate) stop_writer: CancellationToken,
 }
 
 impl ServerState {
-    /// Returns a view of the newest published state, combined with the reports of agents at this moment.
+    /// Returns a view of the newest published state, combined with the current reports of agents.
     pub(crate) fn view(&self) -> View<'_> {
         self.view_of(self.hub.load())
     }
 
-    /// Returns a view of the given state, combined with the reports of agents at this moment.
+    /// Returns a view of the given state, combined with the current reports of agents.
     pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
         View::new(published, &self.observations, self.source.now())
     }
 }
 
 impl ServerState {
-    /// Waits until this server has reached `position`. Returns at once if the store is not shared.
+    /// Waits until this server has published the state at `position`, which another control server may have
+    /// published before.
     ///
     /// # Errors
-    /// Returns `Behind` if the position is not reached within [`BEHIND_PATIENCE`].
+    /// Returns a problem with code `Behind` if the position is not reached within [`BEHIND_PATIENCE`], or if the
+    /// store is not shared and the position is newer than the state.
     pub(crate) async fn reach(&self, position: Position) -> Result<(), Problem> {
         let present = self.hub.load().position();
         if position <= present || (self.store.is_shared() && self.hub.reach(position, BEHIND_PATIENCE).await)
@@ -128,9 +131,9 @@ impl ServerState {
         Ok(())
     }
 
-    /// Checks a precondition of a write against the published state. With a shared store a failure is
-    /// verified once more against a state confirmed by the store, because the client may have read a newer
-    /// one from another control server.
+    /// Runs `decide` (a check before a write) on the published state. If it fails and the store is shared, runs it
+    /// once more on a state that includes every commit of the store, because the client may have read a newer
+    /// state from another control server.
     pub(crate) async fn decide<T>(
         &self,
         decide: impl Fn(&Published) -> Result<T, Problem>,

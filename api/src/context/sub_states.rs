@@ -20,12 +20,12 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// State for reads of objects with their status.
+/// Fields for handlers that return objects with their status.
 #[derive(Clone)]
 pub(crate) struct ReadState {
-    /// Holder of the newest published state.
+    /// Holder of the newest published state of the objects.
     pub(crate) hub: Arc<Hub>,
-    /// Reports of agents and data merged from them.
+    /// Reports of the agents, and data merged from them.
     pub(crate) observations: Arc<Observations>,
     /// Clock of the server.
     pub(crate) source: Arc<dyn Source>,
@@ -34,11 +34,11 @@ pub(crate) struct ReadState {
 /// Fields for the handler of agent reports.
 #[derive(Clone)]
 pub(crate) struct ReportState {
-    /// Holder of the newest published state.
+    /// Holder of the newest published state of the objects.
     pub(crate) hub: Arc<Hub>,
-    /// Reports of agents and data merged from them.
+    /// Reports of the agents, and data merged from them.
     pub(crate) observations: Arc<Observations>,
-    /// Store, to which last-seen times are written.
+    /// Store, to which the times of the last reports are written.
     pub(crate) store: Arc<dyn Store>,
     /// Metrics of the server.
     pub(crate) metrics: Arc<Metrics>,
@@ -49,20 +49,21 @@ pub(crate) struct ReportState {
 /// Fields for handlers that query agents.
 #[derive(Clone)]
 pub(crate) struct QueryState {
-    /// Holder of the newest published state.
+    /// Holder of the newest published state of the objects.
     pub(crate) hub: Arc<Hub>,
-    /// Registry of pending queries.
+    /// Registry of the queries that wait for replies of agents.
     pub(crate) queries: Arc<NodeQueries>,
     /// Clock of the server.
     pub(crate) source: Arc<dyn Source>,
 }
 
-/// Fields for handlers of the health guard.
+/// Fields for handlers of the health guard, which limits how many endpoints may leave service at once.
 #[derive(Clone)]
 pub(crate) struct GuardState {
-    /// Data reported by the agents, with the guard.
+    /// Reports of the agents and data merged from them, including the health guard.
     pub(crate) observations: Arc<Observations>,
-    /// Leadership of this server. Only the leader's guard holds unhealthy endpoints in service.
+    /// Leadership of this server among the control servers. Only the leader's guard keeps unhealthy endpoints in
+    /// service.
     pub(crate) leadership: Leadership,
     /// Clock of the server.
     pub(crate) source: Arc<dyn Source>,
@@ -73,16 +74,16 @@ pub(crate) struct GuardState {
 pub(crate) struct CredentialState {
     /// Authenticator, which caches tokens and roles.
     pub(crate) authenticator: Arc<Authenticator>,
-    /// Vault, in which tokens and roles are stored.
+    /// Vault: the part of the store that holds tokens and roles.
     pub(crate) vault: Arc<Vault>,
     /// Clock and random numbers of the server.
     pub(crate) source: Arc<dyn Source>,
 }
 
-/// State for certificates and join tokens of agents.
+/// Fields for handlers of agent certificates and join tokens.
 #[derive(Clone)]
 pub(crate) struct EnrollmentState {
-    /// Vault, in which certificate records and join tokens are stored.
+    /// Vault: the part of the store that holds certificate records and join tokens.
     pub(crate) vault: Arc<Vault>,
     /// Certificate authority and validity of agent certificates in seconds; `None` without TLS.
     pub(crate) authority: Option<(Arc<Authority>, i64)>,
@@ -91,12 +92,12 @@ pub(crate) struct EnrollmentState {
 }
 
 impl ReadState {
-    /// Returns the newest state joined with the data of the nodes.
+    /// Returns a view of the newest published state, combined with the current reports of agents.
     pub(crate) fn view(&self) -> View<'_> {
         self.view_of(self.hub.load())
     }
 
-    /// Returns a state joined with the data of the nodes.
+    /// Returns a view of the given state, combined with the current reports of agents.
     pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
         View::new(published, &self.observations, self.source.now())
     }

@@ -1,4 +1,5 @@
-//! Reader of request bodies: known media types, bounded size and depth, no duplicate keys.
+//! Reader of request bodies. Rejects unknown media types, duplicate keys, and bodies that are too large or too
+//! deeply nested.
 //!
 //! Limits are checked before values are built in memory, so a malicious body costs no more than its bytes.
 
@@ -23,17 +24,18 @@ use crate::base::error::{Code, Problem};
 
 /// Maximum size of one object in bytes: ten times the largest valid EndpointSet.
 pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum size of an `apply` body in bytes, enough for several thousand Services in one bounded transaction.
+/// Maximum size of an `apply` body in bytes, enough for several thousand Services in one transaction.
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Maximum size of an agent's reply in bytes. Agents omit lines to stay below it.
+/// Maximum size of an agent's reply in bytes. Agents omit lines of longer replies.
 pub(crate) const ANSWER_BYTES_MAX: usize = model::wire::ask::REPLY_BYTES_MAX;
-/// Maximum nesting of arrays and objects. The deepest published field is at 8; an apply list adds 2.
+/// Maximum nesting of arrays and objects in a body. The deepest published field is at level 8; an `apply` list
+/// adds 2.
 pub(crate) const DEPTH_MAX: usize = 32;
-/// Maximum time for a body to arrive. Shorter than the request timeout, so that a slow sender receives a
-/// response that states that no object was changed.
+/// Maximum time for the whole body of a request to arrive. Shorter than the request timeout, so that a slow sender
+/// receives a response that states that no object was changed.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum number of documents in one YAML body. One more than the operations of a request, so that the
-/// model's limit is the one reported.
+/// Maximum number of documents in one YAML body: one more than the maximum number of objects in a request, so that
+/// a body with too many objects fails with the error for that limit.
 const DOCUMENTS_MAX: usize = model::admission::admit::OPERATIONS_MAX + 1;
 
 /// Format of a request body.
@@ -43,7 +45,7 @@ enum BodyFormat {
     Yaml,
 }
 
-/// Deserializes a value into the type a route expects. Errors carry the JSON pointer of the field.
+/// Deserializes a JSON value into type `T`. An error contains the JSON pointer of the invalid field.
 pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
@@ -51,7 +53,7 @@ pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
     })
 }
 
-/// Reads a body that must contain exactly one object.
+/// Reads a request body that must contain exactly one object.
 pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, Value), Problem> {
     let form = form_of(headers, &["application/json"])?;
     let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
@@ -73,7 +75,7 @@ pub(crate) async fn read_answer(headers: &HeaderMap, body: Body) -> Result<Value
     parse(form, &bytes)?.pop().ok_or_else(|| Problem::bad_request("the body is empty; it must be one answer"))
 }
 
-/// Reads a body with a JSON merge patch (RFC 7396).
+/// Reads a request body that contains a JSON merge patch (RFC 7396).
 pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize, Value), Problem> {
     let form = form_of(headers, &["application/merge-patch+json", "application/json"])?;
     let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
@@ -84,7 +86,7 @@ pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize
     Ok((bytes.len(), patch))
 }
 
-/// Reads a body of several objects: one object, an array, a `List`, or YAML documents.
+/// Reads a request body with objects: one object, an array, a `List`, or several YAML documents.
 pub(crate) async fn read_many(headers: &HeaderMap, body: Body) -> Result<(Bytes, Vec<Value>), Problem> {
     let form = form_of(headers, &["application/json"])?;
     let bytes = read_bytes(body, APPLY_BYTES_MAX).await?;
@@ -109,7 +111,7 @@ fn flatten(value: Value, items: &mut Vec<Value>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// True for a `List`, or for a list response such as a `ServiceList` that a client sends unchanged.
+/// Returns true for a `List`, or for a list response such as a `ServiceList` that a client sends back unchanged.
 fn is_list(fields: &serde_json::Map<String, Value>) -> bool {
     let kind = fields.get("kind").and_then(Value::as_str);
     let of = kind.and_then(|kind| kind.strip_suffix("List"));

@@ -44,35 +44,36 @@ use crate::{
     write::audit::AuditResponse,
 };
 
-/// Maximum time until the head of a response. Streams have their own timeouts.
+/// Maximum time until the handler returns the head of a response. Streams have timeouts of their own.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum length of a request id sent by a client, in characters.
+/// Maximum length in characters of a request id that a client sends.
 const REQUEST_ID_LENGTH_MAX: usize = 128;
 /// `Retry-After` if too many requests are in progress, in seconds.
 const RETRY_SECS: u32 = 1;
-/// Request header with the minimum position or revision of the response. State returned by another control
-/// server is waited for here.
+/// Request header with the minimum position (epoch and revision) of the state that the response must reflect. The
+/// server waits until it has reached it.
 pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
-/// Response header that disables browser features such as the camera.
+/// Response header that disables browser features such as the camera (`Permissions-Policy`).
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
-/// Response header that isolates pages from cross-origin windows.
+/// Response header that isolates pages from windows of other origins (`Cross-Origin-Opener-Policy`).
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-/// Response header that forbids other origins to embed the response.
+/// Response header that forbids other origins to embed the response (`Cross-Origin-Resource-Policy`).
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 /// Header with the request id, in requests and responses.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Content security policy: same origin only, no inline code, no framing.
+/// Value of `Content-Security-Policy`: same origin only, no inline code, no framing.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; \
                       connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// Content security policy of the API documentation page, whose library writes inline styles.
+/// Value of `Content-Security-Policy` for the API documentation page, whose library writes inline styles.
 const POLICY_OF_DOCS: &str = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                               script-src 'self'; connect-src 'self'; font-src 'self'; form-action 'self'; \
                               base-uri 'none'; frame-ancestors 'none'";
-/// Browser features that no page of this server needs.
+/// Value of `Permissions-Policy`: the listed browser features are disabled, because no page of this server needs
+/// them.
 const ABILITIES: &str = "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), \
                          midi=(), payment=(), usb=()";
 
-/// Id of the current request, stored in its extensions and logged.
+/// Id of the current request, stored in the request's extensions and logged.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
@@ -85,8 +86,8 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// Wraps the routes in the middleware for all requests: request ids, host check, limits, and the wait for a
-/// requested position.
+/// Wraps the routes in the middleware for all requests: request ids, host check, limits, timeout, and the wait for
+/// a minimum position.
 pub(crate) fn wrap(router: Router, app: Arc<ServerState>) -> Router {
     let state = |app: &Arc<ServerState>| Arc::clone(app);
     router
@@ -157,7 +158,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     response
 }
 
-/// Returns the request id sent by the client if it is well-formed, else a new one.
+/// Returns the request id that the client sent if it is well-formed, otherwise a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
     let is_fit = |id: &&str| {
@@ -166,8 +167,8 @@ fn request_id(headers: &HeaderMap) -> String {
     given.filter(is_fit).map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned)
 }
 
-/// Converts every error response, including those of libraries, to a problem; for the Kubernetes API to a
-/// `Status`.
+/// Writes the body of every error response, including those of libraries, as a problem (RFC 9457) or, for the
+/// Kubernetes API, as a `Status`.
 fn write_problem(mut response: Response, path: &str, id: &str, is_view: bool) -> Response {
     let status = response.status();
     let problem = response.extensions_mut().remove::<Problem>();
@@ -236,8 +237,8 @@ fn word(method: &Method) -> &'static str {
     }
 }
 
-/// On loopback, rejects foreign host names: a web page can resolve its own name to this server (DNS
-/// rebinding).
+/// Rejects requests with a `Host` that is not accepted: on loopback, a web page could otherwise resolve its own
+/// name to this server (DNS rebinding).
 async fn check_host(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let hosts = match hosts_of(&request) {
         Ok(hosts) => hosts,
@@ -266,7 +267,7 @@ fn hosts_of(request: &Request) -> Result<Vec<&str>, Problem> {
     Ok(texts.chain(request.uri().host()).collect())
 }
 
-/// Delays a request until this server has reached the position that the request names.
+/// Delays a request until this server has reached the minimum position in the request header.
 async fn wait_for_position(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let waited = match request.headers().get(X_MIN_POSITION) {
         None => Ok(()),

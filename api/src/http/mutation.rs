@@ -1,4 +1,4 @@
-//! Shared steps of all mutations: dry run or write through the writer, and the response.
+//! Steps that all write requests share: dry run or commit through the writer, and the response.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ use crate::{
     },
 };
 
-/// Response header with the revision of the state after the mutation.
+/// Response header with the revision of the state that includes the write.
 pub(crate) const X_REVISION: HeaderName = HeaderName::from_static("x-revision");
 /// Response header that marks the result of a dry run.
 pub(crate) const X_DRY_RUN: HeaderName = HeaderName::from_static("x-dry-run");
-/// Options of a write, taken from the query and headers of its request.
+/// Options of a write, read from the query and headers of its request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteOptions {
-    /// True if the write is only admitted, not committed.
+    /// True if the write is only validated (dry run), not committed.
     pub(crate) is_dry_run: bool,
-    /// True if Services whose addresses a pool loses are moved to other addresses.
+    /// True if Services get other addresses when an AddressPool loses the ones they use.
     pub(crate) evict: bool,
     /// True if the write is accepted although a guard would reject it.
     pub(crate) confirm: bool,
@@ -60,7 +60,7 @@ pub(crate) async fn write(
     write_besides(app, caller, request, manner, None).await
 }
 
-/// Same as [`write`], for routes that require an additional permission on each object.
+/// Admits and commits as [`write`] does, for routes that require an additional permission on each object.
 pub(crate) async fn write_besides(
     app: &ServerState,
     caller: &Caller,
@@ -88,7 +88,7 @@ pub(crate) async fn write_besides(
     outcome.map_err(|error| problem(error, access))
 }
 
-/// Creates the response with the object of a mutation.
+/// Creates the response of a write with the single object it concerns.
 pub(crate) fn answer_object(
     app: &Arc<ServerState>,
     manner: WriteOptions,
@@ -110,7 +110,7 @@ pub(crate) fn answer_object(
     Ok(stamp(response, manner, written.position))
 }
 
-/// Creates the response of a mutation that changes nothing.
+/// Creates the response of a write that leaves its object unchanged.
 pub(crate) fn answer_unchanged(app: &Arc<ServerState>, manner: WriteOptions, key: &ObjectKey) -> Answer {
     let published = app.hub.load();
     let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
@@ -127,8 +127,8 @@ fn location(object: &Object) -> HeaderValue {
     HeaderValue::from_str(&object.key().path()).expect("names are ASCII")
 }
 
-/// Renders the objects of a write for its response. Deleted objects and objects of a dry run have no status,
-/// because no node has observed them.
+/// Renders the objects of a write for its response. Deleted objects and objects of a dry run are rendered without
+/// status.
 pub(crate) fn render_all(app: &ServerState, manner: WriteOptions, outcomes: &[Outcome]) -> Vec<Value> {
     let view = app.view();
     let renderer = view.renderer();
@@ -142,7 +142,7 @@ pub(crate) fn render_all(app: &ServerState, manner: WriteOptions, outcomes: &[Ou
     outcomes.iter().map(show).collect()
 }
 
-/// Creates the response with all objects of a write.
+/// Creates the response of a write with the results of all its objects.
 pub(crate) fn answer_many(app: &ServerState, manner: WriteOptions, written: &Written) -> Response {
     let shown = render_all(app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);
@@ -155,7 +155,7 @@ pub(crate) fn answer_many(app: &ServerState, manner: WriteOptions, written: &Wri
     stamp(render(manner.form, &answer), manner, position)
 }
 
-/// Adds the headers of every mutation.
+/// Adds the response headers that all writes have: the revision, and the mark of a dry run.
 pub(crate) fn stamp(response: Response, manner: WriteOptions, position: Position) -> Response {
     let mut response = response.into_response();
     let headers = response.headers_mut();

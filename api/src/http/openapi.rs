@@ -46,7 +46,7 @@ use crate::{
     security::{Permission, permission},
 };
 
-/// Error codes that every operation may return.
+/// Error codes that every operation of the API may return.
 const COMMON: [Code; 6] =
     [Code::BadRequest, Code::TooManyRequests, Code::Timeout, Code::Unavailable, Code::Behind, Code::Internal];
 /// Name of the security scheme of bearer tokens.
@@ -60,7 +60,7 @@ pub(crate) const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yam
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
-/// Builder for the documentation of one operation.
+/// Builder for the OpenAPI documentation of one operation.
 pub(crate) struct Doc {
     operation: OperationBuilder,
     schemas: Schemas,
@@ -71,10 +71,10 @@ pub(crate) struct Doc {
 /// permission.
 pub(crate) struct Routes(OpenApiRouter<Shared>);
 
-/// A path whose operations have permissions, in the representation of the router.
+/// Path whose operations all have permissions, ready to be added to [`Routes`].
 pub(crate) struct GuardedRoute(UtoipaMethodRouter<Shared>);
 
-/// Path with its operations and their documentation, under construction.
+/// Path with its operations and their documentation, while it is being built.
 pub(crate) struct Route {
     path: String,
     paths: Paths,
@@ -89,7 +89,7 @@ impl Doc {
         Self { operation, schemas: Schemas::new(), problems: COMMON.to_vec() }
     }
 
-    /// Adds the query parameters, headers and problems that all writes of a kind share.
+    /// Adds the query parameters, headers and error codes that all writes of a kind share.
     pub(crate) fn mutation(self, kind: Kind) -> Self {
         let doc = if kind == Kind::AddressPool {
             self.query::<PoolMutationQuery>()
@@ -99,7 +99,7 @@ impl Doc {
         doc.authored().problems(&[Code::GuardHeld])
     }
 
-    /// Adds the request headers with the author and the reason of a change.
+    /// Adds the request headers with the author and the reason of a write.
     pub(crate) fn authored(self) -> Self {
         self.header(
             "X-Tidegate-Author",
@@ -123,22 +123,22 @@ impl Doc {
         self.path_parameter("namespace", "Namespace of the objects.", Namespace::schema())
     }
 
-    /// Adds a path parameter with the name of an object.
+    /// Adds a path parameter with the given name that holds the name of an object.
     pub(crate) fn named(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, Name::schema())
     }
 
-    /// Adds a path parameter that holds an id.
+    /// Adds a path parameter with the given name that holds an id.
     pub(crate) fn named_text(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, String::schema())
     }
 
-    /// Adds a path parameter with the number of a query.
+    /// Adds a path parameter with the given name that holds the number of a query to an agent.
     pub(crate) fn asked(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, u64::schema())
     }
 
-    /// Adds a path parameter that holds a revision.
+    /// Adds a path parameter with the given name that holds a revision.
     pub(crate) fn numbered(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, Revision::schema())
     }
@@ -150,7 +150,7 @@ impl Doc {
         Self { operation: self.operation.parameter(parameter), ..self }
     }
 
-    /// Adds the query parameters of type `T`.
+    /// Adds the fields of type `T` as query parameters.
     pub(crate) fn query<T: IntoParams>(self) -> Self {
         let parameters = T::into_params(|| Some(ParameterIn::Query));
         Self { operation: parameters.into_iter().fold(self.operation, OperationBuilder::parameter), ..self }
@@ -207,20 +207,20 @@ impl Doc {
         Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
     }
 
-    /// Adds a response without body.
+    /// Adds a response that has no body.
     pub(crate) fn empty(self, status: u16, description: &str) -> Self {
         let response = ResponseBuilder::new().description(description);
         Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
     }
 
-    /// Adds error codes in addition to [`COMMON`].
+    /// Adds error codes that the operation may return in addition to [`COMMON`].
     pub(crate) fn problems(mut self, codes: &[Code]) -> Self {
         self.problems.extend(codes);
         self
     }
 
-    /// Records the permission as `x-permission`, with the authentication schemes and error codes that follow
-    /// from it.
+    /// Records the required permission as `x-permission`, with the authentication schemes and error codes that
+    /// result from it.
     fn asking(self, asks: Permission) -> Self {
         let extension = BTreeMap::from([("x-permission".to_owned(), asks.to_json())]);
         let operation = self.operation.extensions(Some(extension.into_iter().collect()));
@@ -270,7 +270,7 @@ impl Doc {
     }
 }
 
-/// Response of the HTTP layer to a request with a target that is too long.
+/// Documents the response of the HTTP library to a request whose target is too long (status 414).
 fn too_long() -> Response {
     let description = "Returned if path and query of the request are longer than the server accepts. The response \
                        has no body.";
@@ -290,7 +290,7 @@ fn with_headers(response: ResponseBuilder, headers: &[(&str, &str)]) -> Response
 }
 
 impl Route {
-    /// Creates a path that has no operations yet.
+    /// Creates a route for a path, without operations.
     pub(crate) fn at(path: impl Into<String>) -> Self {
         Self { path: path.into(), paths: Paths::new(), schemas: Schemas::new(), methods: MethodRouter::new() }
     }
@@ -314,13 +314,13 @@ impl Route {
         self
     }
 
-    /// Finishes the path; afterwards operations cannot be added.
+    /// Finishes the route; operations can no longer be added.
     pub(crate) fn done(self) -> GuardedRoute {
         GuardedRoute((self.schemas, self.paths, self.methods))
     }
 }
 
-/// True if the method is safe (RFC 9110, 9.2.1).
+/// Returns true if the HTTP method is safe (RFC 9110, 9.2.1).
 fn is_safe(method: &HttpMethod) -> bool {
     match method {
         HttpMethod::Get | HttpMethod::Head | HttpMethod::Options | HttpMethod::Trace => true,
@@ -329,23 +329,23 @@ fn is_safe(method: &HttpMethod) -> bool {
 }
 
 impl Routes {
-    /// Creates an empty set of routes.
+    /// Creates an empty collection of routes.
     pub(crate) fn new() -> Self {
         Self(OpenApiRouter::with_openapi(base()))
     }
 
-    /// Adds a path to the routes and to the document.
+    /// Adds a path to the router and to the OpenAPI document.
     pub(crate) fn routes(self, GuardedRoute(path): GuardedRoute) -> Self {
         Self(self.0.routes(path))
     }
 
-    /// Splits the routes into the router and the OpenAPI document.
+    /// Splits the collection into the router and the OpenAPI document.
     pub(crate) fn split(self) -> (axum::Router<Shared>, OpenApi) {
         self.0.split_for_parts()
     }
 }
 
-/// Returns the document without paths: title, version and authentication schemes.
+/// Returns the OpenAPI document without paths: title, version and authentication schemes.
 pub(crate) fn base() -> OpenApi {
     let info = InfoBuilder::new()
         .title("Tidegate")
@@ -402,7 +402,7 @@ fn schemes() -> Components {
         .build()
 }
 
-/// Returns the document as it is served and checked in.
+/// Returns the OpenAPI document as JSON text, as it is served and checked in.
 ///
 /// # Panics
 /// Never panics: the document has string keys only.

@@ -1,4 +1,4 @@
-//! Path and query parameters: parsed before the handler, rejected by name.
+//! Path and query parameters, parsed before the handler runs. An error names the invalid parameter.
 
 use axum::extract::{FromRequestParts, Path, Query, rejection::PathRejection};
 use http::request::Parts;
@@ -15,10 +15,10 @@ use crate::{
     state::paging::{LIMIT_DEFAULT, LIMIT_MAX},
 };
 
-/// Extractor of path parameters that rejects malformed ones with a problem.
+/// Extractor of path parameters that rejects malformed ones with a problem response.
 pub(crate) struct ApiPath<T>(pub(crate) T);
 
-/// Extractor of query parameters that rejects unknown and malformed ones with a problem.
+/// Extractor of query parameters that rejects unknown and malformed ones with a problem response.
 pub(crate) struct ApiQuery<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for ApiPath<T> {
@@ -49,8 +49,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ApiQuery<T> {
     }
 }
 
-/// Rewrites a serde error of a query as a plain message. Serde reports `name: reason` and repeats the field
-/// name in some reasons.
+/// Rewrites serde's error message for a query parameter in plain words. Serde reports `name: reason` and repeats
+/// the field name in some reasons.
 fn plain(reason: &str) -> String {
     let (name, said) = reason.split_once(": ").unwrap_or(("", reason));
     let quoted = |prefix: &str| said.strip_prefix(prefix).and_then(|rest| rest.split_once('`'));
@@ -78,10 +78,10 @@ fn plain(reason: &str) -> String {
     }
 }
 
-/// Path parameters of a list of objects.
+/// Path parameters of a collection of objects.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct CollectionPath {
-    /// Absent for cluster-scoped kinds and for listings across namespaces.
+    /// Namespace; absent for cluster-scoped kinds and for listings across namespaces.
     #[serde(default)]
     pub(crate) namespace: Option<Namespace>,
 }
@@ -89,7 +89,7 @@ pub(crate) struct CollectionPath {
 /// Path parameters of a single object.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ObjectPath {
-    /// Namespace; absent for cluster-scoped kinds.
+    /// Namespace of the object; absent for cluster-scoped kinds.
     #[serde(default)]
     pub(crate) namespace: Option<Namespace>,
     /// Name of the object.
@@ -130,7 +130,7 @@ pub(crate) struct PageQuery {
     pub(crate) continue_token: Option<String>,
 }
 
-/// Query of a mutation.
+/// Query of a request that writes an object.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -146,8 +146,8 @@ pub(crate) struct MutationQuery {
     pub(crate) confirm: bool,
 }
 
-/// Query of a mutation of an AddressPool. Mutations of all kinds are parsed with this type; `evict` is
-/// rejected for other kinds.
+/// Query of a write request to an AddressPool. Write requests of all kinds are parsed with this type; for other
+/// kinds `evict` is rejected.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -169,8 +169,8 @@ pub(crate) struct PoolMutationQuery {
 }
 
 impl PoolMutationQuery {
-    /// Combines the query with the response format and body size to the options of a write. Returns a problem
-    /// if the kind does not support a parameter.
+    /// Combines the query, the response format and the body size into the options of a write. Returns a problem if
+    /// the kind does not support a parameter.
     pub(crate) fn manner(&self, kind: Kind, form: Form, bytes: usize) -> Result<WriteOptions, Problem> {
         let evict = self.evict(kind)?;
         Ok(WriteOptions { is_dry_run: self.dry_run, evict, confirm: self.confirm, form, bytes })
@@ -193,7 +193,7 @@ impl PoolMutationQuery {
 pub(crate) struct NoQuery {}
 
 impl ListQuery {
-    /// Creates the query of a listing that has further parameters.
+    /// Creates the query of a listing from its common parameters, for a listing that has further ones.
     pub(crate) const fn new(
         limit: Option<u32>,
         continue_token: Option<String>,
@@ -202,7 +202,7 @@ impl ListQuery {
         Self { limit, continue_token, label_selector }
     }
 
-    /// Maximum number of objects in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
+    /// Returns the maximum number of objects in the page, or a problem if the parameter `limit` is out of range.
     pub(crate) fn limit(&self) -> Result<usize, Problem> {
         limit(self.limit)
     }
@@ -214,7 +214,7 @@ impl ListQuery {
 }
 
 impl PageQuery {
-    /// Maximum number of entries in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
+    /// Returns the maximum number of entries in the page, or a problem if the parameter `limit` is out of range.
     pub(crate) fn limit(&self) -> Result<usize, Problem> {
         limit(self.limit)
     }

@@ -1,7 +1,8 @@
 //! JSON merge patch (RFC 7396) on the published form of an object, with retries after conflicting writes.
 //!
-//! A patch becomes a replacement of the state it was computed from. After a conflicting write the patch is
-//! applied to the new state, unless the client sent a precondition: a patch names only the fields it changes.
+//! The patched object is written on condition that the state it was computed from is still current. After a
+//! conflicting write the patch is applied to the new state, unless the client sent a precondition: a patch names
+//! only the fields it changes.
 
 use std::sync::Arc;
 
@@ -29,12 +30,12 @@ use crate::{
 
 /// Maximum number of attempts of a patch if concurrent writes conflict with it.
 const ATTEMPTS_MAX: usize = 5;
-/// Metadata fields that the server sets. They are removed before a patch is applied, so that only values in
-/// the patch itself are validated.
+/// Metadata fields that the server sets. The server removes these fields before it applies a patch, so that only
+/// values in the patch itself are validated.
 const SERVER_SET: [&str; 6] =
     ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "applySet"];
 
-/// Applies a merge patch to an object and writes the result, with new attempts after conflicting writes.
+/// Applies a merge patch to an object and writes the result. Repeats both after a conflicting write.
 pub(crate) async fn patch(
     app: &Arc<ServerState>,
     caller: &Caller,
@@ -92,8 +93,8 @@ fn patched(current: &Object, key: &ObjectKey, changes: &Value) -> Result<Object,
     decode(&json, &expect).map_err(Problem::invalid)
 }
 
-/// Returns violations for server-set metadata that the patch changes. `uid` and `resourceVersion` are not
-/// checked: admission compares them as preconditions.
+/// Returns a violation for each server-set metadata field that the patch would change. `uid` and `resourceVersion`
+/// are not checked, because admission compares them as preconditions.
 fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
     let json = current.to_json();
     let is_changed = |field: &&str| {
@@ -113,8 +114,8 @@ fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
         .collect()
 }
 
-/// Removes values allocated for the previous Service type that the new type does not have, so that a client
-/// can change the type alone.
+/// Removes allocated values that only the previous Service type has (addresses, node ports), so that a client can
+/// change `type` alone.
 fn drop_allocated(json: &mut Value, wanted: &str) {
     let Some(Value::Object(spec)) = json.get_mut("spec") else { return };
     let (keeps_addresses, keeps_node_ports) = match wanted {
@@ -135,8 +136,8 @@ fn drop_allocated(json: &mut Value, wanted: &str) {
     }
 }
 
-/// In a merge patch `null` removes a field, but an absent password is kept. To clear a password, an empty one
-/// is set.
+/// Replaces `null` for the password of a BgpPeer by an empty password, which clears it. Without this, removing the
+/// field would keep the current password.
 fn end_password(key: &ObjectKey, json: &mut Value, changes: &Value) {
     let is_ended = changes.pointer("/spec/password").is_some_and(Value::is_null);
     if let Some(Value::Object(spec)) = json.get_mut("spec").filter(|_| is_ended && key.kind == Kind::BgpPeer)
@@ -155,7 +156,7 @@ fn drop_health_check_node_port(json: &mut Value, changes: &Value) {
     }
 }
 
-/// Creates the problem for a patch of an object that does not exist.
+/// Creates the problem response for a patch of an object that does not exist.
 pub(crate) fn not_found(key: &ObjectKey) -> Problem {
     Problem::new(Code::NotFound, format!("there is no {key}"))
 }

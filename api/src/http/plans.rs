@@ -40,11 +40,11 @@ use crate::{
 
 /// Lifetime of a plan in seconds: long enough for a review.
 const LIFE_SECS: i64 = 60 * 60;
-/// Time limit for one node to preview a plan. A preview takes milliseconds.
+/// Maximum time for one node to preview a plan. A preview takes milliseconds.
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
-/// Total timeout of all nodes, within the timeout of a request.
+/// Maximum time for all nodes to preview a plan; shorter than the timeout of a request.
 const NODES_PATIENCE: Duration = Duration::from_secs(20);
-/// Maximum number of nodes queried at once; bounds the memory of pending queries.
+/// Maximum number of nodes queried at the same time, which limits the memory of pending queries.
 const NODES_AT_ONCE: usize = 16;
 /// Maximum number of lines of all nodes in one plan; further lines are only counted.
 const LINES_MAX: usize = 100_000;
@@ -59,7 +59,7 @@ pub(crate) struct PlanRequest {
     pub(crate) asks_nodes: bool,
 }
 
-/// Simulates a write and returns its effect on objects, addresses and, on request, nodes.
+/// Simulates a write and returns its effect on objects, addresses and, if `asks_nodes` is set, on the nodes.
 pub(crate) async fn make(app: &ServerState, caller: &Caller, wish: PlanRequest) -> Result<Plan, Problem> {
     let PlanRequest { request, bytes, asks_nodes } = wish;
     let published = app.hub.load();
@@ -116,7 +116,7 @@ fn address_plans(before: &Published, after: &Published) -> Vec<AddressPlan> {
     plans
 }
 
-/// Returns the changes that each node would receive.
+/// Returns the changes that each node would receive if `after` replaced `before`.
 fn proposals(before: &Published, after: &Published) -> BTreeMap<Name, Proposal> {
     let mut common = Proposal::default();
     let since = before.snapshot.revision();
@@ -163,7 +163,7 @@ async fn ask_all(app: &ServerState, proposals: BTreeMap<Name, Proposal>) -> BTre
     plans
 }
 
-/// Truncates the announcement and kernel lines of all nodes to `LINES_MAX` in total, and counts the omitted
+/// Truncates the announcement and kernel lines of all nodes to [`LINES_MAX`] in total, and counts the omitted
 /// lines.
 fn limit_lines(plans: &mut BTreeMap<Name, NodePlan>) {
     let mut room = LINES_MAX;

@@ -1,4 +1,5 @@
-//! Schemas that exist only in JSON: envelopes of objects and lists. Used by the OpenAPI document only.
+//! JSON schemas without a Rust type of their own: envelopes of objects and lists. Only the OpenAPI document uses
+//! them.
 
 use model::{
     bgp::listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
@@ -61,7 +62,7 @@ macro_rules! envelopes {
             status: Option<$status>,
         }
 
-        /// One page of a list of objects.
+        /// One page of a list of objects of one kind.
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $list {
@@ -115,7 +116,7 @@ pub(crate) struct EndpointHealth {
     spec: EndpointHealthSpec,
 }
 
-/// One page of a list of objects.
+/// One page of a list of EndpointHealth objects.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointHealthList {
@@ -143,7 +144,7 @@ pub(crate) struct EndpointsList {
     items: Vec<CompiledService>,
 }
 
-/// Metadata of a list of live data.
+/// Metadata of a list of live data, which has no revision.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MomentMetadata {
     /// Token of the next page, for the parameter `continue`. Absent on the last page.
@@ -153,13 +154,13 @@ pub(crate) struct MomentMetadata {
 
 macro_rules! moments {
     ($($list:ident, $item:ty, $order:literal;)*) => {$(
-        /// One page of a list of live data.
+        /// One page of a list of live data, such as BGP sessions.
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $list {
             /// API version of the list, `tidegate/v1`.
             api_version: String,
-            /// Kind of the list, such as `ServiceList`.
+            /// Kind of the list, such as `BgpSessionList`.
             kind: String,
             /// Metadata of the list.
             metadata: MomentMetadata,
@@ -222,14 +223,14 @@ pub(crate) enum ApplyBody {
     One(Box<Object>),
     /// Array of objects of any kinds.
     Many(Vec<Object>),
-    /// List in the format of `kubectl get -o json`.
+    /// List of objects in the format of `kubectl get -o json`.
     List(ObjectList),
 }
 
 /// JSON merge patch (RFC 7396): fields to change; `null` removes a field.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MergePatch {
-    /// Labels and annotations to change; `null` removes an entry.
+    /// Labels and annotations to change; `null` removes a label or annotation.
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     metadata: Option<serde_json::Value>,
     /// Fields of the desired state to change; `null` removes a field.
@@ -237,13 +238,13 @@ pub(crate) struct MergePatch {
     spec: Option<serde_json::Value>,
 }
 
-/// Result of a write of many objects.
+/// Result of an `apply` request.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApplyAnswer {
     /// Position of the state that includes the write.
     position: Position,
-    /// Revision of that state.
+    /// Revision of the state that includes the write.
     revision: Revision,
     /// True for a dry run, which changed nothing.
     dry_run: bool,
@@ -251,19 +252,19 @@ pub(crate) struct ApplyAnswer {
     results: Vec<ApplyResult>,
 }
 
-/// Result of a write for one object.
+/// Result of an `apply` request for one object.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ApplyResult {
     /// Performed action: `created`, `updated`, `unchanged`, `deleted` or `pruned`.
     action: Action,
-    /// Object after the write. The last state if the object was deleted.
+    /// Object after the write. If it was deleted, its last state.
     object: Object,
 }
 
 /// Kind, namespace and name of an object.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ObjectName {
-    /// Kind of the object, `EndpointHealth`.
+    /// Kind of the object, such as `Service`.
     kind: Kind,
     /// Namespace of the object. Absent for cluster-scoped kinds.
     namespace: Option<String>,
@@ -304,7 +305,7 @@ pub(crate) struct HistoryMetadata {
     /// Token of the next page, for the parameter `continue`. Absent on the last page.
     #[serde(rename = "continue")]
     continue_token: Option<String>,
-    /// Oldest revision that a rollback can target. Writes up to this revision may be missing.
+    /// Oldest revision that a rollback can target. The history may lack writes up to this revision.
     floor: Revision,
 }
 
@@ -314,7 +315,7 @@ pub(crate) struct HistoryMetadata {
 pub(crate) struct HistoryList {
     /// API version of the list, `tidegate/v1`.
     api_version: String,
-    /// Kind of the list, such as `ServiceList`.
+    /// Kind of the list, `HistoryList`.
     kind: String,
     /// Metadata of the list.
     metadata: HistoryMetadata,
@@ -344,14 +345,14 @@ pub(crate) struct HistoryObject {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryEntry {
-    /// Fields of the history listing.
+    /// Fields of the write as in the history listing.
     #[serde(flatten)]
     item: HistoryItem,
     /// Changed objects with their states before and after.
     objects: Vec<HistoryObject>,
 }
 
-/// Progress of one node with a write.
+/// Progress of one node in applying a write.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeConvergence {
@@ -370,13 +371,13 @@ pub(crate) struct NodeConvergence {
     why: Option<String>,
 }
 
-/// Progress of all nodes with a write.
+/// Progress of all nodes in applying a write.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ConvergenceAnswer {
     /// Revision created by the write.
     revision: Revision,
-    /// True if the write changes data that nodes receive.
+    /// True if the write changes data that the agents of nodes receive.
     concerns_nodes: bool,
     /// Time since the commit in milliseconds.
     age_ms: u64,
@@ -392,8 +393,8 @@ pub(crate) struct ConvergenceAnswer {
     /// none has.
     #[serde(rename = "p99Ms")]
     p99_ms: Option<u64>,
-    /// Time from the commit after which all of the verifying nodes had verified the write, in milliseconds. Absent if
-    /// none has.
+    /// Time from the commit until the last of the verifying nodes had verified the write, in milliseconds. Absent
+    /// if none has.
     max_ms: Option<u64>,
     /// Progress of each node: pending nodes first, then the slowest.
     nodes: Vec<NodeConvergence>,

@@ -1,8 +1,8 @@
 //! Public watch: current objects or a resume position first, then every change in order.
 //!
-//! A watch reads the change ring at its own pace. If it falls behind the ring it ends with an error event,
-//! and the client must list again; at most the pieces of its stream are queued. Like feeds, watches follow a
-//! fan-out pacer, so that changes sent to a thousand of them are serialized once.
+//! A watch reads the recent commits from memory at its own pace. If it falls behind the oldest of them, it ends
+//! with an error event, and the client must list again. Watches receive changes from a pacer at the same time, so
+//! that a change sent to a thousand of them is serialized only once.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -45,37 +45,37 @@ use crate::stream::watching::ShownCommit;
 pub(crate) struct Filter {
     /// Kinds of the selected objects.
     pub(crate) kinds: BTreeSet<Kind>,
-    /// Namespace; cluster-scoped objects match only if it is `None`.
+    /// Namespace of the selected objects. `None` selects all namespaces and cluster-scoped objects.
     pub(crate) namespace: Option<Namespace>,
     /// Label selector of the selected objects.
     pub(crate) selector: LabelSelector,
-    /// Permissions of the watcher, which limit the selection.
+    /// Permissions of the client. Objects that it may not watch are not reported.
     pub(crate) access: Arc<Access>,
 }
 
-/// Type of an event.
+/// Type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum EventType {
-    /// An object exists or began to match.
+    /// The object was created, or began to match the selection.
     Added,
-    /// An object has changed.
+    /// The object has changed.
     Modified,
-    /// An object was deleted or no longer matches.
+    /// The object was deleted, or no longer matches the selection.
     Deleted,
     /// All events up to `position` have been sent.
     Bookmark,
-    /// Periodic sign of life without a change.
+    /// Periodic sign that the watch is alive, without a change.
     Heartbeat,
     /// The watch ends; `problem` holds the reason.
     Error,
 }
 
-/// One event of a watch.
+/// Event of a watch.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WatchEvent {
-    /// Type of an event.
+    /// Type of the event, such as `ADDED`.
     #[serde(rename = "type")]
     pub(crate) event_type: EventType,
     /// Revision of the change.
@@ -87,11 +87,11 @@ pub(crate) struct WatchEvent {
     /// True on the bookmark that ends the list of current objects. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) initial: Option<bool>,
-    /// Object after the change; for a deletion its last state.
+    /// Object after the change. If it was deleted, its last state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<crate::http::schema::Object>)]
     pub(crate) object: Option<Value>,
-    /// Reason of the end of the watch, for `ERROR` only.
+    /// Reason why the watch ends. Present in `ERROR` events only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<crate::base::error::ProblemBody>)]
     pub(crate) problem: Option<Box<ProblemBody>>,
@@ -99,9 +99,9 @@ pub(crate) struct WatchEvent {
 
 /// Watch of objects by one client.
 pub(crate) struct ObjectWatch {
-    /// State of the server.
+    /// State of the server that every handler shares.
     pub(crate) app: Arc<ServerState>,
-    /// Selection of the objects.
+    /// Selection of the objects that the watch reports.
     pub(crate) filter: Filter,
     /// Revision after which the watch resumes; `None` starts with the current objects.
     pub(crate) resume: Option<Revision>,
@@ -109,7 +109,7 @@ pub(crate) struct ObjectWatch {
     pub(crate) form: StreamForm,
     /// Id of the request, included in an error event.
     pub(crate) request_id: String,
-    /// Cancelled to end the watch.
+    /// Token that is cancelled to end the watch, for example at shutdown.
     pub(crate) stop: CancellationToken,
 }
 
@@ -126,8 +126,9 @@ impl Filter {
         self.selector.matches(&object.metadata.labels)
     }
 
-    /// Returns the event type of a change for this watch, or `None` if the change is not part of it. An
-    /// object that stops matching is deleted, one that begins to match is added.
+    /// Returns the type of the event that reports a change to this watch, or `None` if the selection does not
+    /// include the object. An object that stops matching is reported as deleted, one that begins to match as
+    /// added.
     fn judge(&self, change: &RecentChange) -> Option<EventType> {
         if !self.covers(&change.object) {
             return None;
@@ -149,7 +150,7 @@ impl Filter {
 }
 
 impl ObjectWatch {
-    /// Serves the watcher until it disconnects or falls behind.
+    /// Sends events until the client disconnects or the watch must end.
     pub(crate) async fn run(self, pieces: Pieces) {
         let mut sink = EventSink { pieces, form: self.form, buffer: Vec::new() };
         // The watcher disconnected; there is no recipient for the error.
@@ -199,7 +200,7 @@ impl ObjectWatch {
         }
     }
 
-    /// Sends the current objects as added ones, followed by a bookmark.
+    /// Sends the current objects as `ADDED` events, followed by a bookmark.
     async fn initial(&self, published: &Arc<Published>, sink: &mut EventSink) -> Result<Revision, Gone> {
         for kind in &self.filter.kinds {
             let namespace = self.filter.namespace.as_ref();
@@ -242,7 +243,7 @@ impl ObjectWatch {
         Some((last, events.collect()))
     }
 
-    /// Sends the changes after revision `at`. Returns `false` if the change ring no longer contains them.
+    /// Sends the changes after revision `at`. Returns `false` if they are no longer in memory.
     async fn follow(
         &self,
         published: &Arc<Published>,
@@ -259,7 +260,7 @@ impl ObjectWatch {
         Ok(true)
     }
 
-    /// Sends the selected changes of a commit, with the position on the last event.
+    /// Sends those changes of a commit that the selection includes. The last event has the position.
     async fn tell(
         &self,
         published: &Arc<Published>,
@@ -291,7 +292,7 @@ impl ObjectWatch {
         }
     }
 
-    /// True if the caller still has the permissions with which the watch started.
+    /// Returns true if the caller still has the permissions with which the watch started.
     fn is_allowed(&self) -> bool {
         let renewed = self.app.authenticator.renew(&self.filter.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.filter.access))
@@ -312,10 +313,10 @@ impl ObjectWatch {
     }
 }
 
-/// Number of objects rendered at once in the initial list.
+/// Number of objects of the initial list that are rendered at once.
 const BATCH_OBJECTS: usize = 256;
 
-/// Creates the problem for a position that cannot be resumed.
+/// Creates the problem response for a position from which a watch cannot resume.
 pub(crate) fn resume_expired(position: Position) -> Problem {
     Problem::new(Code::ResumeExpired, format!("the changes after {position} are no longer available"))
         .hint("watch again without `resume`, which starts with the current objects")
@@ -337,7 +338,8 @@ impl EventSink {
         self.write(event.position, &[&json]).await
     }
 
-    /// Sends an event whose object is already serialized; the object is its last field.
+    /// Sends an event whose object is already serialized. `object` is that JSON text and becomes the last field of
+    /// the event.
     async fn event_of(&mut self, event: &WatchEvent, object: &str) -> Result<(), Gone> {
         let json = serde_json::to_string(event).expect("events have string keys only");
         let head = json.strip_suffix('}').expect("an event is an object");

@@ -1,5 +1,5 @@
-//! Permissions of the caller of a request: its identity and the sum of its role bindings. Handlers access
-//! them through [`Caller`](super::Caller).
+//! Permissions of the caller of a request, from its identity and its role bindings. Handlers access them through
+//! [`Caller`](super::Caller).
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -18,15 +18,15 @@ use super::{
 };
 use crate::base::error::{Code, Problem};
 
-/// Author of a request without author header if authentication is disabled.
+/// Author of a change if authentication is disabled and the request has no author header.
 const UNKNOWN: &str = "unknown";
-/// Author of an unauthenticated request if authentication is required.
+/// Author of a request without credentials on a server that requires authentication.
 const NOBODY: &str = "nobody";
 
-/// Suffix of the author of a request from the status page.
+/// Suffix of the author of a change that was made on the status page.
 const BY_PAGE: &str = "by the page";
 
-/// Role with the restrictions of the binding that grants it.
+/// Role that a token is bound to, with the restrictions of the binding.
 #[derive(Debug)]
 pub(crate) struct Grant {
     /// Role that the binding grants.
@@ -44,7 +44,7 @@ pub(crate) struct Access {
     session: Option<SessionId>,
 }
 
-/// Path parameters that permissions depend on.
+/// Path parameters that the required permission of a route depends on.
 #[derive(Debug)]
 pub(crate) struct PathParams<'a> {
     /// Namespace in the path; `None` for cluster-scoped routes and routes over all namespaces.
@@ -56,8 +56,8 @@ pub(crate) struct PathParams<'a> {
 }
 
 impl Grant {
-    /// Returns true if the grant allows a verb on a subject in a namespace; `None` stands for cluster-scoped
-    /// objects and all namespaces.
+    /// Returns true if the grant allows a verb on a subject in a namespace; `None` means cluster-scoped objects,
+    /// or all namespaces.
     pub(crate) fn allows(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         covers(self.binding.namespaces.as_ref(), namespace) && self.role.allows(verb, subject, namespace)
     }
@@ -68,7 +68,7 @@ impl Grant {
 }
 
 impl Access {
-    /// Creates the permissions of a caller without role bindings.
+    /// Creates the permissions of a caller that has no role bindings.
     pub(crate) fn of(identity: Identity) -> Self {
         Self { identity, grants: Vec::new(), session: None }
     }
@@ -78,7 +78,7 @@ impl Access {
         Self { identity: Identity::Token { id, name }, grants, session: None }
     }
 
-    /// Marks the request as authenticated by a session of the status page.
+    /// Returns the same permissions, marked as authenticated by a session of the status page.
     pub(crate) fn by_session(self, session: SessionId) -> Self {
         Self { session: Some(session), ..self }
     }
@@ -88,7 +88,7 @@ impl Access {
         self.session.as_ref()
     }
 
-    /// True if the request is authenticated by a session of the status page.
+    /// Returns true if the request is authenticated by a session of the status page.
     pub(crate) fn is_by_page(&self) -> bool {
         self.session.is_some()
     }
@@ -103,7 +103,7 @@ impl Access {
         &self.grants
     }
 
-    /// Returns a text that is unique to the caller, as prefix of keys such as idempotency keys.
+    /// Returns a prefix that is unique to the caller, for keys such as idempotency keys.
     pub(crate) fn key(&self) -> String {
         match &self.identity {
             Identity::Anyone => String::new(),
@@ -113,8 +113,8 @@ impl Access {
         }
     }
 
-    /// Returns true if the caller may use a verb on a subject in a namespace; `None` stands for
-    /// cluster-scoped objects and all namespaces.
+    /// Returns true if the caller may use a verb on a subject in a namespace; `None` means cluster-scoped objects,
+    /// or all namespaces.
     pub(crate) fn may(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         match &self.identity {
             Identity::Anyone => true,
@@ -137,7 +137,7 @@ impl Access {
         }
     }
 
-    /// True if both callers have the same identity and the same grants.
+    /// Returns true if both callers have the same identity and the same grants.
     pub(crate) fn is_as(&self, other: &Self) -> bool {
         let is_as =
             |(one, other): (&Grant, &Grant)| one.binding == other.binding && one.role.body == other.role.body;
@@ -146,7 +146,7 @@ impl Access {
             && self.grants.iter().zip(&other.grants).all(is_as)
     }
 
-    /// True if the caller has every permission of a grant.
+    /// Returns true if the caller has every permission of a grant.
     pub(crate) fn has_all_of(&self, grant: &Grant) -> bool {
         if self.identity == Identity::Anyone {
             return true;
@@ -170,8 +170,8 @@ impl Access {
         })
     }
 
-    /// Checks that the caller has the permission of a route. Returns a problem with status 401 or 403
-    /// otherwise.
+    /// Checks that the caller has the permission of a route. Otherwise returns a problem response with status 401
+    /// or 403.
     pub(crate) fn check(&self, permission: Permission, place: &PathParams<'_>) -> Result<(), Problem> {
         if permission == Permission::Open || self.identity == Identity::Anyone {
             return Ok(());
@@ -191,8 +191,8 @@ impl Access {
         if is_allowed { Ok(()) } else { Err(self.refuse(permission, place)) }
     }
 
-    /// True if an agent reads or registers its own Node. The contents of a registration are checked by the
-    /// write.
+    /// Returns true if an agent reads or creates its own Node. The contents of a new Node are checked later, by
+    /// the authorization of writes.
     fn is_own_node(&self, verb: Verb, subject: Subject, place: &PathParams<'_>) -> bool {
         match (verb, subject) {
             (Verb::Get, Subject::Object(Kind::Node)) => self.is_node(place.name.as_deref()),
@@ -226,7 +226,7 @@ impl Access {
         forbidden(format!("{self} may not {what}"))
     }
 
-    /// Returns an error if the caller lacks a permission.
+    /// Returns a problem response if the caller lacks a permission.
     pub(crate) fn need(
         &self,
         verb: Verb,
@@ -239,7 +239,8 @@ impl Access {
         Err(self.refuse(Permission::On(verb, subject), &PathParams { namespace, name: None, node: None }))
     }
 
-    /// Returns the author for the history: the authenticated identity with the claimed author in addition.
+    /// Returns the author to record in the history: the authenticated identity and, if the client claims an
+    /// author, that name, too.
     pub(crate) fn author(&self, claimed: Option<String>) -> Result<(Maker, String), Problem> {
         match &self.identity {
             Identity::Anyone => {
@@ -277,17 +278,17 @@ impl fmt::Display for Access {
     }
 }
 
-/// Creates the problem for a missing or invalid credential.
+/// Creates the problem response for a missing or invalid credential.
 pub(crate) fn unauthenticated(detail: &str) -> Problem {
     Problem::new(Code::Unauthenticated, detail).hint("send `Authorization: Bearer` with a token")
 }
 
-/// Creates a problem with status 403 for a missing permission.
+/// Creates the problem response (status 403) for a missing permission.
 pub(crate) fn forbidden(detail: String) -> Problem {
     Problem::new(Code::Forbidden, detail).hint("GET /v1/whoami returns the permissions of a token")
 }
 
-/// Returns the Node of an agent, or `None` for other callers.
+/// Returns the name of the Node whose agent the caller is, or `None` for other callers.
 pub(crate) fn agent_of(identity: &Identity) -> Option<&Name> {
     match identity {
         Identity::Agent(node) => Some(node),

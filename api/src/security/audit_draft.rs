@@ -1,5 +1,5 @@
-//! Data of an audit entry while its request is processed. The handler and the writer record the objects and
-//! the result; the writer or the middleware creates the entry from them.
+//! Data for the audit log entry of a request while the request is processed. The handler and the writer record the
+//! objects and the result; the writer or the middleware creates the entry from them.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -12,10 +12,10 @@ use model::{
     primitives::quantity::Revision,
 };
 
-/// Maximum number of objects listed in an audit entry. Further ones are only counted.
+/// Maximum number of objects that an audit entry lists. Further ones are only counted.
 pub(crate) const OBJECTS_NAMED_MAX: usize = 100;
 
-/// Audit data of a request in progress. Remains valid if the handler fails, panics or times out.
+/// Audit data of a request in progress. The data remain available if the handler fails, panics or times out.
 #[derive(Debug)]
 pub(crate) struct AuditDraft {
     /// HTTP method of the request.
@@ -39,24 +39,24 @@ pub(crate) struct AuditOutcome {
     pub(crate) is_dry_run: bool,
     /// True if the request creates one object.
     pub(crate) is_creation: bool,
-    /// True if the request had an effect outside of the stored objects, such as a logout.
+    /// True if the request had an effect other than a change of stored objects, such as a logout.
     pub(crate) is_done: bool,
-    /// Reason from the body; used if the header is absent.
+    /// Reason of the change from the request body; used if the header has none.
     pub(crate) message: Option<String>,
 }
 
 impl AuditDraft {
-    /// Creates the draft of a request without objects.
+    /// Creates the audit data of a request, without objects.
     pub(crate) fn new(method: Method, path: String) -> Self {
         Self { method, path, is_stored: AtomicBool::default(), outcome: Mutex::default() }
     }
 
-    /// Records that the audit entry was committed with the write.
+    /// Records that the audit entry was committed together with the write.
     pub(crate) fn record_stored(&self) {
         self.is_stored.store(true, Ordering::Release);
     }
 
-    /// True if the audit entry was committed with the write.
+    /// Returns true if the audit entry was committed together with the write.
     pub(crate) fn is_stored(&self) -> bool {
         self.is_stored.load(Ordering::Acquire)
     }
@@ -70,7 +70,7 @@ impl AuditDraft {
         outcome.is_creation = matches!(request.operations.as_slice(), [Operation::Create(_)]);
     }
 
-    /// Records the object of a request that changes something without a write to the store.
+    /// Records the object of a request that changes something other than stored objects.
     pub(crate) fn record_object(&self, name: String) {
         let mut outcome = self.lock();
         outcome.is_done = true;
@@ -78,12 +78,12 @@ impl AuditDraft {
         outcome.objects = vec![name];
     }
 
-    /// Records the reason from the body, for requests without the header.
+    /// Records the reason of the change from the request body, for requests without the header.
     pub(crate) fn record_message(&self, message: String) {
         self.lock().message = Some(message);
     }
 
-    /// Records an accepted write, including pruned objects.
+    /// Records the result of an accepted write, including the objects it pruned.
     pub(crate) fn record_accepted(&self, revision: Revision, outcomes: &[Outcome]) {
         let mut outcome = self.lock();
         outcome.revision = Some(revision);
@@ -105,7 +105,7 @@ impl AuditDraft {
     }
 }
 
-/// Returns kind and name of the object that an operation writes; `None` for a retry of pending addresses.
+/// Returns kind and name of the object that an operation writes; `None` for a retry of address allocation.
 fn named(operation: &Operation) -> Option<String> {
     match operation {
         Operation::Create(object)

@@ -22,25 +22,25 @@ use super::{
 };
 use crate::base::error::{Code, Problem};
 
-/// `Retry-After` of a rate-limited caller, in seconds.
+/// `Retry-After` of a caller that exceeds its request rate, in seconds.
 const RATE_RETRY_SECS: u32 = 1;
-/// Single message for all invalid tokens, so that ids cannot be enumerated.
+/// Error message for every invalid token. The same message for all keeps clients from finding valid token ids.
 const WRONG_TOKEN: &str = "the token is not a valid token of this cluster, or no longer";
-/// Minimum interval between stored last-used times of a token, in seconds.
+/// Minimum interval in seconds between two writes of a token's last-used time to the store.
 const USED_NOTED_SECS: i64 = 60;
-/// Prefix of the keys of last-used times in the store.
+/// Prefix of the store keys of the tokens' last-used times.
 const USED_PREFIX: &str = "token-used/";
 
-/// Authenticator of requests: tokens, roles, sessions, and the use of tokens.
+/// Authenticator of requests, with tokens, roles, sessions, and the last use of each token.
 pub(crate) struct Authenticator {
     is_required: bool,
     vault: Arc<Vault>,
-    /// Parsed tokens and roles with the records they were parsed from.
+    /// Parsed tokens and roles, with the vault records they were parsed from.
     read: ArcSwap<(Arc<Records>, Arc<Directory>)>,
     uses: Mutex<BTreeMap<String, Use>>,
     /// Open sessions of the status page.
     pub(crate) sessions: Sessions,
-    /// Recent failed login attempts by address.
+    /// Recent failed login attempts, counted by client address.
     attempts: Attempts,
 }
 
@@ -58,11 +58,11 @@ pub(crate) struct Login {
 pub(crate) struct AuthPolicy {
     /// True if authentication is required.
     pub(crate) is_required: bool,
-    /// True if clients reach the server by TLS only, so that cookies have the attribute `Secure`.
+    /// True if clients reach the server only over TLS, so that cookies have the attribute `Secure`.
     pub(crate) is_secure: bool,
 }
 
-/// Rate and last-used time of one token.
+/// Request rate and last-used time of one token.
 #[derive(Debug)]
 struct Use {
     bucket: Bucket,
@@ -71,7 +71,7 @@ struct Use {
 }
 
 impl Authenticator {
-    /// Loads tokens and roles from the vault and the last-used times from the store.
+    /// Creates the authenticator from the tokens and roles in the vault and the last-used times in the store.
     pub(crate) fn of(vault: Arc<Vault>, manners: AuthPolicy, statuses: &BTreeMap<String, Vec<u8>>) -> Self {
         let AuthPolicy { is_required, is_secure } = manners;
         let records = vault.records();
@@ -92,12 +92,12 @@ impl Authenticator {
         }
     }
 
-    /// True if every request must be authenticated.
+    /// Returns true if every request must be authenticated.
     pub(crate) fn is_required(&self) -> bool {
         self.is_required
     }
 
-    /// Returns the current tokens and roles; parsed again only if the vault has changed.
+    /// Returns the current tokens and roles, which are parsed again only after a change of the vault.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         let records = self.vault.records();
         let read = self.read.load_full();
@@ -110,7 +110,7 @@ impl Authenticator {
         directory
     }
 
-    /// Authenticates a request by its token, session or agent certificate, and returns the permissions.
+    /// Authenticates a request by its token, session or agent certificate, and returns the caller's permissions.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
@@ -128,8 +128,8 @@ impl Authenticator {
         }
     }
 
-    /// Authenticates by session cookie. An expired session counts as none, because browsers send its cookie
-    /// with a new login too.
+    /// Authenticates a request by its session cookie. An expired session counts as no credential, because a
+    /// browser sends the old cookie even with a new login.
     fn visitor(&self, headers: &HeaderMap, now: Timestamp) -> Result<Access, Problem> {
         let anybody = if self.is_required { Identity::Nobody } else { Identity::Anyone };
         let Some((key, id)) = self.sessions.find(headers, now) else { return Ok(Access::of(anybody)) };
@@ -140,7 +140,7 @@ impl Authenticator {
         self.paced(&id, access.by_session(key), now)
     }
 
-    /// Opens a session of the status page for a token.
+    /// Verifies a token and opens a session of the status page for it.
     pub(crate) fn log_in(
         &self,
         text: &str,
@@ -174,7 +174,7 @@ impl Authenticator {
         self.paced(&id, access, now)
     }
 
-    /// Returns the id and permissions of a token, or `None` if the token is invalid.
+    /// Returns the id and the permissions of the token with this text, or `None` if it is invalid.
     fn proven(&self, text: &str, now: Timestamp) -> Option<(String, Access)> {
         let text = text.trim();
         let id = tokens::id_of(text)?;
@@ -183,7 +183,7 @@ impl Authenticator {
         Some((id.to_owned(), directory.access(id, now)?))
     }
 
-    /// Returns a problem with status 429 if the token exceeds its request rate, else the permissions.
+    /// Returns the permissions, or a problem response with status 429 if the token exceeds its request rate.
     fn paced(&self, id: &str, access: Access, now: Timestamp) -> Result<Access, Problem> {
         if self.record_use(id, now) {
             return Ok(access);
@@ -192,7 +192,7 @@ impl Authenticator {
         Err(Problem::new(Code::TooManyRequests, detail).retry_after(RATE_RETRY_SECS))
     }
 
-    /// Returns the current permissions for a stream in progress, or `None` if it must end.
+    /// Returns the current permissions of the client of an open stream, or `None` if the stream must end.
     pub(crate) fn renew(&self, access: &Access, now: Timestamp) -> Option<Access> {
         let session = access.session().cloned();
         if let Some(key) = &session {
@@ -226,7 +226,7 @@ impl Authenticator {
         used.bucket.take(now)
     }
 
-    /// Returns the last use of a token at this server.
+    /// Returns the time at which a token was last used at this server.
     pub(crate) fn last_used(&self, id: &str) -> Option<Timestamp> {
         self.lock().get(id).map(|used| used.last)
     }

@@ -18,22 +18,23 @@ use super::{secrets::digest, vault::Vault};
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// Vault key of the CA's certificate and private key.
+/// Key of the vault record with the CA's certificate and private key.
 const VAULT_KEY: &str = "ca/current";
-/// Lifetime of the CA: longer than that of machines.
+/// Lifetime of the CA certificate in seconds: ten years, longer than that of most machines.
 const CA_LIFE_SECS: i64 = 10 * 365 * 86_400;
-/// Lifetime of a server certificate signed by the CA. A running server renews it long before.
+/// Lifetime of a server certificate signed by the CA, in seconds. A running server renews it long before it
+/// expires.
 pub(crate) const SERVER_LIFE_SECS: i64 = 90 * 86_400;
-/// Time by which the validity of a certificate is backdated, to tolerate clock differences.
+/// Time in seconds by which the start of a certificate's validity is backdated, to tolerate clock differences.
 pub(crate) const CLOCK_SKEW_SECS: i64 = 300;
-/// Remaining lifetime of the CA below which each start logs a warning.
+/// Remaining lifetime of the CA certificate in seconds below which each start of the server logs a warning.
 const CA_WARNING_SECS: i64 = 365 * 86_400;
-/// Length of a serial number in bytes: 120 random bits are unpredictable and fit the 20 bytes of RFC 5280,
-/// 4.1.2.2.
+/// Length of a certificate's serial number in bytes: 120 random bits are unpredictable and fit the 20 bytes of RFC
+/// 5280, 4.1.2.2.
 const SERIAL_BYTES: usize = 15;
-/// End of the year 9998, the last date that can be encoded.
+/// End of the year 9998 in Unix seconds, the last time that a certificate can contain.
 const UNIX_SECONDS_MAX: u64 = 253_370_764_799;
-/// Prefix of the URI with the node name in a certificate.
+/// Prefix of the URI (subject alternative name) with the node name in a certificate.
 pub(crate) const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 
 /// Certificate authority of the cluster.
@@ -41,16 +42,16 @@ pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
-    /// CAs and pin that agents trust for control servers; replaced at run time.
+    /// CAs and pin by which agents verify control servers; replaced at run time.
     trusted: ArcSwap<ControlTrust>,
 }
 
-/// Trust anchors that agents use to authenticate a control server.
+/// Certificates by which agents verify a control server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ControlTrust {
-    /// SHA-256 of a certificate that every server presents, in hexadecimal.
+    /// SHA-256 of a certificate in the chain that every control server presents, in hexadecimal.
     pub(crate) pin: String,
-    /// Trusted CA certificates as PEM, concatenated.
+    /// Trusted CA certificates, concatenated as PEM.
     pub(crate) bundle: String,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct ControlTrust {
 pub(crate) struct SignedCertificate {
     /// Node certificate followed by the CA certificate, as PEM.
     pub(crate) chain: String,
-    /// Serial number in lower-case hexadecimal.
+    /// Serial number of the certificate in lower-case hexadecimal.
     pub(crate) serial: String,
     /// Time at which the certificate expires.
     pub(crate) expires: Timestamp,
@@ -73,8 +74,8 @@ struct StoredCa {
 }
 
 impl Authority {
-    /// Returns the stored CA of the cluster, or stores a new one. Of several replicas that start at once the
-    /// first one wins.
+    /// Returns the CA of the cluster from the vault. If there is none, creates and stores one; of several servers
+    /// that start at once, the first one's CA is used by all.
     ///
     /// # Errors
     /// Returns an error if the vault cannot be read or written, or if the stored CA is unusable. A stored CA
@@ -116,7 +117,7 @@ impl Authority {
         }
     }
 
-    /// Returns the certificate of the CA.
+    /// Returns the CA's own certificate.
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
@@ -126,13 +127,14 @@ impl Authority {
         ControlTrust::clone(&self.trusted.load())
     }
 
-    /// Adds the last certificate of an operator's chain to the CAs that agents trust for control servers.
+    /// Adds the last certificate of the chain that an operator has configured to the CAs by which agents verify
+    /// control servers.
     pub(crate) fn trust_also(&self, presented: &CertificateDer<'_>) {
         let bundle = format!("{}{}", self.pem, to_pem(presented));
         self.trusted.store(ControlTrust { pin: digest(presented), bundle }.into());
     }
 
-    /// Signs a certificate for this server with the given names. Returns the certificate chain and the
+    /// Signs a certificate for this control server with the given names. Returns the certificate chain and the
     /// private key.
     pub(crate) fn sign_server(
         &self,
@@ -148,7 +150,7 @@ impl Authority {
         Ok((vec![certificate.der().clone(), self.certificate.clone()], key.into()))
     }
 
-    /// Signs a certificate for a node. Only the key is taken from the request.
+    /// Signs a certificate for a node. Of the signing request only the public key is used.
     pub(crate) fn sign_node(
         &self,
         node: &Name,
@@ -179,7 +181,7 @@ fn make(source: &dyn Source) -> Result<StoredCa, rcgen::Error> {
     Ok(StoredCa { key: Secret::new(key.serialize_pem()), certificate: certificate.pem() })
 }
 
-/// Returns the common parameters of all end-entity certificates.
+/// Returns the parameters that all certificates signed by the CA have in common.
 fn leaf(name: &str, issued: Timestamp, life_secs: i64, source: &dyn Source) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(name);

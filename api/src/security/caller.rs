@@ -1,10 +1,10 @@
 //! Caller of a request: permissions of the authenticated identity, author and reason of changes, and the
 //! audit draft of the request.
 //!
-//! The middleware reads the caller once, before the handler runs, and adds it to the extensions of the
-//! request. Handlers that depend on the caller have a [`Caller`] parameter. Without authentication the author
-//! is a claim and displayed as one. With authentication the author is the proven identity, and the claim is
-//! recorded in addition.
+//! The middleware reads the caller once, before the handler runs, and adds it to the extensions of the request.
+//! Handlers that depend on the caller have a [`Caller`] parameter. Without authentication, the author is the
+//! unverified name in the request. With authentication, the author is the authenticated identity, and the name in
+//! the request is recorded in addition.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -19,23 +19,23 @@ use model::{
 use super::{Access, Identity, audit_draft::AuditDraft};
 use crate::base::error::{Code, Problem};
 
-/// Header with the author that the client claims.
+/// Request header with the author of a change. The name is not verified.
 pub(crate) const X_AUTHOR: HeaderName = HeaderName::from_static("x-tidegate-author");
 /// Request header with the reason of a change, recorded in the history.
 pub(crate) const X_MESSAGE: HeaderName = HeaderName::from_static("x-change-message");
-/// Recorded author of a request that names none.
+/// Recorded author of a change whose request names none.
 const UNKNOWN: &str = "unknown";
 
-/// Remote address of the connection, added to the extensions of each request.
+/// IP address of the client of a connection, added to the extensions of each request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// Caller of a request, or the server itself.
+/// Caller of a request, or the server itself as author of a write.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     access: Arc<Access>,
     origin: Arc<Origin>,
-    /// Audit draft of the request; `None` if no audit entry is written.
+    /// Audit data of the request; `None` if the audit log gets no entry.
     draft: Option<Arc<AuditDraft>>,
 }
 
@@ -64,14 +64,14 @@ impl Caller {
         Ok(Self { access: Arc::clone(access), origin: Arc::new(origin), draft: Some(Arc::new(draft)) })
     }
 
-    /// Creates the caller of a read request whose author or reason is invalid. Such a request has no audit
-    /// entry.
+    /// Creates the caller of a read request whose author or reason is invalid. The audit log gets no entry for it.
     pub(crate) fn without_author(access: Arc<Access>) -> Self {
         let origin = Origin { maker: Maker::Client, author: UNKNOWN.to_owned(), ..Origin::server() };
         Self { access, origin: Arc::new(origin), draft: None }
     }
 
-    /// Creates the caller for writes of the server itself: all permissions, no audit entry.
+    /// Creates the caller for writes of the server itself, with all permissions. The audit log gets no entry for
+    /// them.
     pub(crate) fn server() -> Self {
         let access = Arc::new(Access::of(Identity::Anyone));
         Self { access, origin: Arc::new(Origin::server()), draft: None }
@@ -80,7 +80,7 @@ impl Caller {
     /// Returns the caller that the middleware has added to a request.
     ///
     /// # Errors
-    /// Returns `Internal` if the request has not passed the middleware.
+    /// Returns a problem with code `Internal` if the request has not passed the middleware.
     pub(crate) fn of(extensions: &Extensions) -> Result<&Self, Problem> {
         extensions.get().ok_or_else(|| Problem::new(Code::Internal, "the request has no caller"))
     }
@@ -90,14 +90,14 @@ impl Caller {
         &self.access
     }
 
-    /// Returns the author and the reason of a change, for the history.
+    /// Returns the author and the reason of a change, as the history records them.
     pub(crate) fn origin(&self) -> Origin {
         let message = || self.draft.as_ref().and_then(|draft| draft.outcome().message);
         let message = self.origin.message.clone().or_else(message);
         Origin { message, ..(*self.origin).clone() }
     }
 
-    /// Returns the audit draft, or `None` if no audit entry is written.
+    /// Returns the audit data of the request, or `None` if the audit log gets no entry.
     pub(crate) fn draft(&self) -> Option<&Arc<AuditDraft>> {
         self.draft.as_ref()
     }
@@ -109,21 +109,21 @@ impl Caller {
         }
     }
 
-    /// Records the object of a request that changes something without a write to the store.
+    /// Records, for the audit log, the object of a request that changes something other than stored objects.
     pub(crate) fn record_object(&self, name: String) {
         if let Some(draft) = &self.draft {
             draft.record_object(name);
         }
     }
 
-    /// Records the reason from the body, for requests without the header.
+    /// Records the reason of the change from the request body, for requests without the header.
     pub(crate) fn record_message(&self, message: String) {
         if let Some(draft) = &self.draft {
             draft.record_message(message);
         }
     }
 
-    /// Records an accepted write, including pruned objects.
+    /// Records the result of an accepted write for the audit log, including the objects it pruned.
     pub(crate) fn record_accepted(&self, revision: Revision, outcomes: &[Outcome]) {
         if let Some(draft) = &self.draft {
             draft.record_accepted(revision, outcomes);
@@ -139,7 +139,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// True if requests with this method may change something.
+/// Returns true if requests with this method may change something.
 pub(crate) fn may_change(method: &Method) -> bool {
     !method.is_safe()
 }

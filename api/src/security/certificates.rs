@@ -1,4 +1,4 @@
-//! Client certificates of agents: identity of a connection, and its revocation.
+//! Client certificates of agents: they identify the node of a connection, and can be revoked.
 //!
 //! ```text
 //! signed by our CA, not expired (TLS) ─▶ names one node (parsed) ─▶ not revoked (vault) ─▶ ClientCertificate
@@ -20,10 +20,10 @@ use super::{
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// Maximum interval of expiry checks of a connection's certificate, because clocks can be changed.
+/// Maximum interval at which the expiry of an open connection's certificate is checked, because clocks can be set.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Record of the certificate that a node holds, stored in the vault.
+/// Record in the vault about the newest certificate of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentRecord {
@@ -33,33 +33,34 @@ pub(crate) struct AgentRecord {
     pub(crate) issued: Option<Timestamp>,
     /// Time at which the newest certificate expires.
     pub(crate) expires: Option<Timestamp>,
-    /// Certificates signed up to and including this time are revoked.
+    /// Time of the last revocation: certificates signed up to and including this time are invalid.
     #[serde(default)]
     pub(crate) revoked_through: Option<Timestamp>,
 }
 
 impl AgentRecord {
-    /// True if the node may have a certificate that is neither expired nor revoked.
+    /// Returns true if the node may have a certificate that is neither expired nor revoked.
     pub(crate) fn is_held(&self, now: Timestamp) -> bool {
         let lives = self.expires.is_some_and(|expires| expires > now);
         lives && self.issued.is_some_and(|issued| self.counts(issued))
     }
 
-    /// Returns true if a certificate signed at `issued` is not revoked.
+    /// Returns true if a certificate of the node that was signed at `issued` has not been revoked.
     pub(crate) fn counts(&self, issued: Timestamp) -> bool {
         self.revoked_through.is_none_or(|through| issued > through)
     }
 }
 
-/// Returns the vault key of a node's record.
+/// Returns the key of the vault record about a node's certificate.
 pub(crate) fn key(node: &Name) -> String {
     format!("{PREFIX}{node}")
 }
 
-/// Prefix of the vault keys of all node records.
+/// Prefix of the keys of vault records about nodes' certificates.
 pub(crate) const PREFIX: &str = "agents/";
 
-/// Returns the certificate record of a node and its version; version 0 and an empty record if none is stored.
+/// Returns the certificate record of a node with its version in the vault; an empty record and version 0 if none
+/// is stored.
 pub(crate) fn record(vault: &Vault, node: &Name) -> (u64, AgentRecord) {
     vault.get(&key(node)).unwrap_or_else(|| (vault.version(&key(node)), AgentRecord::default()))
 }
@@ -67,7 +68,7 @@ pub(crate) fn record(vault: &Vault, node: &Name) -> (u64, AgentRecord) {
 /// Revokes every certificate signed for a node until now.
 ///
 /// # Errors
-/// Same as [`Vault::put`], except [`VaultError::Stale`].
+/// Returns the errors of [`Vault::put`], except [`VaultError::Stale`].
 pub(crate) async fn revoke(vault: &Vault, node: &Name, now: Timestamp) -> Result<(), VaultError> {
     loop {
         let (version, mut record) = record(vault, node);
@@ -80,8 +81,8 @@ pub(crate) async fn revoke(vault: &Vault, node: &Name, now: Timestamp) -> Result
     }
 }
 
-/// Client certificate of a connection. TLS has verified that the cluster CA signed it and that the peer has
-/// its private key.
+/// Client certificate of a connection. TLS has verified that the cluster CA signed it and that the client has its
+/// private key.
 #[derive(Clone)]
 pub(crate) struct ConnectionCertificate {
     certificate: ClientCertificate,
@@ -92,7 +93,7 @@ pub(crate) struct ConnectionCertificate {
 }
 
 impl ConnectionCertificate {
-    /// Parses a certificate. Returns `None` if it names no node.
+    /// Parses the client certificate of a connection. Returns `None` if it does not contain exactly one node name.
     pub(crate) fn read(der: &[u8], vault: &Arc<Vault>, source: &Arc<dyn Source>) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
         let node = node_of(&certificate)?;
@@ -108,7 +109,7 @@ impl ConnectionCertificate {
         })
     }
 
-    /// Returns the certificate if it is valid now.
+    /// Returns the certificate, or `None` if it has expired or been revoked.
     pub(crate) fn current(&self) -> Option<&ClientCertificate> {
         let is_current = self.expires > self.source.now()
             && record(&self.vault, &self.certificate.node).1.counts(self.issued);
@@ -120,7 +121,7 @@ impl ConnectionCertificate {
         self.issued
     }
 
-    /// Waits until the certificate is no longer valid.
+    /// Waits until the certificate expires or is revoked.
     pub(crate) async fn ended(&self) {
         let mut changes = self.vault.changes();
         while self.current().is_some() {
@@ -135,7 +136,7 @@ impl ConnectionCertificate {
     }
 }
 
-/// Returns the node named in a certificate, or `None` unless the certificate has exactly one name.
+/// Returns the node name in a certificate, or `None` unless it contains exactly one.
 fn node_of(certificate: &X509Certificate<'_>) -> Option<Name> {
     let names = certificate.subject_alternative_name().ok()??;
     match names.value.general_names.as_slice() {

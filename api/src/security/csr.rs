@@ -10,10 +10,10 @@ use x509_parser::{
     x509::SubjectPublicKeyInfo,
 };
 
-/// Maximum size of a request in bytes. Requests with supported keys have a few hundred.
+/// Maximum size of a signing request in bytes. Requests with supported keys have a few hundred.
 const CSR_BYTES_MAX: usize = 8 * 1024;
 
-/// Reason why a request is not signed. The text follows "the request".
+/// Reason why a certificate signing request is rejected. The message continues the words "the request".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CsrError {
     /// The request is longer than permitted.
@@ -31,7 +31,7 @@ pub(crate) enum CsrError {
     /// The request contains extensions, which only the server sets.
     #[error("must have no extensions: the server sets names and usages")]
     Extensions,
-    /// The request names another subject than the node.
+    /// The subject of the request is not the node's name.
     #[error("must have an empty subject, or the node as its only common name")]
     Subject,
 }

@@ -1,4 +1,4 @@
-//! Tokens and roles parsed from the vault, cached until it changes.
+//! Tokens and roles, parsed from the vault and cached until the vault changes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -45,39 +45,39 @@ impl Directory {
         directory
     }
 
-    /// Returns all tokens with id and record version.
+    /// Returns all tokens, each with its id and the version of its vault record.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = (&String, u64, &Arc<TokenRecord>)> {
         self.tokens.iter().map(|(id, (version, token))| (id, *version, token))
     }
 
-    /// Returns a token with the version of its record.
+    /// Returns the token with this id, and the version of its vault record.
     pub(crate) fn token(&self, id: &str) -> Option<(u64, &Arc<TokenRecord>)> {
         self.tokens.get(id).map(|(version, token)| (*version, token))
     }
 
-    /// Returns the built-in or stored role of this name.
+    /// Returns the built-in or user-defined role with this name.
     pub(crate) fn role(&self, name: &Label) -> Option<&Arc<Role>> {
         roles::built_in().get(name).or_else(|| self.roles.get(name).map(|(_, role)| role))
     }
 
-    /// Returns the stored roles, each with the version of its record.
+    /// Returns the user-defined roles, each with the version of its vault record.
     pub(crate) fn written_roles(&self) -> &BTreeMap<Label, (u64, Arc<Role>)> {
         &self.roles
     }
 
-    /// Returns the role and restrictions of a binding, or `None` if its role does not exist.
+    /// Returns the role of a binding with the binding's restrictions, or `None` if the role does not exist.
     pub(crate) fn grant(&self, binding: &Binding) -> Option<Grant> {
         Some(Grant { role: Arc::clone(self.role(&binding.role)?), binding: binding.clone() })
     }
 
-    /// Returns the permissions of a token if it is valid.
+    /// Returns the permissions of the token with this id, or `None` if it is not valid.
     pub(crate) fn access(&self, id: &str, now: Timestamp) -> Option<Access> {
         let (_, token) = self.token(id)?;
         let grants = || token.bindings.iter().filter_map(|binding| self.grant(binding)).collect();
         token.is_valid(now).then(|| Access::of_token(id.to_owned(), token.name.as_str().to_owned(), grants()))
     }
 
-    /// True if a valid token has all permissions.
+    /// Returns true if a valid token has all permissions.
     pub(crate) fn has_admin(&self, now: Timestamp) -> bool {
         let is_admin = |binding: &Binding| {
             let Binding { role, namespaces, pools, endpoint_ranges } = binding;

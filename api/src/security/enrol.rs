@@ -1,12 +1,13 @@
-//! Enrollment of nodes: a single-use join token, a key created by the machine, and a short-lived certificate.
+//! Enrollment of nodes: a machine exchanges a single-use join token and its public key for a short-lived
+//! certificate.
 //!
 //! ```text
 //! join token (created by a user, hash in the vault) ─▶ request: token, name, key ─▶ certificate of that name
 //!                                                      valid certificate ─────────▶ certificate of the same name
 //! ```
 //! A token without a node name can be used for any name without a valid certificate. A name with a valid
-//! certificate requires a token created for it. So a stolen token for new machines cannot take over an
-//! existing node.
+//! certificate requires a token created for it. Therefore a stolen token for new machines cannot be used to take
+//! over an existing node.
 
 use model::primitives::{
     name::Name,
@@ -30,21 +31,21 @@ use crate::base::{
     error::{Code, Problem},
 };
 
-/// Prefix of a join token, recognizable by secret scanners.
+/// Prefix of the text of a join token, by which secret scanners recognize it.
 pub(crate) const TOKEN_PREFIX: &str = "tgj";
-/// Default lifetime of a join token: time to walk to the machine.
+/// Default lifetime of a join token in seconds: one hour, enough to install a machine.
 pub(crate) const TTL_SECS_DEFAULT: u32 = 3600;
-/// Maximum lifetime of a join token in seconds: one day, because whoever finds the token can add a node.
+/// Maximum lifetime of a join token in seconds: one day, because anybody who finds the token can add a node.
 pub(crate) const TTL_SECS_MAX: u32 = 86_400;
-/// Maximum number of unused join tokens: one for each node of twice the largest supported cluster.
+/// Maximum number of unused join tokens: twice the number of nodes in the largest supported cluster.
 const TOKENS_MAX: usize = 2048;
-/// Length of a join token's id in random bytes.
+/// Number of random bytes in the id of a join token.
 const ID_BYTES: usize = 8;
 /// Maximum length of a token's text in bytes: prefix, id, secret and hash, in hexadecimal.
 const TOKEN_BYTES_MAX: usize = 256;
-/// Prefix of vault keys of join tokens.
+/// Prefix of the keys under which the vault stores join tokens.
 const PREFIX: &str = "joins/";
-/// Maximum number of attempts to redeem a join token if concurrent writes conflict.
+/// Maximum number of attempts to redeem a join token if concurrent writes conflict with it.
 const TRIES_MAX: usize = 8;
 
 /// Join token as stored in the vault, without its secret.
@@ -52,7 +53,7 @@ const TRIES_MAX: usize = 8;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinRecord {
     hash: String,
-    /// Only node that may use the token; `None` allows any free name.
+    /// Name of the only node that may use the token; `None` allows any name without a valid certificate.
     pub(crate) node: Option<Name>,
     /// Time at which the token was created.
     pub(crate) created: Timestamp,
@@ -60,7 +61,7 @@ pub(crate) struct JoinRecord {
     pub(crate) expires: Timestamp,
 }
 
-/// Inputs of the issue of a node certificate.
+/// CA, vault and clock that are needed to issue node certificates.
 #[derive(Clone, Copy)]
 pub(crate) struct CertificateIssuer<'a> {
     pub(crate) vault: &'a Vault,
@@ -101,7 +102,7 @@ pub(crate) async fn make_token(
     Ok((id, record, text))
 }
 
-/// Returns the join tokens that are not expired, by id.
+/// Returns the join tokens that have not expired, each with its id.
 pub(crate) fn tokens(vault: &Vault, now: Timestamp) -> Vec<(String, JoinRecord)> {
     let all = vault.list::<JoinRecord>(PREFIX).into_iter();
     all.filter(|(_, _, record)| record.expires > now).map(|(id, _, record)| (id, record)).collect()
@@ -121,7 +122,8 @@ pub(crate) async fn remove_token(vault: &Vault, id: &str) -> Result<bool, Proble
     }
 }
 
-/// Signs the key of a machine with a join token. The token is consumed only after all other checks succeeded.
+/// Exchanges a join token for a certificate of the machine's public key. The token is consumed only after all
+/// other checks have succeeded.
 pub(crate) async fn enrol(
     issuer: CertificateIssuer<'_>,
     token: &Secret,
@@ -187,7 +189,8 @@ pub(crate) async fn renew(
     Ok(signed)
 }
 
-/// Signs a certificate and records it. `check` validates and updates the node's record in each attempt.
+/// Signs a certificate and records it in the vault. `check` validates and updates the node's record; it runs again
+/// after a conflicting write.
 async fn sign(
     issuer: CertificateIssuer<'_>,
     node: &Name,
@@ -231,7 +234,8 @@ fn check_free(record: &AgentRecord, node: &Name, is_bound: bool, now: Timestamp)
         .hint(format!("create a join token for node {node}, or choose another name with --node")))
 }
 
-/// Splits the text of a join token into id and secret. The pin at the end is used by the agent only.
+/// Splits the text of a join token into id and secret. Only the agent uses the certificate pin at the end of the
+/// text.
 fn parse(token: &Secret) -> Option<(&str, &str)> {
     let text = token.reveal().trim();
     if text.len() > TOKEN_BYTES_MAX {
@@ -243,7 +247,8 @@ fn parse(token: &Secret) -> Option<(&str, &str)> {
     (prefix == TOKEN_PREFIX && is_id && parts.next().is_none()).then_some((id, secret))
 }
 
-/// Creates the single error for all invalid join tokens, so that a client cannot find valid ids.
+/// Creates the problem response for any invalid join token. The same response for all keeps clients from finding
+/// valid ids.
 fn refused() -> Problem {
     Problem::new(Code::Unauthenticated, "the join token is unknown, already used, or has expired").hint(
         "a join token is valid for one use, and for one hour by default; create another one with \
@@ -251,7 +256,7 @@ fn refused() -> Problem {
     )
 }
 
-/// Creates the problem for a missing or invalid client certificate.
+/// Creates the problem response for a missing or invalid client certificate.
 pub(crate) fn revoked() -> Problem {
     Problem::new(Code::Unauthenticated, "the connection has no valid certificate of a node")
         .hint("an agent whose certificate has expired or was revoked joins again with a new join token")
@@ -261,7 +266,7 @@ fn unfit(error: csr::CsrError) -> Problem {
     Problem::invalid(vec![Violation::new("/csr", ViolationCode::Invalid, error.to_string())])
 }
 
-/// Converts a vault write error to a problem.
+/// Converts an error of a write to the vault to a problem response.
 pub(crate) fn unwritten(error: &VaultError) -> Problem {
     match error {
         VaultError::Stale { .. } => Problem::new(

@@ -1,27 +1,27 @@
-//! Identity of a caller, as proven by connection or token.
+//! Identity of a caller, as authenticated by the connection or a token.
 
 use model::primitives::name::Name;
 
-/// Client certificate of the TLS connection: issued by this cluster's CA and valid now. `serve` adds it to
+/// Client certificate of the TLS connection: issued by this cluster's CA and valid now. The certificate is part of
 /// the extensions of every request of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// Node that the certificate names.
+    /// Name of the node in the certificate.
     pub node: Name,
-    /// Serial number in lower-case hexadecimal.
+    /// Serial number of the certificate in lower-case hexadecimal.
     pub serial: String,
 }
 
 /// Authenticated identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// Authentication is disabled: the server runs on loopback or in a lab.
+    /// Any caller while authentication is disabled: the server runs on loopback or in a lab.
     Anyone,
     /// Caller without credentials on a server that requires them.
     Nobody,
     /// Agent of the named node, authenticated by its certificate.
     Agent(Name),
-    /// Holder of a token, also through a session of the status page.
+    /// Holder of a token, who sends it with the request or has a session of the status page.
     Token {
         /// Id of the token; not a secret.
         id: String,

@@ -13,29 +13,29 @@ use crate::base::error::{Code, Problem};
 const X_PAGE: HeaderName = HeaderName::from_static("x-tidegate-page");
 /// Fetch Metadata header with the relation between the requesting page and this server.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Routes whose requests have a body but change nothing, or that end the session.
+/// Routes with unsafe methods that a read-only status page may use: previews of changes, login and logout.
 const QUESTIONS: [&str; 3] = ["/v1/plan", "/v1/rollback/plan", "/v1/session"];
 
-/// Properties of a request that the cross-origin check reads.
+/// Properties of a request that the protection against cross-site requests reads.
 #[derive(Debug)]
 pub(crate) struct PageRequest<'a> {
     /// HTTP method of the request.
     pub(crate) method: &'a Method,
-    /// Request target.
+    /// Target of the request.
     pub(crate) uri: &'a Uri,
-    /// Request headers.
+    /// Headers of the request.
     pub(crate) headers: &'a HeaderMap,
-    /// Path pattern of the matched route.
+    /// Path pattern of the route that matches the request.
     pub(crate) route: &'a str,
 }
 
-/// True if the status page sent the request: it has a session or, without authentication, the header
-/// [`X_PAGE`].
+/// Returns true if the status page sent the request: the request has a session or, without authentication, the
+/// header [`X_PAGE`].
 pub(crate) fn is_from_page(access: &Access, headers: &HeaderMap) -> bool {
     access.is_by_page() || (*access.identity() == Identity::Anyone && headers.contains_key(X_PAGE))
 }
 
-/// Rejects requests that another site may have triggered, and mutating requests of a read-only page.
+/// Rejects requests that a page of another site may have triggered, and changes by a read-only status page.
 pub(crate) fn check(asked: &PageRequest<'_>, access: &Access, is_read_only: bool) -> Result<(), Problem> {
     if asked.method.is_safe() {
         return Ok(());
@@ -60,7 +60,7 @@ pub(crate) fn check(asked: &PageRequest<'_>, access: &Access, is_read_only: bool
     Ok(())
 }
 
-/// Checks that the page that the browser names belongs to this server.
+/// Checks that the page that sent the request, as named by the browser, belongs to this server.
 fn check_site(asked: &PageRequest<'_>) -> Result<(), Problem> {
     let sites = asked.headers.get_all(FETCH_SITE).iter();
     if sites.into_iter().any(|site| site != "same-origin" && site != "none") {
@@ -77,8 +77,8 @@ fn check_site(asked: &PageRequest<'_>) -> Result<(), Problem> {
     Err(cross_site("the header `Origin` does not match the host of the request"))
 }
 
-/// True if an `Origin` matches the `Host`. The scheme determines the default port only, because a proxy may
-/// terminate TLS in front of this server.
+/// Returns true if an `Origin` header matches the `Host`. The scheme is used only for the default port, because a
+/// proxy may terminate TLS in front of this server.
 fn is_same(origin: &str, host: &str) -> bool {
     let Some((scheme, site)) = origin.split_once("://") else { return false };
     let default = match scheme {

@@ -1,4 +1,5 @@
-//! Key for authentication between nodes: created once, stored in the vault, sent to agents only.
+//! Peer key: secret that authenticates BFD between nodes, created once, stored in the vault, and sent to agents
+//! only.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use model::primitives::secret::Secret;
@@ -6,15 +7,15 @@ use store::{Store, StoreError, VaultError};
 
 use crate::base::clock_and_random::Source;
 
-/// Vault key of the peer key.
+/// Key of the vault record that holds the peer key.
 const VAULT_KEY: &str = "peer-key";
-/// Key under which servers without a vault stored it.
+/// Store key of the peer key in versions without a vault.
 const STATUS_KEY: &str = "peer-key";
 /// Length of the key in bytes, before base64 encoding.
 const KEY_BYTES: usize = 32;
 
-/// Returns the peer key of the cluster. At the first start a new one is stored; of several replicas that
-/// start at once, the first one wins.
+/// Returns the peer key of the cluster. At the first start, the server creates and stores it; of several servers
+/// that start at once, the first one's key is used by all.
 pub(crate) async fn obtain(store: &dyn Store, source: &dyn Source) -> Result<Secret, StoreError> {
     loop {
         let stored = store.vault().await?.remove(VAULT_KEY);

@@ -1,5 +1,5 @@
-//! Permission required by a route. Every route is added together with its permission
-//! ([`crate::openapi::Route`]), so that none can lack one.
+//! Permission required by a route. A route is always added together with its permission
+//! ([`crate::openapi::Route`]), so that no route can lack one.
 
 use std::fmt;
 
@@ -26,24 +26,24 @@ pub(crate) enum Verb {
     Create,
     /// Replace or patch an object.
     Update,
-    /// Delete an object, also through the prune of an apply set.
+    /// Delete an object, directly or because `prune` removes it from an apply set.
     Delete,
     /// Compute the effect of a write, including queries to the nodes.
     Plan,
     /// Explain the current state, including queries to the nodes.
     Explain,
-    /// Override a guard, or release the endpoints and states that it holds.
+    /// Override a guard, or confirm changes that a guard has held back.
     Confirm,
     /// Restore former states of objects.
     Rollback,
     /// Move a load balancer address to another node.
     Move,
-    /// Apply fixes on a node through its agent.
+    /// Apply fixes to a node's machine through its agent.
     Fix,
 }
 
 impl Verb {
-    /// All verbs, in the order of the reference page.
+    /// All verbs, in the order of the reference documentation.
     pub(crate) const ALL: [Self; 12] = [
         Self::Get,
         Self::List,
@@ -89,26 +89,26 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Type of object or document to which a permission applies.
+/// Kind of object or document to which a permission applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     /// Objects of one kind.
     Object(Kind),
-    /// Overview, status and other documents about the state of the cluster.
+    /// Overview, status summary and other documents about the state of the cluster.
     Status,
     /// Metrics of the server.
     Metrics,
-    /// Accepted writes; limited to the visible objects of each.
+    /// History of accepted writes. Of each write the caller sees only objects it may read.
     History,
     /// Entries of the audit log.
     Audit,
     /// Listings of BGP sessions, routes and events.
     Bgp,
-    /// Health guard and state guards.
+    /// Health guard, and the state guards of nodes.
     Guard,
     /// Tokens of users and automation.
     Token,
-    /// Stored roles.
+    /// User-defined and built-in roles.
     Role,
     /// Join tokens for new nodes.
     JoinToken,
@@ -133,7 +133,7 @@ impl Subject {
         Self::Backup,
     ];
 
-    /// Returns all subjects, kinds first.
+    /// Returns all subjects, kinds of objects first.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         Kind::ALL.into_iter().map(Self::Object).chain(Self::OTHERS)
     }
@@ -171,19 +171,19 @@ impl fmt::Display for Subject {
 /// Permission that a caller needs for a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
-    /// No permission: the route contains no data of the cluster, or checks a secret of its own.
+    /// No permission is needed: the route returns no data of the cluster, or verifies a secret itself.
     Open,
     /// Any authenticated caller: a token holder or an agent.
     Known,
-    /// The verb on the subject, in the namespace of the path. A path without namespace requires the
+    /// Permission for the verb on the subject, in the namespace of the path. A path without namespace requires the
     /// permission in all namespaces.
     On(Verb, Subject),
-    /// The verb on the subject (`None`: on any subject) in at least one namespace. The handler omits objects
-    /// that the caller may not see.
+    /// Permission for the verb on the subject (`None`: on any subject) in at least one namespace. The handler
+    /// omits objects that the caller may not see.
     Each(Verb, Option<Subject>),
-    /// An agent certificate of any node.
+    /// Certificate of any node's agent.
     Agent,
-    /// The agent of the node in the path.
+    /// Certificate of the agent of the node in the path.
     OwnNode,
 }
 
@@ -192,8 +192,8 @@ pub(crate) const fn on(verb: Verb, kind: Kind) -> Permission {
     Permission::On(verb, Subject::Object(kind))
 }
 
-/// Returns the permission for a verb on objects of a kind in at least one namespace; the handler omits the
-/// objects of others.
+/// Returns the permission for a verb on objects of a kind in at least one namespace. The handler must omit objects
+/// that the caller may not see.
 pub(crate) const fn each(verb: Verb, kind: Kind) -> Permission {
     Permission::Each(verb, Some(Subject::Object(kind)))
 }
@@ -217,7 +217,7 @@ impl Permission {
     }
 }
 
-/// Checks the permission of the caller before the handler runs.
+/// Middleware that checks the permission of the caller before the handler runs.
 pub(crate) async fn guard(
     permission: Permission,
     path: RawPathParams,

@@ -1,4 +1,4 @@
-//! Rate limits of tokens and of login attempts by address: token buckets.
+//! Rate limits (token buckets) for the requests of each token and for the failed logins of each client address.
 
 use std::{
     collections::BTreeMap,
@@ -8,17 +8,17 @@ use std::{
 
 use model::primitives::quantity::Timestamp;
 
-/// Requests per second of a token; several times the rate of the busiest known adapter.
+/// Sustained rate of requests that a token may make per second; several times that of the busiest known adapter.
 pub(crate) const PER_SECOND: i64 = 1000;
-/// Burst size of a token, for example a whole configuration as single writes.
+/// Number of requests that a token may make at once, for example to write a whole configuration object by object.
 pub(crate) const BURST: i64 = 5000;
 
-/// Failed login attempts per second of an address.
+/// Sustained rate of failed login attempts that one client address may make per second.
 const WRONG_PER_SECOND: i64 = 1;
-/// Maximum burst of failed login attempts from one address. Twenty attempts allow for a team behind one NAT
-/// address that uses an expired token.
+/// Number of failed login attempts that one client address may make at once. Twenty allow for a team behind one
+/// NAT address that uses an expired token.
 const WRONG_BURST: i64 = 20;
-/// Maximum number of addresses with a token bucket of their own. All further addresses share one bucket.
+/// Maximum number of client addresses with a bucket of their own. All further addresses share one bucket.
 const ADDRESSES_MAX: usize = 4096;
 
 /// Rate and burst of a token bucket.
@@ -28,7 +28,7 @@ struct Rate {
     burst: i64,
 }
 
-/// Token bucket of a token or an address.
+/// Token bucket that limits the rate of an API token or a client address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     rate: Rate,
@@ -36,19 +36,19 @@ pub(crate) struct Bucket {
     at: Timestamp,
 }
 
-/// Token buckets of failed login attempts, by client address.
+/// Buckets that limit failed login attempts, by client address.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<BTreeMap<Option<IpAddr>, Bucket>>);
 
 impl Attempts {
-    /// Returns true if an address may try again.
+    /// Returns true if the address has not exhausted its failed login attempts.
     pub(crate) fn may_try(&self, from: Option<IpAddr>, now: Timestamp) -> bool {
         let mut all = self.lock();
         let place = place(&all, from);
         all.get_mut(&place).is_none_or(|bucket| bucket.has_one(now))
     }
 
-    /// Consumes one unit of the bucket of an address after a failed login attempt.
+    /// Counts a failed login attempt of a client address.
     pub(crate) fn record_failure(&self, from: Option<IpAddr>, now: Timestamp) {
         let mut all = self.lock();
         all.retain(|_, bucket| !bucket.is_full(now));

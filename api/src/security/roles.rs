@@ -1,4 +1,4 @@
-//! Roles: rules that allow verbs on kinds in namespaces; built-in and user-defined.
+//! Built-in and user-defined roles. Their rules allow verbs on kinds in namespaces.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,22 +17,22 @@ use utoipa::ToSchema;
 
 use super::permission::{Subject, Verb};
 
-/// Prefix of vault keys of roles.
+/// Prefix of the keys under which the vault stores roles.
 pub(crate) const VAULT_PREFIX: &str = "roles/";
 /// Maximum number of user-defined roles.
 pub(crate) const ROLES_MAX: usize = 200;
 /// Maximum number of rules in one role.
 const RULES_MAX: usize = 64;
-/// Maximum length of a list in a rule; larger than the number of verbs and of kinds.
+/// Maximum length of each list in a rule, larger than the number of verbs or kinds.
 const WORDS_MAX: usize = 256;
-/// Wildcard in a rule for every verb or every kind.
+/// Wildcard in a rule that stands for every verb or every kind.
 const EVERY: &str = "*";
 /// Name of the built-in role with all permissions.
 pub(crate) const ADMIN: &str = "admin";
-/// Role of agents; tokens cannot be bound to it.
+/// Name of the built-in role of agents. Tokens cannot be bound to it.
 pub(crate) const AGENT: &str = "agent";
 
-/// A rule of a role.
+/// Rule of a role: verbs that it allows on kinds in namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = RoleRule)]
@@ -45,7 +45,8 @@ pub(crate) struct Rule {
     /// `Guard`, `Token`, `Role`, `JoinToken`, `Certificate`, `Backup`, or `*` for all.
     #[schema(max_items = 256, example = json!(["Service", "EndpointSet"]))]
     pub(crate) kinds: Vec<String>,
-    /// Namespaces that the rule is limited to; it then excludes cluster-scoped objects. Default: no limit.
+    /// Namespaces that the rule is limited to; with a limit the rule excludes cluster-scoped objects. Default: no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, max_items = 256)]
     pub(crate) namespaces: Option<BTreeSet<Namespace>>,
@@ -71,7 +72,7 @@ struct ParsedRule {
 /// Role with its parsed rules.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// Contents as the client wrote them.
+    /// Contents of the role as the client wrote them.
     pub(crate) body: RoleBody,
     compiled: Vec<ParsedRule>,
 }
@@ -103,8 +104,8 @@ impl Role {
         if violations.is_empty() { Ok(Self { body, compiled }) } else { Err(violations) }
     }
 
-    /// Returns true if the role allows a verb on a subject in a namespace; `None` stands for cluster-scoped
-    /// objects and all namespaces.
+    /// Returns true if the role allows a verb on a subject in a namespace; `None` means cluster-scoped objects, or
+    /// all namespaces.
     pub(crate) fn allows(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         let allows = |rule: &ParsedRule| {
             rule.verbs.contains(&verb)
@@ -114,8 +115,8 @@ impl Role {
         self.compiled.iter().any(allows)
     }
 
-    /// Returns true if the role allows a verb on a subject, or on any, in at least one namespace, limited to
-    /// `among` if given.
+    /// Returns true if the role allows a verb on a subject (`None`: on any subject) in at least one namespace.
+    /// `among` limits the namespaces to consider.
     pub(crate) fn allows_somewhere(
         &self,
         verb: Verb,
@@ -136,13 +137,13 @@ impl Role {
         self.compiled.iter().any(allows)
     }
 
-    /// Returns the namespaces to which rules of the role are restricted.
+    /// Returns the namespaces that rules of the role name as their limit.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.compiled.iter().filter_map(|rule| rule.namespaces.as_ref()).flatten()
     }
 }
 
-/// True if a namespace is within a limit. Cluster-scoped objects are outside of every limit.
+/// Returns true if a limit (`None`: no limit) includes a namespace. No limit includes cluster-scoped objects.
 pub(crate) fn covers(limit: Option<&BTreeSet<Namespace>>, namespace: Option<&Namespace>) -> bool {
     limit.is_none_or(|limit| namespace.is_some_and(|namespace| limit.contains(namespace)))
 }

@@ -8,7 +8,7 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Compares two texts in constant time for equal lengths.
+/// Compares two texts in a time that does not depend on their contents if the lengths are equal.
 pub(crate) fn is_equal(one: &str, other: &str) -> bool {
     let differences = one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && differences == 0

@@ -4,7 +4,7 @@
 //! POST /v1/session {token} ─▶ open ─▶ cookie ─▶ token id, on every request, until: logout, idle, maximum age,
 //!                                                                         token revoked or expired
 //! ```
-//! Sessions are in the memory of one server: a restart ends them, and other servers of the store do not have
+//! Sessions exist only in the memory of one server: a restart ends them, and other control servers do not accept
 //! them. A session always has the current permissions of its token.
 
 use std::{
@@ -18,24 +18,25 @@ use model::primitives::quantity::Timestamp;
 use super::secrets::digest;
 use crate::base::hex::hex;
 
-/// Maximum lifetime of a session in seconds: a working day.
+/// Maximum lifetime of a session in seconds: twelve hours.
 pub(crate) const LIFE_SECS_MAX: i64 = 12 * 3600;
 /// Maximum idle time of a session in seconds. An open stream counts as activity.
 pub(crate) const IDLE_SECS_MAX: i64 = 3600;
-/// Maximum number of sessions of all tokens, some hundred bytes each.
+/// Maximum number of sessions of all tokens together; each takes some hundred bytes.
 pub(crate) const SESSIONS_MAX: usize = 4096;
-/// Maximum number of sessions of one token, so that no token evicts the sessions of others. Allows for a team
-/// that shares a token.
+/// Maximum number of sessions of one token, so that one token cannot evict the sessions of others. 64 allow for a
+/// team that shares a token.
 pub(crate) const SESSIONS_PER_TOKEN_MAX: usize = 64;
 /// Maximum number of cookies parsed per request; browsers send some dozens.
 const COOKIES_MAX: usize = 256;
-/// Name of the session cookie if the server is reached over plain HTTP.
+/// Name of the session cookie over plain HTTP.
 const NAME: &str = "tidegate-session";
-/// Name of the cookie over TLS. Browsers accept this name only from this host over TLS (RFC 6265bis,
-/// 4.1.3.2).
+/// Name of the session cookie over TLS. Browsers accept a name with this prefix only from this host over TLS (RFC
+/// 6265bis, 4.1.3.2).
 const NAME_SECURE: &str = "__Host-tidegate-session";
 
-/// Open sessions by the SHA-256 of their cookie, so that a memory dump contains no usable cookie.
+/// Open sessions of the status page, by the SHA-256 of their cookie, so that a memory dump contains no usable
+/// cookie.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     is_secure: bool,
@@ -61,12 +62,12 @@ impl Session {
 }
 
 impl Sessions {
-    /// Creates an empty set. If `is_secure`, cookies are limited to TLS connections.
+    /// Creates an empty set of sessions. If `is_secure`, browsers send the cookies only over TLS.
     pub(crate) fn new(is_secure: bool) -> Self {
         Self { is_secure, open: Mutex::default() }
     }
 
-    /// Opens a session for a token with an optional expiry. Returns the session and the cookie to set.
+    /// Opens a session for a token, which may expire. Returns the session id and the cookie to set.
     pub(crate) fn open(
         &self,
         token: &str,
@@ -93,14 +94,14 @@ impl Sessions {
         (key, self.cookie(&id, life))
     }
 
-    /// Returns the session of a request with the id of its token, and marks it as used.
+    /// Returns the session that a request's cookie names and the id of its token, and marks the session as used.
     pub(crate) fn find(&self, headers: &HeaderMap, now: Timestamp) -> Option<(SessionId, String)> {
         let key = SessionId(digest(self.cookie_value(headers)?.as_bytes()));
         let token = self.touch(&key, now)?;
         Some((key, token))
     }
 
-    /// Marks a session as used. Returns the id of its token, or `None` if the session has ended.
+    /// Marks a session as used. Returns the id of the token it belongs to, or `None` if the session has ended.
     pub(crate) fn touch(&self, key: &SessionId, now: Timestamp) -> Option<String> {
         let mut open = self.lock();
         let session = open.get_mut(key)?;
@@ -112,7 +113,7 @@ impl Sessions {
         Some(session.token.clone())
     }
 
-    /// Returns the time at which a session ends even if it is used.
+    /// Returns the time at which a session ends even if it is in use.
     pub(crate) fn ends(&self, key: &SessionId) -> Option<Timestamp> {
         self.lock().get(key).map(|session| session.ends)
     }
@@ -122,7 +123,7 @@ impl Sessions {
         self.lock().remove(key);
     }
 
-    /// Returns the header value that deletes the cookie.
+    /// Returns the `Set-Cookie` value that deletes the session cookie.
     pub(crate) fn no_cookie(&self) -> HeaderValue {
         self.cookie("", 0)
     }
@@ -135,8 +136,8 @@ impl Sessions {
         cookie
     }
 
-    /// Returns the value of the session cookie. Several cookies of the name indicate cookie injection and are
-    /// ignored.
+    /// Returns the value of the session cookie. If a request has several cookies of that name, which indicates
+    /// cookie injection, none is accepted.
     fn cookie_value<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
         let name = if self.is_secure { NAME_SECURE } else { NAME };
         let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -174,7 +175,7 @@ mod tests {
         (key, cookie.to_str().unwrap().to_owned())
     }
 
-    /// Returns the request headers of a browser with these cookies.
+    /// Returns the headers of a browser request with these cookies.
     fn sent(cookies: &[&str]) -> HeaderMap {
         let pair = |cookie: &&str| cookie.split(';').next().unwrap().to_owned();
         let value = cookies.iter().map(pair).collect::<Vec<_>>().join("; ");

@@ -1,4 +1,5 @@
-//! Tokens: format of the text, and the stored record. The text is returned once; only its digest is stored.
+//! Tokens of users and automation: format of the text, and the stored record. The text is returned once, at
+//! creation; only its digest is stored.
 //!
 //! ```text
 //! tgt_ID_SECRETCHECK     ID: 12 digits, no secret       SECRET: 256 random bits as 64 hexadecimal digits
@@ -23,9 +24,9 @@ use super::{
 };
 use crate::base::hex::hex;
 
-/// Prefix of vault keys of tokens.
+/// Prefix of the keys under which the vault stores tokens.
 pub(crate) const VAULT_PREFIX: &str = "tokens/";
-/// Maximum number of tokens, which leaves room for other records in the vault.
+/// Maximum number of tokens. The vault then still has space for other records.
 pub(crate) const TOKENS_MAX: usize = 1000;
 /// Maximum lifetime of a token with expiry, in seconds: ten years.
 pub(crate) const LIFE_SECS_MAX: i64 = 10 * 366 * 86_400;
@@ -39,10 +40,10 @@ const SECRET_LENGTH: usize = 64;
 const CHECK_LENGTH: usize = 8;
 /// Maximum number of role bindings of one token.
 const BINDINGS_MAX: usize = 32;
-/// Maximum number of entries in each list of a binding.
+/// Maximum number of elements in each list of a role binding.
 const ENTRIES_MAX: usize = 256;
 
-/// Role of a token with optional restrictions.
+/// Binding of a token to a role, with optional restrictions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = TokenBinding)]
@@ -50,7 +51,8 @@ pub(crate) struct Binding {
     /// Name of the role.
     #[schema(value_type = String, max_length = 63, example = "operator")]
     pub(crate) role: Label,
-    /// Namespaces that the binding is limited to; it then excludes cluster-scoped objects. Default: no limit.
+    /// Namespaces that the binding is limited to; with a limit it excludes cluster-scoped objects. Default: no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, max_items = 256)]
     pub(crate) namespaces: Option<BTreeSet<Namespace>>,
@@ -84,18 +86,18 @@ pub(crate) struct TokenRecord {
 }
 
 impl TokenRecord {
-    /// True if the token is valid at a time.
+    /// Returns true if the token is valid at the given time.
     pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }
 
-    /// True if `text` is the text of this token.
+    /// Returns true if `text` is the secret text of this token.
     pub(crate) fn is(&self, text: &str) -> bool {
         is_equal(&digest(text), &self.digest)
     }
 }
 
-/// Creates the text of a new token, which is not stored.
+/// Creates the text of a new token from its id and secret.
 pub(crate) fn mint(id: &str, secret: &[u8; 32]) -> Secret {
     let mut text = format!("{PREFIX}{id}_{}", hex(secret));
     let check = check(&text);
@@ -103,7 +105,7 @@ pub(crate) fn mint(id: &str, secret: &[u8; 32]) -> Secret {
     Secret::new(text)
 }
 
-/// Returns the id of a well-formed token text.
+/// Returns the id in the text of a token, or `None` if the text is malformed.
 pub(crate) fn id_of(text: &str) -> Option<&str> {
     let (id, rest) = text.strip_prefix(PREFIX)?.split_once('_')?;
     let is_digits =
@@ -130,7 +132,7 @@ fn check(text: &str) -> String {
     digest(text)[..CHECK_LENGTH].to_owned()
 }
 
-/// Returns the violations of bindings, except roles that do not exist.
+/// Returns the violations of a token's role bindings. Roles that do not exist are not checked here.
 pub(crate) fn check_bindings(bindings: &[Binding]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut add =

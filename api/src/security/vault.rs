@@ -1,7 +1,8 @@
-//! In-memory copy of the vault for all requests, and writes to the vault.
+//! Vault: the part of the store that holds secrets (tokens, roles, keys). Requests read a copy in memory; writes
+//! go to the store.
 //!
-//! If other processes share the store, the copy is refreshed every second, so that a revocation by one of
-//! them takes effect everywhere within about a second. While the store cannot be read, the old copy stays in
+//! If other processes share the store, the copy is refreshed every second, so that a revocation by one of them
+//! takes effect at all of them within about a second. While the store cannot be read, the previous copy remains in
 //! use.
 
 use std::{
@@ -15,13 +16,13 @@ use serde::{Serialize, de::DeserializeOwned};
 use store::{Store, StoreError, VaultError, VaultRecord};
 use tokio::sync::{Mutex, watch};
 
-/// Interval at which the copy is refreshed from a shared store.
+/// Interval at which the copy in memory is refreshed from a store that other processes share.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Vault records by key.
 pub(crate) type Records = BTreeMap<String, VaultRecord>;
 
-/// Vault of the store with an in-memory copy.
+/// Vault of the store, with a copy in memory.
 pub(crate) struct Vault {
     store: Arc<dyn Store>,
     records: ArcSwap<Records>,
@@ -31,7 +32,7 @@ pub(crate) struct Vault {
 }
 
 impl Vault {
-    /// Loads the vault.
+    /// Loads the copy of the vault from the store.
     ///
     /// # Errors
     /// Returns an error if the vault cannot be read.
@@ -40,24 +41,25 @@ impl Vault {
         Ok(Arc::new(Self { store, records, order: Mutex::default(), changed: watch::channel(()).0 }))
     }
 
-    /// Returns all records as of one moment.
+    /// Returns a consistent snapshot of all records.
     pub(crate) fn records(&self) -> Arc<Records> {
         self.records.load_full()
     }
 
-    /// Returns a record with its version, or `None` if it is absent or unreadable.
+    /// Returns a record with its version, or `None` if the record is absent or cannot be decoded.
     pub(crate) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<(u64, T)> {
         let records = self.records.load();
         let record = records.get(key)?;
         Some((record.version, read(key, record)?))
     }
 
-    /// Returns the version of a record; 0 if absent.
+    /// Returns the version of a record, or 0 if it is absent.
     pub(crate) fn version(&self, key: &str) -> u64 {
         self.records.load().get(key).map_or(0, |record| record.version)
     }
 
-    /// Returns the readable records with a key prefix: the rest of the key, the version and the record.
+    /// Returns the records whose keys have a prefix, each with the rest of its key and its version. Records that
+    /// cannot be decoded are omitted.
     pub(crate) fn list<T: DeserializeOwned>(&self, prefix: &str) -> Vec<(String, u64, T)> {
         let records = self.records.load();
         let own = records.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
@@ -71,7 +73,7 @@ impl Vault {
     /// updated before this returns; after [`VaultError::Stale`] it contains the conflicting record.
     ///
     /// # Errors
-    /// Same as [`Store::put_vault`].
+    /// Returns the errors of [`Store::put_vault`].
     pub(crate) async fn put<T: Serialize>(&self, key: &str, at: u64, record: &T) -> Result<u64, VaultError> {
         let body = serde_json::to_vec(record).expect("records of the vault have string keys only");
         self.write(key, at, Some(body)).await
@@ -80,7 +82,7 @@ impl Vault {
     /// Deletes a record if its current version is `at`.
     ///
     /// # Errors
-    /// Same as [`Self::put`].
+    /// Returns the errors of [`Self::put`].
     pub(crate) async fn remove(&self, key: &str, at: u64) -> Result<(), VaultError> {
         self.write(key, at, None).await.map(drop)
     }
@@ -109,7 +111,7 @@ impl Vault {
         written
     }
 
-    /// Reloads the whole vault.
+    /// Reloads the copy of the whole vault from the store.
     ///
     /// # Errors
     /// Returns an error if the vault cannot be read; the copy is unchanged then.
@@ -133,7 +135,8 @@ impl Vault {
     }
 }
 
-/// Refreshes the copy from a shared store. Ends with the vault, or at once if the store is not shared.
+/// Refreshes the copy from a shared store at intervals. Ends when the vault is dropped, or at once if the store is
+/// not shared.
 pub(crate) async fn follow(vault: Weak<Vault>) {
     let mut is_failing = false;
     let mut turn = tokio::time::interval(REFRESH);
@@ -152,7 +155,7 @@ pub(crate) async fn follow(vault: Weak<Vault>) {
     }
 }
 
-/// Decodes a record. Errors are logged by key only, because the contents are secret.
+/// Decodes a vault record. An error is logged with the key only, because the contents are secret.
 fn read<T: DeserializeOwned>(key: &str, record: &VaultRecord) -> Option<T> {
     let read = serde_json::from_slice(&record.body);
     if read.is_err() {

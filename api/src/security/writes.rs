@@ -1,5 +1,5 @@
-//! Authorization of writes: every object is checked, and a write with a forbidden object is rejected as a
-//! whole with all violations.
+//! Authorization of writes: every object of a request is checked. If any is forbidden, the whole write is rejected
+//! with all violations.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -25,12 +25,12 @@ use super::{
 };
 use crate::base::error::Problem;
 
-/// Maximum number of reported violations; checking stops after them.
+/// Maximum number of violations that a rejection lists. The check stops when it is reached.
 const VIOLATIONS_MAX: usize = 500;
 
 impl Access {
-    /// Checks the permissions for a write or dry run before any other validation. `besides` is an additional
-    /// verb that the route requires on each object.
+    /// Checks the caller's permissions for a write or dry run, before any other validation. `besides` is an
+    /// additional verb that the route requires on each object.
     pub(crate) fn check_write(
         &self,
         snapshot: &Snapshot,
@@ -54,8 +54,8 @@ impl Access {
         self.refuse_all(violations)
     }
 
-    /// Checks the permissions for objects that a write prunes from an apply set, which the request does not
-    /// name.
+    /// Checks the caller's permissions for the objects that a write prunes from an apply set, because the request
+    /// does not name them.
     pub(crate) fn check_outcomes(&self, outcomes: &[Outcome]) -> Result<(), Problem> {
         self.refuse_all(self.prunes_refused(outcomes))
     }
@@ -71,7 +71,7 @@ impl Access {
         kinds.iter().map(|(kind, namespace)| lacks("", Verb::Delete, *kind, namespace.as_ref())).collect()
     }
 
-    /// Returns an error with the violations, unless the list is empty.
+    /// Rejects the request with the violations, unless the list is empty.
     pub(crate) fn refuse_all(&self, violations: Vec<Violation>) -> Result<(), Problem> {
         if violations.is_empty() {
             return Ok(());
@@ -146,8 +146,8 @@ fn lacks(at: &str, verb: Verb, kind: Kind, namespace: Option<&Namespace>) -> Vio
     Violation::new(at, ViolationCode::Forbidden, message)
 }
 
-/// Returns the addresses and pools of an object that a grant's restrictions exclude, as JSON pointers and
-/// messages.
+/// Returns the addresses and pools of an object that the restrictions of a grant exclude, each as JSON pointer and
+/// message.
 fn limits(snapshot: &Snapshot, grant: &Grant, object: &Object) -> Vec<(String, String)> {
     let (pools, ranges) = (grant.binding.pools.as_ref(), grant.binding.endpoint_ranges.as_ref());
     match &object.spec {
@@ -210,8 +210,8 @@ fn service_limits(snapshot: &Snapshot, pools: &BTreeSet<Name>, spec: &ServiceSpe
     refused
 }
 
-/// Returns the reason why an agent may not perform an operation. The only permitted one creates the agent's
-/// own Node from facts about its machine.
+/// Returns the reason why an agent may not perform an operation. An agent may only create its own Node from facts
+/// about its machine.
 fn refused_to_agent(node: &Name, operation: &Operation) -> Option<String> {
     let Operation::Create(object) = operation else {
         return Some(format!(

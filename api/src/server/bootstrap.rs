@@ -1,8 +1,8 @@
-//! Bootstrap token: created if authentication is required and no admin token exists, and written to a file
-//! that only the server's user can read.
+//! Bootstrap token: first token with all permissions. The server creates it if authentication is required and no
+//! such token exists, and writes it to a file that only the server's user can read.
 //!
-//! Of several replicas that start at once exactly one creates it, with a conditional write to the store. The
-//! file is written under a temporary name before the record, so that no token becomes valid without a file.
+//! Of several servers that start at once, exactly one creates the token, with a conditional write to the store.
+//! The file is written under a temporary name before the record, so that no token becomes valid without a file.
 
 use std::{
     fs::{self, OpenOptions},
@@ -20,8 +20,8 @@ use crate::security::{
     tokens::{self, Binding, TokenRecord},
 };
 
-/// Id of the bootstrap token: the same for all replicas, so that there is only one. Twelve hexadecimal
-/// digits, like every id.
+/// Id of the bootstrap token, in hexadecimal. All servers use the same id, so that a store has only one such
+/// token.
 const ID: &str = "b00757ab0000";
 /// Name of the bootstrap token.
 const NAME: &str = "bootstrap";
@@ -40,7 +40,7 @@ pub enum BootstrapError {
         #[source]
         cause: io::Error,
     },
-    /// The vault has no room for another token.
+    /// The vault of the store has no space for another token.
     #[error("the vault of the store is full; revoke unused tokens")]
     Full,
     /// The store cannot be read or written.
@@ -51,7 +51,7 @@ pub enum BootstrapError {
 /// Creates the bootstrap token if one is needed. Returns true if it was created.
 ///
 /// # Errors
-/// Returns an error if the file or the store cannot be written; no token was created then.
+/// Returns an error if the file or the store cannot be written; in that case no token is created.
 pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, BootstrapError> {
     let now = app.source.now();
     let directory = app.authenticator.directory();
@@ -92,7 +92,7 @@ pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, Bootstrap
     outcome
 }
 
-/// Writes the text to a temporary file next to the target, readable by the owner only.
+/// Writes the token to a temporary file next to the target, readable only by the owner. Returns its path.
 fn write_new(path: &Path, text: &Secret) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));

@@ -46,7 +46,7 @@ async fn every_metric_has_a_row() -> Result<(), String> {
     golden::check("metrics-tidegate-api.md", &page)
 }
 
-/// Returns the text of `/metrics` after every metric has received at least one sample.
+/// Returns the text of `/metrics` of a test server on which every metric has at least one sample.
 async fn scrape() -> String {
     let (now, node) = (Timestamp::from_unix_seconds(0), Name::parse("node-1").unwrap());
     let metrics = Metrics::new();

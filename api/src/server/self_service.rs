@@ -1,8 +1,9 @@
-//! Registration of the control servers as endpoints of a Service: each server writes an EndpointSet with its
-//! address, and the nodes' health checks select the live ones, so that clients use one virtual address.
+//! Registration of the control servers as endpoints of a Service (`--publish-as`), so that clients can use one
+//! virtual address for all of them. Each server writes an EndpointSet with its own address; the nodes' health
+//! checks select the live servers.
 //!
-//! Nothing is removed when a server stops. A server that returns is used again without a write; the
-//! EndpointSet of a decommissioned server must be deleted by the operator.
+//! The EndpointSet of a server remains when the server stops. A server that returns is used again without a write;
+//! the EndpointSet of a decommissioned server must be deleted by the operator.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,18 +19,18 @@ use serde_json::{Value, json};
 
 use crate::{context::server_state::ServerState, security::Caller};
 
-/// Port of the Service, as for the Kubernetes API service.
+/// Port of the Service, the same as that of the `kubernetes` Service.
 const PORT: u16 = 443;
 /// Name of the port in the registered Service.
 const PORT_NAME: &str = "https";
-/// Interval of health checks in milliseconds; a dead server is removed after three of them.
+/// Interval of the health checks in milliseconds. A server that fails three of them gets no new connections.
 const CHECK_INTERVAL_MS: u32 = 1000;
 /// Timeout of a health check in milliseconds.
 const CHECK_TIMEOUT_MS: u32 = 500;
-/// Interval of attempts to register after an error.
+/// Pause in seconds between two attempts to register, after an error.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Objects that register this server as an endpoint of the control Service.
+/// Service and EndpointSet by which this server registers itself as an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
     key: ServiceKey,
@@ -38,28 +39,28 @@ pub struct Publication {
     endpoints: Object,
 }
 
-/// Reason why this server cannot be registered as an endpoint.
+/// Reason why this server cannot register itself as an endpoint.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CannotPublish {
-    /// The listen address is not reachable from other machines.
+    /// Listen address that other machines cannot reach.
     #[error("--publish-as needs a --listen address that the nodes can reach, not {0}")]
     Address(SocketAddr),
-    /// Service and replica name do not form a valid object name.
+    /// Service name and server name that together do not form a valid object name.
     #[error(
         "--publish-as: {0} is not a valid object name: set --replica-name to a name of lower-case \
          letters, digits, - and ."
     )]
     Name(String),
-    /// The address is not valid for an endpoint.
+    /// Listen address that is not valid as the address of an endpoint.
     #[error("--publish-as: --listen is not a valid endpoint address: {0}")]
     Endpoint(String),
 }
 
 impl Publication {
-    /// Creates the registration of this server, listening on `address`, as an endpoint of a Service.
+    /// Creates the objects that register this server, which listens on `address`, as an endpoint of the Service.
     ///
     /// # Errors
-    /// Returns the reason if the server cannot be an endpoint.
+    /// Returns an error if the server cannot be an endpoint.
     pub fn of(service: ServiceKey, replica: &str, address: SocketAddr) -> Result<Self, CannotPublish> {
         if address.ip().is_loopback() || address.ip().is_unspecified() {
             return Err(CannotPublish::Address(address));
@@ -77,7 +78,7 @@ impl Publication {
     }
 }
 
-/// Returns the Service that is created if it does not exist. An existing Service remains unchanged.
+/// Returns the Service to create if it does not exist. An existing Service is not changed.
 fn service_of(key: &ServiceKey, address: SocketAddr) -> Value {
     let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
     json!({
@@ -104,7 +105,7 @@ fn endpoints(key: &ServiceKey, set: &Name, address: SocketAddr) -> Value {
     })
 }
 
-/// Registers the server, with retries until it succeeds.
+/// Registers this server as an endpoint, and retries until it succeeds.
 pub async fn run(app: Arc<ServerState>, publication: Publication) {
     let Publication { key, address, service, endpoints } = publication;
     loop {

@@ -1,4 +1,4 @@
-//! Connections: accepted up to a limit, closed gracefully.
+//! Acceptance of connections up to a limit, TLS handshakes, and graceful shutdown.
 
 mod neighbours;
 mod opening;
@@ -34,48 +34,48 @@ use crate::{
     server::tls::Tls,
 };
 
-/// Maximum number of connections: feeds, watches and reports, with room for users.
+/// Maximum number of open connections. Feeds, watches and reports of all agents need fewer, so that users can
+/// still connect.
 const CONNECTIONS_MAX: usize = 8192;
-/// Timeout for the head of an HTTP request to arrive.
+/// Maximum time for the head of an HTTP request to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum size of a request head in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of concurrent requests (streams) on one HTTP/2 connection.
 const H2_STREAMS_MAX: u32 = 256;
-/// Maximum size of the decoded headers of an HTTP/2 request in bytes, the same as for HTTP/1.
+/// Maximum size in bytes of the decoded headers of an HTTP/2 request; the same as for HTTP/1.
 const H2_HEADERS_BYTES_MAX: u32 = 64 * 1024;
-/// Maximum number of HTTP/2 streams that a client may reset before the server has processed them
-/// (CVE-2023-44487), or make the server reset by protocol violations. Ordinary clients reset a stream now and
-/// then.
+/// Maximum number of HTTP/2 streams that a client may reset before the server has processed them (CVE-2023-44487),
+/// and of those that the server resets because of protocol violations. Ordinary clients rarely reset streams.
 const H2_RESETS_MAX: usize = 20;
-/// Idle time after which the server sends an HTTP/2 ping, and time limit of the acknowledgment.
+/// Idle time after which the server sends an HTTP/2 ping, and maximum time for the client to acknowledge it.
 const H2_PING: Duration = Duration::from_secs(30);
-/// Time for open requests after the stop signal.
+/// Maximum time for open requests to finish after the server receives the stop signal.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Time limit of the TLS handshake.
+/// Maximum duration of the TLS handshake of a connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// First byte of every TLS connection: a handshake record (RFC 8446, 5.1).
+/// First byte of every TLS connection: the type of a handshake record (RFC 8446, 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 /// Response to a client that uses HTTP without TLS.
 const NO_TLS: &str = "this port requires TLS; use https://\n";
-/// Time for which a connection without TLS stays open after the error response, so that the client can read
-/// it.
+/// Time for which a plain HTTP connection to the TLS port stays open after the error response, so that the client
+/// can read it.
 const NO_TLS_LINGER: Duration = Duration::from_secs(1);
-/// Maximum number of request bytes read from a connection without TLS. Unread bytes would reset the
-/// connection and discard the response.
+/// Maximum number of bytes read from a plain HTTP connection to the TLS port. Closing it with unread bytes would
+/// reset it and discard the error response.
 const NO_TLS_BYTES_MAX: u64 = 64 * 1024;
-/// Listen backlog: when a thousand agents reconnect at once with two connections each, connections beyond the
-/// backlog are retried after one second, then three, and so on. The kernel applies its own limit as well
-/// (`net.core.somaxconn`, 4,096 by default).
+/// Number of connections that the kernel queues until the server accepts them. When a thousand agents reconnect at
+/// once with two connections each, those beyond the backlog are retried after one second, then three, and so on.
+/// The kernel applies its own limit as well (`net.core.somaxconn`, 4,096 by default).
 const BACKLOG: u32 = 8192;
 /// Pause after an error of `accept`, so that the loop does not consume all CPU time while no file descriptor
 /// is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Listens at an address.
+/// Opens a TCP listener at an address.
 ///
 /// # Errors
-/// Returns an error if the address is in use or not local.
+/// Returns an error if the address is in use or does not belong to this machine.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // Allows a restart while connections of the previous process are in TIME_WAIT.
@@ -84,7 +84,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop` is cancelled, then lets open requests finish. Without `tls`, serves plain HTTP.
+/// Serves requests until `stop` is cancelled, then waits for open requests to finish. Without `tls`, serves plain
+/// HTTP.
 pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -127,7 +128,7 @@ fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::Conn
     place
 }
 
-/// State that a connection task needs.
+/// State that the task of a connection needs.
 struct Connection {
     builder: Builder<TokioExecutor>,
     router: Router,
@@ -136,8 +137,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Performs the TLS handshake in the task of the connection, so that a slow client does not delay others,
-    /// and serves the connection.
+    /// Performs the TLS handshake in the connection's own task, so that a slow client does not delay others, and
+    /// serves the connection.
     async fn hold_encrypted(self, stream: TcpStream, tls: &Tls, stop: &CancellationToken) {
         let peer = self.peer;
         let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, async {
@@ -194,7 +195,7 @@ impl Connection {
     }
 }
 
-/// Responds to a client that uses HTTP without TLS. Other protocols get no response.
+/// Responds to a client that sends plain HTTP to the TLS port. Other protocols get no response.
 async fn answer_unencrypted(mut stream: TcpStream) -> io::Result<()> {
     let mut first = [0];
     if stream.read(&mut first).await? == 0 || !first[0].is_ascii_uppercase() {
@@ -211,7 +212,8 @@ async fn answer_unencrypted(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a free slot, then for a connection. Returns `None` when the server stops.
+/// Waits until the number of connections is below the limit, then accepts one. Returns `None` when the server
+/// stops.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
@@ -248,7 +250,7 @@ async fn accept(
 mod tests {
     use super::*;
 
-    /// Without an accept call, the kernel queues several hundred connections.
+    /// The kernel queues several hundred connections although the server accepts none.
     #[tokio::test]
     async fn hundreds_of_connections_wait_until_they_are_accepted() {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Composition of the server: state, then the tasks that work on it, then an orderly end.
+//! Start and stop of the server: loads the state, starts the background tasks, and ends them in order.
 
 use ::base::chain;
 use model::primitives::quantity::Position;
@@ -138,18 +138,19 @@ impl ServerState {
     }
 }
 
-/// Interval at which audit entries of requests without a write are flushed to the store.
+/// Interval at which queued audit log entries are written to the store. Entries of writes are committed with the
+/// write.
 const AUDIT_FLUSH: Duration = Duration::from_secs(1);
 
-/// Interval at which expired audit entries are deleted.
+/// Interval at which expired audit log entries are deleted from the store.
 const AUDIT_TRIM: Duration = Duration::from_secs(3600);
 
-/// Interval at which data of deleted Nodes, Services and addresses is dropped.
+/// Interval at which reported data of deleted Nodes, Services and addresses is dropped.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 
-/// Running server: its shared state and the handles of its tasks.
+/// Running server: its shared state and the handles of its background tasks.
 pub struct Running {
-    /// State shared by handlers and tasks.
+    /// State that handlers and background tasks share.
     pub app: Arc<ServerState>,
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
@@ -169,7 +170,7 @@ impl Running {
         self.app.stop_streams.cancel();
     }
 
-    /// Completes the queued writes, then stops the tasks.
+    /// Commits the queued writes, then stops the background tasks.
     pub async fn stop(self) {
         let Self {
             app,
@@ -202,7 +203,7 @@ impl Running {
     }
 }
 
-/// Runs the pacers, which notify feeds and watches of published states.
+/// Runs the pacers, which forward published states to feeds and watches.
 async fn pacer(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
     let feeds = app.feeding.pacer.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
     let watches = app.watching.pacer.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));

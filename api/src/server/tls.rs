@@ -34,11 +34,11 @@ use crate::{
     },
 };
 
-/// Interval of checks for changed certificate files and for expiring certificates.
+/// Interval at which the task checks for changed certificate files and an expiring certificate.
 const LOOK: Duration = Duration::from_secs(2);
-/// Maximum size of a certificate or key file in bytes; a chain has a few kilobytes.
+/// Maximum size of a certificate or key file in bytes. A certificate chain has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// ALPN protocols, in order of preference.
+/// Protocols offered by ALPN (RFC 7301), in order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Reason why a certificate cannot be used. Messages contain no key material.
@@ -47,7 +47,7 @@ pub enum TlsError {
     /// The file that a flag names cannot be read.
     #[error("{flag} {path} cannot be read")]
     Unreadable {
-        /// Name of the flag.
+        /// Name of the flag, such as `--tls-cert-file`.
         flag: &'static str,
         /// Path given to the flag.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum TlsError {
     /// The file that a flag names has unexpected contents.
     #[error("{flag} {path} must hold {expected} as PEM")]
     Malformed {
-        /// Name of the flag.
+        /// Name of the flag, such as `--tls-cert-file`.
         flag: &'static str,
         /// Path given to the flag.
         path: PathBuf,
@@ -71,12 +71,12 @@ pub enum TlsError {
     /// The CA failed to sign the server certificate.
     #[error("the certificate of the server cannot be signed")]
     Unsigned(#[source] rcgen::Error),
-    /// TLS is required for the operation, but the server was started without it.
+    /// The server runs without TLS and therefore has no CA, which the operation needs.
     #[error("the server has no CA: --tls is off")]
     Off,
 }
 
-/// TLS configuration of a running server, replaced on renewal.
+/// Current TLS configuration of the server, replaced when the certificate is renewed.
 pub struct Tls {
     config: ArcSwap<ServerConfig>,
     options: TlsOptions,
@@ -91,11 +91,11 @@ struct ServerIdentity {
     key: PrivateKeyDer<'static>,
 }
 
-/// Modification time and size of the files, to detect changes.
+/// Modification time and size of the certificate and the key file, by which changes are detected.
 type Stamp = [Option<(SystemTime, u64)>; 2];
 
 impl Tls {
-    /// Loads or creates the certificate and starts its renewal.
+    /// Loads or creates the server certificate and starts the task that renews it.
     ///
     /// # Errors
     /// Returns an error if the certificate cannot be loaded or created.
@@ -118,8 +118,8 @@ impl Tls {
         Ok(tls)
     }
 
-    /// Performs the TLS handshake of a connection. Returns the encrypted stream and the client certificate,
-    /// if one was presented.
+    /// Performs the TLS handshake of a connection. Returns the encrypted stream and the client certificate, if the
+    /// client presented one.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -144,7 +144,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Replaces the certificate when it is due. Ends with the server.
+/// Task that replaces the server certificate when its files change or it is about to expire. Ends with the server.
 async fn look_after(tls: Weak<Tls>, mut in_force: Stamp, mut begun: Timestamp) {
     let mut turn = tokio::time::interval(LOOK);
     // Last unusable version of the files, and whether it was logged.
@@ -206,7 +206,7 @@ async fn obtain(
     Ok(identity)
 }
 
-/// Checks that the files contain a certificate chain and the private key of its first certificate.
+/// Checks that the files contain a valid certificate chain and the private key of its first certificate.
 pub(crate) async fn check(files: &CertificateFiles, now: Timestamp) -> Result<(), TlsError> {
     read_pair(files, now).await.map(drop)
 }
@@ -290,7 +290,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Clock of the server as a time source for rustls.
+/// Time source for rustls that uses the clock of the server, which tests can replace.
 struct Clock(Arc<dyn Source>);
 
 impl fmt::Debug for Clock {

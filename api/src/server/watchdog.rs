@@ -1,4 +1,4 @@
-//! Feeds the watchdog of the service manager while the writer task responds.
+//! Watchdog of the service manager (systemd): the task sends keep-alive messages while the writer task responds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,10 +8,11 @@ use tokio::time::MissedTickBehavior;
 use crate::{context::server_state::ServerState, security::Caller, write::writer::WriteError};
 use ::base::service_manager::Notifier;
 
-/// Pause before the watchdog submits another request to the writer if the queue is full.
+/// Pause before the next attempt to submit a request to the writer while its queue is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Notifies the service manager while this server works. Returns at once if no watchdog is configured.
+/// Sends keep-alive messages to the service manager while this server works. Returns at once if no watchdog is
+/// configured.
 pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
     let Some(interval) = notifier.watchdog_interval() else { return };
     let mut turn = tokio::time::interval(interval);
@@ -23,7 +24,7 @@ pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
     }
 }
 
-/// Waits until the writer has processed an empty request. A rejection and a store failure also show that the
+/// Waits until the writer task has processed an empty request. A rejection or a store failure also shows that the
 /// writer runs; a restart would not fix the store.
 async fn wait_for_writer(app: &ServerState) {
     loop {

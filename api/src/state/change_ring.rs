@@ -1,4 +1,4 @@
-//! Ring of recent commits for watches that resume or are slightly behind.
+//! Ring of recent commits in memory, from which watches resume or catch up.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,8 +9,8 @@ use model::{
     primitives::quantity::Revision,
 };
 
-/// Maximum number of changes kept. At the highest supported write rate (5,000 a second) a watcher may be six
-/// seconds behind.
+/// Maximum number of changes in the ring. At the highest supported write rate (5,000 a second) a watcher may be
+/// six seconds behind.
 const CHANGES_MAX: usize = 32_768;
 
 /// Recent commit with its changes.
@@ -27,24 +27,24 @@ pub(crate) struct Recent {
 pub(crate) struct RecentChange {
     /// Type of the change.
     pub(crate) kind: ChangeKind,
-    /// State after the change; for a deletion, the last state.
+    /// Object after the change; for a deletion, its last state.
     pub(crate) object: Arc<Object>,
-    /// State before the change.
+    /// Object before the change.
     pub(crate) before: Before,
 }
 
-/// State of an object before a change, as far as known.
+/// State of an object before a change, if known.
 #[derive(Debug, Clone)]
 pub(crate) enum Before {
     /// The object did not exist.
     Nothing,
-    /// The object had this state.
+    /// The object existed with this state.
     Object(Arc<Object>),
-    /// The object existed, but its previous state is older than the change log.
+    /// The object existed, but its previous state is not known, because it is older than the store's change log.
     Unknown,
 }
 
-/// Recent commits without gaps up to the present.
+/// Ring of the most recent commits without gaps, up to the newest.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ring {
     commits: Vector<Arc<Recent>>,
@@ -53,7 +53,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Fills the ring with the end of a store's change log, which reaches up to `head`.
+    /// Creates a ring with the end of a store's change log, up to revision `head`.
     pub(crate) fn of(head: Revision, recent: &[Commit]) -> Self {
         let floor = recent.first().map_or(head, |first| Revision(first.revision.0.saturating_sub(1)));
         let mut ring = Self { floor, ..Self::default() };
@@ -71,7 +71,7 @@ impl Ring {
         ring
     }
 
-    /// Adds a commit. `before` returns the previous state of an object.
+    /// Adds the newest commit. `before` returns the previous state of an object.
     pub(crate) fn push(
         &mut self,
         commit: &Commit,
@@ -95,7 +95,7 @@ impl Ring {
         }
     }
 
-    /// Returns the commits after a revision, or `None` if the ring does not reach back that far.
+    /// Returns the commits after a revision, or `None` if the ring no longer contains all of them.
     pub(crate) fn since(&self, revision: Revision) -> Option<impl Iterator<Item = &Arc<Recent>>> {
         if revision < self.floor {
             return None;

@@ -1,9 +1,10 @@
-//! Compiled forms of one type with their serialized feed lines, and an index by revision for deltas.
+//! Compiled forms of one type (derived data of a Service or an address that agents receive) with their serialized
+//! feed lines, and an index by revision for deltas.
 //!
 //! ```text
-//! entries   key ─▶ { compiled form, serialised line, revision }
+//! entries   key ─▶ { compiled form, serialized line, revision }
 //! removed   key ─▶ revision                       (bounded; positions before the floor need a full sync)
-//! log       (revision, key), one per key of both  ─▶ the delta after P is one range, squashed by construction
+//! log       (revision, key), one per key of both  ─▶ the delta after P is one range, each key at most once
 //! ```
 //! All maps are persistent: a reader keeps its snapshot while the writer builds the next one, and one change
 //! costs O(log n).
@@ -27,23 +28,23 @@ use model::{
     wire::feed::{AddressState, Frame},
 };
 
-/// Maximum number of removals kept. An agent that missed more gets a full sync, which is cheaper than that
-/// many removals.
+/// Maximum number of removed forms that are remembered. An agent that has missed more removals gets a full sync,
+/// which is cheaper.
 const TOMBSTONES_MAX: usize = 10_000;
 
-/// Compiled form of every Service.
+/// Compiled forms of all Services.
 pub(crate) type CompiledSet = FormSet<CompiledService>;
-/// Compiled form of every load balancer address.
+/// Compiled forms of all load balancer addresses.
 pub(crate) type AddressSet = FormSet<AddressState>;
 
-/// A type of compiled object that is sent to agents.
+/// Compiled form: data derived from an object and sent to agents.
 pub(crate) trait CompiledForm: Sized + PartialEq {
-    /// Key that identifies the source object of a form.
+    /// Key of the object that a form is derived from.
     type Key: Ord + Clone;
 
-    /// Returns the keys of all objects that may have a form.
+    /// Returns the keys of all objects that may have a compiled form.
     fn keys(snapshot: &Snapshot) -> Vec<Self::Key>;
-    /// Compiles the object with this key. The caller sets the revision.
+    /// Compiles the object with this key, or returns `None` if it has no form. The caller sets the revision.
     fn compile(snapshot: &Snapshot, key: &Self::Key) -> Option<Self>;
     /// Returns the revision field of the form, which the caller sets.
     fn revision(&mut self) -> &mut Revision;
@@ -51,7 +52,7 @@ pub(crate) trait CompiledForm: Sized + PartialEq {
     fn frame(form: Arc<Self>) -> Frame;
     /// Returns the feed frame that removes the form from agents.
     fn removal(key: Self::Key, revision: Revision) -> Frame;
-    /// Returns a key that sorts before all other keys.
+    /// Returns the smallest key that sorts before or equal to all others.
     fn first_key() -> Self::Key;
 }
 
@@ -120,23 +121,23 @@ impl CompiledForm for AddressState {
     }
 }
 
-/// Compiled form with its revision and feed line.
+/// Compiled form with its revision and its feed line.
 #[derive(Debug)]
 pub(crate) struct Entry<F> {
-    /// Form that agents receive.
+    /// Compiled form that agents receive.
     pub(crate) form: Arc<F>,
-    /// Revision that produced the form.
+    /// Revision of the commit that last changed the form.
     revision: Revision,
-    /// Feed line of the form, serialized once for all agents.
+    /// Feed line that sends the form, serialized once for all agents.
     line: Bytes,
 }
 
-/// Change between two positions: an added, changed or removed form.
+/// Change of one form between two revisions.
 #[derive(Debug)]
 pub(crate) enum Delta<F: CompiledForm> {
     /// The form was added or changed.
     Changed(Arc<Entry<F>>),
-    /// The form with this key was removed in this revision.
+    /// The form with this key was removed at this revision.
     Removed(F::Key, Revision),
 }
 
@@ -157,7 +158,7 @@ impl<F: CompiledForm> Delta<F> {
     }
 }
 
-/// Compiled forms of one type, with the removals that feeds may still need.
+/// All compiled forms of one type, with the removals that feeds may still have to send.
 #[derive(Debug)]
 pub(crate) struct FormSet<F: CompiledForm> {
     entries: OrdMap<F::Key, Arc<Entry<F>>>,
@@ -181,29 +182,30 @@ impl<F: CompiledForm> Clone for FormSet<F> {
     }
 }
 
-/// First and last of the commits, published together, that change one object.
+/// Revisions of the first and the last of several commits that change one object and are published together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Revision of the first commit.
+    /// Revision of the first commit that changes the object.
     pub(crate) first: Revision,
-    /// Revision of the last commit.
+    /// Revision of the last commit that changes the object.
     pub(crate) last: Revision,
 }
 
 impl Span {
-    /// Returns the span of one commit.
+    /// Returns the span of a single commit.
     pub(crate) const fn at(revision: Revision) -> Self {
         Self { first: revision, last: revision }
     }
 
-    /// Returns the span of the changes of one object in commit order, or `None` without a change.
+    /// Returns the span of the commits that change one object, given in commit order; `None` without a commit.
     pub(crate) fn of<K>(touches: &[(K, Revision)]) -> Option<Self> {
         Some(Self { first: touches.first()?.1, last: touches.last()?.1 })
     }
 }
 
 impl<F: CompiledForm> FormSet<F> {
-    /// Compiles all objects. The revision of each form is unknown, so all get the revision of the snapshot.
+    /// Compiles all objects of a snapshot. All forms get the revision of the snapshot, because their own is
+    /// unknown.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let mut set = Self {
             entries: OrdMap::new(),
@@ -218,8 +220,8 @@ impl<F: CompiledForm> FormSet<F> {
         set
     }
 
-    /// Compiles one object again after the commits of `span`. An unchanged form keeps its revision, unless
-    /// the span has several commits: another control server may have sent an intermediate form.
+    /// Compiles one object again after the commits of `span`. An unchanged form keeps its revision, unless the
+    /// span has several commits: an agent may have received an intermediate form from another control server.
     pub(crate) fn recompile(&mut self, snapshot: &Snapshot, key: &F::Key, span: Span) {
         let Span { first, last: revision } = span;
         let was_seen_whole = first == revision;
@@ -259,7 +261,7 @@ impl<F: CompiledForm> FormSet<F> {
         self.bury(key, revision);
     }
 
-    /// Records a removal for readers that may have the form.
+    /// Records the removal of a form for agents that may have received it.
     fn bury(&mut self, key: &F::Key, revision: Revision) {
         if let Some(earlier) = self.removed.insert(key.clone(), revision) {
             self.log.remove(&(earlier, key.clone()));
@@ -286,7 +288,8 @@ impl<F: CompiledForm> FormSet<F> {
         self.entries.range((start, Bound::Unbounded))
     }
 
-    /// Returns the changes after `position`, oldest first, or `None` if they are no longer available.
+    /// Returns the changes after revision `position`, oldest first, or `None` if the set no longer contains all of
+    /// them.
     pub(crate) fn since(&self, position: Revision) -> Option<impl Iterator<Item = Delta<F>> + '_> {
         if position < self.floor {
             return None;
@@ -309,7 +312,7 @@ impl<F: CompiledForm> FormSet<F> {
     }
 }
 
-/// Encodes a frame as a feed line with its line end.
+/// Encodes a feed frame as a line with its line end.
 pub(crate) fn line(frame: &Frame) -> Bytes {
     let mut text = serde_json::to_vec(frame).expect("frames have string keys only");
     text.push(b'\n');

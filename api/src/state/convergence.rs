@@ -1,7 +1,7 @@
 //! Convergence of recent revisions: time at which each node received, applied and verified a revision.
 //!
-//! Held in memory for the newest revisions. Times are measured by this server from the commit to the report.
-//! Informational only.
+//! The data covers only the newest revisions and is kept in memory. This server measures the times, from the
+//! commit to the report of the node. The data is informational only.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,10 +21,10 @@ use model::{
     wire::report::Report,
 };
 
-/// Maximum number of revisions kept: enough to examine a recent change in a busy cluster.
+/// Maximum number of revisions with convergence data: enough to examine a recent change in a busy cluster.
 const REVISIONS_MAX: usize = 256;
 
-/// Convergence records of the newest revisions, oldest first.
+/// Convergence data of the newest revisions, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Convergence(Mutex<VecDeque<ConvergenceRecord>>);
 
@@ -58,7 +58,7 @@ impl Convergence {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a convergence record for each new revision.
+    /// Starts a convergence record for each new revision, committed at the given time.
     pub(crate) fn record_revisions(&self, revisions: &[Revision], committed: Instant) {
         let mut curves = self.lock();
         for revision in revisions {
@@ -78,17 +78,17 @@ impl Convergence {
         curves.drain(..surplus);
     }
 
-    /// Marks a revision as one that nodes receive. For other revisions no node reports progress before the
-    /// next one.
+    /// Marks a revision as one that changes data of nodes. For other revisions nodes report no progress until the
+    /// next one that does.
     pub(crate) fn concerns_nodes(&self, revision: Revision) {
         if let Some(curve) = self.lock().iter_mut().rev().find(|curve| curve.revision == revision) {
             curve.concerns_nodes = true;
         }
     }
 
-    /// Records the progress of a node, in this or another epoch. `before` is its previously reported
-    /// progress. The cost depends on the newly reached revisions only, because a thousand nodes report
-    /// several times a second.
+    /// Records the progress that a node reports. `before` is the progress that it reported previously; both may be
+    /// of another epoch. Only the newly reached revisions are visited, because a thousand nodes report several
+    /// times a second.
     pub(crate) fn record_report(
         &self,
         node: &Name,
@@ -124,8 +124,8 @@ impl Convergence {
         }
     }
 
-    /// Returns the progress of each node with a revision and the age of the revision in milliseconds, or
-    /// `None` if the revision is no longer kept.
+    /// Returns the progress of each node with a revision, and the time since its commit in milliseconds; `None` if
+    /// the revision is too old.
     pub(crate) fn of(&self, revision: Revision, now: Instant) -> Option<(BTreeMap<Name, Steps>, u64)> {
         let curves = self.lock();
         let curve = curves.iter().find(|curve| curve.revision == revision)?;
@@ -146,7 +146,7 @@ impl Convergence {
         brief(&changes, views, head)
     }
 
-    /// Returns the revisions that concern nodes, oldest first.
+    /// Returns the progress of the nodes with each revision that changes data of nodes, oldest first.
     pub(crate) fn changes(&self, now: Instant) -> Vec<ChangeProgress> {
         let change = |curve: &ConvergenceRecord| ChangeProgress {
             revision: curve.revision,
@@ -157,9 +157,9 @@ impl Convergence {
     }
 }
 
-/// Returns the number of oldest records that already hold the node's verification. A record created for a
-/// commit of another server may be younger than the report with its revision; it lacks the node then, and 0
-/// is returned so that all records are checked.
+/// Returns the number of records, from the oldest, in which the node is already recorded as verified. A record
+/// created for a commit of another server may be younger than the report with its revision; in that case it lacks
+/// the node, and the function returns 0, so that all records are checked.
 fn verified_records(
     curves: &VecDeque<ConvergenceRecord>,
     node: &Name,

@@ -1,9 +1,9 @@
-//! Payloads shared by many agents: collected once, compressed once, and sent as the same bytes to all of
-//! them.
+//! Batches of feed lines for many agents. Each is collected and compressed once, and sent as the same bytes to all
+//! of them.
 //!
-//! A compressed feed is one deflate stream (RFC 1951) whose blocks may be compressed independently: each
-//! chunk refers to nothing before it and ends on a byte boundary. So no feed needs a compressor of its own,
-//! which would hold a third of a mebibyte per agent and repeat the same work.
+//! A compressed feed is one deflate stream (RFC 1951) whose blocks may be compressed independently: each chunk
+//! refers to nothing before it and ends on a byte boundary. Therefore no feed needs its own compressor, which
+//! would use a third of a mebibyte per agent and repeat the same work.
 
 use std::{
     collections::VecDeque,
@@ -26,11 +26,11 @@ use crate::{
     },
 };
 
-/// Maximum number of cached batches for feeds that lag behind. Each turn of the pacer creates one batch;
-/// feeds that keep up use only the newest.
+/// Maximum number of cached batches for feeds that lag behind. The pacer triggers one batch at a time; feeds that
+/// keep up use only the newest.
 const RECENT_MAX: usize = 8;
-/// Divisor of the size of a cached full state: it is reused, with a delta appended, while the delta has at
-/// most an eighth as many objects.
+/// Limit for the reuse of a cached full state, which is sent with a delta appended: the delta may have at most an
+/// eighth as many objects as the full state.
 const STALE_SHARE: usize = 8;
 
 /// Feed lines that are sent together to many agents.
@@ -38,11 +38,11 @@ const STALE_SHARE: usize = 8;
 pub(crate) struct Batch {
     /// Number of objects and removals among the lines.
     pub(crate) objects: usize,
-    /// Lines of the batch in chunks.
+    /// Lines of the batch, grouped into chunks.
     pub(crate) chunks: Vec<Chunk>,
 }
 
-/// Group of lines of about the size of one stream piece, compressed once for all agents.
+/// Group of feed lines of about the size of one piece of the response body, compressed once for all agents.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     lines: Vec<Bytes>,
@@ -51,17 +51,18 @@ pub(crate) struct Chunk {
     packed: OnceLock<PackedLines>,
 }
 
-/// Lines compressed into non-final deflate blocks that end on a byte boundary.
+/// Feed lines compressed into deflate blocks that are not final and end on a byte boundary.
 #[derive(Debug)]
 pub(crate) struct PackedLines {
-    /// Lines as complete deflate blocks (RFC 1951), which can be appended to any gzip stream.
+    /// Compressed lines as complete deflate blocks (RFC 1951), which can be appended to any gzip stream.
     pub(crate) bytes: Bytes,
     /// CRC-32 of the uncompressed lines, for the gzip trailer.
     pub(crate) crc: Crc,
 }
 
 impl PackedLines {
-    /// Compresses lines. Level 1: a feed is repetitive text, and all agents wait for the first compression.
+    /// Compresses lines at the fastest level: a feed is repetitive text, and all agents wait for the first
+    /// compression.
     pub(crate) fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
         let mut crc = Crc::new();
@@ -75,7 +76,7 @@ impl PackedLines {
 }
 
 impl Chunk {
-    /// Creates a chunk from lines.
+    /// Creates a chunk of lines, not compressed yet.
     pub(crate) fn of(lines: Vec<Bytes>) -> Self {
         let length = lines.iter().map(Bytes::len).sum();
         Self { lines, length, plain: OnceLock::new(), packed: OnceLock::new() }
@@ -86,7 +87,7 @@ impl Chunk {
         self.length
     }
 
-    /// Returns the uncompressed lines, concatenated on first use.
+    /// Returns the uncompressed lines, concatenated on the first call.
     pub(crate) fn plain(&self) -> &Bytes {
         self.plain.get_or_init(|| match &*self.lines {
             [line] => line.clone(),
@@ -94,14 +95,14 @@ impl Chunk {
         })
     }
 
-    /// Returns the compressed lines, compressed on first use.
+    /// Returns the compressed lines, compressed on the first call.
     pub(crate) fn packed(&self) -> &PackedLines {
         self.packed.get_or_init(|| PackedLines::of(self.lines.iter().map(|line| &**line)))
     }
 }
 
 impl Batch {
-    /// Splits lines of objects, followed by an optional last line, into chunks.
+    /// Creates a batch from the lines of objects, followed by an optional last line, and splits it into chunks.
     fn of(objects: Vec<Bytes>, last: Option<Bytes>) -> Self {
         let count = objects.len();
         let (mut chunks, mut lines, mut length) = (Vec::new(), Vec::new(), 0);
@@ -120,7 +121,7 @@ impl Batch {
     }
 }
 
-/// Cache of the full state and of recent deltas, shared by all feeds.
+/// Cache of the full state and of recent deltas as batches, shared by all feeds.
 #[derive(Debug, Default)]
 pub(crate) struct Batches(Mutex<BatchCache>);
 
@@ -143,14 +144,13 @@ impl Batches {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the delta from a revision of the same epoch to the published state, ending with `synced`, or
-    /// `None` if it is no longer available.
+    /// Returns the changes from a revision of the same epoch to the published state as a batch that ends with the
+    /// frame `synced`, or `None` if they are no longer in memory.
     pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Batch>> {
         self.lock().since(from, published)
     }
 
-    /// Returns a cached full state that is not much older than the published one, and the delta from the
-    /// cached to the published state.
+    /// Returns a cached full state that is not much older than the published state, and the delta between the two.
     pub(crate) fn whole(&self, published: &Published) -> [Arc<Batch>; 2] {
         let mut kept = self.lock();
         let position = published.position();
@@ -166,7 +166,7 @@ impl Batches {
         [whole, Arc::new(Batch::of(Vec::new(), Some(synced(position))))]
     }
 
-    /// Drops the cache to release memory. Batches in use by feeds stay alive until sent.
+    /// Drops the cached batches to release memory. Feeds that are sending a batch keep it until it is sent.
     pub(crate) fn forget(&self) {
         *self.lock() = BatchCache::default();
     }
@@ -191,7 +191,7 @@ fn synced(position: Position) -> Bytes {
     line(&Frame::Synced { position })
 }
 
-/// Returns the lines of the delta after a revision, or `None` if it is no longer available.
+/// Returns the feed lines of the changes after a revision, or `None` if they are no longer in memory.
 fn deltas(published: &Published, position: Revision) -> Option<Vec<Bytes>> {
     let services = published.compiled.since(position)?.map(Delta::line);
     let addresses = published.addresses.since(position)?.map(Delta::line);

@@ -1,4 +1,5 @@
-//! Health of endpoints as agents report it, shared between the handlers of reports and the health judge.
+//! Endpoint health as reported by agents. The handlers of reports write it; the health judge task, which decides
+//! about endpoints, reads it.
 
 use model::{
     kinds::resource::ServiceKey,
@@ -11,7 +12,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Health state: reported results, the guard, and the trigger of the judge task.
+/// Reported health check results, the health guard, and the trigger of the health judge task.
 #[derive(Debug)]
 pub(crate) struct HealthState {
     book: Mutex<HealthBook>,
@@ -21,7 +22,7 @@ pub(crate) struct HealthState {
 }
 
 impl HealthState {
-    /// Creates an empty state. `guard_percent` is the percentage of checked endpoints that may become
+    /// Creates a state without results. `guard_percent` is the percentage of checked endpoints that may become
     /// unhealthy at once.
     pub(crate) fn new(guard_percent: u8) -> Self {
         Self {
@@ -32,18 +33,20 @@ impl HealthState {
         }
     }
 
-    /// Locks the reported results. Lock order: callers that also need [`Self::guard`] lock this first.
+    /// Locks the reported health check results. A caller that also needs [`Self::guard`] must lock the results
+    /// first.
     pub(crate) fn book(&self) -> MutexGuard<'_, HealthBook> {
         // A panic in the middle of a report leaves results that the next full report corrects.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the health guard, which contains recent removals from service and held endpoints.
+    /// Locks the health guard, which contains the recent removals from service and the unhealthy endpoints kept in
+    /// service.
     pub(crate) fn guard(&self) -> MutexGuard<'_, Guard> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the health part of a node's report and triggers the health judge for the changed Services.
+    /// Applies the health part of a node's report, and triggers a health decision for the affected Services.
     pub(crate) fn report(&self, node: &Name, news: HealthUpdate) {
         if news.services.is_empty() && !news.is_complete {
             return;
@@ -52,8 +55,8 @@ impl HealthState {
         self.ring(changed);
     }
 
-    /// Confirms the removal of all held endpoints. Returns the result of `look`, which is called with the
-    /// guard before the confirmation.
+    /// Confirms that the guard may take all unhealthy endpoints out of service. Returns the result of `look`,
+    /// which is called with the guard before the confirmation.
     pub(crate) fn confirm<T>(&self, look: impl FnOnce(&Guard) -> T) -> T {
         let mut guard = self.guard();
         let seen = look(&guard);

@@ -1,11 +1,10 @@
 //! Cache of responses by `Idempotency-Key`, so that a client that lost a response can safely repeat the
 //! request.
 //!
-//! The cache is local to a control server; another server evaluates a repeated request anew. A repeated
-//! creation by name is then rejected because the object exists.
+//! The cache is local to a control server; another server processes a repeated request again. There, a repeated
+//! creation by name is rejected because the object exists.
 //!
-//! Only successful responses are kept: a rejected request changed nothing and is evaluated again when
-//! repeated.
+//! Only successful responses are cached: a rejected request changed nothing and is processed again when repeated.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,17 +31,17 @@ use crate::{
 
 /// Request header with the idempotency key that the client chooses.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Response header that marks a response repeated from the cache.
+/// Response header that marks a response from the cache.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// Maximum number of keys; the oldest is evicted first.
+/// Maximum number of keys in the cache; the oldest is evicted first.
 const KEYS_MAX: usize = 10_000;
 /// Maximum total size of the cached responses in bytes; the oldest is evicted first.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Maximum age of a cached response in seconds: one day.
 const AGE_MAX_SECS: i64 = 24 * 60 * 60;
-/// Maximum length of a key in characters; enough for any UUID or hash.
+/// Maximum length of an idempotency key in characters; enough for any UUID or hash.
 const KEY_LENGTH_MAX: usize = 255;
-/// `Retry-After` while the first request is in progress, in seconds.
+/// `Retry-After` while the first request with the same key is in progress, in seconds.
 const IN_FLIGHT_RETRY_SECS: u32 = 1;
 
 /// Cache of responses by caller and idempotency key.
@@ -73,7 +72,7 @@ struct CachedResponse {
     body: Bytes,
 }
 
-/// Exclusive right to serve a key. Removes the key when dropped without a response.
+/// Exclusive right to process a request with a key. If dropped without a response, the key can be used again.
 #[derive(Debug)]
 struct Claim {
     store: Arc<Idempotency>,
@@ -94,7 +93,7 @@ pub(crate) struct KeyedRequest<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Serves a request at most once per key.
+/// Runs `serve` for a request, unless the cache has a response for its idempotency key.
 pub(crate) async fn once<F: Future<Output = Answer>>(
     store: &Arc<Idempotency>,
     now: Timestamp,

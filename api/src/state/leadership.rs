@@ -1,17 +1,17 @@
-//! Leadership: election of the control server that runs the tasks that are needed once per store.
+//! Leadership: election of the control server that runs the background tasks needed only once per store.
 //!
-//! Leadership is an optimization. Two servers may hold it for a moment; their writes are still checked
-//! against the head of the store like all others.
+//! Leadership is only an optimization. Two servers may be leaders for a moment; their writes are still checked
+//! against the newest state of the store, like all others.
 
 use store::Store;
 use tokio::sync::watch;
 
-/// Leadership state of this server, with change notification.
+/// Receiver of the leadership state of this server.
 #[derive(Debug, Clone)]
 pub(crate) struct Leadership(watch::Receiver<bool>);
 
 impl Leadership {
-    /// Returns the leadership state provided by the store.
+    /// Subscribes to the leadership state that the store provides.
     pub(crate) fn of(store: &dyn Store) -> Self {
         Self(store.leadership())
     }
@@ -21,7 +21,7 @@ impl Leadership {
         *self.0.borrow()
     }
 
-    /// Waits until leadership changes, including a loss that was followed by a new election of this server.
+    /// Waits until leadership changes, including a loss followed by a re-election of this server.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             // The sender is gone: the state never changes again.

@@ -1,5 +1,5 @@
-//! Reports of the agents by node. Held in memory; only the last-seen time is stored periodically, because
-//! agents repeat all other data.
+//! Reports of the agents by node. The reports are kept in memory. Only the time of the last report is stored
+//! periodically, because agents repeat all other data.
 
 use std::{
     collections::BTreeMap,
@@ -23,13 +23,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Time after the last report for which a node counts as connected, in seconds.
 pub(crate) const LEASE_SECS: i64 = ANNOUNCEMENT_LEASE_SECS;
-/// Minimum interval between stored last-seen times of a node, in seconds: accurate enough after a restart,
-/// and 17 writes a second for 1,000 nodes.
+/// Minimum interval in seconds between two writes of a node's last report time to the store: accurate enough after
+/// a restart, and 17 writes a second for 1,000 nodes.
 const LAST_SEEN_STORED_EVERY_SECS: i64 = 60;
-/// Prefix of status keys under which last-seen times are stored.
+/// Prefix of the store keys of the nodes' last report times.
 const STATUS_PREFIX: &str = "node-last-seen/";
 
-/// Last-seen data of a node as stored.
+/// Stored data about the last report of a node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LastSeen {
@@ -42,18 +42,18 @@ struct NodeEntry {
     last_report: Option<Timestamp>,
     stored_at: Option<Timestamp>,
     feed: Option<CancellationToken>,
-    /// Cancels the agent's query-only feed, open while the agent receives its state from another control
-    /// server.
+    /// Token that cancels the agent's query-only feed, which is open while the agent receives its state from
+    /// another control server.
     questions: Option<CancellationToken>,
     /// Boot id of the agent process that ran before the current one.
     previous_boot_id: Option<String>,
-    /// Time at which a superseded boot id reported again.
+    /// Time at which an earlier boot id reported again, which means that two agents use the node's name.
     contested_at: Option<Timestamp>,
 }
 
 impl NodeEntry {
-    /// Detects two agents with the same name. After a restart the old boot id never reports again; two agents
-    /// report alternately.
+    /// Detects two agents that use the same node name. After a restart of an agent its old boot id never reports
+    /// again, but the reports of two agents alternate.
     fn record_boot(&mut self, boot_id: &str, now: Timestamp) {
         let Some(current) = self.report.as_ref().map(|report| &report.boot_id) else { return };
         if current == boot_id {
@@ -66,24 +66,24 @@ impl NodeEntry {
     }
 }
 
-/// Reported data of all nodes by name.
+/// Reports and last report times of all nodes by name.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     entries: Mutex<BTreeMap<Name, NodeEntry>>,
-    /// Nodes excluded as announcement candidates because their lease expired.
+    /// Nodes excluded as announcement candidates, because their lease has expired.
     gone: Mutex<ExpiredLeases>,
 }
 
-/// Report of a node that preceded the current one.
+/// Data of the report of a node that preceded the current one.
 #[derive(Debug, Default)]
 pub(crate) struct Earlier {
-    /// Previous report since the start of this server.
+    /// Previous report, if it arrived after the start of this server.
     pub(crate) report: Option<Arc<Report>>,
-    /// Time of the preceding report, which may have arrived before the start of this server.
+    /// Time of the previous report, which may have arrived before the start of this server.
     pub(crate) last_report: Option<Timestamp>,
 }
 
-/// Reported data of one node at one moment.
+/// Reported data of one node, with the state derived from it at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     /// True if the agent reported within the lease.
@@ -94,17 +94,17 @@ pub(crate) struct Row {
     report: Option<Arc<Report>>,
 }
 
-/// Reported data of all nodes at one moment.
+/// Reported data of all Nodes at one moment, by name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table(BTreeMap<Name, Row>);
 
 impl Table {
-    /// Returns the views of all Nodes, in the order of names.
+    /// Returns the data of all Nodes, in the order of names.
     pub(crate) fn views(&self) -> Vec<NodeView<'_>> {
         self.0.iter().map(|(name, row)| row.view(name)).collect()
     }
 
-    /// Returns the view of one Node, or `None` if the Node does not exist.
+    /// Returns the data of one Node, or `None` if the Node does not exist.
     pub(crate) fn view(&self, name: &Name) -> Option<NodeView<'_>> {
         self.0.get_key_value(name).map(|(name, row)| row.view(name))
     }
@@ -130,7 +130,7 @@ impl Row {
 }
 
 impl Nodes {
-    /// Creates the table from the stored last-seen times.
+    /// Creates the registry with the stored last report times.
     pub(crate) fn of(statuses: &BTreeMap<String, Vec<u8>>) -> Self {
         let read = |(key, body): (&String, &Vec<u8>)| {
             let name = Name::parse(key.strip_prefix(STATUS_PREFIX)?).ok()?;
@@ -150,7 +150,7 @@ impl Nodes {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a report. Returns the state before it.
+    /// Records the report of a node. Returns the data of the previous report.
     pub(crate) async fn report(
         &self,
         store: &dyn Store,
@@ -177,7 +177,7 @@ impl Nodes {
         earlier
     }
 
-    /// Returns the last report time of these Nodes.
+    /// Returns the time of the last report of each of the given Nodes.
     pub(crate) fn heard(&self, nodes: impl Iterator<Item = (Name, bool)>) -> Vec<NodeLease> {
         let entries = self.lock();
         let last_report = |node: &Name| entries.get(node).and_then(|entry| entry.last_report);
@@ -189,7 +189,7 @@ impl Nodes {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the Nodes whose announcement lease has expired, as the assigner determined.
+    /// Sets the Nodes whose announcement lease has expired, as determined by the assigner task.
     pub(crate) fn set_gone(&self, gone: ExpiredLeases) {
         *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = gone;
     }
@@ -212,7 +212,8 @@ impl Nodes {
         Table(names.map(|name| (name.clone(), row(name))).collect())
     }
 
-    /// Registers a feed of a node. An older feed of the node is cancelled, because its agent has reconnected.
+    /// Registers a feed of a node, and returns the token that cancels it. Older feeds of the node are cancelled,
+    /// because its agent has reconnected.
     pub(crate) fn begin_feed(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
         let mut entries = self.lock();
@@ -223,7 +224,8 @@ impl Nodes {
         token
     }
 
-    /// Registers a query-only feed of a node and cancels an older one of the same node.
+    /// Registers a query-only feed of a node, and returns the token that cancels it. An older one of the node is
+    /// cancelled.
     pub(crate) fn begin_questions(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
         let older = self.lock().entry(name.clone()).or_default().questions.replace(token.clone());
@@ -233,7 +235,7 @@ impl Nodes {
         token
     }
 
-    /// Removes the data of nodes that the snapshot no longer contains, also from the store.
+    /// Drops the data of Nodes that the snapshot no longer contains, in memory and in the store.
     pub(crate) async fn forget_deleted(&self, store: &dyn Store, snapshot: &Snapshot) {
         let exists = |name: &Name| {
             snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() }).is_some()

@@ -1,8 +1,8 @@
-//! Rendering of objects: metadata and spec from the store, status rolled up from the current reports of the
-//! agents.
+//! Rendering of objects: metadata and spec come from the stored state, status is derived from the current reports
+//! of the agents.
 //!
-//! Node data is collected when the first object needs it. Endpoint objects change most often and their status
-//! does not depend on nodes, so responses to their writes never visit the nodes.
+//! The reports of the nodes are collected when the first object needs them. Endpoint objects change most often,
+//! and their status does not depend on nodes, so that responses to their writes never visit the nodes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,7 +33,8 @@ use serde_json::Value;
 
 use crate::state::{node_reports::Table, observations::Observations, published::Published};
 
-/// A state joined with node data, from which any number of objects can be rendered.
+/// Published state combined with the reports of agents at one time, from which any number of objects can be
+/// rendered.
 pub(crate) struct View<'a> {
     published: Arc<Published>,
     observations: &'a Observations,
@@ -48,12 +49,12 @@ pub(crate) struct ObjectRenderer<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Creates a view of a published state and of the reports at time `now`.
+    /// Creates a view of a published state combined with the reports at time `now`.
     pub(crate) fn new(published: Arc<Published>, observations: &'a Observations, now: Timestamp) -> Self {
         Self { published, observations, now, table: OnceLock::new() }
     }
 
-    /// Creates a renderer; the roll-up is prepared once for all objects.
+    /// Creates a renderer, which derives the data common to all statuses only once.
     pub(crate) fn renderer(&self) -> ObjectRenderer<'_> {
         ObjectRenderer { view: self, nodes: OnceLock::new() }
     }
@@ -103,7 +104,7 @@ impl ObjectRenderer<'_> {
         json
     }
 
-    /// Returns the status of a Service; `None` if the object has another kind.
+    /// Returns the status of a Service; `None` if the object is of another kind.
     pub(crate) fn service(&self, object: &Object) -> Option<ServiceStatus> {
         let spec = object.as_service()?;
         let key =
@@ -124,13 +125,14 @@ impl ObjectRenderer<'_> {
         ))
     }
 
-    /// Returns the progress of the nodes with a compiled Service; empty if it is not sent to nodes.
+    /// Returns the progress of the nodes in applying the compiled form of a Service; empty if the Service is not
+    /// sent to nodes.
     pub(crate) fn progress(&self, key: &ServiceKey, form: &CompiledService) -> NodeCounts {
         let wanted = Position { epoch: self.view.published().epoch, revision: form.revision };
         if form.is_programmable() { self.nodes().count(key, wanted) } else { NodeCounts::default() }
     }
 
-    /// Returns the health of a Service's endpoints, or `None` without a health check.
+    /// Returns the health of a Service's endpoints, or `None` if the Service has no health check.
     pub(crate) fn health(&self, key: &ServiceKey) -> Option<ServiceHealth> {
         let published = self.view.published();
         let form = &published.compiled.get(key).filter(|entry| entry.form.health_check.is_some())?.form;
@@ -144,7 +146,7 @@ impl ObjectRenderer<'_> {
         Some(service_health(&published.snapshot, form, &inputs, &guard))
     }
 
-    /// Returns the status of an AddressPool; `None` if the object has another kind.
+    /// Returns the status of an AddressPool; `None` if the object is of another kind.
     pub(crate) fn pool(&self, object: &Object) -> Option<AddressPoolStatus> {
         let Spec::AddressPool(spec) = &object.spec else { return None };
         let announced = self.announcing(|of| pool_announced(&of.scene, &object.metadata.name, spec));
@@ -153,13 +155,13 @@ impl ObjectRenderer<'_> {
         Some(status)
     }
 
-    /// Returns the status of an Advertisement; `None` if the object has another kind.
+    /// Returns the status of an Advertisement; `None` if the object is of another kind.
     pub(crate) fn advertisement(&self, object: &Object) -> Option<AdvertisementStatus> {
         let spec = object.as_advertisement()?;
         Some(self.announcing(|of| advertisement_status(&of.scene, spec)))
     }
 
-    /// Returns the status of a BgpPeer; `None` if the object has another kind.
+    /// Returns the status of a BgpPeer; `None` if the object is of another kind.
     pub(crate) fn bgp_peer(&self, object: &Object) -> Option<BgpPeerStatus> {
         let spec = object.as_bgp_peer()?;
         let Published { snapshot, asn, .. } = self.view.published();
@@ -173,7 +175,7 @@ impl ObjectRenderer<'_> {
         bfd_profile_status(&self.view.published().snapshot, &object.metadata.name)
     }
 
-    /// Returns the status of an Address; `None` if the object has another kind.
+    /// Returns the status of an Address; `None` if the object is of another kind.
     pub(crate) fn address(&self, object: &Object) -> Option<AddressStatus> {
         let record = object.as_address()?;
         Some(self.announcing(|of| address_status(of, record)))
@@ -183,7 +185,7 @@ impl ObjectRenderer<'_> {
         self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()))
     }
 
-    /// Calls `look` with the published state and reports from which announcement statuses are derived.
+    /// Calls `look` with the data from which the announcement status of addresses is derived.
     pub(crate) fn announcing<T>(&self, look: impl FnOnce(&AnnouncementInputs<'_>) -> T) -> T {
         let published = self.view.published();
         let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
@@ -198,7 +200,7 @@ impl ObjectRenderer<'_> {
         look(&AnnouncementInputs { scene, book: &book, bgp: &bgp })
     }
 
-    /// Returns the status of a Node; `None` if the object has another kind.
+    /// Returns the status of a Node; `None` if the object is of another kind.
     pub(crate) fn node(&self, object: &Object) -> Option<NodeStatus> {
         let Spec::Node(spec) = &object.spec else { return None };
         let view = self.view.table().view(&object.metadata.name)?;

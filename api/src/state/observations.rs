@@ -42,13 +42,13 @@ use crate::state::{
 
 /// Reports of the agents and the data merged from them.
 pub(crate) struct Observations {
-    /// Newest report and last-seen time of each node.
+    /// Newest report, and time of the last report, of each node.
     pub(crate) nodes: Nodes,
-    /// Results of health checks, and the trigger of the health judge.
+    /// Results of health checks, and the trigger of the health judge task.
     pub(crate) health: HealthState,
-    /// Convergence of recent revisions on the nodes.
+    /// Times at which the nodes have received, applied and verified recent revisions.
     pub(crate) convergence: Arc<Convergence>,
-    /// Pending triggers for the assigner task.
+    /// Triggers that the assigner task, which selects announcing nodes, has not processed yet.
     pub(crate) triggers: PendingTriggers,
     overview: Arc<OverviewTrigger>,
     traffic: Mutex<TrafficBook>,
@@ -59,13 +59,13 @@ pub(crate) struct Observations {
 /// State of the server at the arrival of a report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
-    /// Epoch of the published state, to which reported positions are compared.
+    /// Epoch of the published state, with which reported positions are compared.
     pub(crate) epoch: Epoch,
     /// Time at which the report arrived.
     pub(crate) now: Timestamp,
 }
 
-/// Report split into the parts that are merged separately: announcements, BGP, health, and the rest.
+/// Report split into the parts that are processed separately: announcements, BGP, health, and the rest.
 struct ReportParts {
     report: Arc<Report>,
     announcements: AnnouncementUpdate,
@@ -74,7 +74,7 @@ struct ReportParts {
 }
 
 impl Observations {
-    /// Creates observations without reports. `nodes` contains the stored last-seen times.
+    /// Creates observations without reports. `nodes` contains the stored last report times.
     pub(crate) fn new(
         nodes: Nodes,
         health: HealthState,
@@ -93,14 +93,13 @@ impl Observations {
         }
     }
 
-    /// Applies the report of the agent of a Node to all observations, and wakes the tasks that it concerns.
+    /// Applies the report of a Node's agent to all observations, and wakes the tasks that depend on it.
     ///
     /// The order is part of the contract:
     ///
     /// 1. Traffic and BGP state, which depend on no other observation.
-    /// 2. The report itself and the last-seen time. Returns the previous report, to which the following steps
-    ///    compare.
-    /// 3. Health results. They wake the health judge, which ignores results of nodes that are not connected;
+    /// 2. The report itself and its time. The following steps compare it with the previous report.
+    /// 3. Health results. These wake the health judge task, which ignores results of nodes that are not connected;
     ///    before step 2 the first results of a node would be lost.
     /// 4. Convergence.
     /// 5. Announcement states, before the assigner wakes, because it decides by them.
@@ -124,8 +123,7 @@ impl Observations {
         self.triggers.report(node, &earlier, &report, addresses, now);
     }
 
-    /// Applies the BGP part of a node's report. Returns true if sessions changed in data that the overview
-    /// shows.
+    /// Applies the BGP part of a node's report. Returns true if session data that the overview shows has changed.
     fn apply_bgp(&self, node: &Name, news: bgp_book::BgpReportUpdate, now: Timestamp) -> bool {
         let mut book = self.bgp();
         let before = sessions(&book, node);
@@ -145,14 +143,14 @@ impl Observations {
         self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the BGP state of all nodes. A caller that also needs [`Self::announcements`] must lock that one
-    /// first.
+    /// Locks the BGP state of all nodes. A caller that also needs [`Self::announcements`] must lock the
+    /// announcements first.
     pub(crate) fn bgp(&self) -> MutexGuard<'_, BgpBook> {
         // A panic in the middle of a report leaves routes that the next full report corrects.
         self.bgp.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops the data of deleted Nodes, Services and addresses.
+    /// Drops the reported data of deleted Nodes, Services and addresses.
     pub(crate) async fn forget_deleted(&self, store: &dyn Store, published: &Published, now: Timestamp) {
         self.nodes.forget_deleted(store, &published.snapshot).await;
         let has_node = |name: &Name| {
@@ -189,7 +187,8 @@ impl ReportParts {
         Self { report: Arc::new(report), announcements, bgp, health }
     }
 
-    /// True if the agent reports changes of announcements, routes or health, which it sends only once.
+    /// Returns true if the report contains changes of announcements, routes or health, which the agent sends only
+    /// once.
     fn has_changes(&self) -> bool {
         !self.announcements.parts.is_empty()
             || !self.announcements.gone.is_empty()
@@ -199,13 +198,13 @@ impl ReportParts {
     }
 }
 
-/// Returns the fields of a node's sessions that the overview shows.
+/// Returns those fields of a node's BGP sessions that the overview shows.
 fn sessions(book: &BgpBook, node: &Name) -> Vec<(Name, Option<IpAddr>, BgpSessionState, String)> {
     let part = |one: &BgpSession| (one.peer.clone(), one.address, one.state, one.reason.clone());
     book.sessions_of(node).map(part).collect()
 }
 
-/// True if a report differs from the preceding one in other data than counters.
+/// Returns true if a report differs from the previous one in other data than counters.
 fn is_changed(earlier: &Earlier, report: &Report) -> bool {
     let Some(before) = earlier.report.as_deref() else { return true };
     // Fast path for almost every report after a change; a full comparison costs a copy.

@@ -1,4 +1,4 @@
-//! Announcement of addresses and BGP sessions, counted for the overview.
+//! Counts of announced addresses and BGP sessions for the overview.
 
 use crate::state::object_view::{ObjectRenderer, View};
 use model::{
@@ -50,7 +50,7 @@ pub(crate) fn announced(view: &View<'_>, renderer: &ObjectRenderer<'_>) -> Annou
     announced
 }
 
-/// Returns true if the list contains a condition of the wanted type with status True.
+/// Returns true if the list contains the condition `wanted` with status True.
 pub(crate) fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
     conditions.iter().any(|one| one.condition_type == wanted && one.status == ConditionStatus::True)
 }

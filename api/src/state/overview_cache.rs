@@ -1,4 +1,4 @@
-//! Newest overview document and the memory it is computed from.
+//! Cache of the newest overview document, with the data that the next one is computed from.
 
 use bytes::Bytes;
 use model::{
@@ -13,54 +13,54 @@ use tokio::{
 
 use crate::state::{overview_services::ServiceRowCache, overview_trigger::OverviewTrigger};
 
-/// Newest overview document and the memory it is computed from.
+/// Newest overview document, with the data that the next one is computed from.
 pub(crate) struct OverviewCache {
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) newest: watch::Sender<Option<Arc<OverviewDocument>>>,
-    /// Counter of reports that change the overview.
+    /// Counter of the reports that may change the overview.
     pub(crate) trigger: Arc<OverviewTrigger>,
 }
 
 pub(crate) struct State {
     pub(crate) known: CarriedState,
-    /// Revision up to which writes are recorded in `known`.
+    /// Revision up to which the writes are recorded in `known`.
     pub(crate) written: Revision,
     pub(crate) mark: Option<Mark>,
     pub(crate) number: u64,
-    /// Time at which the inputs were last checked for changes.
+    /// Time at which the inputs of the overview were last checked for changes.
     pub(crate) looked: Instant,
 }
 
-/// State carried from one overview document to the next: first-seen times of findings, recent writes, and
-/// cached Service rows.
+/// Data carried from one overview document to the next: first-seen times of problems, recent writes, and cached
+/// Service rows.
 pub(crate) struct CarriedState {
     pub(crate) memory: FindingMemory,
     pub(crate) writes: Writes,
     pub(crate) kept: ServiceRowCache,
 }
 
-/// Cheaply comparable summary of the inputs of a document.
+/// Summary of a document's inputs, which is cheap to compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) position: Position,
     pub(crate) news: u64,
     pub(crate) is_leader: bool,
-    /// Connected, contested and lost state of each node.
+    /// For each node: true if it is connected, if two agents use its name, and if its lease has expired.
     pub(crate) nodes: Vec<(bool, bool, bool)>,
     pub(crate) now: Timestamp,
-    /// True if the document may change by time alone: a node is pending, or a finding may expire.
+    /// True if the document may change only because time passes: a node is pending, or a problem may expire.
     pub(crate) is_moving: bool,
 }
 
-/// Computed overview with its serialized forms.
+/// Computed overview document with its serialized change.
 pub(crate) struct OverviewDocument {
     /// Sequence number of the document; the first one is 1.
     pub(crate) number: u64,
     /// Contents of the document.
     pub(crate) overview: Overview,
-    /// Counts that `/v1/status` returns in addition.
+    /// Counts that only `/v1/status` returns.
     pub(crate) counts: Counts,
-    /// Serialized change from the previous document; empty for the first document.
+    /// Serialized change from the previous document to this one; empty for the first document.
     pub(crate) line: Bytes,
 }
 
@@ -69,9 +69,9 @@ pub(crate) struct OverviewDocument {
 pub(crate) struct Counts {
     /// Number of Nodes whose agent reports.
     pub(crate) connected: usize,
-    /// Number of Nodes that have verified the current state in the kernel.
+    /// Number of Nodes that have verified the current state in their kernels.
     pub(crate) converged: usize,
-    /// Number of Services whose condition Ready is true.
+    /// Number of Services whose condition `Ready` is true.
     pub(crate) ready: usize,
 }
 
@@ -93,7 +93,7 @@ impl OverviewCache {
         Self { state: Arc::new(Mutex::new(state)), newest, trigger }
     }
 
-    /// Subscribes a watcher. While there is any, the overview is computed after each change.
+    /// Subscribes to new documents. While there is a subscriber, the overview is recomputed after each change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<OverviewDocument>>> {
         self.newest.subscribe()
     }

@@ -1,8 +1,9 @@
-//! Cache of the per-Service parts of the overview, so that only Services with changed inputs are recomputed.
+//! Cache of each Service's part of the overview, so that only the parts with changed inputs are recomputed.
 //!
-//! The part of a Service depends on its object, its compiled form and the progress of the nodes with that
-//! form. With load balancer addresses or health checks it depends on more, including time; such parts are
-//! recomputed every time. Every Service is visited every time, but for most of them that is a comparison.
+//! The part of a Service depends on its object, its compiled form and the progress of the nodes with that form.
+//! With load balancer addresses or health checks it depends on further inputs, including time; such parts are
+//! recomputed for each document. Every Service is visited for each document, but for most of them only the inputs
+//! are compared.
 
 use std::{cmp::Ordering, net::IpAddr, sync::Arc};
 
@@ -32,39 +33,39 @@ use crate::state::{
     published::Published,
 };
 
-/// Cached contributions of Services to the overview, in the order of Service keys.
+/// Cached parts of the overview, one for each Service, in the order of Service keys.
 #[derive(Default)]
 pub(crate) struct ServiceRowCache(Vec<Share>);
 
-/// Contribution of one Service to the overview.
+/// Part of the overview that describes one Service.
 pub(crate) struct Share {
-    /// Inputs of the contribution; `None` if it depends on more than can be compared, so that it is computed
-    /// again each time.
+    /// Inputs of the part; `None` if it has inputs that cannot be compared, so that it is computed for each
+    /// document.
     basis: Option<Basis>,
-    /// Row of the Service, before findings are explained.
+    /// Row of the Service in the overview, before problems are added to it.
     pub(crate) row: Arc<ServiceRow>,
-    /// Findings about the Service.
+    /// Problems of the Service.
     pub(crate) findings: Vec<StatusFinding>,
-    /// Endpoint counts of the Service.
+    /// Number of endpoints of the Service by state.
     pub(crate) endpoints: EndpointCounts,
     /// True if the Service is ready.
     pub(crate) is_ready: bool,
 }
 
-/// Inputs of a contribution. References keep the objects alive, so that comparison by pointer is safe.
+/// Inputs of a Service's part. The references keep the objects alive, so that comparing pointers is safe.
 struct Basis {
     object: Arc<Object>,
     entry: Option<Arc<Entry<CompiledService>>>,
-    /// Counts of Nodes by progress, shared by consecutive Services with equal counts.
+    /// Number of Nodes by progress, shared by consecutive Services with equal numbers.
     counts: Arc<NodeCounts>,
 }
 
-/// Context in which contributions are computed.
+/// Data from which the parts of the Services are computed.
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a> {
-    /// View of the published state and reports.
+    /// Published state combined with the reports of agents.
     pub(crate) view: &'a View<'a>,
-    /// Renderer of statuses.
+    /// Renderer of the objects' statuses.
     pub(crate) renderer: &'a ObjectRenderer<'a>,
     /// Announcement states of all addresses.
     pub(crate) announced: &'a AnnouncementSummary,
@@ -79,7 +80,7 @@ struct Present<'a> {
 }
 
 impl ServiceRowCache {
-    /// Returns the contributions of all Services and the number of recomputed ones.
+    /// Returns the parts of all Services, and the number of parts that were recomputed.
     pub(crate) fn look(&mut self, look: Look<'_>) -> (&[Share], usize) {
         let published = look.view.published();
         // All are ordered by key, so they are merged in one pass.
@@ -119,7 +120,7 @@ impl Share {
     }
 }
 
-/// True if the inputs of a contribution are unchanged.
+/// Returns true if the inputs of a Service's part are unchanged.
 fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let Basis { object, entry, counts } = before;
@@ -132,7 +133,7 @@ fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
 }
 
 impl Present<'_> {
-    /// Returns the inputs of the contribution, or `None` if it has further inputs.
+    /// Returns the inputs of the Service's part, or `None` if it has inputs that cannot be compared.
     fn basis(&self, look: &Look<'_>, last_counts: &mut Arc<NodeCounts>) -> Option<Basis> {
         let form = self.entry.map(|entry| &entry.form);
         let snapshot = &look.view.published().snapshot;

@@ -1,10 +1,10 @@
-//! Signal from reports to the task that computes the overview.
+//! Signal by which reports wake the task that computes the overview.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counter of reports that change the overview. Each increase wakes the overview task.
+/// Counter of the reports that may change the overview. Each increase wakes the overview task.
 #[derive(Debug, Default)]
 pub(crate) struct OverviewTrigger {
     changes: AtomicU64,
@@ -12,7 +12,7 @@ pub(crate) struct OverviewTrigger {
 }
 
 impl OverviewTrigger {
-    /// Counts a report that changes the overview, and wakes the overview task.
+    /// Counts a report that may change the overview, and wakes the overview task.
     pub(crate) fn record(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
         self.bell.notify_one();
@@ -23,7 +23,7 @@ impl OverviewTrigger {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Waits for a change after the previous wait.
+    /// Waits until a report is counted that was not counted at the previous wait.
     pub(crate) async fn recorded(&self) {
         self.bell.notified().await;
     }

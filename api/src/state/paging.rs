@@ -1,7 +1,7 @@
 //! Paginated listings over a consistent state.
 //!
-//! A page token names the state by its position. The state shares most memory with its neighbors and is kept
-//! for a while. A token is neither secret nor trusted: it can only select among states that every caller may
+//! A page token names the state by its position. The server keeps that state for a while; it shares most memory
+//! with other states. A token is neither secret nor trusted: it can only select among states that every caller may
 //! read.
 
 use std::{
@@ -25,14 +25,14 @@ use crate::{
 
 /// Default number of objects on a page.
 pub(crate) const LIMIT_DEFAULT: u32 = 500;
-/// Maximum number of objects on a page; the response has a few mebibytes.
+/// Maximum number of objects on a page. A response of this size has a few mebibytes.
 pub(crate) const LIMIT_MAX: u32 = 5000;
-/// Maximum number of states kept for listings; the oldest is evicted first.
+/// Maximum number of states kept for further pages; the oldest is evicted first.
 const STATES_MAX: usize = 64;
-/// Time for which a state is kept for the next page after its last use, in seconds.
+/// Time in seconds for which a state is kept after the last page that used it.
 const STATE_HELD_SECS: i64 = 300;
 
-/// Published states kept for listings of several pages.
+/// Published states that are kept for further pages of listings.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     states: Mutex<BTreeMap<Position, PagedState>>,
@@ -51,14 +51,14 @@ struct PageToken {
     p: Position,
     /// Key of the last object on the page.
     k: String,
-    /// Hash of the query: a token does not continue another listing.
+    /// Hash of the query, so that a token is accepted only for the same query.
     q: u64,
 }
 
 /// State and key at which a page starts.
 #[derive(Debug)]
 pub(crate) struct Resume {
-    /// State that is listed.
+    /// State whose objects are listed.
     pub(crate) published: Arc<Published>,
     /// Key after which the page starts; `None` for the first page.
     pub(crate) after: Option<String>,
@@ -69,14 +69,14 @@ pub(crate) struct Resume {
 pub(crate) struct Page {
     /// Rendered objects of the page.
     pub(crate) items: Vec<Value>,
-    /// Key of the last object, if further objects follow.
+    /// Key of the last object on the page if further objects follow, else `None`.
     pub(crate) more_after: Option<String>,
     /// Number of objects after this page, if known.
     pub(crate) remaining: Option<usize>,
 }
 
 impl Pages {
-    /// Returns the state that a page lists: the one in the continue token, or the newest.
+    /// Returns the state that a page lists: the one that the continue token names, or the newest.
     pub(crate) fn resume(
         &self,
         newest: Arc<Published>,
@@ -109,7 +109,7 @@ impl Pages {
         Ok(Resume { published: Arc::clone(&held.published), after: Some(k) })
     }
 
-    /// Builds the list response, and keeps the state if a next page follows.
+    /// Creates the response with a page of a list, and keeps the state if another page follows.
     pub(crate) fn envelope(
         &self,
         kind: &str,
@@ -130,7 +130,7 @@ impl Pages {
         json!({ "apiVersion": model::kinds::resource::API_VERSION, "kind": kind, "metadata": metadata, "items": items })
     }
 
-    /// Returns the token of the next page and keeps the state for it.
+    /// Returns the continue token for the next page, and keeps the state for it.
     pub(crate) fn token(
         &self,
         published: &Arc<Published>,
@@ -152,35 +152,35 @@ impl Pages {
         }
     }
 
-    /// Drops states that were not used for a while.
+    /// Drops the states that no page has used for a while.
     pub(crate) fn forget_old(&self, now: Timestamp) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.retain(|_, held| now.unix_seconds() - held.used_at.unix_seconds() < STATE_HELD_SECS);
     }
 }
 
-/// Listing of live data: no state is kept, and each page contains the data at the time of its request.
+/// Listing of live data. No state is kept; each page shows the data at the time of its request.
 pub(crate) struct Moment {
     kind: &'static str,
     query: u64,
 }
 
-/// Contents of a page token of a live listing.
+/// Contents of the continue token of a listing of live data.
 #[derive(Debug, Serialize, Deserialize)]
 struct MomentToken<K> {
     /// Key of the last row on the page.
     k: K,
-    /// Hash of the query, which must be equal on the next page.
+    /// Hash of the query, so that a token is accepted only for the same query.
     q: u64,
 }
 
 impl Moment {
-    /// Creates a listing of live data. `query` is the text that identifies it in page tokens.
+    /// Creates a listing of live data. `query` identifies the listing in continue tokens.
     pub(crate) fn new(kind: &'static str, query: &str) -> Self {
         Self { kind, query: fingerprint(&(kind, query)) }
     }
 
-    /// Returns the last key of the previous page.
+    /// Returns the key of the last row of the previous page, from the continue token.
     pub(crate) fn resume<K: DeserializeOwned>(&self, token: Option<&str>) -> Result<Option<K>, Problem> {
         let Some(token) = token else { return Ok(None) };
         let decoded = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
@@ -194,7 +194,7 @@ impl Moment {
         }
     }
 
-    /// Builds the list response, with a token for the next page if further rows follow.
+    /// Creates the response with a page of a list, with a continue token if further rows follow.
     pub(crate) fn envelope<T: Serialize, K: Serialize>(&self, part: &ListPage<T, K>) -> Value {
         let ListPage { items, more_after } = part;
         let mut metadata = json!({});
@@ -207,7 +207,7 @@ impl Moment {
     }
 }
 
-/// Returns a hash that is stable across processes, because tokens outlive a restart.
+/// Returns a hash of the query that is the same in all processes, because tokens remain valid after a restart.
 fn fingerprint(query: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     query.hash(&mut hasher);

@@ -1,4 +1,5 @@
-//! Triggers from reports that affect decisions, collected until the assigner task processes them.
+//! Triggers from agents' reports for new decisions about announcing nodes, collected until the assigner task
+//! processes them.
 
 use std::{
     collections::BTreeSet,
@@ -15,16 +16,16 @@ use tokio::sync::Notify;
 
 use crate::state::node_reports::{Earlier, LEASE_SECS};
 
-/// Pending triggers, grouped by the decisions that they require.
+/// Collected triggers, grouped by the decisions that they require.
 #[derive(Debug, Default)]
 pub(crate) struct Triggers {
-    /// Nodes that reported again after a silence, or whose networks changed.
+    /// Nodes that report again after their lease expired, or whose networks have changed.
     pub(crate) nodes: BTreeSet<Name>,
-    /// Nodes that verified a newer state, which may make them eligible as announcers.
+    /// Nodes that have verified a newer state, which may make them eligible as announcers.
     pub(crate) verified: BTreeSet<Name>,
-    /// Services that began or ceased to fail on some node.
+    /// Services that have begun or ceased to fail on a node.
     pub(crate) services: BTreeSet<ServiceKey>,
-    /// Addresses whose announcement state changed in a report.
+    /// Load balancer addresses whose announcement state has changed.
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct PendingTriggers {
 }
 
 impl PendingTriggers {
-    /// Adds the triggers of a report. `addresses` are the ones with a changed announcement state.
+    /// Adds the triggers of a report. `addresses` are those with a changed announcement state.
     pub(crate) fn report(
         &self,
         node: &Name,
@@ -79,13 +80,13 @@ impl PendingTriggers {
         self.bell.notified().await;
     }
 
-    /// Removes and returns all pending triggers.
+    /// Removes and returns all collected triggers.
     pub(crate) fn drain(&self) -> Triggers {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// True if the networks or addresses of the node changed between two reports.
+/// Returns true if the networks or addresses of the node differ between two reports.
 pub(crate) fn is_other_network(before: &Report, after: &Report) -> bool {
     (&before.facts.subnets, &before.facts.addresses) != (&after.facts.subnets, &after.facts.addresses)
 }

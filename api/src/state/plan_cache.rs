@@ -1,5 +1,5 @@
-//! Cache of plans that can be applied. Each is pinned to the object versions on which it was computed, and
-//! kept in memory for one hour.
+//! Cache of plans (previewed writes) that can be applied. Each is kept in memory for one hour, and can be applied
+//! only while its objects have the versions for which it was computed.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,12 +15,13 @@ use model::{
 
 use crate::state::published::Published;
 
-/// Maximum number of plans; the oldest is evicted first.
+/// Maximum number of cached plans; the oldest is evicted first.
 const PLANS_MAX: usize = 64;
-/// Maximum total size of the request bodies in bytes: eight of the largest. The oldest plan is evicted first.
+/// Maximum total size in bytes of the request bodies of cached plans: eight of the largest. The oldest plan is
+/// evicted first.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Plans that can be applied, by id.
+/// Cached plans that can be applied, by id.
 #[derive(Debug, Default)]
 pub(crate) struct PlanCache {
     inner: Mutex<PlanEntries>,
@@ -33,17 +34,17 @@ struct PlanEntries {
     bytes: usize,
 }
 
-/// Write of a plan, pinned to object versions, and the size of its request body.
+/// Write of a plan with preconditions on its objects, and the size of its request body.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedPlan {
-    /// Write with preconditions on the version of each object.
+    /// Write with a precondition on the version of each object.
     pub(crate) request: Request,
     /// Size of the original request body in bytes.
     pub(crate) bytes: usize,
 }
 
 impl CachedPlan {
-    /// Pins a request to the object versions it was planned on.
+    /// Adds preconditions to a request, so that it is rejected if an object has changed since the plan.
     pub(crate) fn of(request: Request, bytes: usize, outcomes: &[Outcome], published: &Published) -> Self {
         let revision = |key: &ObjectKey| published.snapshot.get(key).map(|object| object.metadata.revision());
         let pin = |object: Object| match revision(&object.key()) {
@@ -82,7 +83,7 @@ impl PlanCache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a plan until it expires or is evicted.
+    /// Stores a plan until it expires or is evicted.
     pub(crate) fn keep(&self, id: &str, plan: CachedPlan, expires: Timestamp, now: Timestamp) {
         let mut inner = self.lock();
         inner.bytes += plan.bytes;
@@ -91,14 +92,14 @@ impl PlanCache {
         inner.make_room(now);
     }
 
-    /// Returns the plan with this id, unless it has expired or was displaced.
+    /// Returns the plan with this id, unless it has expired or was evicted.
     pub(crate) fn get(&self, id: &str, now: Timestamp) -> Option<CachedPlan> {
         let inner = self.lock();
         let (expires, plan) = inner.plans.get(id)?;
         (now < *expires).then(|| plan.clone())
     }
 
-    /// Removes expired plans.
+    /// Removes the plans that have expired.
     pub(crate) fn forget_old(&self, now: Timestamp) {
         self.lock().make_room(now);
     }

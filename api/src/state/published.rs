@@ -1,4 +1,4 @@
-//! Published state: one immutable state shared by all readers, and a change notifier.
+//! Published state: one immutable state that all readers share, with notification of changes.
 //!
 //! Only the writer publishes. Readers load the state once and may keep it for any time.
 
@@ -31,7 +31,7 @@ use crate::state::{
     frame_batch::Chunk,
 };
 
-/// Published state at one revision, with all data derived from the objects.
+/// State at one revision that all readers share: the objects, and all data derived from them.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     /// Epoch of the store.
@@ -42,27 +42,28 @@ pub(crate) struct Published {
     pub(crate) compiled: CompiledSet,
     /// Compiled form of every load balancer address.
     pub(crate) addresses: AddressSet,
-    /// Recent commits, from which watches send changes.
+    /// Recent commits, from which watches send the changes.
     pub(crate) recent: Ring,
     /// Cluster-wide settings that every agent receives.
     pub(crate) network: Arc<NetworkState>,
-    /// Serialized frame with the cluster-wide settings.
+    /// Feed frame with the cluster-wide settings, serialized for all agents.
     pub(crate) network_line: Arc<Chunk>,
     network_changed_at: Revision,
-    /// Revision of the last BGP change that affects Nodes other than a changed Node itself.
+    /// Revision of the last change that may affect the BGP settings of Nodes, not counting changes of the Nodes
+    /// themselves.
     bgp_changed_at: Revision,
     /// Default AS number, for Nodes that set none.
     pub(crate) asn: u32,
 }
 
-/// Commit with the snapshots before and after it.
+/// Commit with the snapshots of the objects before and after it.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// Snapshot before the commit.
+    /// Objects before the commit.
     pub(crate) before: Snapshot,
-    /// Snapshot after the commit.
+    /// Objects after the commit.
     pub(crate) after: Snapshot,
-    /// Changes with their revision and time.
+    /// Changes of the commit, with its revision and time.
     pub(crate) commit: Commit,
 }
 
@@ -100,26 +101,26 @@ impl Published {
         Position { epoch: self.epoch, revision: self.snapshot.revision() }
     }
 
-    /// Returns the settings of a node if they may have changed after `revision`, else `None`.
+    /// Returns the settings of a Node if a change after `revision` may have affected them, otherwise `None`.
     pub(crate) fn node_state_after(&self, node: &Name, revision: Revision) -> Option<NodeState> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
         let changed_at = self.snapshot.get(&key).map(|object| object.metadata.revision())?;
         (changed_at.max(self.bgp_changed_at) > revision).then(|| self.node_state(node))
     }
 
-    /// Returns the settings of a node in this state.
+    /// Returns the settings of a Node in this state.
     pub(crate) fn node_state(&self, node: &Name) -> NodeState {
         node_state(&self.snapshot, node, self.asn)
     }
 
-    /// Returns the position that a fully synchronized node reports.
+    /// Returns the position (epoch and revision) that the agent of a fully synchronized node reports.
     pub(crate) fn nodes_head(&self) -> Position {
         let revision =
             self.compiled.changed_at().max(self.addresses.changed_at()).max(self.network_changed_at);
         Position { epoch: self.epoch, revision }
     }
 
-    /// Returns the state after some commits. The cost depends on the size of the change, not of the state.
+    /// Returns the state after further commits. The cost depends on the size of the change, not of the state.
     pub(crate) fn advance(&self, steps: Vec<Step>) -> Self {
         let mut next = self.clone();
         let mut touched: Vec<(ServiceKey, Revision)> = Vec::new();
@@ -174,12 +175,12 @@ impl Published {
     }
 }
 
-/// Encodes the cluster-wide settings once for all nodes.
+/// Serializes the cluster-wide settings as a feed frame, once for all agents.
 fn network_line(network: &NetworkState) -> Arc<Chunk> {
     Arc::new(Chunk::of(vec![line(&Frame::Network(network.clone()))]))
 }
 
-/// True if a change may affect the BGP settings of nodes, apart from the Node's own settings.
+/// Returns true if a change may affect the BGP settings of Nodes and is not a change of a Node itself.
 fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
     let is_bgp = |object: &Object| {
         object.as_advertisement().is_some_and(|spec| spec.advertisement_type == AdvertisementType::Bgp)
@@ -200,7 +201,7 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
 }
 
 impl Hub {
-    /// Publishes the first state. `asn` is the default AS number of Nodes.
+    /// Creates the hub with the first state. `asn` is the default AS number of Nodes.
     pub(crate) fn new(loaded: StoredState, peer_key: Secret, asn: u32) -> Self {
         let published = Published::of(loaded, peer_key.clone(), asn);
         let (bell, _) = watch::channel(published.position());
@@ -212,25 +213,25 @@ impl Hub {
         self.current.load_full()
     }
 
-    /// Subscribes to positions of published states. A caller must subscribe before it loads the state, so
-    /// that it misses no change.
+    /// Subscribes to the positions of published states. A caller must subscribe before it loads a state, so that
+    /// it misses no change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Position> {
         self.bell.subscribe()
     }
 
-    /// Waits until the published state has reached `position`, at most `patience`. Returns true if it has.
+    /// Waits until the published state has reached `position`, for at most `patience`. Returns true if it has.
     pub(crate) async fn reach(&self, position: Position, patience: Duration) -> bool {
         let mut bell = self.subscribe();
         let is_reached = bell.wait_for(|published| *published >= position);
         matches!(tokio::time::timeout(patience, is_reached).await, Ok(Ok(_)))
     }
 
-    /// Publishes the state after some commits. Called by the writer only.
+    /// Publishes the state after further commits. Only the writer calls this.
     pub(crate) fn publish(&self, steps: Vec<Step>) {
         self.replace(self.load().advance(steps));
     }
 
-    /// Rebuilds and publishes the state from the contents of a store. Called by the writer only.
+    /// Replaces the published state by the contents of a store. Only the writer calls this.
     pub(crate) fn reload(&self, loaded: StoredState) {
         self.replace(Published::of(loaded, self.peer_key.clone(), self.asn));
     }
@@ -259,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// Deterministic pseudo-random numbers (Knuth's constants).
+    /// Generator of deterministic pseudo-random numbers (Knuth's constants).
     struct RandomStream(u64);
 
     impl RandomStream {
@@ -281,7 +282,7 @@ mod tests {
         Operation::Apply(decode(&value, &Expect::default()).unwrap())
     }
 
-    /// Returns a random write, mostly of an object that affects the BGP settings of nodes.
+    /// Returns a random write, usually of an object that affects the BGP settings of nodes.
     fn operation(dice: &mut RandomStream) -> Operation {
         let number = dice.roll(3);
         let in_rack = json!([{ "matchLabels": { "rack": dice.roll(3).to_string() } }]);
@@ -326,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Random writes: a feed that uses [`Published::node_state_after`] ends with the same settings as one
+    /// After random writes, a feed that uses [`Published::node_state_after`] has sent the same settings as one
     /// that always reads them.
     #[test]
     fn a_feed_misses_nothing_by_looking_only_where_something_changed() {
@@ -383,9 +384,9 @@ mod tests {
         );
     }
 
-    /// Random writes of two Services, published one by one by one server and several at once by another. A
-    /// client with the state of the former that continues at the latter receives every difference, including
-    /// forms that existed only temporarily.
+    /// One server publishes random writes of two Services one by one, another one several at a time. A client that
+    /// has a state of the first server and continues at the second receives every difference, including forms that
+    /// existed only temporarily.
     #[test]
     fn who_goes_on_at_a_server_that_publishes_several_commits_at_once_misses_nothing() {
         let config =

@@ -1,13 +1,14 @@
-//! Queries to agents: a query is a line in the open feed of a node; the reply comes back as a PUT request.
+//! Queries to agents. A query is sent as a line in the open feed of a node; the agent sends the reply as a PUT
+//! request.
 //!
 //! ```text
 //! ask(node, question) ──line──▶ channel of the node ──▶ its open feed ──▶ agent
 //!        ▲                                                                │
 //!        └───────── waits with a timeout ◀── answer(node, id) ◀── PUT ────┘
 //! ```
-//! Replies are best effort: a caller waits for a bounded time, and a query without a waiting caller is
-//! dropped. Query ids start at a random number after each start of the server, so that a late reply to a
-//! previous process matches no query.
+//! A caller waits for a reply only until a timeout, and a query whose caller no longer waits is dropped. Query ids
+//! start at a random number after each start of the server, so that a late reply to a previous process matches no
+//! query.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +39,8 @@ use crate::{
 const PER_NODE_MAX: usize = 8;
 /// Maximum number of pending queries of all nodes: a few for each node of the largest supported cluster.
 const WAITING_MAX: usize = 4096;
-/// Maximum size of one query in bytes: enough for a compiled `apply`, and below the line limit of agents.
+/// Maximum size of one query in bytes: enough for the plan of a whole `apply` request, and below the maximum line
+/// length of agents.
 const QUESTION_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Maximum total size of all pending queries in bytes.
 const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -60,7 +62,7 @@ pub(crate) enum QueryError {
     TimedOut(Duration),
 }
 
-/// `Retry-After` of a rejected query, in seconds.
+/// `Retry-After` of a query that is rejected because of a limit, in seconds.
 const BUSY_RETRY_SECS: u32 = 1;
 
 impl QueryError {
@@ -76,7 +78,7 @@ impl QueryError {
     }
 }
 
-/// Registry of open feeds and pending queries.
+/// Registry of the open feeds and the pending queries.
 #[derive(Debug)]
 pub(crate) struct NodeQueries {
     next: AtomicU64,
@@ -85,7 +87,7 @@ pub(crate) struct NodeQueries {
 
 #[derive(Debug, Default)]
 struct QueryTable {
-    /// Channels into the open feeds, by node.
+    /// Channels to the open feeds, by node.
     posts: BTreeMap<Name, mpsc::Sender<Bytes>>,
     waiting: BTreeMap<AskId, PendingQuery>,
     waiting_bytes: usize,
@@ -99,7 +101,7 @@ struct PendingQuery {
     reply: oneshot::Sender<Reply>,
 }
 
-/// Guard that removes a pending query when its caller stops waiting, for example after a disconnect.
+/// Guard that removes a pending query when its caller stops waiting, for example because the client disconnects.
 struct PendingGuard<'a> {
     asks: &'a NodeQueries,
     id: AskId,
@@ -120,7 +122,7 @@ impl QueryTable {
 }
 
 impl NodeQueries {
-    /// Creates an empty registry. `secret` selects the first id.
+    /// Creates an empty registry. `secret` determines the first query id.
     pub(crate) fn new(secret: &[u8; 32]) -> Self {
         let [a, b, c, d, e, f, ..] = *secret;
         // 48 bits, so that every JSON reader represents an id as an exact integer.
@@ -145,8 +147,8 @@ impl NodeQueries {
         self.lock().posts.retain(|_, post| !post.is_closed());
     }
 
-    /// Sends a query to a node and waits at most `patience` for the reply. Dropping the future drops the
-    /// query.
+    /// Sends a query to the agent of a node, and waits for the reply for at most `patience`. If the future is
+    /// dropped, so is the query.
     pub(crate) async fn ask(
         &self,
         node: &Name,
@@ -193,7 +195,8 @@ impl NodeQueries {
         Ok(PendingGuard { asks: self, id })
     }
 
-    /// Delivers a reply. Returns true if a caller was waiting for this reply from this node.
+    /// Delivers a reply to the caller that waits for it. Returns false if no caller waits for this reply from this
+    /// node.
     pub(crate) fn answer(&self, node: &Name, id: AskId, reply: Reply) -> bool {
         let mut inner = self.lock();
         if inner.waiting.get(&id).is_none_or(|waiting| waiting.node != *node) {
@@ -209,7 +212,7 @@ impl NodeQueries {
 mod tests {
     use super::*;
 
-    /// In these tests a reply comes at once or never.
+    /// Timeout of queries in these tests, in which a reply arrives at once or never.
     const PATIENCE: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(600);
 

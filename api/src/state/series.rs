@@ -4,7 +4,7 @@
 //! ```text
 //! every 10 s: traffic, roll-up, convergence ─▶ Sample ─▶ Book: a Track of 360 slots per metric ─▶ GET /v1/series
 //! ```
-//! Unknown values are gaps, never zero. Informational only; a restart starts over.
+//! Unknown values are gaps, never zero. The series are informational only, and begin again after a restart.
 
 mod track;
 
@@ -24,15 +24,15 @@ use self::track::{POINTS, Track};
 
 /// Interval of points in seconds, the same as that of traffic reports.
 pub(crate) const STEP_SECS: i64 = 10;
-/// Maximum number of tracks with non-zero values, 1,440 bytes each, 17 MB in total. A Service with traffic
-/// has three of them, one without traffic has none, so that some 4,000 Services in use within an hour fit;
-/// the busiest ones are kept.
+/// Maximum number of tracks (a metric of one subject over an hour) that store non-zero values: 1,440 bytes each,
+/// 17 MB in total. A Service with traffic has three of them, one without traffic has none, so that some 4,000
+/// Services with traffic fit. If there are more, the busiest are kept.
 pub(crate) const TRACKS_WITH_VALUES_MAX: usize = 12_000;
-/// Maximum number of Services, some 300 bytes each: more than in the largest supported cluster.
+/// Maximum number of Services with time series, some 300 bytes each: more than in the largest supported cluster.
 pub(crate) const SERVICES_MAX: usize = 20_000;
-/// Number of steps of 10 s between removals of deleted subjects: one minute.
+/// Interval at which the series of deleted Nodes and Services are removed, in steps of 10 s: one minute.
 pub(crate) const STEPS_TO_FORGET: i64 = 6;
-/// Maximum number of Nodes with time series; further Nodes have none.
+/// Maximum number of Nodes with time series. Further Nodes have none.
 pub(crate) const NODES_MAX: usize = 2048;
 
 /// Subject of a time series.
@@ -50,7 +50,7 @@ pub(crate) enum Of {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SeriesAnswer {
-    /// Subject of the series.
+    /// Subject of the series: `service/NAMESPACE/NAME`, `node/NAME` or `cluster`.
     #[schema(example = "service/default/web")]
     of: String,
     /// Time of the first point (RFC 3339, UTC).
@@ -58,16 +58,15 @@ pub(crate) struct SeriesAnswer {
     start: Timestamp,
     /// Interval between points in seconds.
     step_seconds: i64,
-    /// Reason why values are missing although they were measured: the memory limit was reached. Absent
-    /// otherwise.
+    /// Reason why measured values are missing: the memory limit was reached. Absent if none are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
-    /// Series of the subject, all with the same number of points.
+    /// Time series of the subject, one for each metric, all with the same number of points.
     #[schema(max_items = 8)]
     series: Vec<Series>,
 }
 
-/// One metric over time.
+/// Values of one metric over time.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Series {
     /// Name of the metric.
@@ -81,15 +80,15 @@ pub(crate) struct Series {
     points: Vec<Option<f64>>,
 }
 
-/// Name and unit of a metric in a response.
+/// Name and unit of a metric.
 type Figure = (&'static str, &'static str);
 
-/// Metrics recorded for each Service.
+/// Names and units of the metrics of a Service.
 pub(crate) const OF_SERVICE: [Figure; 3] = [("connections", "1/s"), ("bytes", "B/s"), ("active", "")];
-/// Metrics of a Node. `behind` is the number of revisions that it has not verified; `programmed` is the
-/// revision that it has applied.
+/// Names and units of the metrics of a Node. `behind` is the number of revisions that the node has not verified;
+/// `programmed` is the revision that it has applied.
 pub(crate) const OF_NODE: [Figure; 4] = [("lag", "ms"), ("behind", ""), ("programmed", ""), ("healthy", "")];
-/// Metrics recorded for the cluster.
+/// Names and units of the metrics of the cluster.
 pub(crate) const OF_CLUSTER: [Figure; 6] = [
     ("servicesNotOk", ""),
     ("nodesNotConverged", ""),
@@ -105,18 +104,19 @@ pub(crate) struct SeriesBook(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Steps of the newest and of the first point.
+    /// Steps (multiples of 10 s since 1970) of the newest and of the first point.
     newest: Option<(i64, i64)>,
     cluster: [Track; OF_CLUSTER.len()],
     nodes: BTreeMap<Name, NodeTracks>,
     services: BTreeMap<ServiceKey, ServiceTracks>,
-    /// Number of tracks with allocated values, limited by [`TRACKS_WITH_VALUES_MAX`].
+    /// Number of tracks that store non-zero values, limited by [`TRACKS_WITH_VALUES_MAX`].
     full: usize,
 }
 
 #[derive(Debug, Default)]
 struct NodeTracks {
-    /// Offset of `programmed`, because a point cannot represent a large revision exactly.
+    /// Revision that is subtracted from the values of `programmed`, because a point cannot represent a large
+    /// revision exactly.
     base: u64,
     tracks: [Track; OF_NODE.len()],
 }
@@ -124,19 +124,19 @@ struct NodeTracks {
 #[derive(Debug, Default)]
 struct ServiceTracks {
     tracks: [Track; OF_SERVICE.len()],
-    /// Step of the last value dropped for lack of memory, within the hour.
+    /// Step of the last value that was dropped because the memory limit was reached, if within the last hour.
     left_out: Option<i64>,
 }
 
 impl SeriesBook {
-    /// Returns the step of a time if it has no point yet.
+    /// Returns the step (10 s) that contains `now`, or `None` if it already has a point.
     pub(crate) fn due(&self, now: Timestamp) -> Option<i64> {
         let step = now.unix_seconds().div_euclid(STEP_SECS);
         let is_new = self.lock().newest.is_none_or(|(newest, _)| newest != step);
         is_new.then_some(step)
     }
 
-    /// Records the values of a sample as the point of a step.
+    /// Records a sample as the point of a step in all series.
     pub(crate) fn take(&self, step: i64, sample: &Sample) {
         self.lock().take(step, sample);
     }
@@ -150,7 +150,7 @@ impl SeriesBook {
         self.lock().forget_gone(has_service, has_node);
     }
 
-    /// Returns the last hour of a subject, or `None` before the first point.
+    /// Returns the time series of a subject, or `None` before the first point.
     pub(crate) fn read(&self, of: &Of) -> Option<SeriesAnswer> {
         self.lock().read(of)
     }
@@ -206,7 +206,8 @@ impl Book {
         }
     }
 
-    /// Marks the slot of a new step as unknown in all tracks; the slot holds the point of one hour before.
+    /// Marks the point of a new step as unknown in all tracks, because its slot still has the point from one hour
+    /// before.
     fn forget(&mut self, step: i64) {
         let slot = slot(step);
         let nodes = self.nodes.values_mut().flat_map(|node| &mut node.tracks);
@@ -214,7 +215,7 @@ impl Book {
         self.cluster.iter_mut().chain(nodes).chain(services).for_each(|track| track.forget(slot));
     }
 
-    /// Releases tracks that were zero for an hour, and subjects without known values.
+    /// Releases the memory of tracks that were zero for an hour, and removes subjects without known values.
     fn tidy(&mut self, sample: &Sample) {
         let named: BTreeSet<_> = sample.services.iter().map(|(key, _)| key).collect();
         self.services.retain(|key, service| named.contains(key) || service.tracks.iter().any(Track::has_any));
@@ -291,14 +292,14 @@ impl std::fmt::Display for Of {
     }
 }
 
-/// Number of points of a track, as the type of step numbers.
+/// Number of points of a track ([`POINTS`]) as `i64`, the type of steps.
 const POINTS_I64: i64 = POINTS as i64;
 
 fn slot(step: i64) -> usize {
     usize::try_from(step.rem_euclid(POINTS_I64)).expect("a remainder of a small number is small")
 }
 
-/// Sets a value. Returns `false`, and leaves a gap, if the memory limit is reached.
+/// Sets the value of a slot. If the memory limit is reached, leaves a gap and returns `false`.
 fn set(track: &mut Track, slot: usize, value: Option<f32>, full: &mut usize) -> bool {
     let may_grow = *full < TRACKS_WITH_VALUES_MAX;
     let was_full = track.has_values();
@@ -307,7 +308,7 @@ fn set(track: &mut Track, slot: usize, value: Option<f32>, full: &mut usize) -> 
     is_set
 }
 
-/// Returns `base` plus a stored value, rounded to thousandths.
+/// Returns the sum of `base` and a stored value, rounded to thousandths.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people; exact up to 2^53")]
 fn rounded(value: f32, base: u64) -> f64 {
     base as f64 + (f64::from(value) * 1000.0).round() / 1000.0
@@ -321,27 +322,27 @@ mod tests;
 pub(crate) struct Sample {
     /// Values of the cluster, in the order of [`OF_CLUSTER`]; `None` if unknown.
     pub(crate) cluster: [Option<f32>; OF_CLUSTER.len()],
-    /// Values of every Node.
+    /// Values of the metrics of every Node.
     pub(crate) nodes: Vec<(Name, NodeSample)>,
-    /// The Services that had traffic, the busiest first.
+    /// Values of the Services with traffic, in the order of [`OF_SERVICE`], the busiest Services first.
     pub(crate) services: Vec<(ServiceKey, [Option<f32>; OF_SERVICE.len()])>,
 }
 
-/// Values of one Node.
+/// Values of the metrics of one Node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NodeSample {
-    /// Age of the oldest change that the node lacks, in milliseconds.
+    /// Time since the oldest change that the node has not verified, in milliseconds.
     pub(crate) lag_ms: Option<u64>,
     /// Number of published revisions that the Node has not verified.
     pub(crate) behind: Option<u64>,
-    /// Newest revision that the Node has programmed.
+    /// Newest revision that the Node has applied.
     pub(crate) programmed: Option<u64>,
-    /// True if the Node is converged according to the overview.
+    /// True if the Node has verified the current state, according to the overview.
     pub(crate) is_healthy: bool,
 }
 
 impl NodeSample {
-    /// Returns the values in the order of the metrics, with `programmed` relative to `base`.
+    /// Returns the values in the order of [`OF_NODE`], with `programmed` reduced by `base`.
     pub(crate) fn values(&self, base: u64) -> [Option<f32>; OF_NODE.len()] {
         let Self { lag_ms, behind, programmed, is_healthy } = *self;
         let programmed = programmed.and_then(|revision| revision.checked_sub(base));

@@ -1,8 +1,8 @@
 //! Feed of one agent: a full sync or the delta since its position, then changes as they are published.
 //!
-//! A feed task stores only a position. Each turn sends the difference between that position and the newest
-//! state, so a slow reader skips intermediate states and its queue never grows. `pacer` decides when to send.
-//! `batch` builds the payload; agents at the same position share the same bytes.
+//! A feed task stores only the position that it has sent. Each time it sends, it sends the difference from there
+//! to the newest state, so that a slow agent skips intermediate states and no queue grows. `pacer` decides when to
+//! send. `state::frame_batch` builds the payload; agents at the same position share the same bytes.
 
 use std::sync::Arc;
 
@@ -32,17 +32,17 @@ use self::{pacer::FanoutPacer, sink::Sink};
 use crate::state::frame_batch::Batches;
 pub(crate) use questions::Questions;
 
-/// State that all feeds share.
+/// State that the feeds of all agents share.
 #[derive(Debug)]
 pub(crate) struct Feeding {
-    /// Pacer that determines when feeds send changes.
+    /// Pacer that determines when feeds send the newest state.
     pub(crate) pacer: FanoutPacer,
-    /// Cache of batches that several feeds send.
+    /// Cache of the batches of lines that feeds send.
     pub(crate) batches: Batches,
 }
 
 impl Feeding {
-    /// Creates the shared state, starting at a published state.
+    /// Creates the shared state of feeds, starting at a published state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
         Self { pacer: FanoutPacer::new(published), batches: Batches::default() }
     }
@@ -54,24 +54,24 @@ pub(crate) struct Feed {
     pub(crate) node: Name,
     /// Position from which the agent resumes; `None` requests a full sync.
     pub(crate) resume: Option<Position>,
-    /// Holder of the published state, from which the first batch is made.
+    /// Holder of the published state that the first batch is created from.
     pub(crate) hub: Arc<Hub>,
-    /// Pacer and batches, from which later changes are sent.
+    /// Pacer and batch cache that all feeds share.
     pub(crate) feeding: Arc<Feeding>,
     /// Metrics of the server.
     pub(crate) metrics: Arc<Metrics>,
-    /// Cancelled to end the feed, for example at shutdown or after a reconnect of the agent.
+    /// Token that is cancelled to end the feed, for example at shutdown or after the agent reconnects.
     pub(crate) stop: CancellationToken,
 }
 
-/// Position and state that the agent has received.
+/// Position, cluster-wide settings and node settings that the agent has received.
 struct SentPosition {
     position: Position,
     network: Arc<NetworkState>,
     node: NodeState,
 }
 
-/// Reason for the end of a feed; none is an error of this server.
+/// Reason why a feed ends. No variant is an error of this server.
 enum End {
     Gone,
     Restart,
@@ -84,8 +84,8 @@ impl From<Gone> for End {
 }
 
 impl Feed {
-    /// Serves the agent until it disconnects or must resynchronize. `asks` are lines with queries; each is
-    /// sent after the state that was published before it.
+    /// Sends state and queries to the agent until it disconnects or must resynchronize. `asks` receives the lines
+    /// with queries; each is sent after the state that was published before it.
     pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
         let node = self.node.clone();
         tracing::debug!(%node, resume = ?self.resume, "feed begins");
@@ -133,7 +133,8 @@ impl Feed {
         }
     }
 
-    /// Sends the first batch: the changes after the agent's position if they are known, else the full state.
+    /// Sends the first batch: the changes after the agent's position if they are in memory, otherwise the full
+    /// state.
     async fn start(&self, published: &Published, sink: &mut Sink) -> Result<SentPosition, End> {
         let position = published.position();
         let known = self.resume.filter(|at| at.epoch == position.epoch && at.revision <= position.revision);
@@ -155,7 +156,7 @@ impl Feed {
         Ok(SentPosition { position, network: Arc::clone(&published.network), node })
     }
 
-    /// Sends the changes since the previous batch. Returns true if any were sent.
+    /// Sends the changes since the position last sent. Returns true if there were any.
     async fn follow(
         &self,
         published: &Published,

@@ -1,4 +1,4 @@
-//! Cache of serialized changes: changes sent to several watchers at the same time are serialized once.
+//! Cache of serialized changes, so that a change sent to several watches at the same time is serialized once.
 
 use model::primitives::quantity::{Position, Revision};
 use std::{
@@ -15,22 +15,22 @@ use crate::{
     stream::node_feed::pacer::FanoutPacer,
 };
 
-/// Maximum number of cached commit ranges for watches that lag behind.
+/// Maximum number of cached ranges of commits for watches that lag behind.
 const RECENT_MAX: usize = 8;
-/// Maximum age of cached objects, because they include the current status.
+/// Maximum age of a cached range, because its serialized objects include their status at that time.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Commits between two positions, shared by the watches that are at the first one.
+/// Range of commits between two positions, shared by all watches at the first of them.
 #[derive(Debug)]
 pub(crate) struct Stretch {
     pub(crate) commits: Vec<ShownCommit>,
 }
 
-/// Recent commit with a cache of its serialized objects.
+/// Recent commit with the cached serialization of its objects.
 #[derive(Debug)]
 pub(crate) struct ShownCommit {
     commit: Arc<Recent>,
-    /// Objects as JSON in the order of the changes; serialized on first use.
+    /// Objects as JSON, in the order of the commit's changes; serialized on first use.
     objects: Vec<OnceLock<Box<str>>>,
 }
 
@@ -40,13 +40,13 @@ impl ShownCommit {
         self.commit.revision
     }
 
-    /// Returns the changes, each with the cell that caches its serialized object.
+    /// Returns the changes of the commit, each with the cell that caches its serialized object.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (&RecentChange, &OnceLock<Box<str>>)> {
         self.commit.changes.iter().zip(&self.objects)
     }
 }
 
-/// Cache of the commit ranges that watches used last.
+/// Cache of the ranges of commits that watches have used last.
 #[derive(Debug, Default)]
 pub(crate) struct Stretches(Mutex<VecDeque<CachedStretch>>);
 
@@ -59,7 +59,7 @@ struct CachedStretch {
 }
 
 impl Stretches {
-    /// Returns the commits after a revision, or `None` if the ring does not reach back that far.
+    /// Returns the commits after a revision, or `None` if they are no longer in memory.
     pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Stretch>> {
         let to = published.position();
         // Cache entries are replaced as a whole.
@@ -84,13 +84,13 @@ impl Stretches {
 /// State that all watches share.
 #[derive(Debug)]
 pub(crate) struct Watching {
-    /// Pacer that determines when watches send changes.
+    /// Pacer that determines when watches send the newest changes.
     pub(crate) pacer: FanoutPacer,
     pub(crate) stretches: Stretches,
 }
 
 impl Watching {
-    /// Creates the shared state of watches, which start at a published state.
+    /// Creates the shared state of watches, starting at a published state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
         Self { pacer: FanoutPacer::new(published), stretches: Stretches::default() }
     }

@@ -1,5 +1,6 @@
-//! Retry of pending load balancer addresses as time passes, for example when a quarantine ends. The task only
-//! submits a request if a decision may be due; the writer decides.
+//! Task that retries the allocation of load balancer addresses for Services without one as time passes, for
+//! example when the quarantine of a released address ends. The task only submits a request if a retry may succeed;
+//! the writer allocates.
 
 use std::sync::Arc;
 
@@ -12,15 +13,16 @@ use model::{
 use super::leader_task::LeaderTask;
 use crate::{context::server_state::ServerState, security::Caller, state::published::Published};
 
-/// State of the address retry task.
+/// State of the task that retries the allocation of load balancer addresses.
 pub(crate) struct AddressRetry {
     app: Arc<ServerState>,
     seen: Position,
-    /// Last Service that the previous turn retried; the next turn starts after it.
+    /// Last Service that the previous request retried; the next request starts after it. `None` starts with the
+    /// first.
     after: Option<PendingService>,
-    /// True if pending Services are retried without a quarantine that ends. `None` before the first turn as
-    /// the leader: Services that are pending then, for example since an older version with other allocation
-    /// rules, are retried at once.
+    /// True if pending Services are retried even though no quarantine ends. `None` until the first run as the
+    /// leader, in which Services already pending are retried at once: an older version with other allocation rules
+    /// may have left them.
     is_owed: Option<bool>,
 }
 
@@ -60,7 +62,7 @@ impl LeaderTask for AddressRetry {
 }
 
 impl AddressRetry {
-    /// Submits one turn of retries if one of the pending Services may get an address.
+    /// Submits one request to retry pending Services, if one of them may get an address.
     async fn retry(&mut self) {
         let published = self.app.hub.load();
         let snapshot = &published.snapshot;
@@ -87,8 +89,7 @@ fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
     snapshot.next_quarantine_end().is_some_and(|end| end <= now)
 }
 
-/// Returns the last Service of this turn, after which the next turn starts, or `None` if this turn retries
-/// all remaining Services.
+/// Returns the last Service that the next request retries, or `None` if it retries all remaining Services.
 fn last_of_turn(snapshot: &Snapshot, after: Option<&PendingService>) -> Option<PendingService> {
     snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
 }

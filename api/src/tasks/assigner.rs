@@ -6,8 +6,8 @@
 //! reports ──────┼─▶ affected addresses ─▶ model::assign, one by one ─▶ Announce, in batches ─▶ writer
 //! leases (1 s) ─┘
 //! ```
-//! After a start the task keeps an existing assignment until its candidates have reported or a lease has
-//! passed, and so adopts the current announcers. The loop of the task is in `leader_task`.
+//! After a start the task keeps existing assignments until their candidates have reported or a lease has passed,
+//! so that the current announcers remain. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,36 +40,36 @@ use crate::{
 
 mod affected;
 
-/// Minimum divergence of wall clock and monotonic clock that counts as a clock change (clock set, or machine
-/// suspended) and not as drift.
+/// Minimum difference between the progress of the wall clock and of the monotonic clock that counts as a clock
+/// change (clock set, or machine suspended) and not as drift.
 const CLOCK_SET_MIN: Duration = Duration::from_secs(2);
-/// Time the first assignment of an address waits for nodes that verify the Service later, so that the fastest
-/// node does not get every address. Agents report within milliseconds of a change.
+/// Maximum time for which the first assignment of an address waits for further nodes to verify the Service, so
+/// that the fastest node does not get every address. Agents report within milliseconds of a change.
 const FIRST_CHOICE_WAIT: Duration = Duration::from_secs(1);
-/// Maximum number of addresses decided in one write, and before the task yields to others.
+/// Maximum number of addresses decided in one write. After each write the task yields to other tasks.
 const BATCH_MAX: usize = 128;
-/// Interval of a full re-evaluation: a safety net against errors in the rules that select affected addresses.
+/// Interval at which all addresses are decided again, in case the selection of affected addresses has an error.
 const SWEEP: Duration = Duration::from_secs(300);
 
 /// State of the assigner task.
 pub(crate) struct Assigner {
     app: Arc<ServerState>,
-    /// Time since which this server has received reports as the leader. A new leader may have been cut off
-    /// from the agents before.
+    /// Time since which this server receives reports as the leader. A new leader may have been cut off from the
+    /// agents before.
     listening_since: Timestamp,
-    /// Position of the published state that the following fields are derived from.
+    /// Position of the published state from which the following fields are derived.
     seen: Position,
     /// Recorded announcement of every load balancer address.
     orders: BTreeMap<IpAddr, Announcement>,
     /// Number of addresses for which each node is the first candidate.
     owned: BTreeMap<Name, usize>,
-    /// Addresses to re-evaluate, with the time at which they were marked.
+    /// Addresses to decide again, with the time at which they were marked.
     due: BTreeMap<IpAddr, Instant>,
-    /// Addresses that wait for a node to verify their Service.
+    /// Addresses whose decision waits for a node to verify the Service, by node.
     waiting: BTreeMap<Name, BTreeSet<IpAddr>>,
     connected: BTreeSet<Name>,
     swept: Instant,
-    /// Wall clock and monotonic clock at the last tick.
+    /// Wall clock and monotonic clock at the previous tick.
     clocks: (SystemTime, Instant),
 }
 
@@ -165,8 +165,8 @@ impl LeaderTask for Assigner {
 }
 
 impl Assigner {
-    /// Detects a change of the wall clock. Last-seen times are then not comparable with it, so every node
-    /// gets a new full lease.
+    /// Detects a change of the wall clock. The times of the last reports are then not comparable with it, so that
+    /// every node gets a new full lease.
     fn check_clocks(&mut self) {
         let (wall, steady) = std::mem::replace(&mut self.clocks, (SystemTime::now(), Instant::now()));
         let passed = self.clocks.1.duration_since(steady);
@@ -182,7 +182,8 @@ impl Assigner {
         }
     }
 
-    /// Updates the announcement leases and marks the addresses of nodes whose lease state changed.
+    /// Updates the announcement leases of the nodes, and marks the addresses of nodes whose lease has expired or
+    /// was renewed.
     async fn update_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
@@ -216,8 +217,8 @@ impl Assigner {
         }
     }
 
-    /// Marks Nodes without reports as lost, which removes their Workloads from the endpoints, and restores
-    /// Nodes that report again.
+    /// Marks Nodes that do not report as lost, which removes their Workloads from the endpoints, and unmarks Nodes
+    /// that report again.
     async fn lose_nodes(&self, published: &Published, now: Timestamp) {
         let lost_since = |spec: &Spec| if let Spec::Node(spec) = spec { spec.lost_since } else { None };
         let nodes = || published.snapshot.list(Kind::Node, None, None);
@@ -292,7 +293,8 @@ impl Assigner {
         operations
     }
 
-    /// True if the decision must wait for reports of agents because this server started recently.
+    /// Returns true if the decision about an address must wait for reports of agents, because this server started
+    /// recently.
     fn must_hear_first(&self, order: &Announcement, table: &Table) -> bool {
         let age = self.app.source.now().unix_seconds().saturating_sub(self.listening_since.unix_seconds());
         if age > ANNOUNCEMENT_LEASE_SECS {

@@ -5,8 +5,8 @@
 //! reports ───────┼─▶ affected Services ─▶ model::health::judge, one by one ─▶ guard ─▶ Judge, in batches ─▶ writer
 //! time (1 s) ────┘
 //! ```
-//! Decisions are stored as objects, and probe results are reported again. A starting server has no results
-//! and so keeps the last decisions. The loop of the task is in `leader_task`.
+//! Decisions are stored as objects; probe results are not stored, because agents report them again. A server that
+//! has just started has no results and keeps the last decisions. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,19 +34,19 @@ use crate::{
     state::{compiled_set::Delta, published::Published},
 };
 
-/// Maximum number of Services decided in one write, and before the task yields to others.
+/// Maximum number of Services decided in one write. After each write the task yields to other tasks.
 const BATCH_MAX: usize = 128;
-/// Interval of a full re-evaluation: a safety net against errors in the rules that select affected Services.
+/// Interval at which all Services are decided again, in case the selection of affected Services has an error.
 const SWEEP: Duration = Duration::from_secs(300);
 
-/// State of the health judge task.
+/// State of the health judge task, which decides about the endpoints in service.
 pub(crate) struct HealthJudge {
     app: Arc<ServerState>,
-    /// Position of the published state that the following fields are derived from.
+    /// Position of the published state from which the following fields are derived.
     seen: Position,
     checkers: BTreeSet<Name>,
     connected: BTreeSet<Name>,
-    /// Services with endpoints in slow start, with the time of the next step.
+    /// Services with endpoints in slow start, with the time at which their share of connections next increases.
     growing: BTreeMap<ServiceKey, Timestamp>,
     /// Services whose health must be decided again.
     due: BTreeSet<ServiceKey>,
@@ -131,7 +131,7 @@ impl LeaderTask for HealthJudge {
 }
 
 impl HealthJudge {
-    /// Marks all Services if other nodes than before run the health checks.
+    /// Marks all Services for a new decision if the set of nodes that run health checks has changed.
     fn update_checkers(&mut self, published: &Published) {
         if self.checkers != published.network.checkers {
             self.checkers.clone_from(&published.network.checkers);
@@ -155,7 +155,7 @@ impl HealthJudge {
         self.due.remove(service);
     }
 
-    /// Updates the guard from the newest EndpointHealth record of a Service.
+    /// Updates the health guard from the newest EndpointHealth object of a Service, which records the decisions.
     fn apply_record(&mut self, published: &Published, object: &Object) {
         let Some(_) = object.as_endpoint_health() else { return };
         let Some(service) = service_of(object.metadata.namespace.as_ref(), &object.metadata.name) else {
@@ -169,8 +169,8 @@ impl HealthJudge {
         self.due.insert(service);
     }
 
-    /// Marks Services whose health depends on the time: agents that fell silent or returned, steps of a slow
-    /// start, and held endpoints.
+    /// Marks Services whose health decision depends on time: their agents have fallen silent or returned, a slow
+    /// start proceeds, or the guard keeps unhealthy endpoints in service.
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
@@ -239,7 +239,7 @@ impl HealthJudge {
         operations
     }
 
-    /// Counts and logs the changes that a decision makes.
+    /// Counts and logs the endpoints that a decision takes out of service or returns to it.
     fn log(
         &self,
         service: &ServiceKey,
@@ -262,7 +262,7 @@ impl HealthJudge {
     }
 }
 
-/// Removes from a decision the endpoints that the health guard keeps in service.
+/// Removes from a decision those endpoints that the health guard keeps in service.
 fn hold_back(
     guard: &mut Guard,
     service: &ServiceKey,

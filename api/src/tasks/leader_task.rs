@@ -1,5 +1,5 @@
-//! Driver of the tasks that decide for the whole cluster. Every control server runs them and keeps their
-//! derived state; only the leader decides.
+//! Loop that runs the tasks that decide for the whole cluster. Every control server runs them and keeps their
+//! derived state up to date; only the leader decides.
 //!
 //! ```text
 //! leadership changed ─▶ begin anew ┐
@@ -7,8 +7,8 @@
 //! triggers from reports ───────────┤
 //! tick (1 s) ──────────────────────┘
 //! ```
-//! A task is stateless across changes of leadership: everything is derived from the published state, reports
-//! and time, so a new leader behaves as after a start.
+//! A task keeps no state across changes of leadership: its state is derived from the published state, reports and
+//! time, so that a new leader behaves as after a start.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,37 +23,37 @@ use crate::{
     write::writer::WriteError,
 };
 
-/// Interval at which a leader task does its time-based work.
+/// Interval at which a leader task does its work that depends on time.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Task that runs on every server and decides on the leader only, such as the assigner and the health judge.
+/// Task that runs on every control server but decides only on the leader, such as the assigner and the health
+/// judge.
 pub(crate) trait LeaderTask: Sized + Send {
-    /// Creates the task with empty derived state, which is computed from the published state.
+    /// Creates the task without derived state.
     fn new(app: Arc<ServerState>) -> Self;
 
-    /// Returns the position of the published state that the derived state follows.
+    /// Returns the position of the published state from which the task's state is derived.
     fn seen(&mut self) -> &mut Position;
 
-    /// Waits until reports trigger a decision.
+    /// Waits until a report of an agent requires a decision.
     fn triggered(app: &ServerState) -> impl Future<Output = ()> + Send;
 
-    /// Updates the derived state by the commits after `since`. Returns `None` if they are no longer
-    /// available.
+    /// Updates the derived state with the commits after `since`. Returns `None` if they are no longer in memory.
     fn apply_changes(&mut self, published: &Published, since: Revision) -> Option<()>;
 
-    /// Derives the state from the complete published state.
+    /// Derives the task's state from the complete published state.
     fn begin_anew(&mut self, published: &Published);
 
-    /// Removes the pending triggers and marks the affected decisions as due.
+    /// Removes the collected triggers from reports, and marks the affected decisions as due.
     fn apply_triggers(&mut self);
 
-    /// Does time-based work. `leads` is true if this server is the leader.
+    /// Does the work that depends on time. `leads` is true if this server is the leader.
     fn tick(&mut self, leads: bool) -> impl Future<Output = ()> + Send;
 
-    /// Decides everything that is due. Called on the leader only.
+    /// Makes all decisions that are due. Called on the leader only.
     fn decide(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Discards due work, because another server is the leader.
+    /// Discards the decisions that are due, because another server is the leader.
     fn discard(&mut self);
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn run<T: LeaderTask>(app: Arc<ServerState>) {
     }
 }
 
-/// Updates the derived state of a task to the published state.
+/// Updates the derived state of a task to the newest published state.
 pub(super) fn apply_commits<T: LeaderTask>(task: &mut T, app: &ServerState) {
     let published = app.hub.load();
     let position = published.position();
@@ -100,7 +100,7 @@ pub(super) fn apply_commits<T: LeaderTask>(task: &mut T, app: &ServerState) {
     *task.seen() = position;
 }
 
-/// Submits the operations of a decision as one write, with the server as its author.
+/// Submits the operations of a decision as one write of the server itself.
 pub(super) async fn write(app: &ServerState, operations: Vec<Operation>) -> Result<(), WriteError> {
     let request = Request { operations, ..Request::default() };
     let outcome = app.writer.write(&Caller::server(), request, app.source.draw(), 0).await;

@@ -1,14 +1,15 @@
-//! Cached overview: computed on demand and for watchers when something has changed, once for all clients.
+//! Cache of the overview, computed once for all clients when its inputs have changed and a client requests or
+//! watches it.
 //!
 //! ```text
 //! commits ─────┐                      ┌─▶ GET /v1/overview, /v1/status
-//! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ Shown ─▶ one change line ─▶ every watcher
+//! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ document ─▶ change line ─▶ every watcher
 //! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to its document
 //! ```
-//! Without watchers the overview is recomputed every 12 s if anything changed, so that the start times of
-//! problems are accurate for later clients. A computation visits all Services, but recomputes only those
-//! whose inputs changed (`kept`). Clients that poll every ten seconds and the time series use the same
-//! computation.
+//! Without watchers the overview is recomputed every 12 s if anything changed, so that the start times of problems
+//! are accurate for later clients. A computation visits all Services, but recomputes only those whose inputs have
+//! changed (`state::overview_services`). Clients that poll every ten seconds and the time series use the same
+//! document.
 
 mod gather;
 pub(crate) mod stream;
@@ -27,16 +28,16 @@ use model::views::overview::{
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Minimum time between two documents: four a second appear immediate and cost a bounded share of a CPU.
+/// Minimum time between two documents. Four documents a second appear immediate to users and need little CPU time.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Interval of checks for changes caused by time alone.
+/// Interval at which the task checks for changes that only the passing of time causes.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum age of the overview without watchers: about a third of the time within which a problem counts as
-/// new. Longer than a step of the time series by more than a tick, so that the series is updated first.
+/// Maximum age of the document while no client watches it: about a third of the time for which a problem counts as
+/// new. More than a tick longer than a step of the time series, so that the series update the document first.
 const PULSE: Duration = Duration::from_secs(12);
 
 impl OverviewCache {
-    /// Returns the current document, or `None` if the server is stopping.
+    /// Returns the current document, computed again if its inputs have changed; `None` if the server is stopping.
     pub(crate) async fn current(&self, app: &Arc<ServerState>) -> Option<Arc<OverviewDocument>> {
         let mut state = Arc::clone(&self.state).lock_owned().await;
         state.looked = Instant::now();
@@ -62,7 +63,7 @@ impl OverviewCache {
         Some(self.show(&mut state, overview, counts))
     }
 
-    /// Publishes a document unless it equals the previous one.
+    /// Publishes a document, unless it equals the previous one.
     fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<OverviewDocument> {
         let known = self.newest.borrow().clone();
         let line = match &known {
@@ -95,8 +96,8 @@ impl OverviewCache {
         shown
     }
 
-    /// True if the inputs were last checked at least [`PULSE`] ago, so that they must be checked although no
-    /// client requests the document.
+    /// Returns true if the inputs were last checked at least [`PULSE`] ago, so that they must be checked although
+    /// no client has requested the document.
     async fn is_unseen(&self) -> bool {
         self.state.lock().await.looked.elapsed() >= PULSE
     }
@@ -116,7 +117,7 @@ impl OverviewCache {
     }
 }
 
-/// True if no input of the document has changed.
+/// Returns true if no input of the document has changed.
 fn is_same(before: &Mark, now: &Mark) -> bool {
     let Mark { position, news, is_leader, nodes, now: at, is_moving } = before;
     *position == now.position
@@ -126,7 +127,7 @@ fn is_same(before: &Mark, now: &Mark) -> bool {
         && (*at == now.now || !is_moving)
 }
 
-/// Runs the overview task until the server stops.
+/// Runs the task that keeps the overview current until the server stops.
 pub(crate) async fn run(app: Arc<ServerState>) {
     let cache = &app.overview;
     let mut bell = app.hub.subscribe();

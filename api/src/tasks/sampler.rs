@@ -1,4 +1,4 @@
-//! Sample of the current state, collected from existing server data.
+//! Task that adds a point to the time series every 10 s, from data that the server has anyway.
 
 use std::{
     collections::BTreeSet,
@@ -23,10 +23,10 @@ use crate::{
     state::series::{NodeSample, OF_CLUSTER, OF_SERVICE, SERVICES_MAX, STEPS_TO_FORGET, Sample, short},
 };
 
-/// Interval at which the task checks whether a point is due.
+/// Interval at which the task checks if a point is due.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Runs the task, which adds a point to all time series every 10 s.
+/// Runs the task that adds a point to all time series every 10 s.
 pub(crate) async fn run(app: Arc<ServerState>) {
     let mut turn = tokio::time::interval(LOOK);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -79,7 +79,7 @@ fn gather(app: &ServerState, shown: &Overview) -> Sample {
     Sample { cluster: cluster(&shown.totals, lag.p99_ms, &total), nodes, services }
 }
 
-/// Returns the cluster's metrics from the overview counts and the total traffic.
+/// Returns the values of the cluster's metrics, from the totals of the overview and the total traffic.
 fn cluster(totals: &Totals, p99_ms: Option<u64>, traffic_of_all: &Counts) -> [Option<f32>; OF_CLUSTER.len()] {
     let count = |count: usize| Some(short(u64::try_from(count).unwrap_or(u64::MAX)));
     let services = &totals.services;
@@ -95,7 +95,7 @@ fn cluster(totals: &Totals, p99_ms: Option<u64>, traffic_of_all: &Counts) -> [Op
     ]
 }
 
-/// Returns connections and bytes per second, and open connections; `None` where not counted.
+/// Returns connections per second, bytes per second and open connections; each is `None` if it is not counted.
 fn traffic(counts: &Counts) -> [Option<f32>; OF_SERVICE.len()] {
     let rate =
         |of: fn(Rates) -> Option<Rate>| counts.per_second.and_then(of).map(|rate| narrow(rate.per_second()));

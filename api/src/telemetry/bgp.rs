@@ -1,4 +1,4 @@
-//! BGP metrics of the cluster. Labels are object names, so the number of series is bounded here.
+//! BGP metrics of the cluster. Their labels are object names, so this module limits the number of series.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Maximum number of BgpPeers with their own series, in order of name. Each has at most ten series.
+/// Maximum number of BgpPeers with series of their own, in order of name. Each has at most ten series.
 pub(crate) const PEERS_EXPOSED_MAX: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,7 +29,7 @@ struct PeerLabels {
     peer: String,
 }
 
-/// Session counts by state, and prefix counts, of one BgpPeer over all nodes.
+/// Number of sessions by state, and of prefixes, of one BgpPeer on all nodes.
 #[derive(Debug, Default)]
 struct Sums {
     states: BTreeMap<&'static str, i64>,
@@ -37,7 +37,8 @@ struct Sums {
     prefixes_received: u64,
 }
 
-/// Registers the BGP metrics with their current values. Sessions of silent nodes count as state `Unknown`.
+/// Registers the BGP metrics with their current values. Sessions of nodes that do not report count as state
+/// `Unknown`.
 pub(crate) fn register(registry: &mut Registry, book: &BgpBook, is_reporting: impl Fn(&Name) -> bool) {
     let (sums, hidden) = sum(book, is_reporting);
     let sessions = Family::<SessionStateLabels, Gauge>::default();

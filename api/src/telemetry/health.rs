@@ -1,4 +1,5 @@
-//! Health-check metrics of the cluster. Sums only; the endpoints of a Service are at `…/health`.
+//! Health check metrics of the cluster: only totals. The results of single endpoints are at `…/health` of a
+//! Service.
 
 use model::{
     cluster::snapshot::Snapshot,
@@ -11,7 +12,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Registers the health metrics with their current values.
+/// Registers the health check metrics with their current values.
 pub(crate) fn register(
     registry: &mut Registry,
     snapshot: &Snapshot,

@@ -1,5 +1,6 @@
-//! Metrics of this server. Labels are closed sets (routes, methods, statuses, kinds), so cardinality is
-//! bounded. Traffic of Services is in `traffic`, BGP sessions in `bgp_metrics`.
+//! Metrics of this server. Label values are from fixed sets (routes, methods, statuses, kinds), so that the number
+//! of series is limited. The module `traffic` contains the metrics of Service traffic, and `bgp` those of BGP
+//! sessions.
 
 use std::{
     sync::atomic::AtomicU64,
@@ -24,22 +25,22 @@ use prometheus_client::{
 /// Labels of the metrics of HTTP requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
-    /// Pattern of the matched route, not the path, so that the number of series is bounded.
+    /// Pattern of the matched route. The path itself would create a series for each object.
     pub(crate) route: String,
-    /// HTTP method; `other` for an unusual one.
+    /// HTTP method of the request; `other` for an unusual one.
     pub(crate) method: &'static str,
     /// Status code of the response.
     pub(crate) status: u16,
 }
 
-/// Labels of the number of objects by kind.
+/// Label of the metric that counts objects by kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindLabels {
     /// Kind of the objects.
     pub(crate) kind: &'static str,
 }
 
-/// Labels of the number of endpoints by state.
+/// Label of the metric that counts endpoints by state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointStateLabels {
     /// State of the endpoints; `all` for the total.
@@ -57,19 +58,19 @@ pub(crate) struct Metrics {
     commit_seconds: Histogram,
     /// Number of group commits that failed.
     pub(crate) commit_failures: Counter,
-    /// Decisions made on a state that another control server had already changed.
+    /// Number of decisions made again, because another control server had committed first.
     pub(crate) commit_conflicts: Counter,
-    /// Commits of other control servers read from the store.
+    /// Number of commits of other control servers read from the store.
     pub(crate) follow_commits: Counter,
-    /// Failed attempts to read commits of other control servers.
+    /// Number of failed attempts to read commits of other control servers.
     pub(crate) follow_failures: Counter,
     follow_seconds: Histogram,
     store_seconds: Family<CallLabels, Histogram, fn() -> Histogram>,
-    /// Feed lines with a Service or a removal.
+    /// Number of feed lines that contain or remove a Service or an address.
     pub(crate) feed_objects: Counter,
-    /// Bytes sent to agents, before compression.
+    /// Number of bytes sent to agents in feeds, before compression.
     pub(crate) feed_bytes: Counter,
-    /// Bytes sent to agents, after compression.
+    /// Number of bytes sent to agents in feeds, after compression.
     pub(crate) feed_wire_bytes: Counter,
     /// Number of feeds that started with a full sync.
     pub(crate) feed_full_starts: Counter,
@@ -77,7 +78,7 @@ pub(crate) struct Metrics {
     pub(crate) reports: Counter,
     /// Number of events sent to watches.
     pub(crate) watch_events: Counter,
-    /// Watches ended because they fell behind the change ring.
+    /// Number of watches that ended because they fell behind the recent commits in memory.
     pub(crate) watch_overruns: Counter,
     health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
@@ -104,7 +105,7 @@ pub(crate) struct Reading {
     pub(crate) revision: u64,
     pub(crate) epoch: u64,
     pub(crate) compiled: usize,
-    /// Endpoint addresses of all Services by state.
+    /// Number of endpoint addresses of all Services, by state.
     pub(crate) endpoints: EndpointCounts,
     pub(crate) objects: Vec<(&'static str, usize)>,
     pub(crate) queue: usize,
@@ -115,14 +116,14 @@ pub(crate) struct Reading {
     pub(crate) is_leader: bool,
 }
 
-/// Type of a call to the store, a label of its duration.
+/// Type of a call to the store, used as a label of the metric of its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Commit of a group of writes.
+    /// Commit of a group of writes to the store.
     Commit,
-    /// Read of the store's newest position.
+    /// Read of the store's newest epoch and revision.
     Head,
-    /// Read of the commits of other servers.
+    /// Read of the commits of other control servers.
     Changes,
     /// Read of the complete state.
     Load,
@@ -272,12 +273,12 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts a health decision: `out` removes an endpoint from service, `back` restores it.
+    /// Counts a health decision: `out` takes an endpoint out of service, `back` returns it.
     pub(crate) fn verdict(&self, verdict: &'static str) {
         self.health_verdicts.get_or_create(&VerdictLabels { verdict }).inc();
     }
 
-    /// Awaits a store call and records its duration under its type.
+    /// Awaits a call to the store and records its duration by type.
     pub(crate) async fn time<T>(&self, call: Call, answer: impl Future<Output = T>) -> T {
         let started = Instant::now();
         let answer = answer.await;
@@ -286,19 +287,20 @@ impl Metrics {
         answer
     }
 
-    /// Records the time it took to read commits of other servers.
+    /// Records the duration of one read of other servers' commits.
     pub(crate) fn followed(&self, took: Duration) {
         self.follow_seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts a group of writes and records its duration.
+    /// Counts the writes and commits of a group and records its duration.
     pub(crate) fn group(&self, writes: usize, commits: usize, took: Duration) {
         self.group_writes.observe(as_float(writes));
         self.group_commits.observe(as_float(commits));
         self.commit_seconds.observe(took.as_secs_f64());
     }
 
-    /// Renders all metrics as Prometheus text, including the registry computed for this request.
+    /// Renders all metrics as OpenMetrics text, including the metrics in `moment`, which are computed for this
+    /// request.
     pub(crate) fn render(&self, reading: Reading, moment: &Registry) -> String {
         let Reading {
             revision,

@@ -1,4 +1,4 @@
-//! Metrics of the shared store; stores without counters add none.
+//! Metrics of the store that control servers share (etcd). Other stores have no counters and add no metrics.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use prometheus_client::{
 };
 use store::Figures;
 
-/// Registers the counters of an etcd store.
+/// Registers the counters of an etcd store as metrics.
 pub(crate) fn register(registry: &mut Registry, figures: Figures) {
     let Figures { commits, commit_micros, conflicts, in_doubt, calls, call_micros, failed_calls, folded } =
         figures;

@@ -1,5 +1,5 @@
-//! Traffic metrics of Services. Labels are object names and addresses, so the number of series is bounded
-//! here.
+//! Traffic metrics of Services. Their labels are object names and addresses, so this module limits the number of
+//! series.
 
 use std::{cmp::Reverse, net::IpAddr};
 
@@ -14,10 +14,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Maximum number of Services with series of their own, the ones with most connections. Each has at most nine
-/// series.
+/// Maximum number of Services with series of their own: those with most connections. Each has at most nine series.
 pub(crate) const SERVICES_EXPOSED_MAX: usize = 1000;
-/// Maximum number of endpoints with their own series, among the exposed Services. At most nine series each.
+/// Maximum number of endpoints with series of their own, of the Services that have them. Each has at most nine
+/// series.
 pub(crate) const ENDPOINTS_EXPOSED_MAX: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,7 +32,7 @@ struct EndpointLabels {
     service: String,
     protocol: &'static str,
     address: String,
-    /// Port of the endpoint; empty if the endpoint receives the port to which the client connected.
+    /// Port of the endpoint; empty if the endpoint receives connections at the port to which the client connected.
     port: String,
 }
 
@@ -43,21 +43,21 @@ struct TrafficFamilies<L: Clone + std::hash::Hash + Eq> {
     bytes: Family<L, Counter>,
     active: Family<L, Gauge>,
     inactive: Family<L, Gauge>,
-    /// Failed connections by cause. Causes with count zero have no series.
+    /// Number of failed connections by cause. A cause with count zero has no series.
     failed: Family<(L, FailedLabels), Counter>,
 }
 
-/// Label with the cause of failed connections.
+/// Label with the cause of a failed connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailedLabels {
     how: &'static str,
 }
 
-/// No labels: the total of all traffic, including Services without their own series.
+/// Empty set of labels, for the total of all traffic, including Services without series of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
 
-/// Returns a registry with the current traffic of Services.
+/// Returns a registry with the current traffic metrics of Services.
 pub(crate) fn registry(book: &TrafficBook) -> Registry {
     let mut totals: Vec<_> = book.totals().collect();
     let (everything, services, endpoints) =
@@ -132,7 +132,7 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
         }
     }
 
-    /// Sets the series for the given labels. Values that are not counted have no series.
+    /// Sets the series with the given labels. Values that the nodes do not count have no series.
     fn set(&self, labels: &L, counts: &Counts) {
         // Rates are computed by the monitoring system from the sums.
         let Counts { connections, packets, bytes, active, inactive, per_second: _, failed } = counts;
@@ -198,8 +198,8 @@ mod tests {
 
     use super::*;
 
-    /// With more Services and endpoints than allowed series, the hidden ones are counted, and the total
-    /// includes all of them, even after deletion.
+    /// If there are more Services and endpoints than may have series, the response counts those without, and the
+    /// total includes all of them, even after deletion.
     #[test]
     fn f086_series_are_bounded_and_the_sum_is_not() {
         const SERVICES: u64 = SERVICES_EXPOSED_MAX as u64 + 7;

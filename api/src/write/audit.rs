@@ -1,4 +1,4 @@
-//! Audit log: every mutating request with its author and result, whether accepted, rejected or failed.
+//! Audit log of every request that may change something, with author and result: accepted, rejected or failed.
 //!
 //! ```text
 //! writer ── a write that changes something ──▶ in the transaction of its commit ──▶ store
@@ -31,26 +31,28 @@ use crate::{
     },
 };
 
-/// Maximum number of queued entries, a few megabytes. Further entries of a flood are only counted.
+/// Maximum number of queued entries of requests that changed nothing, which use a few megabytes. Further entries
+/// are dropped and counted.
 const WAITING_MAX: usize = 1000;
-/// Maximum number of entries flushed at a time, once a second. Occupies the writer for a few milliseconds.
+/// Maximum number of queued entries written to the store at a time, once a second. The write occupies the store
+/// for a few milliseconds.
 const FLUSHED_MAX: usize = 200;
-/// Prefix of routes that do not change user intent: reports and replies of agents.
+/// Prefix of the routes of agents' reports and replies, which are audited only if they are forbidden.
 const PASSED_OVER: &str = "/v1/nodes/{node}/";
-/// Path of confirmations, which change the state in force on a node.
+/// Path of confirmations, which are audited because they change the state in force on a node.
 pub(crate) const CONFIRM_PATH: &str = "/v1/nodes/{node}/confirm";
-/// Route of fixes: the only route with the prefix of read-only requests that changes a machine.
+/// Path of fixes, which are audited because they change a machine although the prefix is that of agents' routes.
 const FIXES: &str = "/v1/nodes/{node}/fixes";
-/// Read-only request with a body. Applying a plan is another route.
+/// Path of the preview of a write, which is audited only if it is forbidden, because it changes nothing.
 const QUESTION: &str = "/v1/plan";
-/// Maximum length of the path in an entry, in bytes. No route has longer paths.
+/// Maximum length in bytes of the path in an entry. The paths of all routes are shorter.
 const PATH_BYTES_MAX: usize = 2048;
 
-/// One mutating request in the audit log.
+/// Entry of the audit log for one request that may change something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AuditEntry {
-    /// Sequence number of the entry. Rises with every recorded request.
+    /// Sequence number of the entry, which increases with every audited request.
     number: u64,
     /// Time of the response (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
@@ -64,13 +66,13 @@ pub(crate) struct AuditEntry {
     path: String,
     /// Objects of the request as kind and name, for example `Service default/web`. The first 100 at most.
     objects: Vec<String>,
-    /// Total number of objects of the request, including objects missing in `objects`.
+    /// Total number of objects of the request, including those not listed in `objects`.
     objects_total: usize,
     /// Result of the request.
     decision: Decision,
     /// HTTP status code of the response.
     status: u16,
-    /// Problem code of the response. Absent if the request was accepted.
+    /// Error code of the response. Absent if the request was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Code>)]
     code: Option<String>,
@@ -81,7 +83,7 @@ pub(crate) struct AuditEntry {
     dry_run: bool,
 }
 
-/// Result of a request.
+/// Result of an audited request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Decision {
@@ -89,11 +91,11 @@ pub(crate) enum Decision {
     Accepted,
     /// The request was rejected and changed nothing.
     Refused,
-    /// The server failed. The change may or may not have been made.
+    /// The server failed. The change may or may not have taken effect.
     Failed,
 }
 
-/// The audit log: the sequence counter and the queue of entries to be stored.
+/// Audit log: the sequence number of the last entry, and the queue of entries to be stored.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog(Mutex<Log>);
 
@@ -108,27 +110,27 @@ struct Log {
 #[derive(Debug, Clone)]
 struct QueuedEntry {
     entry: AuditEntry,
-    /// True if the request changed no object, so that the entry counts toward the limit of such requests.
+    /// True if the request changed no object, so that its entry counts toward the limit of such entries.
     is_passing: bool,
 }
 
-/// Request and response from which an audit entry is made.
+/// Data of a request and its response from which an audit entry is created.
 #[derive(Debug)]
 pub(crate) struct AuditResponse {
     /// Time at which the response was sent.
     pub(crate) at: Timestamp,
-    /// HTTP method, for example `PUT`.
+    /// HTTP method of the request, for example `PUT`.
     pub(crate) method: Method,
     /// Path of the request, without the query string. At most 2048 bytes.
     pub(crate) path: String,
     /// HTTP status code of the response.
     pub(crate) status: StatusCode,
-    /// Problem code, if the response is a problem.
+    /// Error code of the response, if it is a problem.
     pub(crate) code: Option<Code>,
 }
 
 impl AuditLog {
-    /// Continues the numbering of the entries in `store`.
+    /// Creates the audit log, which continues the sequence numbers of the entries in `store`.
     pub(crate) async fn of(store: &dyn Store) -> Result<Self, StoreError> {
         let newest = store.audit(None, 1).await?.pop();
         let next = newest.map_or(0, |record| record.number + 1);
@@ -140,7 +142,7 @@ impl AuditLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the audit entry of a write that is about to be committed.
+    /// Creates the audit entry of a write that is about to be committed, so that both are stored together.
     pub(crate) fn accepted(
         &self,
         origin: Origin,
@@ -157,8 +159,8 @@ impl AuditLog {
         record(&QueuedEntry { entry: entry(number, origin, outcome, answered), is_passing: false })
     }
 
-    /// Queues an entry for a request. Skips read-only routes and writes whose entry was committed with the
-    /// write.
+    /// Queues the audit entry of a request, unless the route is not audited or the entry was already committed
+    /// with the write.
     pub(crate) fn add(&self, route: &str, caller: &Caller, answered: AuditResponse) {
         let Some(draft) = caller.draft() else { return };
         // A forbidden request to an agent route is recorded: it comes from an agent, or an impostor, that
@@ -218,7 +220,7 @@ impl AuditLog {
         }
     }
 
-    /// Returns entries, newest first; if `after` is given, only entries with a lower number.
+    /// Returns audit entries, newest first. If `after` is given, only those with a lower sequence number.
     pub(crate) async fn list(
         &self,
         store: &dyn Store,
@@ -276,8 +278,8 @@ fn entry(number: u64, origin: Origin, outcome: AuditOutcome, answered: AuditResp
     }
 }
 
-/// Encodes an entry for the store. Drops object names until the entry fits the size limit; `objects_total`
-/// stays correct.
+/// Encodes an entry for the store. Drops object names until the entry fits the size limit; `objects_total` still
+/// counts them.
 fn record(QueuedEntry { entry, is_passing }: &QueuedEntry) -> AuditRecord {
     let mut entry = entry.clone();
     let body = loop {

@@ -1,4 +1,4 @@
-//! Problem details of writes that were not carried out.
+//! Problem responses for writes that were rejected or failed.
 
 use model::{
     admission::admit::{GuardRefusal, Refusal, RemovalGuard},
@@ -14,10 +14,10 @@ use crate::{
     security::{Access, Verb},
     write::writer::WriteError,
 };
-/// When to come back when the queue is full, in seconds.
+/// `Retry-After` if the queue of the writer is full, in seconds.
 const BUSY_RETRY_SECS: u32 = 1;
 
-/// When to come back when the store fails, in seconds.
+/// `Retry-After` if the store fails, in seconds.
 const UNAVAILABLE_RETRY_SECS: u32 = 5;
 
 fn forbidden(violations: Vec<Violation>, access: &Access) -> Problem {
@@ -27,7 +27,7 @@ fn forbidden(violations: Vec<Violation>, access: &Access) -> Problem {
     }
 }
 
-/// Returns the problem of a failed write. Names only objects that the caller may see.
+/// Returns the problem response for a write that failed, naming only objects that the caller may see.
 pub(crate) fn problem(error: WriteError, access: &Access) -> Problem {
     match error {
         WriteError::Contended => Problem::new(
@@ -50,7 +50,7 @@ pub(crate) fn problem(error: WriteError, access: &Access) -> Problem {
     }
 }
 
-/// Returns the problem of a write that admission rejected. Names only objects that the caller may see.
+/// Returns the problem response for a write that admission rejected, naming only objects that the caller may see.
 pub(crate) fn refused(refusal: Refusal, access: &Access) -> Problem {
     match refusal {
         Refusal::NotFound(key) => Problem::new(Code::NotFound, format!("there is no {key}")),
@@ -99,7 +99,7 @@ fn guard_held(held: GuardRefusal, access: &Access) -> Problem {
         .would_remove(if is_named { held.named } else { Vec::new() })
 }
 
-/// Describes a removal that a guard refused, with the limit and the flag that sets it.
+/// Describes a removal that a guard has stopped, with the limit and the flag that sets it.
 pub(crate) fn held_in_words(held: &GuardRefusal) -> String {
     let GuardRefusal { guard, named: _, removed, total, limit_percent } = held;
     let (what, flag) = match guard {

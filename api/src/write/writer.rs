@@ -1,13 +1,12 @@
-//! Write path: one task that admits, commits and publishes all writes.
+//! Writer: one task that admits, commits and publishes all writes.
 //!
 //! ```text
 //! handlers ──▶ bounded queue ──▶ [ admit each on the state so far ] ──▶ one store commit ──▶ publish ──▶ answer each
 //!                                          a group                        (fsync once)
 //! ```
-//! Every response of a group waits for the commit, including rejections: a rejection may depend on a write of
-//! the same group, and must not be sent if that write was not committed. If the store fails, it is unknown if
-//! the group was committed: all callers are informed, and no write is accepted before the state has been
-//! reloaded.
+//! Every response of a group waits for the commit, including rejections: a rejection may depend on a write of the
+//! same group, and must not be sent if that write was not committed. If the store fails, it is unknown if the
+//! group was committed: all callers receive an error, and no write is accepted before the state has been reloaded.
 //!
 //! If other processes share the store, this task also reads their commits (`follow`), and a group that was
 //! decided on a stale state is decided again (`group`).
@@ -42,17 +41,17 @@ use crate::{
 mod follow;
 mod group;
 
-/// Maximum number of queued writes. More indicates clients that do not wait for responses; they are rejected
-/// with `Retry-After`.
+/// Maximum number of queued writes. Further writes are rejected with `Retry-After`.
 const QUEUE_MAX: usize = 4096;
-/// Maximum number of writes in a group; beyond this the share of each in the fsync is already negligible.
+/// Maximum number of writes that are committed as one group. In a larger group the cost of the fsync per write
+/// would hardly be lower.
 const GROUP_WRITES_MAX: usize = 256;
-/// Maximum total size of the bodies in a group in bytes. Leaves room for the stored form, which includes
-/// defaults.
+/// Maximum total size in bytes of the request bodies of one group. The stored form, which includes defaults, is
+/// larger and must still fit a transaction.
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Pause before the state is reloaded from a failed store.
+/// Pause before the state is loaded again from a store that has failed.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
-/// Pause after a change notification without a new commit, to avoid a busy loop.
+/// Pause after a change notification of the store that brought no new commit, to avoid a busy loop.
 const NOTHING_NEW_PAUSE: Duration = Duration::from_millis(20);
 
 /// Result of an accepted write.
@@ -67,24 +66,25 @@ pub(crate) struct Written {
 /// Reason why a write failed or was rejected.
 #[derive(Debug)]
 pub(crate) enum WriteError {
-    /// Admission rejected the write.
+    /// Admission (the validation against the current state) rejected the write.
     Refused(Refusal),
-    /// The caller lacks permissions for objects that the write prunes.
+    /// The caller lacks permissions for objects that the write would prune.
     Forbidden(Vec<Violation>),
     /// The queue of the writer is full.
     Busy,
-    /// The write exceeds the size of a transaction.
+    /// The write exceeds the maximum size of a transaction.
     TooLarge(String),
-    /// Other control servers committed first in every attempt. Nothing was changed.
+    /// Other control servers committed first in every attempt. The write changed nothing.
     Contended,
     /// The store failed; the write may or may not have been committed.
     Unavailable,
 }
 
-/// Queued write with the channel for its result.
+/// Queued request with the channel for its result.
 #[derive(Debug)]
 struct PendingService {
-    /// Write request; `None` only waits until the published state is confirmed by the store.
+    /// Request to process. `None` stands for a caller that only waits until the published state includes every
+    /// commit of the store.
     request: Option<Request>,
     entropy: Entropy,
     caller: Caller,
@@ -92,7 +92,7 @@ struct PendingService {
     reply: oneshot::Sender<Result<Written, WriteError>>,
 }
 
-/// Handle for submitting writes to the writer task.
+/// Handle by which other tasks submit writes to the writer task.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<PendingService>,
@@ -100,30 +100,30 @@ pub(crate) struct Writer {
 
 /// State that the writer task needs.
 pub(crate) struct Context {
-    /// Holder of the published state.
+    /// Holder of the published state, which the writer replaces.
     pub(crate) hub: Arc<Hub>,
-    /// Store to which groups are committed.
+    /// Store to which groups of writes are committed.
     pub(crate) store: Arc<dyn Store>,
     /// Address ranges and limits of the cluster.
     pub(crate) cluster: Arc<ClusterConfig>,
     /// Metrics of the server.
     pub(crate) metrics: Arc<Metrics>,
-    /// Convergence records, which each commit extends.
+    /// Times of recent commits, from which the convergence of nodes is measured.
     pub(crate) convergence: Arc<Convergence>,
-    /// Audit log, which assigns entry numbers.
+    /// Audit log, which numbers the entries of writes.
     pub(crate) audit: Arc<AuditLog>,
-    /// True if the last group commit failed; shared with the readiness check.
+    /// True if the last commit failed; the readiness check reads it.
     pub(crate) has_failed: Arc<AtomicBool>,
 }
 
 impl Writer {
-    /// Starts the writer task. After `stop` is cancelled it ends with the last queued write.
+    /// Starts the writer task. After `stop` is cancelled, the task processes the queued writes and ends.
     pub(crate) fn start(context: Context, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         (Self { queue }, tokio::spawn(run(context, waiting, stop)))
     }
 
-    /// Submits a write of a caller and waits until it is durable. `bytes` is the size of the request body.
+    /// Submits a write of `caller` and waits until it is durable. `bytes` is the size of the request body.
     pub(crate) async fn write(
         &self,
         caller: &Caller,
@@ -191,7 +191,7 @@ async fn run(context: Context, mut waiting: mpsc::Receiver<PendingService>, stop
     }
 }
 
-/// Waits until other servers may have written to the store, but not before `from`.
+/// Waits until other servers may have written to the store, and at least until `from`.
 async fn moved(store: &dyn Store, at: Position, from: Instant) -> Result<(), store::StoreError> {
     tokio::time::sleep_until(from).await;
     store.moved(at).await

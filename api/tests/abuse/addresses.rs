@@ -1,6 +1,6 @@
-//! Forbidden addresses (node-local, link-local, cloud metadata) in every field that takes an address. A
-//! Service with such an address would let its clients, or the health checks of agents, reach protected
-//! targets (CVE-2020-8558, CVE-2021-25737).
+//! Tests that forbidden addresses (node-local, link-local, cloud metadata) are rejected in every field for
+//! addresses. A Service with such an address would let its clients, or the health checks of agents, reach
+//! protected targets (CVE-2020-8558, CVE-2021-25737).
 
 use api::base::config::Settings;
 use model::cluster::config::ClusterConfig;
@@ -11,8 +11,8 @@ use crate::{
     support,
 };
 
-/// Loopback, link-local including the metadata service, multicast, unspecified and reserved addresses, in
-/// every notation that some address parser accepts.
+/// Loopback, link-local (with the metadata service), multicast, unspecified and reserved addresses, in all
+/// notations that some address parser accepts.
 const PLAIN: [&str; 20] = [
     "127.0.0.1",
     "127.255.255.254",
@@ -76,8 +76,8 @@ const NO_ADDRESSES: [&str; 24] = [
     "http://169.254.169.254/",
 ];
 
-/// Field that takes an address, with a request path and a function that creates the object with a given
-/// address.
+/// Field for an address, with the request path and a function that creates an object with the given address in the
+/// field.
 struct Place {
     field: &'static str,
     path: &'static str,
@@ -126,7 +126,8 @@ const PLACES: [Place; 8] = [
     },
 ];
 
-/// Allows all external and load balancer addresses, so that only the forbidden ranges cause rejections.
+/// Starts a server that allows all external and load balancer addresses, so that only the forbidden ranges cause
+/// rejections.
 async fn start() -> Site {
     let ranges = vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
     let external = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
@@ -141,8 +142,8 @@ async fn write(site: &Site, place: &Place, address: &str) -> (u16, String) {
     (status(&answer), answer)
 }
 
-/// Every forbidden form is rejected in every field with its pointer; an ordinary address is accepted in every
-/// field.
+/// Every notation of a forbidden address is rejected in every field, and the error points to the field. An
+/// ordinary address is accepted in every field.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn addresses_that_lead_elsewhere_are_refused_wherever_they_are_written() {
     let site = start().await;
@@ -164,7 +165,8 @@ async fn addresses_that_lead_elsewhere_are_refused_wherever_they_are_written() {
     refused("forbidden addresses", count, forms.len() * PLACES.len());
 }
 
-/// Pools with ordinary ends that contain forbidden addresses are rejected.
+/// Address pools whose first and last addresses are permitted, but which contain forbidden addresses, are
+/// rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pools_around_forbidden_addresses_are_refused() {
     let site = start().await;

@@ -1,4 +1,4 @@
-//! Endless request bodies, and small bodies that expand.
+//! Tests with endless request bodies, and with small bodies that expand when they are parsed.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -7,7 +7,8 @@ use crate::site::{PATIENCE, Site, refused, rest, status};
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
-/// An announced gibibyte and endless chunks are rejected as soon as the limit is passed, without buffering.
+/// A body with a `Content-Length` of one gibibyte, and an endless chunked body, are rejected as soon as they
+/// exceed the limit, and are not buffered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_bodies_are_refused_at_the_limit() {
     const TRIED: usize = 1024 * 1024 * 1024;
@@ -47,7 +48,8 @@ async fn endless_bodies_are_refused_at_the_limit() {
     refused("endless bodies", taken.len() + 1, 3);
 }
 
-/// JSON and YAML bombs are rejected with 400 or 422 and cost no more than their bytes.
+/// JSON and YAML bodies that expand when they are parsed are rejected with status 400 or 422, and use no more
+/// memory than their size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bombs_in_bodies_are_refused() {
     let site = Site::start().await;

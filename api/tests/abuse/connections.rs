@@ -1,4 +1,4 @@
-//! Abuse by connections: silent ones, slow ones, and more than the limit.
+//! Tests with silent connections, slow connections, and more connections than the limit.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::site::{PATIENCE, Site, refused, rest, status};
 
 const HEAD: &str = "POST /v1/apply HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
 
-/// Silent clients, half an HTTP/2 preface, half a head, half a body, and an endless chunked body, many of
-/// each at once: all are closed or answered, and other clients are served.
+/// Many clients at once send no bytes, half an HTTP/2 preface, half a request head, half a body, or an endless
+/// chunked body. All are disconnected or get a response, and other clients are served meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_clients_are_cut_and_others_are_served() {
     const OF_EACH: usize = 20;
@@ -56,8 +56,8 @@ async fn slow_clients_are_cut_and_others_are_served() {
     refused("slow clients", count, OF_EACH * slow.len());
 }
 
-/// With the maximum number of silent connections from one address, the next one is closed, another address is
-/// served, and a released connection can be replaced.
+/// While one address holds the maximum number of silent connections, its next connection is closed and another
+/// address is served. A closed connection can be replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_address_cannot_take_all_connections() {
     const MORE: usize = 50;
@@ -88,8 +88,8 @@ async fn one_address_cannot_take_all_connections() {
     refused("connections beyond those of one address", closed, MORE);
 }
 
-/// Of ten thousand watches, about ten times the limit, the surplus is rejected with `Retry-After`, memory
-/// stays bounded, and ordinary requests are served.
+/// Ten thousand watches, about ten times the limit, are requested. The watches beyond the limit are rejected with
+/// `Retry-After`, memory stays limited, and ordinary requests are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_ten_thousand_watches_those_beyond_the_limit_are_told_to_come_back() {
     const ASKED: usize = 10_000;
@@ -121,7 +121,7 @@ async fn of_ten_thousand_watches_those_beyond_the_limit_are_told_to_come_back() 
     while ask_to_watch(site.connect_from(3).await).await.is_none() {}
 }
 
-/// Returns the stream of an accepted watch, or `None` if it was rejected with `Retry-After`.
+/// Requests a watch. Returns its stream if accepted, or `None` if it was rejected with `Retry-After`.
 async fn ask_to_watch(mut stream: TcpStream) -> Option<TcpStream> {
     stream.write_all(b"GET /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut head = Vec::new();

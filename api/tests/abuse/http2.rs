@@ -1,4 +1,4 @@
-//! Hand-made HTTP/2 frames (RFC 9113) that no library would send.
+//! Tests with malicious HTTP/2 frames (RFC 9113), which no HTTP library would send.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -16,7 +16,7 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Error code for clients that cause excessive load (RFC 9113, 7).
+/// HTTP/2 error code for a client that causes excessive load (RFC 9113, 7).
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
@@ -24,15 +24,15 @@ fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
 }
 
-/// Encodes `GET /healthz` in HPACK (RFC 7541): three entries of the static table, path and authority as
-/// literals.
+/// Encodes the headers of `GET /healthz` in HPACK (RFC 7541): three entries of the static table, and path and
+/// authority as literals.
 fn request() -> Vec<u8> {
     let literal =
         |name: u8, text: &str| [&[0x40 | name, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [&[0x82, 0x86][..], &literal(4, "/healthz"), &literal(1, "localhost")].concat()
 }
 
-/// Returns the frames until the end of the connection: type, stream and body.
+/// Reads HTTP/2 frames until the connection ends. Returns type, stream id and body of each.
 async fn frames(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<(u8, u32, Vec<u8>)> {
     let mut frames = Vec::new();
     let reading = async {
@@ -54,7 +54,7 @@ async fn frames(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<(u8, u32, Vec<u
     frames
 }
 
-/// Returns the error codes of the GOAWAY frames.
+/// Returns the error codes of those frames that are GOAWAY.
 fn farewells(frames: &[(u8, u32, Vec<u8>)]) -> Vec<u32> {
     let farewells = frames.iter().filter(|(kind, _, body)| *kind == GOAWAY && body.len() >= 8);
     farewells.map(|(_, _, body)| u32::from_be_bytes(body[4..8].try_into().unwrap())).collect()
@@ -66,7 +66,8 @@ async fn open(site: &Site) -> TcpStream {
     stream
 }
 
-/// Requests that are reset immediately, over and over (CVE-2023-44487), end the connection.
+/// A client that resets its requests immediately, over and over (CVE-2023-44487), is disconnected, and other
+/// clients are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rapid_resets_end_the_connection_and_others_are_served() {
     const PAIRS: u32 = 50_000;
@@ -99,8 +100,8 @@ async fn rapid_resets_end_the_connection_and_others_are_served() {
     refused("connections of rapid resets", 1, 1);
 }
 
-/// Header lists that decode to megabytes, in one block and in endless continuations, are rejected without
-/// buffering.
+/// Header lists that decode to megabytes, in one block or in endless CONTINUATION frames, are rejected and not
+/// buffered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn giant_lists_of_headers_are_refused() {
     let site = Site::start().await;

@@ -1,7 +1,7 @@
-//! Malicious clients over real sockets: each is rejected with a clear status or disconnected, others are
-//! served meanwhile, and memory stays bounded. Every test prints its counts.
+//! Tests with malicious clients over real sockets: each is rejected with a clear status or disconnected, others
+//! are served meanwhile, and memory stays limited. Every test prints the number of attempts.
 //!
-//! A program of its own, because it limits the peak memory of its process.
+//! The tests are a separate program, because they measure the peak memory of their process.
 
 #![allow(
     clippy::print_stdout,

@@ -1,8 +1,8 @@
-//! Oversized request heads, deceptive paths, and foreign host names.
+//! Tests with oversized request heads, deceptive paths, and foreign host names.
 
 use crate::site::{Site, refused, status};
 
-/// Many headers, a large header, and a long path are rejected.
+/// Requests with many headers, a large header, or a long path are rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn floods_of_headers_are_refused() {
     let site = Site::start().await;
@@ -24,7 +24,8 @@ async fn floods_of_headers_are_refused() {
     refused("floods of headers", count, cases.len());
 }
 
-/// Paths are matched byte for byte: nothing is resolved, unescaped or shortened into another path.
+/// Paths are matched byte for byte: the server resolves no `..`, decodes no escapes, and shortens no path into
+/// another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_that_mean_something_else_lead_nowhere() {
     let site = Site::start().await;
@@ -74,8 +75,8 @@ async fn paths_that_mean_something_else_lead_nowhere() {
     refused("paths that mean something else", by_status.values().sum(), paths.len());
 }
 
-/// Foreign host names are rejected: a web page can make a browser call this server under the page's name, but
-/// not under ours.
+/// Requests with a foreign host name are rejected. A web page can make a browser call this server under the page's
+/// name (DNS rebinding), but not under the server's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_are_not_ours_are_refused_wherever_they_stand() {
     let site = Site::start().await;

@@ -1,4 +1,4 @@
-//! A server on a loopback port, and raw clients.
+//! Server on a loopback port for the tests, and clients that send raw bytes.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support;
 
-/// Timeout of expected events: far beyond every limit of the server, even on a busy machine.
+/// Time limit for expected events: far longer than every timeout of the server, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Maximum peak memory of the test program, with several attacks at once.
+/// Maximum peak memory of the test program in KiB, with several attacks at once.
 const MEMORY_MAX_KIB: u64 = 512 * 1024;
 
-/// Server that listens on a TCP port of this process.
+/// Server in the process of the test that listens on a TCP port.
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     stop: CancellationToken,
@@ -53,7 +53,7 @@ impl Site {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Connects from loopback address 127.0.0.`host`, which counts as another client.
+    /// Connects from the loopback address 127.0.0.`host`, which the server counts as a separate client.
     pub(crate) async fn connect_from(&self, host: u8) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)), 0)).unwrap();
@@ -78,7 +78,7 @@ impl Site {
         self.say(&[head.as_bytes(), body].concat()).await
     }
 
-    /// Asserts that a client with another address is served.
+    /// Asserts that a client from another address is served.
     pub(crate) async fn serves_others(&self) {
         let mut stream = self.connect_from(9).await;
         let request = b"GET /v1/services HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -88,7 +88,7 @@ impl Site {
     }
 }
 
-/// Reads until the peer closes or resets the connection.
+/// Reads until the peer closes or resets the connection, and returns the received text.
 pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
@@ -103,13 +103,13 @@ pub(crate) fn status(answer: &str) -> u16 {
     line.and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)
 }
 
-/// Prints the number of rejected attempts and the memory use; asserts that all were rejected.
+/// Asserts that all of `of` attempts were rejected, and prints their number and the memory use.
 pub(crate) fn refused(what: &str, count: usize, of: usize) {
     println!("abuse: {what}: {count} of {of} refused; {} KiB", memory_kib());
     assert_eq!(count, of, "{what}");
 }
 
-/// Returns the peak memory of this program in KiB; asserts the limit.
+/// Returns the peak memory of this program in KiB, and asserts that it is within the limit.
 pub(crate) fn memory_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

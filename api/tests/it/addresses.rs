@@ -1,4 +1,5 @@
-//! Announcement of addresses, driven by agents over HTTP: candidates, takeovers, drains, leases, moves.
+//! Tests of the announcement of addresses with simulated agents over HTTP: candidates, takeovers, drains, leases,
+//! moves.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +25,8 @@ use store::Store;
 
 use crate::support::{self, Fixed, Lines, START, Server};
 
-/// Creates a store with Services `s0`, `s1`, …, each with a recorded address 192.0.2.100, .101, … of pool
-/// `p`, and an Advertisement.
+/// Creates a store with Services `s0`, `s1`, … and an Advertisement. The addresses of the Services are
+/// 192.0.2.100, .101, … of pool `p`.
 async fn filled(addresses: usize) -> Arc<dyn Store> {
     let store = store::open("memory:", Timestamp::from_unix_seconds(START)).await.unwrap();
     let object = |value: Value| decode(&value, &Expect::default()).unwrap();
@@ -66,7 +67,8 @@ async fn start(store: &Arc<dyn Store>, nodes: &[&str]) -> Server {
     server
 }
 
-/// Returns the report of a fully converged agent; `host` is the last octet of its address in 192.0.2.0/24.
+/// Returns the report of an agent that has verified the newest state. `host` is the last octet of its address in
+/// 192.0.2.0/24.
 fn report(host: usize, more: Value) -> Value {
     let everything = Position { epoch: Epoch(u64::try_from(START).unwrap()), revision: Revision(1_000_000) };
     let mut report = json!({
@@ -88,7 +90,7 @@ async fn send(server: &Server, node: &str, more: Value) {
     assert_eq!(status, 204, "{body}");
 }
 
-/// Returns the report of an agent that owns 192.0.2.100 or is on standby.
+/// Returns the part of an agent's report about 192.0.2.100, which the agent announces or is on standby for.
 fn part(role: &str, epoch: u64) -> Value {
     let announced = json!({ "role": role, "epoch": epoch, "since": "2026-11-21T09:00:00Z", "reason": "first in rank", "interfaces": ["eth0"] });
     json!({ "announcements": { "192.0.2.100": announced } })
@@ -110,7 +112,7 @@ fn condition<'a>(object: &'a Value, wanted: &str) -> &'a Value {
     conditions.iter().find(|one| one["type"] == wanted).unwrap()
 }
 
-/// Polls until the response matches; changes take effect within moments, but asynchronously.
+/// Repeats a request until its response matches. Changes take effect within moments, but asynchronously.
 async fn until(server: &Server, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let mut last = Value::Null;
     for _ in 0..600 {
@@ -130,7 +132,8 @@ async fn feed(server: &Server, node: &str) -> Lines {
 
 const ADDRESS: &str = "/v1/addresses/192.0.2.100";
 
-/// F117: agents that may announce are recorded as candidates in order and receive the address.
+/// F117: nodes that can announce an address are recorded as its candidates, in order, and their agents receive the
+/// address.
 #[tokio::test]
 async fn f117_candidates_are_recorded_fed_to_agents_and_shown() {
     let store = filled(1).await;
@@ -159,8 +162,8 @@ async fn f117_candidates_are_recorded_fed_to_agents_and_shown() {
     assert_eq!(condition(&service, "Announced")["message"], format!("{owner} announces 192.0.2.100 on eth0"));
 }
 
-/// F117: takeovers among candidates are adopted; a drain moves the address; a returning node does not take it
-/// back.
+/// F117: a takeover by another candidate is adopted, a drain moves the address, and a returning node does not take
+/// it back.
 #[tokio::test]
 async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_move() {
     let store = filled(1).await;
@@ -198,7 +201,7 @@ async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_mo
     assert_eq!((&order(&record)[0], &order(&record)[2]), (&owner, &before[1]));
 }
 
-/// F117: addresses are spread, and only those of a drained node move to the others.
+/// F117: addresses are distributed over the nodes, and a drain moves only the addresses of the drained node.
 #[tokio::test]
 async fn f117_addresses_are_spread_and_only_those_of_a_drained_node_move() {
     let store = filled(12).await;
@@ -229,7 +232,8 @@ async fn f117_addresses_are_spread_and_only_those_of_a_drained_node_move() {
     assert_eq!(get(&server, "/v1/addresses?node=b").await["items"].as_array().unwrap().len(), 6);
 }
 
-/// F117: an operator moves an address; a node that cannot announce it is rejected with the reason.
+/// F117: an operator can move an address to another node. A move to a node that cannot announce it is rejected
+/// with the reason.
 #[tokio::test]
 async fn f117_an_address_is_moved_on_request_or_the_request_says_why_not() {
     let store = filled(1).await;
@@ -258,8 +262,8 @@ async fn f117_an_address_is_moved_on_request_or_the_request_says_why_not() {
     assert_eq!(server.call("POST", &path, Some(json!({ "nodes": "a" }))).await.0, 422);
 }
 
-/// F168: a silent Node ceases to be a candidate after one lease, and its Workloads cease to be endpoints
-/// after the next; both return with its reports.
+/// F168: a silent Node is no longer a candidate after one lease, and its Workloads are no longer endpoints after
+/// the next. Both change back when it reports again.
 #[tokio::test]
 async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_back() {
     let store = filled(1).await;
@@ -318,7 +322,8 @@ async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_
     assert_eq!(order(&record)[2], silent, "it stands by");
 }
 
-/// F168: if many Nodes become silent at once, most are kept, and the status page reports it.
+/// F168: if all Nodes become silent at once, only a part of them is taken out, and the cluster status reports the
+/// problem.
 #[tokio::test]
 async fn f168_when_all_nodes_fall_silent_only_a_part_is_taken_out() {
     let store = filled(1).await;
@@ -341,7 +346,7 @@ async fn f168_when_all_nodes_fall_silent_only_a_part_is_taken_out() {
     assert!(problems.iter().any(|problem| problem["reason"] == "TooManySilent"), "{status:#}");
 }
 
-/// The peer key is sent to agents only, and outlives the server.
+/// The peer key is sent to agents only, and remains the same after a restart of the server.
 #[tokio::test]
 async fn the_key_of_the_nodes_is_told_to_agents_only() {
     let store = filled(1).await;
@@ -380,7 +385,7 @@ async fn the_key_of_the_nodes_is_told_to_agents_only() {
     assert!(!store.statuses().await.unwrap().contains_key("peer-key"));
 }
 
-/// F128: a pool outside of all node networks and one without an Advertisement are reported as problems.
+/// F128: a pool whose addresses are in no network of a node is reported as a problem.
 #[tokio::test]
 async fn f128_a_pool_in_no_network_of_a_node_is_a_problem_on_the_status_page() {
     let store = filled(0).await;

@@ -1,5 +1,5 @@
-//! Audit log through the server: it outlives the server, is paginated, and rejected requests do not evict
-//! accepted ones.
+//! Tests of the audit log: it remains after a restart of the server, is paginated, and rejected requests do not
+//! evict accepted ones.
 
 use std::sync::Arc;
 

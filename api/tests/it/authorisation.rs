@@ -1,8 +1,8 @@
-//! Authorization of every operation of the OpenAPI document for every role, on own and on foreign resources.
-//! `UPDATE_GOLDEN=1` rewrites the table.
+//! Tests the authorization of every operation of the OpenAPI document for every role, on resources that the role
+//! covers and on others. `UPDATE_GOLDEN=1` rewrites the table.
 //!
-//! Only the permission of the route is tested: bodies are empty, so nothing is changed. Routes that check
-//! each object are tested with real objects in `authz.rs`.
+//! Only the permission of the route is tested: bodies are empty, so that no request changes anything. Routes that
+//! check each object are tested with real objects in `authz.rs`.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::support::secured::{self, Secured, Who};
 
-/// Path of the golden file with the permission and the decision for every operation and role.
+/// Returns the path of the golden file with the permission of every operation and the decision for every role.
 fn golden() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/authorisation.txt")
 }
 
-/// Returns the operations of the document: method, path, and `x-permission`.
+/// Returns method, path and `x-permission` of every operation in the OpenAPI document.
 fn operations() -> Vec<(String, String, Value)> {
     let document: Value = serde_json::from_str(&api::document()).unwrap();
     let mut operations = Vec::new();
@@ -27,7 +27,8 @@ fn operations() -> Vec<(String, String, Value)> {
     operations
 }
 
-/// Fills a path with own or foreign names: namespaces `team-a` and `team-b`, nodes `n1` and `n2`.
+/// Replaces the parameters of a path by names of own (`team-a`, `n1`) or foreign (`team-b`, `n2`) namespaces and
+/// nodes.
 fn fill(path: &str, is_own: bool) -> String {
     let (namespace, node) = if is_own { ("team-a", "n1") } else { ("team-b", "n2") };
     let path = path.replace("{namespace}", namespace).replace("{node}", node);
@@ -51,7 +52,7 @@ async fn people(secured: &Secured) -> Vec<(&'static str, Who)> {
     ]
 }
 
-/// Returns the decision of the route's permission: `yes`, `no` (403) or `who?` (401).
+/// Sends a request and returns the decision about the route's permission: `yes`, `no` (403) or `who?` (401).
 async fn ask(secured: &Secured, who: &Who, method: &str, path: &str) -> &'static str {
     let response = secured.send(who, method, path, None).await;
     match response.status().as_u16() {

@@ -1,4 +1,4 @@
-//! Tokens, roles, and per-object permissions of writes, listings and watches.
+//! Tests of tokens and roles, and of the permissions on each object in writes, listings and watches.
 
 use serde_json::{Value, json};
 
@@ -23,8 +23,8 @@ fn names(list: &Value) -> Vec<String> {
     items.iter().map(name).collect()
 }
 
-/// Starts a server with a Service in each of two namespaces, and a token with the role operator in one of
-/// them.
+/// Starts a server with a Service in each of two namespaces, and creates a token with the role `operator` in one
+/// of them.
 async fn two_teams() -> (Secured, Who) {
     let secured = secured::start().await;
     let both = json!([service("team-a", "web"), service("team-b", "web")]);
@@ -68,7 +68,8 @@ async fn f008_a_token_of_one_namespace_sees_and_changes_nothing_of_another() {
     assert_eq!(secured.call(&team, "GET", "/v1/traffic?namespace=team-a", None).await.0, 200);
 }
 
-/// Bulk writes with one object of another namespace change nothing, and all missing permissions are listed.
+/// `apply`, plan, prune and rollback with one object of another namespace change nothing, and the error lists
+/// every missing permission.
 #[tokio::test]
 async fn bulk_writes_plans_prunes_and_rollbacks_look_at_each_object() {
     let (secured, team) = two_teams().await;
@@ -107,8 +108,8 @@ async fn bulk_writes_plans_prunes_and_rollbacks_look_at_each_object() {
     assert_eq!(secured.call(&team, "POST", "/v1/rollback", Some(undo)).await.0, 200);
 }
 
-/// A watch over all namespaces with a token of one sends only objects of that namespace, including deletions,
-/// and ends when the token is revoked.
+/// A watch over all namespaces by a token that is limited to one sends only objects of that namespace, including
+/// deletions, and ends when the token is revoked.
 #[tokio::test]
 async fn a_watch_shows_what_may_be_seen_and_ends_with_the_token() {
     let (secured, team) = two_teams().await;
@@ -152,7 +153,8 @@ async fn history_shows_of_each_write_what_may_be_seen() {
     assert_eq!(status, 403, "{answer}");
 }
 
-/// A token limited to a pool and a range cannot write a Service, EndpointSet or Workload beyond them.
+/// A token limited to an address pool and a range of endpoint addresses cannot write a Service, EndpointSet or
+/// Workload beyond them.
 #[tokio::test]
 async fn pools_and_ranges_of_endpoints_are_granted() {
     let secured = secured::start().await;
@@ -325,8 +327,8 @@ async fn a_token_that_asks_too_fast_is_told_when_to_come_back() {
     assert_eq!(secured.call(&ci, "GET", "/healthz", None).await.0, 200);
 }
 
-/// Of servers that start on one store without an admin token, one creates the bootstrap token in a file for
-/// its owner only; no other is created while it is valid, but again after it was revoked.
+/// If several servers start on a store without an admin token, exactly one creates the bootstrap token, in a file
+/// for its owner only. A further token is created only after the first was revoked.
 #[tokio::test]
 async fn the_first_token_is_made_once_and_again_when_nobody_can_do_everything() {
     use std::os::unix::fs::PermissionsExt;

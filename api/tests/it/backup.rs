@@ -1,4 +1,4 @@
-//! Backup, restore and migration with the real program, and their effect on a server.
+//! Tests of backup, restore and migration with the real program, and of their effect on a server.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may fail, and prints counts")]
 
@@ -18,7 +18,7 @@ use store::{Contents, Store, backup};
 
 use crate::support;
 
-/// Secret that a backup must contain and the output of commands must not.
+/// Secret that a backup must contain and the output of commands must not contain.
 const CANARY: &str = "canary-3f9c";
 
 fn api(arguments: &[&str]) -> Output {
@@ -63,7 +63,7 @@ impl Place {
         format!("sqlite:{}", self.file(name))
     }
 
-    /// Opens a store once a stopped server of this process has released it.
+    /// Opens a store after a stopped server of this process has released it.
     async fn open(&self, name: &str) -> Arc<dyn Store> {
         let now = Timestamp::from_unix_seconds(support::START);
         for _ in 0..1200 {
@@ -77,7 +77,7 @@ impl Place {
         panic!("{name} stays in use");
     }
 
-    /// Fills a store through a server: two Services, a Node, a router with a password.
+    /// Creates a store through a server, with two Services, a Node, and a BgpPeer with a password.
     async fn filled(&self, name: &str) {
         let server = support::start_on(
             support::settings(30000..=32767),
@@ -105,8 +105,8 @@ async fn contents(store: &dyn Store) -> Contents {
     Contents::of(store, true).await.unwrap().1
 }
 
-/// Restoring a backup of four objects over a changed store prints the difference; a dry run leaves the bytes
-/// unchanged, and the restore brings back the old objects in a new epoch.
+/// A dry run of a restore over a changed store prints the difference and changes no byte. The restore brings back
+/// the four old objects in a new epoch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_restored_after_it_was_said_what_that_means() {
     let place = Place::new();
@@ -192,8 +192,8 @@ fn original_position(file: &Path) -> String {
     head["position"].as_str().unwrap().to_owned()
 }
 
-/// A backup damaged at the beginning, middle or end, truncated, or of a newer version leaves the store
-/// uncreated.
+/// A backup that is truncated, of a newer version, or damaged at its beginning, middle or end is rejected, and the
+/// store is not created.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_or_newer_backup_touches_nothing() {
     let place = Place::new();
@@ -252,7 +252,7 @@ async fn a_store_moves_to_an_empty_one_and_to_no_other() {
     assert!(!place.path("none").exists());
 }
 
-/// Backups taken over HTTP under constant writes are each consistent, and can be restored.
+/// Backups that are taken over HTTP under constant writes are consistent, and can be restored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_taken_under_load_is_one_state() {
     let server = Arc::new(support::start().await);
@@ -313,7 +313,7 @@ fn check_says_whether_the_server_would_start_and_changes_nothing() {
     assert!(fails(&["--config", &place.file("c.toml"), "check"]).contains("c.toml"));
 }
 
-/// An etcd server of this test on free ports; stopped with it.
+/// Running etcd server with ports of its own, stopped with the test.
 struct Etcd {
     process: std::process::Child,
     url: String,
@@ -327,7 +327,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Starts etcd; retries if another process took the ports first.
+/// Starts etcd. Retries with other ports if another process has taken the first ones.
 async fn etcd() -> Etcd {
     for _ in 0..5 {
         let directory = tempfile::tempdir().unwrap();
@@ -355,7 +355,7 @@ async fn etcd() -> Etcd {
     panic!("etcd does not start");
 }
 
-/// Runs a command until etcd no longer reports the store as in use; the lease of a previous user may last a
+/// Runs a command, and repeats it while etcd reports the store as in use: the lease of a previous user may last a
 /// moment.
 fn succeeds_soon(arguments: &[&str]) -> String {
     for _ in 0..60 {
@@ -370,8 +370,8 @@ fn succeeds_soon(arguments: &[&str]) -> String {
     panic!("{arguments:?}: the store stays in use");
 }
 
-/// From SQLite to etcd, from there to another SQLite, and a backup of the first into etcd: always the same
-/// contents, in a newer epoch each time.
+/// A store is migrated from SQLite to etcd and from there to another SQLite file, and a backup of the first is
+/// restored into etcd. The contents are always the same, in a newer epoch each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_moves_to_etcd_and_back() {
     let place = Place::new();

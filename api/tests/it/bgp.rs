@@ -1,5 +1,5 @@
-//! BGP in the control server: only affected nodes receive changes; addresses record their announcers;
-//! passwords are sent to nodes only.
+//! Tests of BGP in the control server: only affected nodes receive changes, addresses record the Advertisements
+//! that cover them, and passwords are sent to nodes only.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn of_kind(kind: &str, name: &str, labels: Value, spec: Value) -> Value {
     json!({ "kind": kind, "metadata": { "name": name, "labels": labels }, "spec": spec })
 }
 
-/// Starts a server with nodes `a` and `b` in racks of the same names, and a router for rack `a`.
+/// Starts a server with nodes `a` and `b` in racks of the same names, and a BgpPeer for rack `a`.
 async fn start() -> Server {
     let server = support::start().await;
     let in_a = json!([{ "matchLabels": { "rack": "a" } }]);
@@ -57,8 +57,8 @@ fn told(lines: &[String]) -> Option<Value> {
     frames.filter(|frame| frame["type"] == "node").map(|frame| frame["bgp"].clone()).next_back()
 }
 
-/// A change of any object that a node's BGP settings depend on causes a frame for the node with the peer, and
-/// none for the other.
+/// A change of any object that a node's BGP settings depend on causes a feed frame for the node that has the
+/// BgpPeer, and none for the other node.
 #[tokio::test]
 async fn only_the_nodes_concerned_are_told_and_only_what_changed() {
     let server = start().await;
@@ -104,7 +104,8 @@ async fn only_the_nodes_concerned_are_told_and_only_what_changed() {
     assert_eq!(told(&a.until("\"synced\"").await), Some(Value::Null));
 }
 
-/// Service labels and Advertisements decide the announcers; the record and the feed contain the result.
+/// The Advertisements that select a Service by its labels are recorded at its address, and are sent to agents with
+/// it.
 #[tokio::test]
 async fn an_address_records_the_advertisements_that_cover_it() {
     let server = start().await;
@@ -140,8 +141,8 @@ async fn an_address_records_the_advertisements_that_cover_it() {
     panic!("the record still names what is deleted: {}", record().await);
 }
 
-/// The password of a peer is in the feed of the node that needs it, and in no response, list, watch, status
-/// or metric.
+/// The password of a BgpPeer is in the feed of the node that needs it, and in no response, list, watch, status or
+/// metric.
 #[tokio::test]
 async fn a_password_is_in_no_answer() {
     let server = start().await;

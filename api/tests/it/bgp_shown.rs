@@ -1,4 +1,5 @@
-//! Display of reported BGP state: conditions of addresses and Services, metrics, limits.
+//! Tests of the display of reported BGP state: conditions of addresses and Services, metrics, and limits of
+//! reports.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ async fn two_nodes() -> Server {
     server
 }
 
-/// F126: an address covered by a BGP Advertisement, and its Service, list the routers that have it.
+/// F126: the status of an address with a BGP Advertisement, and that of its Service, list the routers that have
+/// received it.
 #[tokio::test]
 async fn f126_addresses_and_services_say_which_routers_have_them() {
     let server = two_nodes().await;
@@ -97,8 +99,8 @@ async fn f126_addresses_and_services_say_which_routers_have_them() {
     assert_eq!(announced(&service)["reason"], "Withheld", "{service:#}");
 }
 
-/// Sessions are counted by peer and state; those of silent nodes do not count as established; the number of
-/// peers is bounded.
+/// BGP sessions are counted by peer and state. Sessions of silent nodes do not count as established, and the
+/// number of peers is limited.
 #[tokio::test]
 async fn metrics_count_sessions_by_peer_and_state() {
     let server = two_nodes().await;
@@ -131,7 +133,7 @@ async fn metrics_count_sessions_by_peer_and_state() {
     assert!(!metrics.contains("tor-1"), "what is beyond the bound has no series");
 }
 
-/// A report beyond a limit is rejected as a whole with the pointer.
+/// A report beyond a limit is rejected as a whole, and the error points to the field.
 #[tokio::test]
 async fn reports_beyond_the_limits_are_refused_with_the_field() {
     let server = two_nodes().await;

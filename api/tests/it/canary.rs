@@ -1,5 +1,5 @@
-//! Confidentiality of secrets: unlikely texts are planted wherever a secret can be written, and searched for
-//! in all responses and logs.
+//! Tests of the confidentiality of secrets: unique texts are stored wherever a secret can be written, and must not
+//! appear in any response or log.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -34,7 +34,7 @@ impl io::Write for Log {
     }
 }
 
-/// Search for secrets in responses, with the number of responses and bytes searched.
+/// Search for the secrets in responses, with the number of responses and bytes searched.
 struct Search {
     secrets: Vec<String>,
     answers: usize,
@@ -66,7 +66,8 @@ fn peer(password: &str) -> Value {
     })
 }
 
-/// Returns the GET operations of the document with planted names in their paths.
+/// Returns the paths of all GET operations of the OpenAPI document, with the names of the test's objects in place
+/// of parameters.
 fn reads(token: &str) -> Vec<String> {
     let document: Value = serde_json::from_str(&api::document()).unwrap();
     let paths = document["paths"].as_object().unwrap().iter();

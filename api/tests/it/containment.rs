@@ -1,4 +1,4 @@
-//! Containment of a stolen agent certificate: it grants access to its own node only.
+//! Test that a stolen agent certificate grants access only to its own node.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn node(name: &str) -> Value {
     json!({ "kind": "Node", "metadata": { "name": name }, "spec": { "addresses": [address] } })
 }
 
-/// Returns a minimal valid report.
+/// Returns a report of an agent with only the required fields.
 fn report() -> Value {
     let at = format!("{}-1", support::START);
     json!({
@@ -43,8 +43,8 @@ async fn cluster() -> Secured {
     secured
 }
 
-/// The certificate of n1 registers n1, reads its state and reports for it; it can neither read nor change n2
-/// or anything else.
+/// With the certificate of n1's agent a client can register n1, read its state and send its reports, but cannot
+/// read or change n2 or anything else.
 #[tokio::test]
 async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
     let secured = cluster().await;

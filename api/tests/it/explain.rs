@@ -1,4 +1,5 @@
-//! Explanations over HTTP: the desired state from the server, the kernel state from the queried agent.
+//! Tests of explanations of packet paths over HTTP. The server derives the desired state; a simulated agent sends
+//! the kernel state.
 
 use axum::body::Body;
 use http::Request;
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Lines, Server};
 
-/// Starts a server with Node n1 and Service web at 10.96.0.10 with an endpoint.
+/// Starts a server with Node `n1` and Service `web` at 10.96.0.10 with one endpoint.
 async fn cluster() -> Server {
     let server = support::start().await;
     let items = json!([
@@ -27,7 +28,7 @@ async fn cluster() -> Server {
 
 const PACKET: &str = "/v1/explain?source=10.1.0.9&destination=10.96.0.10&port=80";
 
-/// Replies to the next query of a feed with a kernel trace.
+/// Replies to the next query in a feed with a kernel trace that has the given ends.
 async fn answer(server: &Server, feed: &mut Lines, ends: Value) {
     let lines = feed.until("\"ask\"").await;
     let ask: Value = serde_json::from_str(lines.last().unwrap()).unwrap();

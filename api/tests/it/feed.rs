@@ -1,4 +1,5 @@
-//! Feed to agents: its cost is proportional to the change, not the cluster; missed changes are squashed.
+//! Tests of the feed to agents: its cost is proportional to the change, not to the size of the cluster, and missed
+//! changes are merged.
 
 use axum::body::Body;
 use http::Request;
@@ -26,7 +27,7 @@ fn endpoints(at: usize, last: u8) -> Value {
     })
 }
 
-/// Starts a server with a Node and with `services` Services of one endpoint each.
+/// Starts a server with a Node, and with `services` Services that have one endpoint each.
 async fn cluster(services: usize) -> Server {
     let server = support::start().await;
     let mut items = vec![json!({ "kind": "Node", "metadata": { "name": "n1" }, "spec": {} })];
@@ -38,7 +39,8 @@ async fn cluster(services: usize) -> Server {
     server
 }
 
-/// Changes one endpoint. Returns the lines and bytes sent to an up-to-date agent.
+/// Changes one endpoint in a cluster of `services` Services. Returns the numbers of lines and bytes sent to an
+/// agent that was up to date.
 async fn cost_of_one_change(services: usize) -> (usize, usize) {
     let server = cluster(services).await;
     let mut feed = open(&server, None).await;
@@ -96,8 +98,8 @@ async fn a_resume_of_another_epoch_or_from_the_future_begins_with_the_full_state
     }
 }
 
-/// 24 Services, of which one changes and one is deleted after a full state was sent: the next full sync
-/// includes both changes.
+/// After a full state of 24 Services was sent, one Service changes and one is deleted. The next full sync includes
+/// both changes.
 #[tokio::test]
 async fn a_complete_state_that_was_made_for_another_feed_comes_with_what_changed_since() {
     let server = cluster(24).await;
@@ -213,8 +215,8 @@ async fn a_question_reaches_the_agent_behind_the_state_and_its_answer_who_asked(
     assert_eq!(asked, (200, json!({ "node": "n1", "findings": [finding] })));
 }
 
-/// The query-only feed of an agent with state from another server carries heartbeats and queries; a state
-/// feed replaces it.
+/// The query-only feed of an agent that receives its state from another server carries only heartbeats and
+/// queries. A state feed of the same agent replaces it.
 #[tokio::test]
 async fn a_feed_of_questions_only_carries_no_state_and_gives_way_to_one_that_does() {
     let server = cluster(2).await;
@@ -248,7 +250,8 @@ async fn a_feed_of_questions_only_carries_no_state_and_gives_way_to_one_that_doe
     feed.until("\"synced\"").await;
 }
 
-/// Sends a query whose reply the test provides as the agent.
+/// Sends a request that queries an agent, and replies as that agent. Returns the query, and the status and body of
+/// the response.
 async fn asked(
     server: &Server,
     feed: &mut Lines,
@@ -266,8 +269,8 @@ async fn asked(
     (question, answered.0, answered.1)
 }
 
-/// The clock of the node is compared with that of this server; only fixes of the closed list are accepted,
-/// and they are audited.
+/// A diagnosis compares the clock of the node with that of the server. Only known fixes are accepted, and they are
+/// audited.
 #[tokio::test]
 async fn a_doctors_clock_is_compared_and_fixes_are_asked_for_and_remembered() {
     let server = cluster(0).await;

@@ -1,4 +1,5 @@
-//! Health checks end to end in the server: agent reports over HTTP, recorded decisions, feed and responses.
+//! Tests of health checks in the server, with reports of simulated agents over HTTP: decisions, feed and
+//! responses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,8 +14,8 @@ const HEALTH: &str = "/v1/namespaces/default/services/web/health";
 const RECORD: &str = "/v1/namespaces/default/endpointhealths/web";
 const GUARD: &str = "/v1/guards/health";
 
-/// Starts a server with reporting Nodes `a`, `b`, `c`, and Service `web` with endpoints 10.1.0.1, .2, …
-/// without a Node.
+/// Starts a server with Nodes `a`, `b` and `c` that report, and Service `web` with endpoints 10.1.0.1, .2, … that
+/// belong to no Node.
 async fn start(endpoints: u8, check: Value) -> Server {
     let server = support::start().await;
     for node in ["a", "b", "c"] {
@@ -48,8 +49,8 @@ fn report(more: Value) -> Value {
     report
 }
 
-/// Sends a node's report with states of endpoints of Service `web`, each identified by the last octet of its
-/// address.
+/// Sends the report of a node with the states of endpoints of Service `web`. The last octet of the address
+/// identifies each endpoint.
 async fn say(server: &Server, node: &str, states: &[(u8, &str)]) {
     let one = |(host, state): &(u8, &str)| {
         json!({
@@ -69,7 +70,7 @@ async fn say_all(server: &Server, states: &[(u8, &str)]) {
     }
 }
 
-/// Polls until the response matches; changes take effect within moments, but asynchronously.
+/// Repeats a request until its response matches. Changes take effect within moments, but asynchronously.
 async fn until(server: &Server, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
     let mut last = (0, Value::Null);
     for _ in 0..600 {
@@ -101,8 +102,8 @@ fn available(service: &Value) -> (String, String) {
     (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// F148: an endpoint that most nodes report as unhealthy is recorded, sent to agents as not ready, and
-/// returned with the result of each node.
+/// F148: an endpoint that most nodes report as unhealthy is recorded and sent to agents as not ready, until the
+/// nodes report it as healthy. The health response lists the result of each node.
 #[tokio::test]
 async fn f148_reports_take_an_endpoint_out_and_bring_it_back() {
     let server = start(2, json!({ "type": "Tcp" })).await;
@@ -150,7 +151,8 @@ async fn f148_reports_take_an_endpoint_out_and_bring_it_back() {
     }
 }
 
-/// F148: silent agents neither remove nor restore endpoints, even after a restart of the server.
+/// F148: without reports of agents no endpoint is taken out of service or returned to it, even after a restart of
+/// the server.
 #[tokio::test]
 async fn f148_what_was_decided_holds_while_nobody_says_anything() {
     let source = Fixed::at(START);
@@ -178,7 +180,8 @@ async fn f148_what_was_decided_holds_while_nobody_says_anything() {
     until_out(&server, &[]).await;
 }
 
-/// F148: too many failures at once are held until confirmation; endpoints that recover are released.
+/// F148: if too many endpoints fail at once, they stay in service until a user confirms the removal, or until they
+/// recover.
 #[tokio::test]
 async fn f148_too_many_at_once_are_held_until_they_are_confirmed_or_recover() {
     let server = start(6, json!({ "type": "Tcp" })).await;
@@ -210,7 +213,8 @@ async fn f148_too_many_at_once_are_held_until_they_are_confirmed_or_recover() {
     assert_eq!(available(&service).0, "NoHealthyEndpoints", "{service:#}");
 }
 
-/// F148: a slow-start share grows with time; the record ends when it is complete, or with the health check.
+/// F148: in slow start the share of an endpoint grows with time. The EndpointHealth record is deleted when the
+/// start is complete, or with the health check.
 #[tokio::test]
 async fn f148_a_share_grows_and_a_record_ends_with_its_check() {
     let server = start(2, json!({ "type": "Tcp", "slowStartSeconds": 90 })).await;

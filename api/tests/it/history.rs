@@ -1,4 +1,5 @@
-//! History, rollback and convergence through the server: addresses return, and a restart loses nothing.
+//! Tests of history, rollback and convergence through the server: a rollback restores addresses, and a restart
+//! loses no data.
 
 use axum::body::Body;
 use http::Request;
@@ -51,7 +52,7 @@ async fn a_rollback_gives_a_service_its_load_balancer_address_back() {
     server.running.stop().await;
 }
 
-/// The plan of a rollback lists the changes without making them, and can be applied.
+/// The plan of a rollback lists its changes without making them, and can then be applied.
 #[tokio::test]
 async fn a_rollback_can_be_planned_and_its_plan_applied() {
     let server = support::start().await;
@@ -101,8 +102,8 @@ async fn history_outlives_the_server() {
     server.running.stop().await;
 }
 
-/// With one of two nodes reporting a change, the convergence shows its time, and the reason why the other
-/// lacks it.
+/// If one of two nodes reports a change, its convergence shows the time of that node, and the reason why the other
+/// one lacks it.
 #[tokio::test]
 async fn the_curve_of_a_change_says_who_has_it_and_why_others_do_not() {
     let server = support::start().await;
@@ -125,8 +126,8 @@ async fn the_curve_of_a_change_says_who_has_it_and_why_others_do_not() {
     server.running.stop().await;
 }
 
-/// For the second of three writes of a Service that was deleted later, the agent compares the Service before
-/// and after that write; a Service created later is in neither state.
+/// For the second of three writes of a Service that was deleted later, the agent is queried for the difference
+/// between the Service before and after that write. A Service created later is in neither state.
 #[tokio::test]
 async fn the_lines_of_a_past_write_are_worked_out_by_the_nodes_from_the_states_around_it() {
     let server = support::start().await;

@@ -1,5 +1,5 @@
-//! HTTP transcripts: `tests/http/*.txt` hold requests and the expected responses. `UPDATE_GOLDEN=1` rewrites
-//! the responses.
+//! Tests with HTTP transcripts: the files `tests/http/*.txt` contain requests and the expected responses.
+//! `UPDATE_GOLDEN=1` rewrites the responses.
 //!
 //! ```text
 //! # a comment                          purpose of the next request
@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Lines, Server};
 
-/// Headers that are the same on every response or irrelevant.
+/// Headers that transcripts omit, because they are irrelevant or the same in every response.
 const BORING: [&str; 11] = [
     "x-content-type-options",
     "x-frame-options",
@@ -66,7 +66,8 @@ async fn every_example_is_accepted_and_creates_what_it_declares() {
     assert!(files >= 10, "{files} examples");
 }
 
-/// Input: examples of a selector, a pool and a shared address. Output: ready endpoints, and addresses of the pools.
+/// The examples of a label selector, an address pool and a shared address have ready endpoints, and addresses from
+/// the pools.
 #[tokio::test]
 async fn examples_lead_to_the_described_status() {
     let server = support::start().await;
@@ -96,7 +97,7 @@ async fn examples_lead_to_the_described_status() {
     );
 }
 
-/// Sends a manifest and returns the result, which must be a success.
+/// Sends a manifest to `path`, asserts success and returns the body of the response.
 async fn apply(server: &Server, path: &str, manifest: &str) -> Value {
     let request = Request::post(path).header("content-type", "application/yaml");
     let response = server.send(request.body(Body::from(manifest.to_owned())).unwrap()).await;
@@ -126,8 +127,8 @@ async fn every_transcript_is_what_the_server_answers() {
     assert!(different.is_empty(), "transcripts differ:\n{}", different.join("\n"));
 }
 
-/// F023: kinds that run containers are rejected as a whole with an explanation; scaling in another system
-/// changes the number of endpoints.
+/// F023: kinds that run containers are rejected with an explanation. Scaling in another system changes the number
+/// of endpoints.
 #[tokio::test]
 async fn f023_what_runs_pods_is_refused_and_scaling_done_elsewhere_changes_the_endpoints() {
     let server = support::start().await;
@@ -308,7 +309,7 @@ fn write_body(body: &str, state: &mut State, text: &mut String) {
     pretty.lines().for_each(|line| text.push_str(&format!("< {line}\n")));
 }
 
-/// Writes JSON on one line if it fits, else one entry per line.
+/// Writes a JSON value on one line if it fits, otherwise each element on a line of its own.
 fn write_value(value: &Value, indent: &str, text: &mut String) {
     let compact = value.to_string();
     if compact.len() + indent.len() <= 110 {
@@ -347,7 +348,7 @@ fn remember(value: &Value, state: &mut State) {
 /// Response fields with durations that a real clock measures, which the transcripts omit.
 const MEASURED: [&str; 4] = ["p50Ms", "p99Ms", "waitingMs", "lagMillis"];
 
-/// Removes the status, unless the transcript requests it, and all values that vary with time.
+/// Replaces `status`, unless the transcript requests it, and all values that vary with time, by `…`.
 fn shorten(value: &mut Value, state: &State) {
     match value {
         Value::Object(fields) => {

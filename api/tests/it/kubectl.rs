@@ -1,4 +1,4 @@
-//! The real `kubectl` against the real server process with `--kubernetes-view`.
+//! Tests with the real `kubectl` against the real server process with `--kubernetes-view`.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Time limit of a command, or of one line of its output, on a busy machine.
+/// Time limit for a command, or for one line of its output, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that is killed with the test, even on failure.
+/// Process that is killed at the end of the test, even on failure.
 struct Process(Child);
 
 impl Drop for Process {
@@ -25,7 +25,7 @@ impl Drop for Process {
     }
 }
 
-/// A server with a working directory for itself and its clients.
+/// Server process with a working directory for itself and its clients.
 struct Server {
     _process: Process,
     url: String,
@@ -64,7 +64,7 @@ impl Server {
         command
     }
 
-    /// Returns the output of a command and asserts success.
+    /// Runs a `kubectl` command, asserts success and returns the output.
     fn run(&self, args: &str) -> String {
         let args: Vec<_> = args.split_whitespace().collect();
         let Output { status, stdout, stderr } = self.kubectl(&[], &args).output().unwrap();
@@ -73,13 +73,14 @@ impl Server {
         String::from_utf8(stdout).unwrap()
     }
 
-    /// Returns the error output of a command. Not every failing command has a non-zero exit code.
+    /// Runs a `kubectl` command that must fail, and returns the error output. Some failing commands exit with
+    /// zero.
     fn refused(&self, args: &str) -> String {
         let args: Vec<_> = args.split_whitespace().collect();
         String::from_utf8(self.kubectl(&[], &args).output().unwrap().stderr).unwrap()
     }
 
-    /// Returns the words of a table by line.
+    /// Runs a `kubectl` command that prints a table, and returns the words of each line.
     fn table(&self, args: &str) -> Vec<Vec<String>> {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
         self.run(args).lines().map(words).collect()
@@ -115,7 +116,7 @@ impl Server {
         fs::write(self.dir.path().join(name), text).unwrap();
     }
 
-    /// Creates the objects that the reference documents show.
+    /// Creates the objects that the reference documentation shows.
     fn seed(&self) {
         let node = json!({ "addresses": ["172.17.8.101"], "workloadCIDRs": ["10.1.13.0/24"] });
         self.create("/v1/nodes", "core-v2-01", "node", &node);
@@ -130,7 +131,7 @@ impl Server {
     }
 }
 
-/// Output lines of a `kubectl` process that is still running.
+/// Running `kubectl` process whose output lines are read as they arrive.
 struct Following {
     _process: Process,
     lines: Receiver<String>,
@@ -147,7 +148,7 @@ impl Following {
         Self { _process: Process(child), lines }
     }
 
-    /// Waits for a line with all of these words.
+    /// Waits for an output line that contains all of the words.
     fn until(&self, words: &[&str]) -> String {
         let mut seen = Vec::new();
         loop {
@@ -161,8 +162,8 @@ impl Following {
     }
 }
 
-/// F005, F022: `get pods`, `get svc` and `get ep` have the documented columns (those of today's `kubectl`,
-/// which has one more for Services), `describe` and `-o yaml` their fields.
+/// F005, F022: `kubectl get pods`, `get svc` and `get ep` print the documented columns (those of a current
+/// `kubectl`, which has one more for Services); `describe` and `-o yaml` print the documented fields.
 #[test]
 fn f005_kubectl_shows_the_objects_of_the_documents_in_their_columns() {
     let server = Server::start(&[]);
@@ -206,7 +207,7 @@ fn f005_kubectl_shows_the_objects_of_the_documents_in_their_columns() {
     }
 }
 
-/// Every kind can be listed, described, and printed in every output format.
+/// `kubectl` can list and describe objects of every kind, and print them in every output format.
 #[test]
 fn kubectl_gets_and_describes_every_kind_in_every_form() {
     let server = Server::start(&[]);
@@ -239,8 +240,8 @@ fn kubectl_gets_and_describes_every_kind_in_every_form() {
     assert!(server.refused("logs nginx-controller-6bovu").contains("does not run Workloads"));
 }
 
-/// F005: `kubectl create -f` and every other write are rejected with the Tidegate command, and nothing is
-/// changed.
+/// F005: `kubectl create -f` and every other write are rejected with the Tidegate command to use, and change
+/// nothing.
 #[test]
 fn f005_kubectl_is_refused_every_write_with_the_command_to_use() {
     let server = Server::start(&[]);
@@ -315,7 +316,8 @@ fn kubectl_follows_every_kind() {
     namespaces.until(&["shop", "Active"]);
 }
 
-/// With authentication and a token of one namespace, `kubectl --token` reads the permitted objects only.
+/// With authentication and a token limited to one namespace, `kubectl --token` reads only objects of that
+/// namespace.
 #[test]
 fn kubectl_shows_its_token_and_reads_what_that_allows() {
     let server = Server::start(&["--tls", "on", "--auth", "required"]);

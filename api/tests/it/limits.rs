@@ -1,4 +1,4 @@
-//! Limits of the server whose tests send many requests.
+//! Tests of limits of the server that need many requests.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Lines};
 
-/// A watcher that does not read while more changes than the ring holds are made receives an error event, then
-/// the end.
+/// While a watcher does not read, more changes are made than the server keeps in memory. The watcher then receives
+/// an error event, and the watch ends.
 #[tokio::test]
 async fn a_watch_that_falls_too_far_behind_is_told_to_begin_again() {
     let server = support::start().await;

@@ -1,5 +1,5 @@
-//! Integration tests of the control API; `support` starts its servers. Malicious clients have a program
-//! of their own (`abuse`).
+//! Integration tests of the control API. The module `support` starts the servers. Tests with malicious clients are
+//! a separate program (`abuse`).
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Notifications of the real process to a service manager over a real socket.
+//! Tests of the notifications that the real server process sends to a service manager, over a real socket.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// A server process that is killed with the test, even on failure.
+/// Server process that is killed at the end of the test, even on failure.
 struct Server(Child);
 
 impl Drop for Server {
@@ -20,7 +20,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server that notifies `address` once it listens.
+/// Starts a server that notifies the socket at `address` as soon as it listens.
 fn start(address: &str) -> Server {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate-api"))
         .env_clear()

@@ -1,4 +1,5 @@
-//! The checked-in OpenAPI document matches the code. `UPDATE_GOLDEN=1` rewrites it.
+//! Tests that the checked-in OpenAPI document matches the code and follows the style rules. `UPDATE_GOLDEN=1`
+//! rewrites it.
 
 use std::{fs, path::Path};
 
@@ -55,7 +56,7 @@ fn every_reference_leads_to_a_schema() {
     }
 }
 
-/// Words that no description and no summary begins with, as in comments (`lab/tests/tidy/prose.rs`).
+/// Words with which no description or summary may begin; the same as for comments (`lab/tests/tidy/prose.rs`).
 const BANNED_OPENERS: [&str; 17] = [
     "What", "Who", "Whoever", "Whom", "Whose", "How", "Where", "Whether", "Why", "When", "It", "Its", "That",
     "Those", "They", "Nothing", "Nobody",
@@ -103,7 +104,7 @@ fn check_operation(at: &str, operation: &Value, faults: &mut Vec<String>) {
     }
 }
 
-/// Checks the properties of a schema at any depth, those of its variants and items included.
+/// Checks the descriptions of all properties of a schema, including those of nested schemas, variants and items.
 fn check_properties(at: &str, schema: &Value, faults: &mut Vec<String>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let at = format!("{at}.{name}");

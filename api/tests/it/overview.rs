@@ -1,5 +1,5 @@
-//! The overview and its watch: problems with start time and preceding change; the changes of the watch add up
-//! to the document.
+//! Tests of the overview and its watch: problems have a start time and a preceding change, and the changes that a
+//! watch sends lead to the current document.
 
 #![allow(
     clippy::unwrap_used,
@@ -54,7 +54,7 @@ async fn first(lines: &mut Lines) -> Overview {
     }
 }
 
-/// Reads a watch until its document satisfies a condition.
+/// Applies the changes of a watch to its document until the document satisfies a condition.
 async fn until(
     lines: &mut Lines,
     held: &mut Overview,
@@ -81,7 +81,7 @@ fn report(at: &str) -> Value {
     })
 }
 
-/// Sends reports of all nodes that have verified the newest revision.
+/// Sends reports of the given nodes that they have verified the newest revision.
 async fn converge(server: &Server, nodes: &[&str]) {
     let (_, status) = server.call("GET", "/v1/status", None).await;
     let at = status["position"].as_str().unwrap().to_owned();
@@ -170,7 +170,7 @@ async fn a_node_that_falls_silent_says_since_when_and_whom_it_concerns() {
     assert_eq!((format!("{:?}", problem.impact), affects), ("Risk".to_owned(), vec!["later"]));
 }
 
-/// After random writes and reports, a watcher has the same document as a new reader.
+/// After random writes and reports, the document of a watcher equals the document that a new request returns.
 #[tokio::test]
 async fn the_changes_of_a_watch_make_the_document_that_one_reads() {
     let server = support::start().await;
@@ -190,7 +190,7 @@ async fn the_changes_of_a_watch_make_the_document_that_one_reads() {
     assert!(changes >= 10, "the writes said something: {changes}");
 }
 
-/// Compares two overviews, except for times and measured delays.
+/// Returns true if two overviews are equal except for times and measured delays.
 fn is_same(held: &Overview, wanted: &Overview) -> bool {
     let strip = |overview: &Overview| {
         let mut overview = overview.clone();

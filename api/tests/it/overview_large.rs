@@ -1,4 +1,5 @@
-//! Size and cost of the overview of a large cluster; sizes are asserted, times are printed.
+//! Test of the size of a large cluster's overview and of the time to compute it. Sizes are asserted, times are
+//! only printed.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail, and says what it measured")]
 

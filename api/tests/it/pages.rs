@@ -1,4 +1,4 @@
-//! The pages work on a machine that reaches this server only.
+//! Tests of the web pages, which must work on a machine that can reach only this server.
 
 use axum::body::Body;
 use http::Request;
@@ -54,8 +54,8 @@ async fn the_document_the_front_page_and_the_metrics_are_served() {
     }
 }
 
-/// The page and a file have the same contents with and without compression, and are not sent again if the tag
-/// matches; unknown files are not found.
+/// The status page and its files have the same contents with and without compression, and are not sent again if
+/// the entity tag matches. Unknown files are not found.
 #[tokio::test]
 async fn files_of_the_page_are_packed_and_sent_again_only_when_they_changed() {
     use std::io::Read;
@@ -136,7 +136,7 @@ async fn pages_may_nothing_that_they_do_not_need_and_nothing_inline_but_the_docs
     assert_eq!(headers("/v1/status").await["cache-control"], "no-store");
 }
 
-/// F086: metrics of Services and endpoints in Prometheus format; uncounted values have no series.
+/// F086: `/metrics` contains the traffic of Services and endpoints. Values that are not counted have no series.
 #[tokio::test]
 async fn f086_the_metrics_show_the_traffic_of_services_and_endpoints() {
     let server = support::start().await;

@@ -1,4 +1,4 @@
-//! Plans: their predictions hold when applied, and they can be applied only while their objects are
+//! Tests of plans: applying a plan has the predicted effects, and is possible only while its objects are
 //! unchanged.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,8 @@ fn balanced() -> Value {
     service("web", json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] }))
 }
 
-/// Starts a server with two converged nodes in the network of the pool, and default guards.
+/// Starts a server with default guards and two nodes in the network of the address pool that have verified the
+/// newest state.
 async fn cluster() -> Server {
     let settings = support::settings(30000..=32767);
     let guards = Guards { vips_percent: 50, endpoints_percent: 33 };
@@ -64,7 +65,7 @@ async fn cluster() -> Server {
     server
 }
 
-/// Feed contents by object, without revisions, which are not known in advance.
+/// State of an agent according to its feed, by object. Revisions are removed, because a plan cannot predict them.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Brought {
     services: BTreeMap<String, Option<Value>>,
@@ -129,7 +130,7 @@ impl Brought {
     }
 }
 
-/// Plans the items and replies to the query to node `a`. Returns the plan and the query.
+/// Plans a write of the items, and replies to the query to node `a`. Returns the plan and the query.
 async fn plan(server: &Server, feed: &mut Lines, items: &Value) -> (Value, Value) {
     let preview =
         json!({ "kernel": [{ "change": "added", "place": "set inet tidegate x", "line": "10.0.0.1" }] });
@@ -147,8 +148,8 @@ async fn plan(server: &Server, feed: &mut Lines, items: &Value) -> (Value, Value
     (plan, question)
 }
 
-/// Each of these changes is planned, applied by plan id, and compared with the data the agent then receives,
-/// including the announcers, which are decided after the write.
+/// Several changes are each planned and then applied by the id of the plan. Each plan predicts the data that the
+/// agent then receives, including announcing nodes, which are selected after the write.
 #[tokio::test]
 async fn what_nodes_are_asked_about_is_what_they_are_told_when_the_plan_is_applied() {
     let server = cluster().await;

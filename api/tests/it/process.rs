@@ -1,4 +1,5 @@
-//! The real process: output at start, shutdown, and recovery of agents and watchers after a `kill -9`.
+//! Tests of the real server process: output at start, shutdown, and recovery of agents and watches after
+//! `kill -9`.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -8,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// A server process that is killed with the test, even on failure.
+/// Server process that is killed at the end of the test, even on failure.
 struct Server {
     child: Child,
     address: String,
@@ -64,7 +65,7 @@ impl Server {
         answer
     }
 
-    /// Returns the lines of a stream up to and including the first that contains a text.
+    /// Opens a stream and returns its lines up to and including the first one that contains a text.
     fn stream_until(&self, path: &str, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for line in self.send("GET", path, "").lines() {
@@ -144,8 +145,8 @@ fn sigterm_ends_streams_and_the_process_in_order() {
     assert!(server.child.wait().unwrap().success());
 }
 
-/// If the reader of the log disconnects, as on a restart of a log collector, requests are still answered, and
-/// SIGTERM stops the server.
+/// If the reader of the log disconnects, for example on a restart of a log collector, the server still responds to
+/// requests, and SIGTERM stops it.
 #[test]
 fn a_server_whose_log_nobody_reads_goes_on_and_ends_in_order() {
     let dir = tempfile::tempdir().unwrap();

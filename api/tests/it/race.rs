@@ -1,4 +1,4 @@
-//! Races of two writers for one address or port: exactly one succeeds.
+//! Tests of races between clients for one address or port: exactly one write succeeds.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::support;
 
-/// Sends `count` creates at once. Returns the number of accepted ones and asserts that all others are
-/// rejected with `code`.
+/// Sends `count` requests at once that each create a Service. Asserts that every rejection has the given `code`,
+/// and returns the number of accepted requests.
 async fn race(count: usize, spec: impl Fn() -> Value, code: &str) -> usize {
     let server = Arc::new(support::start().await);
     let tasks: Vec<_> = (0..count)

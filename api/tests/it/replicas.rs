@@ -1,4 +1,5 @@
-//! Several control servers on one store: concurrent writes, mutual visibility, and leadership.
+//! Tests of several control servers on one store: concurrent writes, visibility of each other's writes, and
+//! leadership.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -15,7 +16,7 @@ use crate::support::{
 
 const SERVICES: &str = "/v1/namespaces/default/services";
 
-/// Two servers on one store; the first is the leader.
+/// Two servers on one store, the first of them the leader.
 struct Pair {
     shared: Shared,
     a: Arc<Server>,
@@ -60,7 +61,7 @@ async fn watch(server: &Server, resume: Option<&str>) -> Lines {
     Lines::new(response.into_body())
 }
 
-/// Returns the next event other than a heartbeat.
+/// Returns the next event of a watch that is not a heartbeat.
 async fn event(watch: &mut Lines) -> Value {
     loop {
         let event: Value = serde_json::from_str(&watch.next().await.unwrap()).unwrap();
@@ -70,7 +71,7 @@ async fn event(watch: &mut Lines) -> Value {
     }
 }
 
-/// Polls a path until status and body satisfy a condition.
+/// Repeats a read of a path until status and body satisfy a condition.
 async fn until(server: &Server, path: &str, is_wanted: impl Fn(u16, &Value) -> bool) -> Value {
     for _ in 0..600 {
         let (status, body) = server.call("GET", path, None).await;
@@ -87,8 +88,8 @@ async fn position(server: &Server) -> String {
     list["metadata"]["position"].as_str().unwrap().to_owned()
 }
 
-/// With concurrent creates at both servers, of equal and different names, each name is created once, no
-/// address is allocated twice, and a watch at each server sends the same events in order without gaps.
+/// Both servers create objects concurrently, some with the same names. Each name is created once, no address is
+/// allocated twice, and a watch at each server sends the same events in order without gaps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writes_at_two_servers_at_once_land_once_and_are_seen_alike_at_both() {
     let Pair { a, b, .. } = pair().await;
@@ -146,7 +147,8 @@ async fn write_at_both(a: &Arc<Server>, b: &Arc<Server>) {
     assert_eq!(addresses.len(), created.len(), "no address twice");
 }
 
-/// A server that has not read the other's writes still decides on the newest state, including rejections.
+/// A server that has not yet read the writes of the other one still decides writes on the newest state, including
+/// rejections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_behind_decides_writes_on_the_newest_state() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -198,7 +200,7 @@ async fn a_server_that_is_behind_decides_writes_on_the_newest_state() {
     assert!(text.contains("tidegate_store_call_seconds_count{call=\"commit\"} "), "{text}");
 }
 
-/// A client that wrote at one server reads its write at another by naming the revision.
+/// A client that has written at one server reads its write at another one if it names the revision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -220,7 +222,8 @@ async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     assert_eq!(wrong.status().as_u16(), 400);
 }
 
-/// A position that never arrives causes a timeout, and does not make a watch start over.
+/// Reads and watches that name a position which their server does not reach in time fail with `Behind`. A watch
+/// does not start over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_stays_behind_says_so_instead_of_going_back() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -242,7 +245,7 @@ async fn a_server_that_stays_behind_says_so_instead_of_going_back() {
     assert!(start["position"].as_str().unwrap() < at.as_str(), "an agent sees that this server is behind");
 }
 
-/// A watch and a feed continue at a server that is slightly behind, without gaps or a restart.
+/// A watch and a feed can continue at another server that is slightly behind, without gaps or a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_fails_over_to_a_server_that_is_a_little_behind_misses_nothing() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -274,7 +277,7 @@ async fn who_fails_over_to_a_server_that_is_a_little_behind_misses_nothing() {
     assert_eq!(lines.len(), 2, "the new Service, and synced: {lines:?}");
 }
 
-/// If another process starts a new epoch, watches end with an explanation, and feeds end.
+/// If another process starts a new epoch of the store, watches end with an explanation, and feeds end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_new_epoch_that_another_process_began_ends_watches_and_feeds_everywhere() {
     let Pair { shared, a, b, .. } = pair().await;
@@ -308,7 +311,7 @@ async fn a_new_epoch_that_another_process_began_ends_watches_and_feeds_everywher
     until(&a, &format!("{SERVICES}/web"), |status, _| status == 200).await;
 }
 
-/// A server without its store serves reads and rejects writes; after reconnecting, it and its watches
+/// A server that has lost its store still serves reads and rejects writes. After it reconnects, it and its watches
 /// continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_cut_off_reads_on_refuses_writes_and_recovers() {
@@ -338,7 +341,8 @@ async fn a_server_that_is_cut_off_reads_on_refuses_writes_and_recovers() {
     }
 }
 
-/// With a truncated log but a continuous state, watches and feeds continue.
+/// If the change log of the store was truncated, but the server can load the newer state, watches and feeds
+/// continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_whose_log_was_trimmed_reads_the_state_anew_and_its_watches_go_on() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -361,7 +365,7 @@ async fn a_server_whose_log_was_trimmed_reads_the_state_anew_and_its_watches_go_
     assert!(lines.iter().all(|line| !line.contains("\"start\"")), "what changed, and no more: {lines:?}");
 }
 
-/// F016: after the leader stops, another server allocates addresses, and none is allocated twice.
+/// F016: after the leader stops, another server allocates addresses, and no address is allocated twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f016_what_is_done_once_moves_to_another_server_and_no_address_is_given_twice() {
     let Pair { a, b, of_a, of_b, .. } = pair().await;
@@ -395,7 +399,7 @@ async fn f016_what_is_done_once_moves_to_another_server_and_no_address_is_given_
     assert_eq!(b.call("POST", "/v1/guards/health/confirm", None).await.0, 200, "it leads");
 }
 
-/// A new leader gives every Node a full lease, because it may itself have been cut off before.
+/// A new leader gives every Node a full lease, because it may have been cut off from the agents before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_begins_to_lead_gives_nodes_the_time_of_a_lease() {
     let Pair { a, b, of_a, of_b, .. } = pair().await;
@@ -425,8 +429,8 @@ async fn who_begins_to_lead_gives_nodes_the_time_of_a_lease() {
     panic!("the Node is never lost");
 }
 
-/// Two servers on a real etcd with concurrent writes: after the leader stops, the other one leads, has all
-/// writes of the first, and continues.
+/// F002: two servers on a real etcd write concurrently. After the leader stops, the other server becomes the
+/// leader, has all writes of the first, and accepts new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f002_what_was_written_through_one_server_on_etcd_is_read_through_another_after_the_first_ended() {
     let etcd = etcd::Etcd::start();

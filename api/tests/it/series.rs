@@ -1,4 +1,4 @@
-//! Time series of the last hour with a clock controlled by the test.
+//! Tests of the time series of the last hour, with a clock that the test sets.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Server, secured};
 
-/// Polls until a response has the wanted number of points.
+/// Repeats a request for a time series until it has `wanted` points.
 async fn points(server: &Server, of: &str, wanted: usize) -> Value {
     for _ in 0..600 {
         let (status, answer) = server.call("GET", &format!("/v1/series?of={of}"), None).await;
@@ -34,8 +34,8 @@ async fn report(server: &Server, traffic: Value) {
     assert_eq!(server.call("PUT", "/v1/nodes/n1/report", Some(report)).await.0, 204);
 }
 
-/// After a node that reported traffic becomes silent, its series keep the old values, have gaps since, and
-/// the cluster series count it as not converged.
+/// If a node that has reported traffic becomes silent, its series keep the earlier values and have gaps from then
+/// on, and the series of the cluster count it as not converged.
 #[tokio::test]
 async fn the_last_hour_of_a_service_a_node_and_the_cluster() {
     let server = support::start().await;

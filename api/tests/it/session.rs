@@ -1,4 +1,4 @@
-//! The status page: files, sessions, and protection against cross-site requests.
+//! Tests of the status page: files, sessions, and protection against cross-site requests.
 
 use api::base::config::{Settings, page::PageSettings};
 use axum::{body::Body, response::Response};
@@ -36,7 +36,7 @@ async fn json_of(response: Response) -> (u16, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
 }
 
-/// Logs in and returns the cookie as sent by a browser.
+/// Logs in to the status page, and returns the cookie as a browser sends it.
 async fn log_in(server: &Server, who: &Who) -> String {
     let Who::Token(token) = who else { panic!("{who:?} has no token") };
     let response = ask(server, ("POST", "/v1/session"), &[], Some(json!({ "token": token }))).await;
@@ -56,7 +56,7 @@ fn service(name: &str) -> Value {
 
 const SERVICES: &str = "/v1/namespaces/team-a/services";
 
-/// A session has the permissions of its token, on streams too, until logout.
+/// A session has the permissions of its token, also for streams, until logout.
 #[tokio::test]
 async fn a_session_may_what_its_token_may_until_it_is_logged_out() {
     let secured = secured::start().await;
@@ -90,8 +90,8 @@ async fn a_session_may_what_its_token_may_until_it_is_logged_out() {
     assert!(audit.contains("Session of token team") && audit.contains("team by the page"), "{audit}");
 }
 
-/// Sessions with a revoked or expired token, idle ones, and old ones are invalid; the page itself is still
-/// served.
+/// A session ends when its token is revoked or expires, when it is idle for too long, and at its maximum age. The
+/// page itself is still served.
 #[tokio::test]
 async fn a_session_ends_with_its_token_and_with_time() {
     let secured = secured::start().await;
@@ -122,7 +122,7 @@ async fn a_session_ends_with_its_token_and_with_time() {
     assert_ne!(again, lasting);
 }
 
-/// Requests of a session that another site may have triggered are rejected.
+/// Requests with a session cookie that a page of another site may have triggered are rejected.
 #[tokio::test]
 async fn a_page_of_another_server_cannot_use_a_session() {
     let secured = secured::start().await;
@@ -204,8 +204,8 @@ async fn who_guesses_tokens_to_log_in_is_slowed_down() {
     }
 }
 
-/// On a read-only page neither sessions nor unauthenticated page requests change anything; plans work, and
-/// tokens are not affected.
+/// If the status page is read-only, requests with a session, and unauthenticated requests of the page, change
+/// nothing. Plans still work, and requests with a token are not affected.
 #[tokio::test]
 async fn a_page_that_may_only_read_changes_nothing() {
     let page = || PageSettings::new(true, &["Wiki=https://wiki.example/".to_owned()]).unwrap();

@@ -1,4 +1,4 @@
-//! Failures of the store: no failed write is reported as successful, and committed data is found again.
+//! Tests of store failures: no failed write is reported as successful, and committed data is found again.
 
 use std::{
     collections::BTreeMap,
@@ -23,12 +23,12 @@ use store::{
 use crate::support;
 
 const WORKS: u8 = 0;
-/// Commits fail and have no effect; reads fail.
+/// Mode in which commits fail without effect and reads fail.
 const DOWN: u8 = 1;
 /// Mode in which commits take effect but return an error.
 const LIES: u8 = 2;
 
-/// Store that fails in the mode set by the test.
+/// Store that fails as the current mode specifies. The test sets the mode.
 struct Flaky {
     inner: Arc<dyn Store>,
     mode: AtomicU8,

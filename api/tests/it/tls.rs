@@ -1,4 +1,4 @@
-//! TLS over real sockets: protocols, authentication, enrollment, and confidentiality.
+//! Tests of TLS over real sockets: protocols, authentication, enrollment, and confidentiality.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -40,10 +40,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support;
 
-/// Timeout of background changes on a busy machine.
+/// Time limit for changes by background tasks on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// System clock shifted by an offset in seconds.
+/// Clock that differs from the system clock by an offset in seconds.
 #[derive(Default)]
 struct Shifted(AtomicI64);
 
@@ -68,7 +68,7 @@ struct Server {
     source: Arc<Shifted>,
     store: Arc<dyn Store>,
     stop: CancellationToken,
-    /// Trust anchors of a client that trusts the CA.
+    /// CA certificates that the clients of this server trust.
     roots: Vec<CertificateDer<'static>>,
 }
 
@@ -107,7 +107,7 @@ async fn start_on(tls: TlsOptions, store: Arc<dyn Store>, source: Arc<Shifted>) 
     Server { address, running, source, store, stop, roots }
 }
 
-/// Certificate chain of a client with its private key.
+/// Certificate chain that a client presents, and its private key.
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 async fn connect(
@@ -167,7 +167,7 @@ impl Server {
         self.call(None, "POST", "/v1/enrol", Some(body)).await
     }
 
-    /// Enrolls a machine with a new join token. Returns its certificate chain and private key.
+    /// Enrolls a machine with a new join token. Returns the certificate chain and the private key of the node.
     async fn join(&self, node: &str) -> Shown {
         let token = self.token(json!({ "node": node })).await;
         let (key, csr) = request(|_| {});
@@ -210,7 +210,8 @@ fn shown(answer: &Value, key: &KeyPair) -> Shown {
     (chain, PrivatePkcs8KeyDer::from(key.serialize_der()).into())
 }
 
-/// Creates a CA that the cluster does not trust, and certificates signed by it for a node and for localhost.
+/// Creates a CA that the cluster does not trust, and two certificates that it signs: one for a node, one for
+/// localhost.
 fn foreign(uri: &str) -> (CertificateDer<'static>, Shown, [String; 2]) {
     let authority_key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -358,7 +359,7 @@ async fn certificates_of_the_operator_are_replaced_while_the_server_runs_but_nev
     assert_ne!(token.rsplit('_').next().unwrap(), pin, "tokens pin what is presented");
 }
 
-/// Client of a server with other trust anchors.
+/// Client of a server with CA certificates of its own, which can differ from those of [`Server`].
 struct Client {
     address: SocketAddr,
     roots: Vec<CertificateDer<'static>>,

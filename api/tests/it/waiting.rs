@@ -1,5 +1,5 @@
-//! Time-driven changes of load balancer addresses: a quarantine ends without a write, and the pending Service
-//! gets the address.
+//! Test of changes of load balancer addresses as time passes: when a quarantine ends, the Service that waits for
+//! an address gets it without a write.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support;
 
-/// Polls a Service until it has an address.
+/// Reads a Service repeatedly until it has a load balancer address, and returns the address.
 async fn first_address(server: &support::Server, name: &str) -> String {
     for _ in 0..600 {
         let (_, answer) = server.call("GET", &format!("/v1/namespaces/default/services/{name}"), None).await;
@@ -19,8 +19,8 @@ async fn first_address(server: &support::Server, name: &str) -> String {
     panic!("{name} gets no address");
 }
 
-/// With a pool of one freed address, the pending Service gets it when the quarantine ends, without a write in
-/// between.
+/// F038, F122: a pool has only one address, which was released and is in quarantine. When the quarantine ends, the
+/// pending Service gets it without a write in between.
 #[tokio::test]
 async fn f038_f122_a_waiting_service_is_served_when_a_quarantine_ends() {
     let server = support::start().await;

@@ -1,14 +1,14 @@
-//! Tables of the fields of OpenAPI schemas.
+//! Markdown tables of the fields of OpenAPI schemas.
 
 use serde_json::Value;
 
 use super::{Document, paragraphs, text};
 use crate::{cell, table};
 
-/// Maximum nesting of fields in a table.
+/// Maximum nesting of fields that a table lists.
 const DEPTH_MAX: usize = 12;
 
-/// Row of a table of fields.
+/// Row of a table of fields: path, type, default and description of one field.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     path: String,
@@ -17,7 +17,7 @@ pub(super) struct Row {
     description: String,
 }
 
-/// Renders rows as a table of fields.
+/// Renders rows as a Markdown table of fields.
 pub(super) fn table_of(rows: &[Row]) -> String {
     let cells = |Row { path, kind, default, description }: &Row| {
         [format!("`{path}`"), kind.clone(), default.clone(), description.clone()]
@@ -26,14 +26,14 @@ pub(super) fn table_of(rows: &[Row]) -> String {
     table(["field", "type", "default", "description"], &rows)
 }
 
-/// Returns the rows of a field and of everything below it.
+/// Returns the rows of a field and of all fields nested in it.
 pub(super) fn rows(document: Document<'_>, path: &str, schema: &Value) -> Vec<Row> {
     let mut rows = Vec::new();
     collect(document, path, schema, false, &mut Vec::new(), &mut rows);
     rows
 }
 
-/// Returns the description of a schema that is not a field: the table of its fields, or its type.
+/// Describes a schema in Markdown: a table of its fields, or its type if it has no fields.
 pub(super) fn shape(document: Document<'_>, schema: &Value) -> String {
     let mut rows = Vec::new();
     let required = schema["required"].as_array();
@@ -54,18 +54,18 @@ pub(super) fn shape(document: Document<'_>, schema: &Value) -> String {
     format!("\n{}", table_of(&rows))
 }
 
-/// Schema after following a `$ref`, with the schema object that contains the reference.
+/// Schema that a `$ref` leads to, with the schema object that contains the reference.
 struct ResolvedSchema<'a> {
-    /// Referenced schema, which has the type.
+    /// Referenced schema, which defines the type and the fields.
     schema: &'a Value,
     /// Schema object that contains the reference; its own description takes precedence.
     own: &'a Value,
-    /// Name of the referenced schema; `None` for an inline schema.
+    /// Name of the referenced schema in `components`; `None` for an inline schema.
     name: Option<&'a str>,
 }
 
 impl<'a> ResolvedSchema<'a> {
-    /// Resolves a schema: follows `$ref`, and removes `null` from a union.
+    /// Resolves a schema: follows `$ref`, and replaces a union of `null` and one other schema by the other schema.
     fn of(document: Document<'a>, own: &'a Value) -> Self {
         let mut resolved = Self { schema: own, own, name: None };
         loop {
@@ -88,7 +88,7 @@ impl<'a> ResolvedSchema<'a> {
         }
     }
 
-    /// Returns the description of the field, with range, pattern and example.
+    /// Returns the description of the field, followed by accepted values, range, length, pattern and example.
     fn description(&self) -> String {
         let own = text(self.own, "description");
         let own = if own.is_empty() { text(self.schema, "description") } else { own };
@@ -148,7 +148,7 @@ fn default(resolved: &ResolvedSchema<'_>, is_required: bool) -> String {
     }
 }
 
-/// Returns the type, as a link for types with fields.
+/// Returns the type of a field as text, or as a link to its schema if the type has fields.
 fn linked(document: Document<'_>, field: &Value, resolved: &ResolvedSchema<'_>) -> String {
     let has_fields = |resolved: &ResolvedSchema<'_>| resolved.schema["properties"].is_object();
     if has_fields(resolved) {
@@ -165,7 +165,7 @@ fn linked(document: Document<'_>, field: &Value, resolved: &ResolvedSchema<'_>) 
     type_of(document, resolved)
 }
 
-/// Returns a link to a schema, or to the page of a kind.
+/// Returns a Markdown link to the section of a schema or, for a kind, to its page; `None` without a name.
 pub(super) fn link(document: Document<'_>, name: Option<&str>) -> Option<String> {
     let name = name?;
     let lower = name.to_lowercase();
@@ -176,7 +176,7 @@ pub(super) fn link(document: Document<'_>, name: Option<&str>) -> Option<String>
     })
 }
 
-/// Returns the type of a field in words.
+/// Returns the type of a field as text, such as `list of string`.
 fn type_of(document: Document<'_>, resolved: &ResolvedSchema<'_>) -> String {
     let schema = resolved.schema;
     if let Some(alternatives) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) {
@@ -239,7 +239,7 @@ fn details(schema: &Value) -> String {
     text
 }
 
-/// Returns the type of a request or response body, as a link if it has a name.
+/// Returns the type of a request or response body: a link if the schema has a name, else its description or type.
 pub(super) fn body(document: Document<'_>, schema: &Value) -> String {
     let resolved = ResolvedSchema::of(document, schema);
     link(document, resolved.name).unwrap_or_else(|| {
@@ -248,7 +248,7 @@ pub(super) fn body(document: Document<'_>, schema: &Value) -> String {
     })
 }
 
-/// Returns the type of a parameter, and its description.
+/// Returns the type and the description of a request parameter.
 pub(super) fn parameter(document: Document<'_>, parameter: &Value) -> [String; 2] {
     let resolved = ResolvedSchema::of(document, &parameter["schema"]);
     let own = text(parameter, "description");

@@ -1,4 +1,4 @@
-//! Sections of the API reference page for operations.
+//! Markdown sections of API operations in the reference pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::{Document, field, paragraphs, text};
 use crate::{cell, table};
 
-/// Responses that most operations have in common, as status and description.
+/// Set of error responses that most operations have in common, each as status and description.
 pub(super) type Responses<'a> = BTreeSet<(&'a str, &'a str)>;
 
-/// Share of the operations that must have a response, in percent, for it to be described once only.
+/// Minimum percentage of the operations that must share an error response for it to be described only once.
 const COMMON_PERCENT: usize = 75;
 
-/// Returns the responses that most operations have in common.
+/// Returns the error responses that at least [`COMMON_PERCENT`] percent of the operations have in common.
 pub(super) fn common_responses(document: Document<'_>) -> Responses<'_> {
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut operations = 0;
@@ -46,7 +46,7 @@ pub(super) fn codes(document: Document<'_>) -> BTreeMap<&str, &str> {
     codes
 }
 
-/// Returns the index of all operations, with the responses that they have in common.
+/// Returns the index page of all operations, with the error responses that most of them have in common.
 pub(super) fn index(rows: &[[String; 2]], common: &Responses<'_>) -> String {
     let responses: Vec<_> =
         common.iter().map(|(status, description)| [(*status).to_owned(), cell(description)]).collect();
@@ -65,7 +65,7 @@ pub(super) fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// Renders the section of an operation: parameters, bodies and responses.
+/// Renders the Markdown section of an operation: permission, parameters, bodies and responses.
 pub(super) fn section(
     document: Document<'_>,
     path: &str,
@@ -142,7 +142,7 @@ fn responses(operation: &Value) -> impl Iterator<Item = (&str, &Value)> {
     responses.map(|(status, response)| (status.as_str(), response))
 }
 
-/// Returns the schemas of a body; YAML has the same schema as JSON.
+/// Returns the media types and schemas of a body, without YAML, which has the same schema as JSON.
 fn bodies(body: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let media = body["content"].as_object().into_iter().flatten();
     media

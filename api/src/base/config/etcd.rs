@@ -1,14 +1,14 @@
-//! Settings of the etcd store: flags, the files that they name, and their validation.
+//! Settings of the etcd store: flags, the files they name, and validation.
 
 use std::{io::Read, path::PathBuf};
 
 use clap::Args;
 use store::{EtcdOptions, Options};
 
-/// Maximum size of a certificate, key or password file in bytes; far more than any chain needs.
+/// Maximum size of a certificate, key or password file in bytes. Certificate chains are far smaller.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Connection to etcd, as flags.
+/// Flags for the connection to etcd.
 #[derive(Debug, Clone, Default, Args)]
 pub struct EtcdFlags {
     /// With --store etcd: local store for agent reports and the audit log, sqlite:PATH or memory: [default:
@@ -38,7 +38,7 @@ pub struct EtcdFlags {
 /// Contradiction in the etcd settings, or an unreadable file.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidStore {
-    /// A setting that has no effect with this store.
+    /// Flag that has no effect with the chosen store.
     #[error("{0} is for --store etcd:…; leave it out, or name etcd")]
     NotEtcd(&'static str),
     /// The first flag is set without the second one, which it requires.
@@ -47,7 +47,7 @@ pub enum InvalidStore {
     /// The file that a flag names cannot be read.
     #[error("{flag} {} cannot be read", path.display())]
     Unreadable {
-        /// Name of the flag, such as `--etcd-ca-file`.
+        /// Flag that names the file, such as `--etcd-ca-file`.
         flag: &'static str,
         /// Path given to the flag.
         path: PathBuf,
@@ -61,10 +61,10 @@ pub enum InvalidStore {
 }
 
 impl EtcdFlags {
-    /// Validates the settings against the store URL and reads the files.
+    /// Validates the flags against the store URL, reads the files they name, and returns the store options.
     ///
     /// # Errors
-    /// Returns the contradiction or the unreadable file, with the flag.
+    /// Returns the contradictory flag, or the flag and path of the unreadable file.
     pub(super) fn check(self, store: &str) -> Result<Options, InvalidStore> {
         let Self {
             local_store,

@@ -1,14 +1,14 @@
-//! Host names under which the server may be reached.
+//! Host names by which clients may address the server.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 /// `Host` header values that the server accepts, as protection against DNS rebinding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
-    /// All names: the server does not listen on loopback, and no name is configured.
+    /// All names are accepted: the server does not listen on loopback, and no name is configured.
     Any,
-    /// `localhost`, IP addresses, and these names. On loopback any other name indicates DNS rebinding: a web
-    /// page made the browser call this server under the name of the page.
+    /// `localhost`, IP addresses and these names are accepted. Any other name indicates DNS rebinding: a web page
+    /// has resolved its own host name to this server.
     Local(BTreeSet<String>),
 }
 

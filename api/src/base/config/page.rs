@@ -11,7 +11,7 @@ const TITLE_LENGTH_MAX: usize = 40;
 /// Maximum length of a link URL template, in characters.
 const TEMPLATE_LENGTH_MAX: usize = 1024;
 
-/// Settings of the status page, as flags.
+/// Flags for the settings of the status page.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PageFlags {
     /// Make the status page read-only. Requests with a token that do not come from the page may still make
@@ -25,10 +25,10 @@ pub struct PageFlags {
     pub page_link: Vec<String>,
 }
 
-/// Settings of the status page, sent to the browser.
+/// Settings of the status page, which the server sends to the browser.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageSettings {
-    /// True if the page offers no actions that change objects.
+    /// True if the status page offers no actions that change objects.
     pub is_read_only: bool,
     /// External links, shown in the order of the flags.
     pub links: Vec<PageLink>,
@@ -41,7 +41,7 @@ pub struct PageLink {
     /// Title of the link. 1 to 40 characters.
     #[schema(max_length = 40, example = "Grafana")]
     pub title: String,
-    /// Page on which the link appears.
+    /// Kind of page on which the link appears.
     pub of: LinkKind,
     /// URL template with the placeholders `{namespace}` and `{name}`, or `{node}`. Values must be
     /// percent-encoded when they are inserted.
@@ -52,7 +52,7 @@ pub struct PageLink {
     pub template: String,
 }
 
-/// Page on which a link appears.
+/// Kind of page on which an external link appears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum LinkKind {
@@ -60,7 +60,7 @@ pub enum LinkKind {
     Service,
     /// Page of each Node.
     Node,
-    /// First page, about the cluster.
+    /// First page, which shows the whole cluster.
     Cluster,
 }
 
@@ -74,16 +74,16 @@ pub enum InvalidPage {
     Link {
         /// Text of the link as configured.
         link: String,
-        /// Rule that the link violates, as the rest of a sentence.
+        /// Rule that the link violates, as the second half of the message.
         reason: &'static str,
     },
-    /// More than `LINKS_MAX` links are configured.
+    /// More links than `LINKS_MAX` are configured. The payload is their number.
     #[error("--page-link may be given {LINKS_MAX} times, not {0}")]
     TooMany(usize),
 }
 
 impl PageSettings {
-    /// Parses and validates the links.
+    /// Parses and validates the external links of the status page.
     ///
     /// # Errors
     /// Returns the first malformed link, or an error if there are more than [`LINKS_MAX`].

@@ -8,29 +8,30 @@ use std::{
 use clap::ValueEnum;
 use rustls_pki_types::ServerName;
 
-/// Default lifetime of agent certificates in seconds: one day, so that a stolen key expires soon.
+/// Default lifetime of agent certificates in seconds: one day, so that a stolen key is not useful for long.
 const AGENT_LIFE_SECS_DEFAULT: u32 = 86_400;
-/// Minimum lifetime. Agents renew at two thirds of it.
+/// Minimum lifetime of agent certificates in seconds. Agents renew them after two thirds of it.
 const AGENT_LIFE_SECS_MIN: u32 = 15;
-/// Maximum lifetime: a quarter of a year, for nodes that are offline for long.
+/// Maximum lifetime of agent certificates in seconds: 90 days, for nodes that are offline for long.
 const AGENT_LIFE_SECS_MAX: u32 = 90 * 86_400;
-/// Maximum number of interface addresses in a certificate. A machine that carries virtual addresses may have
-/// thousands.
+/// Maximum number of interface addresses in the server certificate. A machine that announces virtual addresses may
+/// have thousands.
 const ADDRESSES_MAX: usize = 64;
 
-/// TLS mode.
+/// TLS mode of the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TlsChoice {
-    /// TLS off loopback unless `--insecure` is set, and whenever a certificate file is given
+    /// TLS is enabled if the server listens on an address other than loopback, unless `--insecure` is set, and
+    /// whenever a certificate file is given
     #[default]
     Auto,
-    /// Always
+    /// TLS is always enabled
     On,
-    /// Never
+    /// TLS is always disabled
     Off,
 }
 
-/// Minimum TLS version.
+/// Minimum TLS version that the server accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TlsMin {
     /// TLS 1.2 (RFC 5246), restricted to its secure cipher suites
@@ -53,24 +54,24 @@ pub(super) struct TlsWish {
     pub(super) agent_life_secs: Option<u32>,
 }
 
-/// Contradiction in the TLS flags.
+/// Invalid or contradictory TLS flags.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidTls {
-    /// The named flag is missing although the other flag of its pair is set.
+    /// Only one of `--tls-cert-file` and `--tls-key-file` is given. The payload is the missing flag.
     #[error("--tls-cert-file and --tls-key-file belong together; {0} is missing")]
     HalfAPair(&'static str),
-    /// A setting that has no effect without TLS.
+    /// Flag that has no effect without TLS.
     #[error("{0} needs TLS; remove --tls off")]
     Off(&'static str),
-    /// One flag requires TLS and another one disables it.
+    /// `--insecure` and `--tls on` are both given.
     #[error("--insecure and --tls on contradict each other; leave one out")]
     Insecure,
-    /// Names are given although the configured certificate, which Tidegate does not sign, determines them.
+    /// `--tls-name` is given with `--tls-cert-file`, whose certificate already determines the names.
     #[error(
         "--tls-name is for the certificate of Tidegate's own authority; the names of --tls-cert-file are in that file"
     )]
     NamesOfFile,
-    /// The name is neither a DNS name nor an IP address.
+    /// Value of `--tls-name` that is neither a DNS name nor an IP address.
     #[error("--tls-name {0} must be a DNS name or an address")]
     Name(String),
     /// The lifetime of agent certificates is outside of the permitted range.
@@ -81,10 +82,10 @@ pub enum InvalidTls {
 }
 
 impl TlsWish {
-    /// Returns the TLS options, or `None` for plain HTTP.
+    /// Validates the TLS flags. Returns the TLS options, or `None` for plain HTTP.
     ///
     /// # Errors
-    /// Returns the contradiction.
+    /// Returns the first contradiction or invalid value.
     pub(super) fn check(
         self,
         listen: SocketAddr,
@@ -125,7 +126,8 @@ impl TlsWish {
     }
 }
 
-/// Returns the configured names, the host name, `localhost` and the addresses of the machine.
+/// Returns the names for the server certificate: the configured names, the host name, `localhost` and the
+/// addresses of the machine.
 fn all_names(given: Vec<String>, listen: IpAddr) -> Result<Vec<ServerName<'static>>, InvalidTls> {
     let mut names = Vec::new();
     for name in given {
@@ -164,9 +166,9 @@ fn of_interfaces() -> Vec<IpAddr> {
 /// Validated TLS options of a server that serves HTTPS.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
-    /// Names in a certificate signed by the server's own CA.
+    /// Names in the server certificate if Tidegate's own CA signs it.
     pub names: Vec<ServerName<'static>>,
-    /// Configured certificate, used instead of one signed by the cluster CA.
+    /// Configured certificate files, used instead of a certificate that Tidegate's own CA signs.
     pub files: Option<CertificateFiles>,
     /// Lowest accepted TLS version.
     pub min: TlsMin,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{DEPTH_MAX, strict::Strict, too_deep};
 use crate::base::error::Problem;
 
-/// Parses one JSON value; rejects duplicate keys and excessive depth.
+/// Parses one JSON value. Rejects duplicate keys and too deep nesting.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, Problem> {
     if depth(bytes) > DEPTH_MAX {
         return Err(too_deep());
@@ -18,7 +18,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, Problem> {
     })
 }
 
-/// Returns the nesting depth of arrays and objects without building a value.
+/// Returns the nesting depth of arrays and objects in a JSON text, without building a value.
 fn depth(bytes: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in bytes {

@@ -1,11 +1,11 @@
-//! JSON value that rejects duplicate keys, where `serde_json` keeps the last one.
+//! JSON deserializer that rejects duplicate keys. `serde_json` alone would keep the last of them.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A JSON value without duplicate keys.
+/// JSON value that was deserialized without duplicate keys.
 pub(super) struct Strict(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Strict {

@@ -1,4 +1,4 @@
-//! YAML request bodies: one or several documents, with bounded alias expansion.
+//! Parser of YAML request bodies with one or several documents. The expansion of aliases is limited.
 
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Options};
@@ -6,15 +6,16 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Options};
 use super::{APPLY_BYTES_MAX, DEPTH_MAX, DOCUMENTS_MAX, strict::Strict, too_deep};
 use crate::base::error::Problem;
 
-/// Maximum number of aliases in one body. Manifests written by hand have few.
+/// Maximum number of aliases (`*name`) in one body. Manifests written by hand have few.
 const ALIASES_MAX: usize = 100;
-/// Maximum number of parser events replayed by all aliases of a body, so that a few bytes cannot cost a
+/// Maximum number of parser events that all aliases of a body may repeat, so that a small body cannot consume a
 /// second of CPU time.
 const REPLAYED_EVENTS_MAX: usize = 50_000;
-/// Maximum number of values in one body, including aliased ones. An apply of the maximum size has fewer.
+/// Maximum number of values in one body, including those repeated by aliases. An `apply` body of the maximum size
+/// has fewer.
 const NODES_MAX: usize = 2_000_000;
 
-/// Parses every document of a YAML text.
+/// Parses all documents of a YAML text.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Value>, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|_| Problem::bad_request("the body is not UTF-8"))?;
     if flow_depth_reaches(text, DEPTH_MAX + 1) {
@@ -57,7 +58,8 @@ fn refuse(error: &Error) -> Problem {
     Problem::bad_request(format!("the body is not valid YAML for this API: {message}"))
 }
 
-/// True if the text has a run of at least `limit` opening flow brackets. Cheap check ahead of the parser.
+/// Returns true if the text has a run of at least `limit` opening brackets (`[` or `{`). Cheap check for excessive
+/// nesting before the text is parsed.
 fn flow_depth_reaches(text: &str, limit: usize) -> bool {
     let mut run = 0;
     for byte in text.bytes() {

@@ -1,4 +1,5 @@
-//! Content negotiation of the Kubernetes API: objects or a Table. Pure.
+//! Content negotiation of the Kubernetes API: complete objects, or a table of rows (`meta.k8s.io` `Table`). No
+//! I/O.
 
 use http::{HeaderMap, header};
 
@@ -7,15 +8,14 @@ use crate::base::error::{Code, Problem};
 /// Format of a Kubernetes response with objects: plain objects or a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListFormat {
-    /// Objects without a table.
+    /// Complete Kubernetes objects.
     Objects,
-    /// Table rows rendered by the server, in this version of `meta.k8s.io`.
+    /// Table of rows rendered by the server, in this version of the API group `meta.k8s.io`.
     Table(&'static str),
 }
 
 impl ListFormat {
-    /// Selects the first available format of the `Accept` header. Quality values are ignored, as in
-    /// Kubernetes.
+    /// Selects the first available format of the `Accept` header. As in Kubernetes, quality values are ignored.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let texts: Vec<_> =
             headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();

@@ -1,50 +1,50 @@
-//! Resources of the Kubernetes API as listed by discovery. Pure.
+//! Resources of the read-only Kubernetes API, as its discovery documents list them. No I/O.
 
 use model::kinds::resource::Kind;
 
 /// Resource of the read-only Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Resource {
-    /// `Node`, from a Node.
+    /// `Node`, derived from a Tidegate Node.
     Nodes,
-    /// `Service`, from a Service.
+    /// `Service`, derived from a Tidegate Service.
     Services,
-    /// Computed endpoints of a Service as `Endpoints`.
+    /// `Endpoints`, derived from the computed endpoints of a Service.
     Endpoints,
-    /// Computed endpoints of a Service as `EndpointSlice`s.
+    /// `EndpointSlice`s, derived from the computed endpoints of a Service.
     EndpointSlices,
-    /// `Pod`, from a Workload.
+    /// `Pod`, derived from a Tidegate Workload.
     Pods,
-    /// `Namespace`, for each namespace that contains objects.
+    /// `Namespace`, one for each namespace that contains objects.
     Namespaces,
-    /// `Event`, from the recent events that agents report.
+    /// `Event`, derived from the recent events that agents report.
     Events,
 }
 
-/// API group that the Kubernetes API serves.
+/// API group that the read-only Kubernetes API serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Group {
-    /// Core group; version `v1`.
+    /// Core group, with version `v1`.
     Core,
     /// Group `discovery.k8s.io`, which contains EndpointSlices.
     Discovery,
 }
 
-/// Names of a resource in discovery documents.
+/// Names of a resource in the discovery documents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words {
-    /// Plural, as used in paths.
+    /// Plural name, as used in paths.
     pub(super) plural: &'static str,
-    /// Kind, as in the field `kind`.
+    /// Kind, as in the field `kind` of an object.
     pub(super) kind: &'static str,
-    /// Abbreviations that `kubectl` accepts.
+    /// Short names that `kubectl` accepts.
     pub(super) short: &'static [&'static str],
     /// True if `kubectl get all` includes the resource.
     pub(super) is_in_all: bool,
 }
 
 impl Resource {
-    /// All resources, in the order of discovery.
+    /// All resources, in the order of the discovery documents.
     pub(super) const ALL: [Self; 7] = [
         Self::Nodes,
         Self::Services,
@@ -55,7 +55,7 @@ impl Resource {
         Self::Events,
     ];
 
-    /// Returns the plural, kind and short names for discovery.
+    /// Returns the plural, kind and short names of the resource for the discovery documents.
     pub(super) const fn words(self) -> Words {
         let (plural, kind, short, is_in_all): (_, _, &'static [&'static str], _) = match self {
             Self::Nodes => ("nodes", "Node", &["no"], false),
@@ -79,7 +79,7 @@ impl Resource {
         }
     }
 
-    /// True if the objects are namespaced.
+    /// Returns true if the objects of the resource are in a namespace.
     pub(super) const fn is_namespaced(self) -> bool {
         match self {
             Self::Nodes | Self::Namespaces => false,
@@ -87,7 +87,8 @@ impl Resource {
         }
     }
 
-    /// True if the resource can be watched. Events come from reports, which are not part of the stored state.
+    /// Returns true if the resource can be watched. Events cannot: agents report them, and they are not part of
+    /// the stored state.
     pub(super) const fn is_watchable(self) -> bool {
         match self {
             Self::Events => false,
@@ -100,8 +101,8 @@ impl Resource {
         }
     }
 
-    /// Returns the underlying Tidegate kind, which permissions refer to. `None` for namespaces, which derive
-    /// from all kinds.
+    /// Returns the Tidegate kind that the resource is derived from and that permissions refer to; `None` for
+    /// namespaces, which are derived from objects of all kinds.
     pub(super) const fn of(self) -> Option<Kind> {
         match self {
             Self::Nodes | Self::Events => Some(Kind::Node),
@@ -111,15 +112,15 @@ impl Resource {
         }
     }
 
-    /// Returns the resource with a plural name in a group.
+    /// Returns the resource with the given plural name in an API group.
     pub(super) fn parse(group: Group, plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.group() == group && kind.words().plural == plural)
     }
 }
 
 impl Group {
-    /// Returns the served versions, preferred one first. Debian's `kubectl` describes slices in the older
-    /// one.
+    /// Returns the API versions that serve this resource, preferred one first. The `kubectl` of Debian reads
+    /// EndpointSlices in the older version.
     pub(super) const fn versions(self) -> &'static [&'static str] {
         match self {
             Self::Core => &["v1"],
@@ -135,7 +136,7 @@ impl Group {
         }
     }
 
-    /// Returns the value of `apiVersion`.
+    /// Returns the value of `apiVersion` for objects of the group.
     pub(super) fn api_version(self, version: &str) -> String {
         match self {
             Self::Core => version.to_owned(),
@@ -143,7 +144,7 @@ impl Group {
         }
     }
 
-    /// Returns the path of the group below the API prefix.
+    /// Returns the path of the group and version below [`super::PREFIX`].
     pub(super) fn path(self, version: &str) -> String {
         match self {
             Self::Core => format!("/api/{version}"),

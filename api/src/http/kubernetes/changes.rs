@@ -1,5 +1,5 @@
-//! Objects of the Kubernetes API affected by a range of commits. The cost depends on the size of the change,
-//! not of the state.
+//! Kubernetes objects that a range of commits affects. The cost depends on the size of the change, not of the
+//! state.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,8 +17,8 @@ use crate::state::{
     published::Published,
 };
 
-/// Returns the units that may have changed after a revision, or `None` if the commits are no longer
-/// available.
+/// Returns the Tidegate entities ([`Unit`]) whose Kubernetes objects may have changed after a revision, or `None`
+/// if the commits since are no longer in memory.
 pub(super) fn since(published: &Published, resource: Resource, revision: Revision) -> Option<BTreeSet<Unit>> {
     if matches!(resource, Resource::Endpoints | Resource::EndpointSlices) {
         let delta = published.compiled.since(revision)?;
@@ -78,7 +78,8 @@ fn concerned(published: &Published, resource: Resource, change: &RecentChange, u
     }
 }
 
-/// Returns the state at a former revision, or `None` if the commits are no longer available.
+/// Returns the state of the objects at an earlier revision, or `None` if the commits since are no longer in
+/// memory.
 pub(super) fn state_at(published: &Published, revision: Revision) -> Option<Snapshot> {
     let mut former = FormerStates::new();
     for change in changes(published, revision)? {

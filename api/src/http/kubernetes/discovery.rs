@@ -1,12 +1,13 @@
-//! Discovery documents of the Kubernetes API: version, groups and resources. Pure.
+//! Discovery documents of the Kubernetes API: version, groups and resources. No I/O.
 
 use serde_json::{Value, json};
 
 use super::catalogue::{Group, Resource, Words};
 
-/// Major version of the emulated Kubernetes API; clients compare it with their own.
+/// Major version of the Kubernetes API that the server claims. Clients compare it with their own.
 const MAJOR: &str = "1";
-/// Minor version: 1.20 is the oldest `kubectl` release that the API is tested with.
+/// Minor version of the Kubernetes API that the server claims: that of the oldest `kubectl` release in the tests,
+/// 1.20.
 const MINOR: &str = "20";
 
 /// Returns the response of `GET /version`.
@@ -18,19 +19,19 @@ pub(super) fn version() -> Value {
     })
 }
 
-/// Returns the response of `GET /api`: the versions of the core group.
+/// Returns the response of `GET /api`: the versions of the core API group.
 pub(super) fn core_versions() -> Value {
     json!({
         "kind": "APIVersions", "versions": Group::Core.versions(), "serverAddressByClientCIDRs": [],
     })
 }
 
-/// Returns the response of `GET /apis`: all other groups.
+/// Returns the response of `GET /apis`: all API groups except the core group.
 pub(super) fn groups() -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [group_fields()] })
 }
 
-/// Returns the response of `GET /apis/discovery.k8s.io`.
+/// Returns the response of `GET /apis/discovery.k8s.io`: the versions of this API group.
 pub(super) fn group() -> Value {
     let mut group = group_fields();
     group["kind"] = json!("APIGroup");
@@ -45,8 +46,9 @@ fn group_fields() -> Value {
     json!({ "name": Group::Discovery.name(), "versions": versions, "preferredVersion": versions[0] })
 }
 
-/// Returns the response of `GET /api/v1` and of other group versions: their resources. ReplicationControllers
-/// are listed with the verb `create` only, so that a client that creates one receives an explanation.
+/// Returns the response of `GET /api/v1`, and that of any other group version: the list of its resources.
+/// ReplicationControllers are listed with the verb `create` only, so that a client that creates one receives an
+/// explanation.
 pub(super) fn resources(group: Group, version: &str) -> Value {
     let own = Resource::ALL.into_iter().filter(|resource| resource.group() == group);
     let mut resources: Vec<Value> = own.map(resource).collect();
@@ -81,8 +83,8 @@ pub(super) fn document() -> Value {
     json!({ "swagger": "2.0", "info": { "title": "Tidegate", "version": "v1" }, "paths": {} })
 }
 
-/// `GET /openapi/v2` in protobuf, the format `kubectl` requests: `swagger` is field 1, `info` field 2 with
-/// `title` 1 and `version` 2, and `paths` field 8.
+/// Returns the response of `GET /openapi/v2` in protobuf, the format that `kubectl` requests. Field numbers:
+/// `swagger` 1, `info` 2 (with `title` 1 and `version` 2), and `paths` 8.
 pub(super) fn document_in_protobuf() -> Vec<u8> {
     let field = |number: u8, bytes: &[u8]| {
         // A length below 128 is one byte, and all of these are.

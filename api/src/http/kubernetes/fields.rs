@@ -1,5 +1,5 @@
-//! Field selectors such as `spec.nodeName=n1,status.phase!=Failed`, for the supported fields of each
-//! resource. Pure.
+//! Field selectors such as `spec.nodeName=n1,status.phase!=Failed`, for the supported fields of each resource. No
+//! I/O.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::catalogue::Resource;
 /// Maximum number of requirements in one field selector.
 const REQUIREMENTS_MAX: usize = 32;
 
-/// A conjunction of field requirements. The empty selector matches everything.
+/// Conjunction of requirements on fields. An empty selector matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSelector(Vec<Requirement>);
 
@@ -19,7 +19,7 @@ struct Requirement {
     value: String,
 }
 
-/// Returns the names of the fields by which a resource can be selected.
+/// Returns the names of the fields that a field selector supports for a resource.
 fn known(resource: Resource) -> &'static [&'static str] {
     match resource {
         Resource::Pods => {
@@ -46,10 +46,10 @@ fn known(resource: Resource) -> &'static [&'static str] {
 }
 
 impl FieldSelector {
-    /// Parses a selector for a resource.
+    /// Parses a field selector for a resource.
     ///
     /// # Errors
-    /// Returns the reason with the expected syntax or the supported fields.
+    /// Returns a message with the expected syntax or the supported fields.
     pub(super) fn parse(text: &str, resource: Resource) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -72,7 +72,7 @@ impl FieldSelector {
         Ok(Self(requirements))
     }
 
-    /// Returns true if an object satisfies every requirement. A missing field counts as empty.
+    /// Returns true if an object satisfies every requirement. A missing field counts as an empty string.
     pub(super) fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|Requirement { pointer, is_equal, value }| {
             let found = match object.pointer(pointer) {
@@ -85,7 +85,7 @@ impl FieldSelector {
         })
     }
 
-    /// Returns the selector in a canonical form, which identifies it in page tokens.
+    /// Returns the selector as text in a canonical form. Page tokens contain it to identify the selection.
     pub(super) fn text(&self) -> String {
         let parts = self.0.iter().map(|Requirement { pointer, is_equal, value }| {
             let sign = if *is_equal { "=" } else { "!=" };

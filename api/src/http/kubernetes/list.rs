@@ -31,8 +31,8 @@ use crate::{
 /// Path parameters of the Kubernetes API.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ViewPath {
-    /// Namespace. Routes of Node resources name this parameter differently, so that permissions of a
-    /// namespace do not apply.
+    /// Namespace of the objects. Routes of Events, which concern Nodes, name this parameter `place`, so that
+    /// permissions limited to a namespace do not apply.
     #[serde(default, alias = "place")]
     namespace: Option<Namespace>,
     /// Name of the object; absent for lists.
@@ -40,7 +40,7 @@ pub(super) struct ViewPath {
     name: Option<String>,
 }
 
-/// Resource and API version that a route serves.
+/// Kubernetes resource and API version that a route serves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServedResource {
     /// Resource of the route.
@@ -52,7 +52,7 @@ pub(super) struct ServedResource {
 /// Page of a list of Kubernetes objects.
 struct ResourcePage {
     items: Vec<Value>,
-    /// Key after which the next page starts; `None` on the last page.
+    /// Key after which the next page starts; `None` for the last page.
     more_after: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub(super) async fn collection(
     list(&app, &caller, &chosen, form, &options)
 }
 
-/// Returns the object that the path names.
+/// Returns the single object that the path names.
 pub(super) async fn one(
     served: ServedResource,
     State(app): State<Shared>,
@@ -129,10 +129,11 @@ pub(super) async fn one(
     }))
 }
 
-/// Waits for the requested state, which another control server may have returned before.
+/// Waits until this server has the requested state, which another control server may have returned before.
 ///
 /// # Errors
-/// Returns a problem if the state cannot be reached or is no longer the current one.
+/// Returns a problem if this server does not reach the state, or if the exact state requested is no longer the
+/// newest.
 async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
     match since {
         Since::Any => Ok(()),
@@ -192,8 +193,8 @@ fn list(
     }))
 }
 
-/// Collects one page. Its continue token names the last Tidegate unit and the last object of that unit on the
-/// page.
+/// Collects the objects of one page. The continue token names the last entity ([`Unit`]) on the page and the last
+/// Kubernetes object of it.
 fn page(
     side: &Side<'_>,
     access: &Access,

@@ -5,12 +5,12 @@
 //!   │              (`objects/`, pure: Tidegate ─▶ Kubernetes)
 //!   └─ changes: objects affected by a commit ─▶ rendered before and after ─▶ watch events
 //! ```
-//! The routes are not part of the OpenAPI document, because Kubernetes defines their responses. They are
-//! disabled without `--kubernetes-view`. Each route requires the permission of the Tidegate objects it is
-//! derived from ([`route`]).
+//! The routes are not part of the OpenAPI document, because Kubernetes defines their responses. The routes are
+//! disabled without `--kubernetes-view`. Each route requires the permission of the Tidegate objects it is derived
+//! from ([`route`]).
 //!
-//! The module makes no decisions: everything is derived from the state and the roll-up. Writes are rejected
-//! with the Tidegate command to use instead.
+//! The module makes no decisions: all responses are derived from the stored state and the reports of nodes. Writes
+//! are rejected with the Tidegate command to use instead.
 
 mod accept;
 mod catalogue;

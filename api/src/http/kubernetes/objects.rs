@@ -1,5 +1,5 @@
-//! Conversion of Tidegate objects to Kubernetes objects. Pure: derived from the state, and for Nodes from the
-//! roll-up.
+//! Conversion of Tidegate objects to Kubernetes objects. No I/O: the result depends only on the state and, for
+//! Nodes, on their reported status.
 
 pub(super) mod endpoints;
 pub(super) mod event;
@@ -17,15 +17,15 @@ use serde_json::{Map, Value, json};
 
 use super::catalogue::Resource;
 
-/// Annotation with the spec fields that Kubernetes lacks, as JSON.
+/// Annotation with the spec fields that the Kubernetes type lacks, as JSON.
 const REST: &str = "tidegate/spec";
 
-/// Returns the resource version: epoch and revision, opaque for clients.
+/// Returns the Kubernetes resource version of a state: epoch and revision, opaque for clients.
 pub(super) fn version(epoch: Epoch, revision: Revision) -> String {
     Position { epoch, revision }.to_string()
 }
 
-/// Returns the Kubernetes metadata of an object.
+/// Returns the Kubernetes metadata of a Tidegate object.
 fn metadata(own: &Metadata, resource: Resource, epoch: Epoch) -> Map<String, Value> {
     let Metadata {
         name,
@@ -77,7 +77,7 @@ fn put_labels(shown: &mut Map<String, Value>, labels: &Labels) {
     }
 }
 
-/// Adds the annotation with the spec fields that Kubernetes lacks.
+/// Adds the annotation [`REST`] with the spec fields that the Kubernetes type lacks.
 fn annotate_rest(shown: &mut Map<String, Value>, rest: &Map<String, Value>) {
     if rest.is_empty() {
         return;
@@ -86,7 +86,8 @@ fn annotate_rest(shown: &mut Map<String, Value>, rest: &Map<String, Value>) {
     annotations[REST] = json!(Value::Object(rest.clone()).to_string());
 }
 
-/// Splits a spec into the fields that Kubernetes has and the other fields with non-default values.
+/// Splits a spec into the fields in `known`, which the Kubernetes type has, and the other fields with non-default
+/// values.
 fn split(spec: Value, default: &Value, known: &[&str]) -> (Map<String, Value>, Map<String, Value>) {
     let Value::Object(fields) = spec else { return (Map::new(), Map::new()) };
     let (shown, rest): (Vec<_>, Vec<_>) =

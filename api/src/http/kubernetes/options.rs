@@ -1,4 +1,4 @@
-//! Query parameters of the Kubernetes API and their meaning.
+//! Query parameters of the Kubernetes API, parsed and validated.
 
 use model::{kinds::selector::LabelSelector, primitives::quantity::Position};
 use serde::Deserialize;
@@ -6,10 +6,11 @@ use serde::Deserialize;
 use super::{catalogue::Resource, fields::FieldSelector};
 use crate::{base::error::Problem, http::params::selector, state::paging::LIMIT_MAX};
 
-/// Maximum `timeoutSeconds` of a watch: one day.
+/// Maximum value of the parameter `timeoutSeconds` of a watch: one day.
 const TIMEOUT_SECONDS_MAX: u32 = 86_400;
 
-/// Query as sent. Kubernetes parameters that are not supported are rejected by name.
+/// Query parameters of a list or watch, as sent. A Kubernetes parameter that is not supported is rejected with an
+/// error that names it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Query {
@@ -28,26 +29,26 @@ pub(super) struct Query {
     /// `pretty`: requests indented JSON. Accepted and ignored.
     #[serde(rename = "pretty")]
     _pretty: Option<String>,
-    /// Timeout of the client; ignored, because response times are bounded anyway.
+    /// `timeout`: time limit of the client. Ignored, because the server limits response times itself.
     #[serde(rename = "timeout")]
     _timeout: Option<String>,
 }
 
-/// Query of a request for a single object.
+/// Query parameters of a request for a single object.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct OneQuery {
     resource_version: Option<String>,
     include_object: Option<String>,
-    /// `pretty`. Accepted and ignored.
+    /// `pretty`: requests indented JSON. Accepted and ignored.
     #[serde(rename = "pretty")]
     _pretty: Option<String>,
-    /// `timeout`. Accepted and ignored.
+    /// `timeout`: time limit of the client. Accepted and ignored.
     #[serde(rename = "timeout")]
     _timeout: Option<String>,
 }
 
-/// State that a list returns or a watch starts at.
+/// State that a list must return or a watch must start at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
     /// Any state that the server has, usually the newest.
@@ -58,23 +59,23 @@ pub(super) enum Since {
     Exactly(Position),
 }
 
-/// Representation of the object in a table row (`includeObject`).
+/// Part of the object that a table row contains (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Include {
-    /// The row contains no object.
+    /// No part of the object.
     None,
-    /// The row contains the object's metadata.
+    /// Metadata of the object.
     Metadata,
-    /// The row contains the complete object.
+    /// The complete object.
     Object,
 }
 
-/// Parsed query of a list or watch.
+/// Parsed query parameters of a list or watch.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     /// True if a watch is requested.
     pub(super) is_watch: bool,
-    /// Maximum number of objects in a page; `None` is the server maximum.
+    /// Maximum number of objects in a page; `None` selects the maximum of the server.
     pub(super) limit: Option<usize>,
     /// Continue token from the previous page.
     pub(super) continue_token: Option<String>,
@@ -86,16 +87,16 @@ pub(super) struct Options {
     pub(super) since: Since,
     /// True if the watch sends bookmarks.
     pub(super) has_bookmarks: bool,
-    /// True if a bookmark marks the end of the initial objects of a watch.
+    /// True if a bookmark marks the end of the initial objects of a watch (`sendInitialEvents`).
     pub(super) marks_initial_end: bool,
-    /// Duration after which a watch ends, in seconds.
+    /// Duration after which a watch ends, in seconds; `None` selects the maximum.
     pub(super) timeout_seconds: Option<u32>,
-    /// Representation of the object in a table row.
+    /// Part of the object that a table row contains.
     pub(super) include: Include,
 }
 
 impl OneQuery {
-    /// Returns the requested state and the representation of the object in table rows.
+    /// Returns the requested state, and the part of the object that table rows contain.
     pub(super) fn read(&self) -> Result<(Since, Include), Problem> {
         let since = since(self.resource_version.as_deref(), None, false)?;
         Ok((since, include(self.include_object.as_deref())?))
@@ -150,8 +151,8 @@ fn flag(parameter: &str, text: Option<&str>) -> Result<bool, Problem> {
     }
 }
 
-/// Parses the requested state. `0` and an empty version mean any state, and so does a watch that starts with
-/// the existing objects.
+/// Parses the requested state from `resourceVersion` and `resourceVersionMatch`. Version `0` or an empty one
+/// selects any state, as does a watch that starts with the existing objects.
 fn since(version: Option<&str>, matched: Option<&str>, begins_anew: bool) -> Result<Since, Problem> {
     let version = version.filter(|text| !text.is_empty() && *text != "0");
     let parsed = version.map(str::parse::<Position>).transpose();

@@ -1,16 +1,16 @@
-//! Parser of Kubernetes API paths. Pure and total: every path has a result.
+//! Parser of Kubernetes API paths, without I/O. Every path has a result.
 
 use super::{
     PREFIX,
     catalogue::{Group, Resource},
 };
 
-/// Components of a path. Values are not validated.
+/// Components of a Kubernetes API path. Values are not validated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Target<'a> {
-    /// Plural name of the resource, known or not.
+    /// Plural name of the resource in the path; may be unknown.
     pub(super) plural: &'a str,
-    /// Resource with this plural; `None` if the API does not serve it.
+    /// Resource with this plural name; `None` if the API does not serve it.
     pub(super) resource: Option<Resource>,
     /// Namespace in the path.
     pub(super) namespace: Option<&'a str>,

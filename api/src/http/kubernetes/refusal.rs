@@ -1,4 +1,5 @@
-//! Messages for rejected writes: the API is read-only; each message names the Tidegate command to use. Pure.
+//! Messages for rejected requests to the read-only Kubernetes API. Each one names the Tidegate command to use
+//! instead. No I/O.
 
 use http::Method;
 
@@ -12,10 +13,11 @@ enum RefusedAction {
     Delete,
 }
 
-/// Maximum length of a name that is repeated in a message; longer names are replaced by a placeholder.
+/// Maximum length of an object name that a message repeats, in characters. A longer name is replaced by a
+/// placeholder.
 const NAME_LENGTH_MAX: usize = 253;
 
-/// Returns the message for a rejected write, which states what to do instead.
+/// Returns the message for a rejected write, with the Tidegate command to use instead.
 pub(super) fn of_write(method: &Method, target: &Target<'_>) -> String {
     let deed = match *method {
         Method::DELETE => RefusedAction::Delete,
@@ -36,7 +38,7 @@ pub(super) fn of_read(target: &Target<'_>) -> String {
     }
 }
 
-/// Returns the message for a subresource of Pods that Workloads lack.
+/// Returns the message for a subresource that Pods have and Workloads lack, such as `log`.
 fn of_part(part: &str) -> String {
     let part = shown(Some(part), "such part");
     format!("Tidegate does not run Workloads and has no {part} of this one: use the system that runs it")
@@ -106,7 +108,7 @@ fn of_unknown(target: &Target<'_>) -> String {
     }
 }
 
-/// Returns `name` if it is well-formed and thus safe to print, else `placeholder`.
+/// Returns `name` if it is well-formed and thus safe to print, otherwise `placeholder`.
 fn shown<'a>(name: Option<&'a str>, placeholder: &'a str) -> &'a str {
     let is_name = |text: &&str| {
         (1..=NAME_LENGTH_MAX).contains(&text.len())

@@ -1,5 +1,5 @@
-//! Routes of the Kubernetes API. A route cannot be added without a permission. Other methods and paths are
-//! answered with a hint to the Tidegate command.
+//! Routes of the read-only Kubernetes API. Each route has a permission. A request with another method or path is
+//! answered with the Tidegate command to use.
 
 use axum::{
     Router,
@@ -33,21 +33,21 @@ use crate::{
 /// Media type of the OpenAPI document requested by `kubectl`. The `@` is not valid in a media type (RFC 9110
 /// §8.3.1), so clients that parse the type of the response would reject it.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-/// Media type sent for [`PROTOBUF`] requests.
+/// Media type of the response if the client requests [`PROTOBUF`].
 const BYTES: &str = "application/octet-stream";
 
-/// Router of the Kubernetes API, together with the permission of each path.
+/// Router of the Kubernetes API, with the paths and their permissions.
 struct KubernetesRoutes {
     router: Router<Shared>,
     asked: Vec<(String, Permission)>,
 }
 
-/// Adds the routes of the Kubernetes API to a router.
+/// Adds the routes of the Kubernetes API to the router of the server.
 pub(crate) fn serve(router: Router<Shared>) -> Router<Shared> {
     router.merge(view().router)
 }
 
-/// Returns every readable path with its permission, in the format of `x-permission` in the OpenAPI document.
+/// Returns every readable path with its permission, in the format of `x-permission` of the OpenAPI document.
 #[must_use]
 pub fn routes() -> Vec<(String, Value)> {
     view().asked.into_iter().map(|(path, asks)| (path, asks.to_json())).collect()
@@ -69,7 +69,7 @@ fn view() -> KubernetesRoutes {
 }
 
 impl KubernetesRoutes {
-    /// Adds a readable path with its permission and handler.
+    /// Adds a readable path with its permission and the handler of GET requests. Other methods are rejected.
     fn on<H, T>(mut self, path: String, asks: Permission, handler: H) -> Self
     where
         H: Handler<T, Shared>,
@@ -119,7 +119,7 @@ fn add(view: KubernetesRoutes, served: ServedResource) -> KubernetesRoutes {
     view.on(inside.clone(), on(Verb::List), all).on(format!("{inside}/{{name}}"), on(Verb::Get), one)
 }
 
-/// Adds the discovery documents, which contain no data of the cluster.
+/// Adds the routes of the discovery documents, which contain no data of the cluster.
 fn discover(view: KubernetesRoutes) -> KubernetesRoutes {
     let fixed = |value: Value| {
         move || {

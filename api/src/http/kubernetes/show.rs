@@ -1,4 +1,4 @@
-//! Rendering of one state as Kubernetes objects.
+//! Rendering of one state of the Tidegate objects as Kubernetes objects.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -28,14 +28,14 @@ use crate::{
     state::compiled_set::CompiledSet,
 };
 
-/// Selection of the objects of a list or watch.
+/// Selection of the objects that a list or watch returns.
 #[derive(Debug, Clone)]
 pub(super) struct ListSelection {
-    /// Resource of the objects.
+    /// Kubernetes resource of the selected objects.
     pub(super) resource: Resource,
     /// API version in which the objects are rendered.
     pub(super) api_version: String,
-    /// Namespace; `None` selects all visible ones.
+    /// Namespace of the selected objects; `None` selects all namespaces that the caller may see.
     pub(super) namespace: Option<Namespace>,
     /// Label selector of the objects.
     pub(super) labels: LabelSelector,
@@ -46,17 +46,18 @@ pub(super) struct ListSelection {
 /// Tidegate entity that is rendered as one or several Kubernetes objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unit {
-    /// An object with this key. A Service is also the unit of its Endpoints and EndpointSlices.
+    /// Object with this key. A Service is also the source of its Endpoints and EndpointSlices.
     Object(ObjectKey),
-    /// A namespace that contains objects.
+    /// Namespace that contains objects.
     Namespace(Namespace),
 }
 
-/// A state with the data required to render it.
+/// State of the objects, with the data required to render it.
 pub(super) struct Side<'a> {
     /// Objects of the rendered state.
     pub(super) snapshot: &'a Snapshot,
-    /// Compiled Services; `None` for a former state, whose Services are compiled on demand.
+    /// Compiled form of all Services; `None` for an earlier state, whose Services are compiled when they are
+    /// rendered.
     pub(super) compiled: Option<&'a CompiledSet>,
     /// Epoch of the store, part of resource versions.
     pub(super) epoch: Epoch,
@@ -64,11 +65,11 @@ pub(super) struct Side<'a> {
     pub(super) status: &'a dyn Fn(&Object) -> Option<NodeStatus>,
 }
 
-/// Kubernetes objects rendered from one unit, by name.
+/// Kubernetes objects rendered from one [`Unit`], by name.
 pub(super) type RenderedObjects = BTreeMap<String, Value>;
 
 impl Unit {
-    /// Returns the text of the unit in a page token.
+    /// Returns the unit as text for a continue token.
     pub(super) fn to_text(&self) -> String {
         match self {
             Self::Object(key) => key.to_store_key(),
@@ -86,7 +87,7 @@ impl Unit {
 }
 
 impl ListSelection {
-    /// Returns the unit that a Kubernetes object belongs to, derived from its name.
+    /// Returns the Tidegate entity that a Kubernetes object is derived from, by the name of the Kubernetes object.
     pub(super) fn unit(&self, name: &str) -> Option<Unit> {
         match self.resource {
             Resource::Namespaces => Namespace::parse(name).ok().map(Unit::Namespace),
@@ -109,7 +110,7 @@ impl ListSelection {
         Some(Unit::Object(ObjectKey { kind, namespace, name }))
     }
 
-    /// Returns true if the caller may access a unit.
+    /// Returns true if the caller may use the verb on the entity.
     pub(super) fn is_seen(&self, access: &Access, verb: Verb, unit: &Unit) -> bool {
         match unit {
             Unit::Object(key) => access.may_object(verb, key.kind, key.namespace.as_ref()),
@@ -122,7 +123,7 @@ impl ListSelection {
 }
 
 impl Side<'_> {
-    /// Visits the units of a list in order, starting after `after`, until the visitor breaks.
+    /// Calls `visit` for each entity of a list in order, starting after `after`, until it returns `Break`.
     pub(super) fn walk(
         &self,
         chosen: &ListSelection,
@@ -150,7 +151,8 @@ impl Side<'_> {
         }
     }
 
-    /// Renders the selected objects of a unit; empty if the unit does not exist.
+    /// Renders those Kubernetes objects of an entity that the selection contains; none if the entity does not
+    /// exist.
     pub(super) fn show(&self, unit: &Unit, chosen: &ListSelection) -> RenderedObjects {
         let mut shown = RenderedObjects::new();
         match unit {
@@ -240,7 +242,7 @@ impl Side<'_> {
         }
     }
 
-    /// Renders a namespace if any object is in it.
+    /// Renders a namespace as a Kubernetes object, or returns `None` if it contains no object.
     fn namespace(&self, name: &Namespace) -> Option<Value> {
         let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_namespaced());
         let objects: Vec<_> = kinds.flat_map(|kind| self.snapshot.list(kind, Some(name), None)).collect();
@@ -250,7 +252,7 @@ impl Side<'_> {
         Some(namespace::render(name, oldest, self.epoch, revision))
     }
 
-    /// Returns the namespaces that contain objects, in order.
+    /// Returns the namespaces that contain objects, in alphabetical order.
     fn namespaces(&self) -> std::collections::BTreeSet<Namespace> {
         let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_namespaced());
         let objects = kinds.flat_map(|kind| self.snapshot.list(kind, None, None));

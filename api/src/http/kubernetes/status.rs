@@ -1,4 +1,4 @@
-//! Conversion of problems to Kubernetes `Status` objects.
+//! Conversion of problem responses (RFC 9457) to Kubernetes `Status` objects.
 
 use axum::{
     body::Body,
@@ -10,17 +10,18 @@ use serde_json::{Value, json};
 use super::{PREFIX, path::Target};
 use crate::base::error::{Code, ProblemBody};
 
-/// True if a path belongs to the Kubernetes API.
+/// Returns true if a path belongs to the Kubernetes API.
 pub(crate) fn is_below(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns a problem as a `Status` in the response body.
+/// Returns a response body with the problem as a Kubernetes `Status`.
 pub(crate) fn answer(problem: &ProblemBody) -> Body {
     Body::from(of(problem).to_string())
 }
 
-/// Converts a problem to a `Status`. The subject is derived from the path of the request.
+/// Converts a problem to a Kubernetes `Status`. Kind and name in `details` are derived from the path of the
+/// request.
 pub(super) fn of(problem: &ProblemBody) -> Value {
     let target = Target::of(&problem.instance);
     let said = match (problem.code, target.resource, target.name, target.part) {
@@ -47,7 +48,7 @@ pub(super) fn of(problem: &ProblemBody) -> Value {
     })
 }
 
-/// Returns the value of `reason` in a `Status` for an error code.
+/// Returns the `reason` of a Kubernetes `Status` for an error code of Tidegate.
 const fn reason(code: Code) -> &'static str {
     match code {
         Code::BadRequest | Code::TooDeep => "BadRequest",

@@ -1,18 +1,18 @@
-//! Table rows as printed by `kubectl get`. Pure: a rendered object and the time give the cells of a row.
+//! Table rows that `kubectl get` prints. No I/O: the cells of a row depend only on a rendered object and the time.
 
 use model::primitives::{age::age, quantity::Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{catalogue::Resource, objects::node, options::Include};
 
-/// Maximum number of endpoints in a cell before the rest is counted, as in Kubernetes.
+/// Maximum number of endpoints listed in a cell; further ones are only counted, as in Kubernetes.
 const ENDPOINTS_SHOWN: usize = 3;
 /// Table cell for an absent value.
 const NONE: &str = "<none>";
 /// Table cell for an unknown value.
 const UNKNOWN: &str = "<unknown>";
 
-/// Columns of every table, and additional columns of the wide format.
+/// Names of the columns that every table of a resource has, and of the additional columns of the wide format.
 type Columns = (&'static [&'static str], &'static [&'static str]);
 
 const fn columns(resource: Resource) -> Columns {
@@ -75,7 +75,7 @@ pub(super) fn row(resource: Resource, object: &Value, now: Timestamp, include: I
     row
 }
 
-/// Renders a table of rows for a list or a watch event.
+/// Renders a `Table` object from rows, for a list or a watch event.
 pub(super) fn table(version: &str, resource: Resource, metadata: Value, rows: Vec<Value>) -> Value {
     json!({
         "apiVersion": format!("meta.k8s.io/{version}"), "kind": "Table", "metadata": metadata,
@@ -132,7 +132,7 @@ fn external(service: &Value) -> String {
     or(all.join(","), if is_balancer { "<pending>" } else { NONE })
 }
 
-/// Formats a port as `80:30080/TCP`, or a range as `8000-8100/TCP`.
+/// Formats a port of a Service as `80:30080/TCP`, or a port range as `8000-8100/TCP`.
 fn service_port(port: &Value) -> String {
     let [number, last, node] = ["port", "endPort", "nodePort"].map(|field| port.get(field).map(plain));
     let last = last.map(|last| format!("-{last}")).unwrap_or_default();
@@ -169,7 +169,7 @@ fn shortened(all: &[String]) -> String {
     }
 }
 
-/// Formats `ip:port`, with brackets around IPv6 (RFC 3986 §3.2.2).
+/// Formats an address and port as `ip:port`, with brackets around an IPv6 address (RFC 3986 §3.2.2).
 fn socket(address: &str, port: &str) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }

@@ -1,9 +1,9 @@
 //! Watches of the Kubernetes API: the existing objects, then changes as watch events.
 //!
-//! A watch holds the last state it sent, which shares almost all memory with the newest. Objects changed
-//! since are rendered in both states, and the difference is sent: an object that begins to match the
-//! selection is `ADDED`, one that no longer matches is `DELETED`. Commits that arrive while a client is slow
-//! are merged; each object is sent in its newest state.
+//! A watch keeps the last state it sent, which shares almost all memory with the newest state. Objects that have
+//! changed since are rendered in both states, and the differences are sent: an object that begins to match the
+//! selection is `ADDED`, one that no longer matches is `DELETED`. Commits that arrive while a client is slow are
+//! merged; each object is sent in its newest state.
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -43,14 +43,14 @@ use crate::{
     state::published::Published,
 };
 
-/// Maximum number of units rendered in one batch. The state is released before the batch is sent, so that a
-/// slow client does not keep old states in memory.
+/// Maximum number of entities ([`Unit`]) rendered in one batch. The state is released before the batch is sent, so
+/// that a slow client does not keep old states in memory.
 const BATCH_UNITS: usize = 256;
 /// `Retry-After` if too many watches are open, in seconds.
 const RETRY_SECS: u32 = 10;
 /// Default and maximum duration of a watch in seconds: one day. Clients reconnect afterwards.
 const LIFE_SECONDS_MAX: u32 = 86_400;
-/// Annotation of the bookmark after the initial objects.
+/// Annotation of the bookmark that follows the initial objects.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// Watch of a Kubernetes resource by one client.
@@ -62,14 +62,14 @@ struct ResourceWatch {
     access: Arc<Access>,
     has_bookmarks: bool,
     marks_initial_end: bool,
-    /// Revision to resume from; `None` starts with the existing objects.
+    /// Revision after which the watch resumes; `None` starts with the existing objects.
     resume: Option<Revision>,
     life: Duration,
     request_id: String,
     stop: CancellationToken,
 }
 
-/// Position and resource version that the client has received.
+/// State that the client has received, with its revision.
 struct SentState {
     epoch: Epoch,
     state: Snapshot,
@@ -79,7 +79,7 @@ struct SentState {
     known: Revision,
 }
 
-/// Starts a watch and returns its streaming response.
+/// Starts a watch and returns the response that streams its events.
 pub(super) async fn begin(
     app: Shared,
     caller: &Caller,
@@ -130,7 +130,7 @@ pub(super) async fn begin(
     Ok(response)
 }
 
-/// The route requires the permission to list; a watch also requires the permission to watch.
+/// Checks the permission to watch. The route itself requires only the permission to list.
 fn may_watch(access: &Access, chosen: &ListSelection) -> Result<(), Problem> {
     let subject = chosen.resource.of().map(Subject::Object);
     let asks = match (subject, &chosen.namespace) {
@@ -143,10 +143,10 @@ fn may_watch(access: &Access, chosen: &ListSelection) -> Result<(), Problem> {
     access.check(asks, &PathParams { namespace: chosen.namespace.as_ref(), name: None, node: None })
 }
 
-/// Returns the revision to resume from.
+/// Checks that a watch can be resumed from a position, and returns its revision.
 ///
 /// # Errors
-/// Returns `ResumeExpired` if the changes since are no longer available.
+/// Returns a problem with code `ResumeExpired` if the changes after the position are no longer in memory.
 async fn check_resume(app: &Shared, position: Position) -> Result<Revision, Problem> {
     if app.store.is_shared() {
         app.reach(position).await?;
@@ -201,8 +201,8 @@ impl ResourceWatch {
         }
     }
 
-    /// Sends the existing objects, or reconstructs the state to resume from. Returns `None` if that state is
-    /// no longer available.
+    /// Sends the existing objects, or reconstructs the state from which the watch resumes. Returns `None` if that
+    /// state is no longer available.
     async fn first(&self, sink: &mut ResourceSink) -> Result<Option<SentState>, Gone> {
         let published = self.app.hub.load();
         let epoch = published.epoch;
@@ -233,7 +233,8 @@ impl ResourceWatch {
         Ok(Some(SentState { epoch, state: published.snapshot.clone(), at, known: at }))
     }
 
-    /// Renders the next batch of existing objects. Also returns the last visited unit.
+    /// Renders the next batch of existing objects, after the entity `after`. Also returns the last entity of the
+    /// batch.
     fn batch(&self, published: &Arc<Published>, after: Option<&Unit>) -> (Option<Unit>, Vec<Value>) {
         let view = self.app.view_of(Arc::clone(published));
         let renderer = view.renderer();
@@ -253,10 +254,10 @@ impl ResourceWatch {
         (units.pop(), objects)
     }
 
-    /// Sends the changes since the last state. Returns `false` if they are no longer available.
+    /// Sends the changes since the state last sent. Returns `false` if they are no longer in memory.
     ///
-    /// Every event but the last carries the previous state as its resource version, so that a client that
-    /// resumes from there receives all of them again.
+    /// Every event except the last has the previous state's resource version, so that a client that resumes from
+    /// it receives all of these events again.
     async fn follow(
         &self,
         newest: &Arc<Published>,
@@ -301,7 +302,7 @@ impl ResourceWatch {
         is_here && self.chosen.is_seen(&self.access, Verb::Watch, unit)
     }
 
-    /// Returns the events for some units: differences of their rendering between two states.
+    /// Returns the watch events for some entities: the differences between their Kubernetes objects in two states.
     fn differences(
         &self,
         newest: &Arc<Published>,
@@ -345,7 +346,7 @@ impl ResourceWatch {
         }
     }
 
-    /// Sends a bookmark if the client wants bookmarks and has not received the current version.
+    /// Sends a bookmark if the client has requested bookmarks and does not have the current resource version yet.
     async fn bookmark(&self, told: &mut SentState, sink: &mut ResourceSink) -> Result<(), Gone> {
         if !self.has_bookmarks || told.known == told.at {
             return Ok(());
@@ -356,7 +357,7 @@ impl ResourceWatch {
         sink.flush().await
     }
 
-    /// Renders an object that consists of its metadata only, for a bookmark.
+    /// Renders an object that consists only of metadata, for a bookmark.
     fn empty(&self, metadata: Value) -> Value {
         let resource: Resource = self.chosen.resource;
         match self.form {
@@ -383,7 +384,7 @@ impl ResourceWatch {
     }
 }
 
-/// True if two renderings differ at most in their resource version.
+/// Returns true if two renderings of an object differ at most in their resource version.
 fn is_same(former: &Value, object: &Value) -> bool {
     let timeless = |value: &Value| {
         let mut value = value.clone();

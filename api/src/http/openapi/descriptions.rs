@@ -1,11 +1,12 @@
-//! Additions to the OpenAPI document where the derive macros of utoipa write no description.
+//! Descriptions that the derive macros of utoipa leave out of the OpenAPI document.
 
 use serde_json::{Value, json};
 
-/// Adds the missing descriptions of a document.
+/// Adds missing descriptions to the OpenAPI document.
 ///
-/// The derive macro writes the description of an optional field of another schema next to the reference
-/// inside `oneOf`; readers and generators expect it at the property. The tag of an enum has none.
+/// If the type of an optional field is another schema, the derive macro writes the field's description next to the
+/// reference inside `oneOf`. Readers and generators expect it at the property. The macro writes no description for
+/// the tag of an enum.
 pub(super) fn complete(document: &mut Value) {
     match document {
         Value::Object(fields) => {
@@ -29,14 +30,14 @@ fn describe(property: &mut Value) {
     }
 }
 
-/// Removes and returns the description of the reference in `oneOf` with `null`.
+/// Removes the description next to the reference inside `oneOf` with `null`, and returns it.
 fn move_from_reference(property: &mut Value) -> Option<Value> {
     let alternatives = property.get_mut("oneOf")?.as_array_mut()?;
     let reference = alternatives.iter_mut().find(|one| one.get("$ref").is_some())?;
     reference.as_object_mut()?.remove("description")
 }
 
-/// Returns the description of the tag of an enum: a string with a single value.
+/// Returns the description for the tag of an enum, if the property is one: a string with a single value.
 fn tag(property: &Value) -> Option<Value> {
     let [Value::String(value)] = property.get("enum")?.as_array()?.as_slice() else { return None };
     Some(json!(format!("Tag of this variant, always `{value}`.")))

@@ -1,4 +1,5 @@
-//! State that a write would lead to: admitted, compiled and assigned as after a commit, then dropped.
+//! State that a simulated write would lead to: admitted, compiled and assigned as after a commit, but never
+//! stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,13 +32,13 @@ use crate::{
     write::refusal::{held_in_words, refused},
 };
 
-/// Published state that would follow from a simulated write.
+/// Result of a simulated write.
 pub(super) struct Candidate {
-    /// State after the write and after the assignment of announcers.
+    /// State after the write and after the assignment of announcing nodes.
     pub(super) published: Published,
     /// Outcome of the simulated write for each object.
     pub(super) outcomes: Vec<Outcome>,
-    /// Guards that would reject the write, as text.
+    /// Descriptions of the guards that would reject the write.
     pub(super) guards: Vec<String>,
 }
 
@@ -70,7 +71,7 @@ pub(super) fn of(
     Ok(Candidate { published, outcomes, guards })
 }
 
-/// Returns the load balancer addresses whose candidates the changes may affect.
+/// Returns the load balancer addresses whose announcing node may be affected by the changes.
 fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTreeSet<IpAddr> {
     let is_everywhere = |change: &Change| match change.object.spec.kind() {
         Kind::Node | Kind::Advertisement => true,
@@ -93,7 +94,7 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
     of_services.chain(records).collect()
 }
 
-/// Returns the state with the announcements that the server would decide once all nodes had verified the
+/// Returns the state with the assignments of announcing nodes that would follow once all nodes had verified the
 /// write.
 fn announced(
     app: &ServerState,

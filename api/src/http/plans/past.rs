@@ -1,10 +1,10 @@
-//! Effect of a past write on the rulesets of the nodes, recomputed.
+//! Recomputed effect of a past write on the rulesets of the nodes.
 //!
 //! ```text
 //! newest state ─ undo all since ─▶ state after the write ──┐
 //!       └─────── undo that too ──▶ state before it ────────┴─▶ each connected node: Question::Compare
 //! ```
-//! This is no record of the former rulesets: the nodes compute the difference with their current modes.
+//! The result is not a record of the former rulesets: the nodes compute the difference with their current modes.
 
 use std::collections::BTreeMap;
 
@@ -28,13 +28,13 @@ use crate::{
 
 /// Objects before and after a past write.
 pub(crate) struct Past {
-    /// Objects changed by the write or by a later one, in their states before the write.
+    /// States before the write, of all objects that the write or a later one has changed.
     pub(crate) before: FormerStates,
-    /// Objects changed by later writes, as they were after the write.
+    /// States after the write, of all objects that a later write has changed.
     pub(crate) after: FormerStates,
 }
 
-/// Queries every node for the difference between two past states.
+/// Queries every node for the difference that the write made to its ruleset.
 pub(crate) async fn compare(
     app: &ServerState,
     published: &Published,

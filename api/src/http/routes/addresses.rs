@@ -1,6 +1,7 @@
 //! Load balancer addresses: list and read their records, and move one to another node.
 //!
-//! A record name contains no colons; paths accept an address in its usual notation, too.
+//! The name of a record contains no colons, unlike an IPv6 address. Paths accept the name and the usual notation
+//! of the address.
 
 use axum::{
     extract::{Request, State},
@@ -41,7 +42,7 @@ use crate::{
     security::{Caller, Verb, on},
 };
 
-/// Load balancer address in the path, as record name or in its usual notation.
+/// Path parameter with a load balancer address, as record name or in its usual notation.
 #[derive(Debug, Clone, Deserialize)]
 struct AddressPath {
     name: String,
@@ -76,7 +77,7 @@ struct AddressQuery {
     node: Option<Name>,
 }
 
-/// Request to move the announcement of an address.
+/// Request to move the announcement of an address to another node.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AddressMoveRequest)]

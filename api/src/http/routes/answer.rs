@@ -31,28 +31,28 @@ use crate::{
     security::Permission,
 };
 
-/// Maximum length of a plan line in characters, as in the schema. The longest lines are rules with many
-/// matches.
+/// Maximum length of a line of a plan in characters, as in the schema. The longest lines are packet filter rules
+/// with many matches.
 const LINE_LENGTH_MAX: usize = 65_536;
-/// Maximum length of a message, result or fate in characters.
+/// Maximum length in characters of a failure message, and of the result or final verdict in a packet trace.
 const MESSAGE_LENGTH_MAX: usize = 1024;
-/// Maximum length of a rule in a trace in characters.
+/// Maximum length of a rule in a packet trace, in characters.
 const RULE_LENGTH_MAX: usize = 4096;
 /// Maximum length in characters of the location in a reply, such as a chain or file name.
 const PLACE_LENGTH_MAX: usize = 256;
-/// Maximum number of fixes in one reply, as in the schema.
+/// Maximum number of fixes that one reply lists, as in the schema.
 const FIXES_MAX: usize = 8;
-/// Maximum length of the name of a check in characters.
+/// Maximum length of the name of a diagnostic check in characters.
 const CHECK_LENGTH_MAX: usize = 64;
 
-/// Path parameters of a reply: node and query id.
+/// Path parameters of an agent's reply: node and query id.
 #[derive(Debug, Clone, Deserialize)]
 struct AnswerPath {
     node: Name,
     id: u64,
 }
 
-/// Registers the route of replies.
+/// Registers the route of agents' replies to queries.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("answer", "Agent", "Reply to a query")
         .describe(
@@ -90,7 +90,7 @@ async fn answer(
     }
 }
 
-/// Returns an error if a reply exceeds the limits of the schema.
+/// Returns an error if an agent's reply exceeds the limits of the schema.
 fn check(reply: &Reply) -> Result<(), Problem> {
     let limits = match reply {
         Reply::Plan(preview) => {

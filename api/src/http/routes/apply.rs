@@ -1,4 +1,4 @@
-//! Atomic write of many objects as one revision.
+//! `POST /v1/apply`: atomic write of many objects as one revision.
 
 use axum::extract::{Request, State};
 use model::{
@@ -139,7 +139,8 @@ async fn apply(
     idempotency::once(&app.idempotency, app.source.now(), request, serve).await
 }
 
-/// Returns the apply set that the query names, or `None` without one.
+/// Returns the apply set that the query names, or `None` if it names none. Rejects prune parameters without an
+/// apply set.
 pub(super) fn apply_set_of(
     apply_set: Option<&Name>,
     prune: bool,
@@ -155,7 +156,7 @@ pub(super) fn apply_set_of(
     Ok(apply_set.cloned().map(|name| ApplySet { name, prune, prune_limit, adopt: true }))
 }
 
-/// Decodes every object and collects the violations of all of them.
+/// Decodes all objects of a request and collects the violations of all of them.
 pub(super) fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
     if items.len() > admit::OPERATIONS_MAX {
         let message = format!(

@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: mutating requests with author and result.
+//! `GET /v1/audit`: log of the requests that change something, with author and result.
 
 use axum::extract::State;
 use http::HeaderMap;

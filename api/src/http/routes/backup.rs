@@ -1,7 +1,7 @@
-//! `POST /v1/backup`: contents of the store at one revision, taken while the server runs.
+//! `POST /v1/backup`: stream of the contents of the store at one revision, taken while the server runs.
 //!
-//! Not a GET, because the response holds every secret of the cluster: clients with read access, such as
-//! crawlers, must not receive it, and the audit log records each backup.
+//! The method is not GET, because the response contains every secret of the cluster: clients with read access,
+//! such as crawlers, must not receive it, and the audit log must record each backup.
 
 use std::sync::Arc;
 
@@ -88,8 +88,8 @@ async fn take(
     Ok(response)
 }
 
-/// Sends the lines of the backup as a stream. If the client disconnects, its file lacks the last line and is
-/// recognized as incomplete.
+/// Sends the lines of the backup as a stream. If the client disconnects early, the file that it has saved lacks
+/// the last line and is recognized as incomplete.
 async fn send(lines: impl Iterator<Item = String>, pieces: &Pieces) {
     let mut piece = Vec::with_capacity(PIECE_BYTES);
     for line in lines {

@@ -1,7 +1,7 @@
 //! `GET /v1/bgp/…`: BGP sessions, routes and events as reported by the agents.
 //!
-//! These are listings of live data: a page continues after the last row of the previous one, regardless of
-//! changes in between.
+//! The listings show live data, not a snapshot: a page continues after the last row of the previous page,
+//! regardless of changes in between.
 
 use std::net::IpAddr;
 
@@ -78,8 +78,8 @@ struct RouteQuery {
     /// Default: all peers.
     #[param(value_type = Option<String>, max_length = 253)]
     peer: Option<Name>,
-    /// Prefix. Only this prefix and its subnets are returned. An address stands for the prefix that holds
-    /// only this address. Default: all prefixes.
+    /// IP prefix, for example `192.0.2.0/24`. Only routes for this prefix and its subnets are returned. An address
+    /// stands for its /32 or /128 prefix. Default: all prefixes.
     #[param(max_length = 64, example = "192.0.2.0/24")]
     prefix: Option<String>,
     /// Load balancer address. Only routes announced for this address are returned. Default: all addresses.
@@ -214,7 +214,8 @@ async fn events(
     Ok(render(form, &moment.envelope(&part)))
 }
 
-/// Returns a predicate for nodes whose agent reports. Created before a book is locked.
+/// Returns a predicate for nodes whose agent reports. The caller must create the predicate before it locks the BGP
+/// state.
 fn is_reporting<'a>(view: &'a View<'_>) -> impl Fn(&Name) -> bool + 'a {
     let table = view.table();
     |node| table.view(node).is_some_and(|view| view.is_connected)

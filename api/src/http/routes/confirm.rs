@@ -1,7 +1,7 @@
 //! `POST /v1/nodes/{node}/confirm`: confirmation that a node may apply a state that its state guard rejected.
 //!
-//! The confirmation is sent to the agent and not stored: it applies to the state that the node rejects at
-//! this moment and to one epoch only, and cannot return with a backup.
+//! The confirmation is sent to the agent and not stored: it applies to the state that the node rejects at this
+//! moment and to one epoch only, and a restored backup does not contain it.
 
 use std::time::Duration;
 
@@ -33,15 +33,16 @@ use crate::{
     write::audit::CONFIRM_PATH,
 };
 
-/// Time limit for an agent to confirm or reject a held state; the agent responds between two passes.
+/// Maximum time for an agent to confirm a rejected state. The agent replies between two reconciliations of the
+/// kernel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Query of the confirmation.
+/// Query of a confirmation that a node may apply a rejected state.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ConfirmQuery {
-    /// Epoch of the store to confirm: the first number of the position in `status.held` of the Node.
+    /// Epoch of the store whose state is confirmed: the first number of the position in `status.held` of the Node.
     #[param(minimum = 0)]
     epoch: u64,
 }
@@ -56,7 +57,7 @@ pub(crate) struct Confirmed {
     confirmed: HeldState,
 }
 
-/// Registers the route that confirms a state held by an agent.
+/// Registers the route that confirms a state rejected by an agent's state guard.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("confirmState", "Node", "Confirm a state that a node rejects")
         .describe(

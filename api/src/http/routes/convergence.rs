@@ -1,4 +1,4 @@
-//! `GET /v1/convergence`: time until changes are verified on the nodes.
+//! `GET /v1/convergence`: time from a commit until the nodes have verified it in their kernels.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::{
     security::{Permission, Subject, Verb},
 };
 
-/// Registers the route of convergence records.
+/// Registers the route that lists the convergence times of recent writes.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("readLag", "Cluster", "Read the propagation delay of changes")
         .describe(

@@ -1,4 +1,4 @@
-//! OpenAPI document and a page to try the API. No external assets.
+//! OpenAPI document, and a page that displays it and sends requests. Neither loads files from other hosts.
 
 use axum::{Router, response::IntoResponse, routing::get};
 use http::{HeaderValue, header};
@@ -10,11 +10,11 @@ use super::Shared;
 /// Path of the OpenAPI document.
 const DOCUMENT: &str = "/openapi.json";
 
-/// OpenAPI document as checked in; a test verifies that it matches the code. Generating it takes 56 MiB and
-/// always gives the same result, so servers do not.
+/// OpenAPI document as checked in; a test verifies that it matches the code. Servers do not generate it, because
+/// that takes 56 MiB of memory and always gives the same result.
 const CHECKED_IN: &str = include_str!("../../../../openapi/tidegate-v1.json");
 
-/// Adds the document and the page that displays it.
+/// Adds the routes of the OpenAPI document and of the page that displays it.
 pub(super) fn serve(router: Router<Shared>, _: OpenApi) -> Router<Shared> {
     let document = get(async || {
         ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], CHECKED_IN).into_response()

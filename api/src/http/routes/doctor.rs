@@ -1,5 +1,5 @@
-//! `GET /v1/nodes/{node}/doctor`: live diagnosis of one machine by its agent; `POST /v1/nodes/{node}/fixes`:
-//! safe fixes.
+//! `GET /v1/nodes/{node}/doctor`: live diagnosis of a node by its agent. `POST /v1/nodes/{node}/fixes`:
+//! application of safe fixes.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use crate::{
     security::{Caller, Verb, on},
 };
 
-/// Time limit of a diagnosis, during which the agent tries kernel features in a separate network namespace.
+/// Maximum duration of a diagnosis, in which the agent tries kernel features in a separate network namespace.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Registers the routes of diagnoses and fixes.

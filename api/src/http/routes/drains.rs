@@ -1,4 +1,4 @@
-//! `GET /v1/drains`: endpoints out of service, with their remaining connections.
+//! `GET /v1/drains`: endpoints that receive no new connections, with the number of their remaining connections.
 
 use std::net::IpAddr;
 
@@ -45,7 +45,7 @@ struct DrainQuery {
     address: Option<String>,
 }
 
-/// Registers the route of drains.
+/// Registers the route of the drain listing.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("listDrains", "Service", "List draining endpoints and endpoints in maintenance")
         .describe(

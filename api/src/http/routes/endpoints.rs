@@ -1,4 +1,4 @@
-//! Computed endpoints of Services, as sent to the agents.
+//! Routes of the computed endpoints of Services, as sent to the agents.
 
 use axum::extract::State;
 use http::HeaderMap;

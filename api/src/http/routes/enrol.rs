@@ -26,21 +26,21 @@ use crate::{
     },
 };
 
-/// Path at which machines join. A join token is the only credential required.
+/// Path at which a machine requests its first certificate. A join token is the only credential required.
 pub(crate) const ENROL_PATH: &str = "/v1/enrol";
 /// Path at which nodes renew their certificates.
 pub(crate) const RENEW_PATH: &str = "/v1/renew";
-/// Path of the CA certificate, which is public.
+/// Path of the CA certificates of the control servers, which are public.
 pub(crate) const CA_PATH: &str = "/v1/ca";
 
-/// Request of a machine that joins.
+/// Request of a machine for its first certificate.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct EnrolRequest {
     /// Join token, from `POST /v1/jointokens`.
     #[schema(value_type = String, max_length = 256)]
     token: Secret,
-    /// Name of the Node, for example `node-1`.
+    /// Name of the Node that the machine becomes, for example `node-1`.
     #[schema(value_type = String, max_length = 253)]
     node: Name,
     /// Certificate signing request as PEM (RFC 2986): a P-256 or Ed25519 key without extensions.
@@ -48,7 +48,7 @@ pub(crate) struct EnrolRequest {
     csr: String,
 }
 
-/// Request of a node that renews its certificate.
+/// Request of a node for a new certificate.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RenewRequest {
@@ -57,20 +57,20 @@ pub(crate) struct RenewRequest {
     csr: String,
 }
 
-/// Certificate of a node.
+/// Certificate that the server has issued to a node.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Enrolled {
-    /// Certificate and intermediate certificates as PEM.
+    /// Certificate of the node, followed by its intermediate certificates, as PEM.
     certificate: String,
     /// CA certificates of the control servers as PEM.
     ca: String,
-    /// End of validity (RFC 3339, UTC).
+    /// End of the certificate's validity (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     expires: Timestamp,
 }
 
-/// Certificates of the nodes.
+/// List of the agent certificates of all nodes.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentList {
@@ -78,7 +78,7 @@ pub(crate) struct AgentList {
     items: Vec<AgentCertificate>,
 }
 
-/// Newest certificate of a node.
+/// Newest agent certificate of a node.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentCertificate {
@@ -91,7 +91,7 @@ pub(crate) struct AgentCertificate {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     issued: Option<Timestamp>,
-    /// End of validity (RFC 3339, UTC).
+    /// End of the certificate's validity (RFC 3339, UTC).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Timestamp>,
@@ -161,7 +161,7 @@ pub(super) fn add(router: Routes) -> Routes {
     routes.into_iter().fold(router, |router, route| router.routes(route.done()))
 }
 
-/// Returns the certificate issuer if the server uses TLS.
+/// Returns the issuer of agent certificates, or a problem if the server runs without TLS.
 pub(super) fn issuer(state: &EnrollmentState) -> Result<CertificateIssuer<'_>, Problem> {
     let Some((authority, life_secs)) = &state.authority else {
         return Err(Problem::new(Code::Conflict, "this server does not use TLS and has no CA")

@@ -1,5 +1,5 @@
-//! `GET /v1/explain` and `GET …/services/{name}/explain`: path of a packet, and causes of unreachable
-//! addresses and Services.
+//! `GET /v1/explain` and `GET …/services/{name}/explain`: path of a packet through the cluster, and the reasons
+//! why an address or Service is unreachable.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -36,16 +36,16 @@ use crate::{
     security::{Verb, on},
 };
 
-/// Time limit for one node to trace one packet in its kernel.
+/// Maximum time for one node to trace one packet through its kernel.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Time limit for the traces of all nodes together; missing replies count as unknown.
+/// Maximum time for the packet traces of all nodes together. A missing reply counts as unknown.
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct PacketQuery {
-    /// Source address of the packet. Without it the destination address itself is explained.
+    /// Source address of the packet. Without it, the use of the destination address is explained.
     #[param(value_type = Option<String>, example = "198.51.100.7")]
     source: Option<IpAddr>,
     /// Destination address, for example a virtual address of a Service.
@@ -60,7 +60,8 @@ struct PacketQuery {
     /// Name of a Node. Only paths on this node are explained. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// If true, only the desired state is evaluated and the nodes are not queried. Default: false.
+    /// If true, only the desired state is evaluated, and the nodes are not queried for kernel traces. Default:
+    /// false.
     #[serde(default)]
     #[param(required = false)]
     desired_only: bool,
@@ -73,18 +74,19 @@ struct ServiceQuery {
     /// Name of a Node. Only paths on this node are explained. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// Format of the chain graph, drawn for the given node, or for a node without endpoints of its own.
+    /// Format of the graph of packet processing, drawn for the given node, or else for a node without endpoints.
     /// Default: no graph.
     #[param(inline)]
     #[param(inline)]
     graph: Option<GraphForm>,
-    /// If true, only the desired state is evaluated and the nodes are not queried. Default: false.
+    /// If true, only the desired state is evaluated, and the nodes are not queried for kernel traces. Default:
+    /// false.
     #[serde(default)]
     #[param(required = false)]
     desired_only: bool,
 }
 
-/// Registers the routes of explanations.
+/// Registers the routes that explain packet paths and Services.
 pub(super) fn add(router: Routes) -> Routes {
     let of_packet = Doc::new("explain", "Cluster", "Explain the path of a packet")
         .describe(
@@ -173,8 +175,8 @@ async fn explain_service(
     Ok(render(form, &explanation))
 }
 
-/// Returns the location of the node whose chain graph is drawn; without a node, that of a placeholder without
-/// Workloads.
+/// Returns name and zone of the node whose graph of packet processing is drawn. Without `node`, returns a
+/// placeholder node without endpoints.
 fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> NodeLocation {
     let nobody = || Name::parse("any-node").expect("this is a name");
     let Some(node) = node else { return NodeLocation { node: nobody(), zone: None } };
@@ -185,7 +187,7 @@ fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> 
     NodeLocation { node: node.clone(), zone }
 }
 
-/// Adds kernel traces to an explanation. Nodes are queried concurrently, and each node about its packets one
+/// Adds kernel traces to an explanation. All nodes are queried at the same time; each node traces its packets one
 /// after the other.
 async fn ask(app: &Shared, mut explanation: Explanation) -> Explanation {
     let mut by_node: BTreeMap<Name, Vec<(usize, Packet)>> = BTreeMap::new();
@@ -202,7 +204,7 @@ async fn ask(app: &Shared, mut explanation: Explanation) -> Explanation {
     explanation.concluded()
 }
 
-/// Traces packets on one node. After the first timeout, the node is not queried again.
+/// Traces packets on one node, one after the other. After the first timeout the node is not queried again.
 async fn ask_node(
     app: &Shared,
     node: &Name,

@@ -1,4 +1,4 @@
-//! `GET /v1/nodes/{node}/state`: feed of one agent.
+//! `GET /v1/nodes/{node}/state`: stream of state and queries to one agent (feed).
 
 use std::sync::Arc;
 
@@ -41,25 +41,25 @@ pub(super) struct NodePath {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct FeedQuery {
-    /// Position of the last `synced` or `heartbeat` frame. The feed sends the changes since. Without it, or
-    /// if those changes are no longer available, the feed begins with the full state.
+    /// Position (epoch and revision) of the last `synced` or `heartbeat` frame. The feed sends the changes after
+    /// it. Without it, or if those changes are no longer available, the feed begins with the full state.
     #[param(max_length = 64)]
     resume: Option<String>,
-    /// With `only` the feed carries heartbeats and queries, but no state. For agents that receive their state
+    /// With `only`, the feed carries heartbeats and queries, but no state. For agents that receive their state
     /// from another control server. Cannot be combined with `resume`.
     #[param(inline)]
     asks: Option<AsksQuery>,
 }
 
-/// Contents of a feed other than state.
+/// Selection of the feed's contents other than state.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 enum AsksQuery {
-    /// Queries only.
+    /// Queries and heartbeats only, without state.
     Only,
 }
 
-/// Registers the route of the feed.
+/// Registers the route of the agents' feeds.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("feed", "Agent", "Stream the desired state of a node")
         .describe(

@@ -1,5 +1,5 @@
-//! `…/guards/health`: unhealthy endpoints that the health guard keeps in service, and the confirmation of
-//! their removal.
+//! `…/guards/health`: unhealthy endpoints that the health guard keeps in service because too many failed at once,
+//! and the confirmation of their removal.
 
 use std::net::IpAddr;
 
@@ -26,30 +26,30 @@ use crate::{
     security::{Caller, Permission, Subject, Verb},
 };
 
-/// Maximum number of listed endpoints; the total counts all.
+/// Maximum number of endpoints listed as kept in service; the total includes all.
 const HELD_LISTED_MAX: usize = 1000;
 
-/// State of the health guard.
+/// State of the health guard, which keeps unhealthy endpoints in service if too many fail at once.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct HealthGuard {
-    /// Maximum percentage of the checked endpoints that may leave service within the window. 100 disables the
-    /// guard.
+    /// Maximum percentage of the health-checked endpoints that may leave service within the window. 100 disables
+    /// the guard.
     percent: u8,
-    /// Length of the window in seconds. Endpoints that leave service within it count together.
+    /// Length of the window in seconds. The guard counts the endpoints that leave service within it.
     window_seconds: i64,
-    /// Number of endpoints with health checks, counted once per Service.
+    /// Number of endpoints with health checks. An endpoint of several Services counts once for each.
     checked: usize,
-    /// Number of these endpoints that left service within the window.
+    /// Number of health-checked endpoints that left service within the window.
     left: usize,
-    /// Number of these endpoints that are held in service although unhealthy.
+    /// Number of health-checked endpoints that are unhealthy but kept in service by the guard.
     held_total: usize,
-    /// Endpoints held in service; the first 1000.
+    /// Endpoints that are unhealthy but kept in service; at most the first 1000.
     #[schema(max_items = 1000)]
     held: Vec<HeldEndpoint>,
 }
 
-/// An unhealthy endpoint held in service.
+/// Unhealthy endpoint that the health guard keeps in service.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct HeldEndpoint {
@@ -61,7 +61,7 @@ struct HeldEndpoint {
     address: IpAddr,
     /// Port of the health check.
     port: Port,
-    /// Time since when the endpoint is held.
+    /// Time since which the guard keeps the endpoint in service (RFC 3339, UTC).
     since: Timestamp,
     /// Result of the failed health check, as text.
     message: String,

@@ -20,10 +20,10 @@ use crate::{
 
 /// `Retry-After` of a server that is not ready, in seconds.
 const RETRY_SECS: u32 = 5;
-/// Status key that is written and removed to test writes to the store.
+/// Key that is written to the store and removed, to test if the store accepts writes.
 const TRIAL: &str = "readyz";
 
-/// Registers the routes of liveness and readiness.
+/// Registers the routes of the liveness and readiness checks.
 pub(super) fn add(router: Routes) -> Routes {
     let live = Doc::new("healthz", "Server", "Check the liveness of the server")
         .describe("Liveness probe for supervisors. Needs no authentication and does not access the store.")
@@ -58,8 +58,8 @@ async fn readyz(State(app): State<Shared>) -> Answer {
     tried.map(|()| ok()).map_err(|why| Problem::new(Code::Unavailable, why).retry_after(RETRY_SECS))
 }
 
-/// Writes and removes a status under a trial key, to test if the store accepts writes again. A read is no
-/// test: on a full disk a store may still be readable.
+/// Writes and removes a test key, to check if the store accepts writes again after a failure. Reading would be no
+/// test, because a store on a full disk may still be readable.
 async fn try_to_write(app: &ServerState) -> Result<(), String> {
     let written = async {
         app.store.put_status(TRIAL, b"{}").await.map_err(|error| chain(&error))?;

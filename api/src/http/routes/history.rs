@@ -41,9 +41,9 @@ use crate::{
 };
 use model::bgp::listing::ListPage;
 
-/// Maximum number of changed objects of one write in the listing; further ones are counted.
+/// Maximum number of changed objects that the listing names for one write; further ones are only counted.
 const CHANGES_NAMED_MAX: usize = 100;
-/// Number of history entries read at a time; bounds the memory for their objects.
+/// Number of history entries read from the store at a time, which limits the memory for their objects.
 pub(super) const ENTRIES_AT_ONCE: usize = 200;
 /// `Retry-After` if the store fails, in seconds.
 const UNAVAILABLE_RETRY_SECS: u32 = 5;
@@ -75,13 +75,13 @@ struct RevisionPath {
     revision: Revision,
 }
 
-/// Effect of a write on the rulesets of the nodes.
+/// Changes that a write made to the packet filter rulesets of the nodes.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RuleChanges {
     /// Revision of the write.
     revision: Revision,
-    /// Position of the state from which the nodes computed the difference.
+    /// Position (epoch and revision) of the state from which the nodes computed the difference.
     position: Position,
     /// Changed lines by node, or the reason why they are not known.
     nodes: BTreeMap<Name, NodePlan>,
@@ -223,7 +223,7 @@ async fn rules(
     Ok(render(form, &RuleChanges { revision, position: published.position(), nodes }))
 }
 
-/// Returns the states after a write of all objects that were changed again up to `head`.
+/// Returns the states after a write of all objects that later writes, up to `head`, have changed again.
 async fn former_after(
     app: &Shared,
     revision: Revision,
@@ -294,7 +294,7 @@ async fn convergence(
     Ok(render(form, &without_null(answer)))
 }
 
-/// Returns the reason why a node has not verified a state.
+/// Returns the reason why a node has not verified the state at a position.
 fn why(node: &NodeView<'_>, at: Position) -> &'static str {
     let Some(report) = node.report.filter(|_| node.is_connected) else {
         return "its agent does not report";
@@ -317,14 +317,14 @@ fn without_null(mut value: Value) -> Value {
     value
 }
 
-/// Restricts a write to the objects that the caller may see. Returns `None` if no object remains.
+/// Removes the objects that the caller may not see from a history entry. Returns `None` if no object remains.
 fn visible(access: &Access, mut head: RevisionHead) -> Option<RevisionHead> {
     let is_empty = head.touched.is_empty();
     head.touched.retain(|(_, key)| is_visible(access, Verb::List, key));
     (is_empty || !head.touched.is_empty()).then_some(head)
 }
 
-/// True if the caller may read the history and the kind of an object, in its namespace.
+/// Returns true if the caller may read the history, and objects of this kind, in the namespace of the object.
 fn is_visible(access: &Access, verb: Verb, key: &ObjectKey) -> bool {
     let namespace = key.namespace.as_ref();
     access.may(verb, Subject::History, namespace) && access.may_object(verb, key.kind, namespace)
@@ -345,7 +345,7 @@ fn head(head: &RevisionHead) -> Value {
     json
 }
 
-/// Renders an object of a write with its states before and after.
+/// Renders an object changed by a write, with its states before and after.
 fn revised(object: &RevisedObject) -> Value {
     let (fields, omitted) = differences(object.before.as_deref(), object.after.as_deref());
     let json = json!({
@@ -359,7 +359,7 @@ fn name(key: &ObjectKey) -> Value {
     without_null(json!({ "kind": key.kind, "namespace": key.namespace, "name": key.name }))
 }
 
-/// Creates the problem for a revision that is not in the history.
+/// Creates the problem response for a revision that is not in the history.
 pub(super) async fn unknown(app: &Shared, revision: Revision) -> Result<Problem, Problem> {
     let head = app.hub.load().position().revision;
     let query = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 0 };
@@ -381,13 +381,13 @@ pub(super) async fn unknown(app: &Shared, revision: Revision) -> Result<Problem,
     })
 }
 
-/// Creates the problem for a revision older than the history.
+/// Creates the problem response for a revision that is older than the history.
 pub(super) fn dropped(revision: Revision, floor: Revision) -> Problem {
     let detail = format!("the history begins after revision {floor}; revision {revision} is no longer kept");
     Problem::new(Code::HistoryDropped, detail).hint("GET /v1/history lists the available revisions")
 }
 
-/// Creates the problem for a history that the store cannot read.
+/// Creates the problem response for a history that the store cannot read.
 pub(super) fn unavailable(error: StoreError) -> Problem {
     tracing::error!(error = chain(&error), "the history cannot be read");
     Problem::new(Code::Unavailable, "the history cannot be read").retry_after(UNAVAILABLE_RETRY_SECS)

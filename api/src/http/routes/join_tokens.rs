@@ -1,4 +1,4 @@
-//! `/v1/jointokens`: single-use tokens for new machines.
+//! `/v1/jointokens`: single-use tokens by which new machines join as nodes.
 
 use axum::{body::Body, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
@@ -33,8 +33,8 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct JoinTokenRequest {
-    /// Name of the only node that may use the token. Required if a node of this name already has a
-    /// certificate. Default: the holder of the token may choose any name without a certificate.
+    /// Name of the only node that may use the token. Required if a node of this name already has a certificate.
+    /// Default: the holder of the token may choose any name that has no valid certificate.
     #[schema(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
     /// Validity in seconds, from 1 to 86400. Default: 3600.
@@ -42,24 +42,24 @@ pub(crate) struct JoinTokenRequest {
     ttl_seconds: Option<u32>,
 }
 
-/// A created join token.
+/// Created join token, with its secret.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinTokenMade {
     #[serde(flatten)]
     shown: JoinToken,
-    /// Text of the token. Anybody who has it can join a node. Returned in this response only.
+    /// Text of the token, with the secret. Anybody who has it can join a node. Returned in this response only.
     #[schema(value_type = String)]
     token: Secret,
 }
 
-/// A join token without its secret.
+/// Join token without its secret.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinToken {
     /// Id of the token; not secret.
     id: String,
-    /// Name of the only node that may use the token. Absent if any node may.
+    /// Name of the only node that may use the token. Absent if the token is not limited to a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     node: Option<Name>,

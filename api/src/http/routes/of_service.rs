@@ -21,14 +21,14 @@ use crate::{
     state::object_view::View,
 };
 
-/// Path parameters that name a Service.
+/// Path parameters with the namespace and name of a Service.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ServicePath {
     pub(super) namespace: Namespace,
     pub(super) name: Name,
 }
 
-/// Completes the documentation of a route of one Service whose response has type `T`.
+/// Adds the parameters and responses of a route of one Service to its documentation. The response has type `T`.
 pub(super) fn document<T: ToSchema>(doc: Doc, answer: &str) -> Doc {
     doc.in_namespace()
         .named("name", "Name of the Service.")
@@ -36,10 +36,10 @@ pub(super) fn document<T: ToSchema>(doc: Doc, answer: &str) -> Doc {
         .problems(&[Code::NotAcceptable, Code::NotFound])
 }
 
-/// Returns the media type, the Service key and the current state.
+/// Returns the requested media type, the key of the Service in the path, and the current state.
 ///
 /// # Errors
-/// Returns `NotFound` if the Service does not exist.
+/// Returns a problem with code `NotFound` if the Service does not exist.
 pub(super) fn find<'a>(
     state: &'a ReadState,
     ServicePath { namespace, name }: ServicePath,

@@ -1,4 +1,4 @@
-//! `GET /v1/overview` and its watch: state of the cluster in one document, live.
+//! `GET /v1/overview` and its watch: state of the cluster in one document, once or as a stream of changes.
 
 use std::{io::Write, sync::Arc};
 
@@ -88,7 +88,7 @@ async fn overview(
     if accepts_gzip(&headers) { compressed(answer).await } else { Ok(answer) }
 }
 
-/// Creates the problem for a request during shutdown.
+/// Creates the problem response for a request during shutdown.
 pub(super) fn ending() -> Problem {
     Problem::new(Code::Unavailable, "the server is stopping").retry_after(RETRY_SECS)
 }

@@ -33,21 +33,21 @@ use crate::{
 struct PlanQuery {
     /// Name of the apply set that would own the objects. Default: no set.
     apply_set: Option<Name>,
-    /// If true, the plan deletes members of the apply set that the body does not contain. Requires
-    /// `applySet`. Default: false.
+    /// If true, members of the apply set that the body does not contain would be deleted. Requires `applySet`.
+    /// Default: false.
     #[serde(default)]
     #[param(required = false)]
     prune: bool,
-    /// If true, Services whose addresses a pool loses get other addresses, if any are available. Default:
+    /// If true, Services whose addresses a pool loses would get other addresses, if any are available. Default:
     /// false.
     #[serde(default)]
     #[param(required = false)]
     evict: bool,
-    /// Maximum number of objects that `prune` may delete, from 0 to 5000. A prune beyond the limit is
-    /// rejected. Default: five, or a fifth of the set if that is more.
+    /// Maximum number of objects that `prune` would be allowed to delete, from 0 to 5000. A plan beyond the limit
+    /// is rejected. Default: five, or a fifth of the set if that is more.
     #[param(minimum = 0, maximum = 5000)]
     prune_limit: Option<u32>,
-    /// If true, the connected nodes are queried for the effect on their rulesets. Default: true.
+    /// If true, the connected nodes are queried for the changes to their rulesets. Default: true.
     #[serde(default = "yes")]
     #[param(required = false, default = true)]
     nodes: bool,

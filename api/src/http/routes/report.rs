@@ -36,7 +36,7 @@ const WORD_LENGTH_MAX: usize = 64;
 const MESSAGE_LENGTH_MAX: usize = 1024;
 /// Maximum length of the kernel release in characters.
 const KERNEL_LENGTH_MAX: usize = 256;
-/// Maximum number of reported addresses and subnets.
+/// Maximum number of addresses, and of subnets, that a report may contain.
 const FACTS_MAX: usize = 1024;
 
 /// Registers the route of agent reports.
@@ -72,7 +72,7 @@ async fn report(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Returns an error if a report exceeds the limits of the schema.
+/// Returns an error if an agent's report exceeds the limits of the schema.
 fn check(report: &Report) -> Result<(), Problem> {
     let Report {
         boot_id,

@@ -1,5 +1,5 @@
-//! Objects of one kind: list, create, read, replace, patch, delete. The differences between kinds are in the
-//! model.
+//! Routes of the objects of one kind: list, create, read, replace, patch, delete. The differences between kinds
+//! are defined in `model`.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind
     if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
 }
 
-/// Registers the read routes of a namespaced kind whose objects only the server writes.
+/// Registers the list and read routes of a namespaced kind whose objects only the server writes.
 fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind) -> Routes {
     let path = format!("/v1/namespaces/{{namespace}}/{}", kind.plural());
     let all = Route::at(&path).on(
@@ -182,7 +182,7 @@ fn doc(kind: Kind, id: String, summary: String) -> Doc {
     if kind.is_namespaced() { doc.in_namespace() } else { doc }
 }
 
-/// Returns the description of a list operation of a kind, in a scope such as a namespace.
+/// Returns the description of the operation that lists objects of a kind, in a scope such as one namespace.
 fn listing(kind: Kind, scope: &str) -> String {
     format!(
         "Returns the {kind} objects of {scope} with their status, ordered by namespace and name. \
@@ -312,8 +312,8 @@ fn list(
     list_matching(app, caller, kind, (path, query), headers, ("", |_| true))
 }
 
-/// Lists the objects that match both the query and an additional filter, given as text for page tokens and as
-/// a function.
+/// Lists the objects that match the query and an additional filter. The filter is a function, and a text that
+/// identifies it in page tokens.
 pub(super) fn list_matching(
     app: Shared,
     caller: &Caller,

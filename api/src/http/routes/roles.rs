@@ -1,4 +1,4 @@
-//! `/v1/roles`: roles that tokens are bound to.
+//! `/v1/roles`: roles, which grant permissions to tokens.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,19 +39,19 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 #[schema(as = Role)]
 struct RoleView {
-    /// Name of the role, for example `viewer`.
+    /// Unique name of the role, for example `viewer`.
     #[schema(value_type = String)]
     name: Label,
     /// True for a built-in role, which cannot be changed.
     built_in: bool,
-    /// Permissions of the role.
+    /// Rules of the role. The role grants the permissions of all of them.
     rules: Vec<Rule>,
 }
 
 /// List of all roles.
 #[derive(Debug, Serialize, ToSchema)]
 struct RoleList {
-    /// Roles, ordered by name, built-in ones first.
+    /// All roles, ordered by name, with built-in roles first.
     #[schema(max_items = 300)]
     items: Vec<RoleView>,
 }

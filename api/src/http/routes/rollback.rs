@@ -42,19 +42,19 @@ use crate::{
 /// Maximum number of attempts of a rollback if concurrent writes conflict with it.
 const ATTEMPTS_MAX: usize = 5;
 
-/// Target of a rollback.
+/// Revision to return to or to undo, and the reason.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RollbackBody {
-    /// Revision to return to, or to undo with `only`.
+    /// Revision to return to. With `only`, revision of the write to undo.
     revision: Revision,
-    /// If true, only the write of this revision is undone. If false, all writes after the revision are
-    /// undone. Default: false.
+    /// If true, only the write with this revision is undone. If false, all later writes are undone. Default:
+    /// false.
     #[serde(default)]
     #[schema(required = false)]
     only: bool,
-    /// Reason of the rollback, at most 200 characters on one line. The header `X-Change-Message` takes
-    /// precedence. Default: a text with the revision.
+    /// Reason of the rollback, at most 200 characters on one line. The header `X-Change-Message` takes precedence.
+    /// Default: a text that names the revision.
     #[serde(default)]
     #[schema(max_length = 200)]
     message: Option<String>,
@@ -183,7 +183,7 @@ fn read(value: &Value) -> Result<RollbackBody, Problem> {
     Ok(body)
 }
 
-/// Writes the former states; retries after a conflicting write.
+/// Writes the earlier states of the objects. Starts again after a conflicting write.
 async fn attempt(
     app: &Shared,
     caller: &Caller,
@@ -214,7 +214,7 @@ fn is_race(code: Code) -> bool {
     matches!(code, Code::PreconditionFailed | Code::AlreadyExists | Code::NotFound)
 }
 
-/// Returns the states at a revision of all objects written since.
+/// Returns the states at `revision` of all objects that later writes have changed.
 async fn former_since(app: &Shared, revision: Revision) -> Result<FormerStates, Problem> {
     let head = app.hub.load().position().revision;
     if revision > head {
@@ -237,7 +237,8 @@ async fn former_since(app: &Shared, revision: Revision) -> Result<FormerStates, 
     }
 }
 
-/// Returns the states that the objects of one write had before that write.
+/// Returns the states that the objects of one write had before it. Returns a problem if later writes have changed
+/// them again.
 async fn former_of_one(app: &Shared, caller: &Caller, revision: Revision) -> Result<FormerStates, Problem> {
     let entry = entry_of(app, revision).await?;
     let former = rollback::before_only(&entry);
@@ -272,5 +273,5 @@ fn stands_in_the_way(access: &Access, revision: Revision, later: &[LaterWrite]) 
         .hint("undo the later writes first, or omit `only` to return to the complete state of a revision")
 }
 
-/// Maximum number of later writes named in a rejection.
+/// Maximum number of later writes that the message of a rejected rollback names.
 const LATER_NAMED_MAX: usize = 10;

@@ -1,4 +1,4 @@
-//! `GET /v1/series`: time series of the last hour.
+//! `GET /v1/series`: time series of the last hour for a Service, a Node or the cluster.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -24,7 +24,7 @@ use crate::{
     state::series::{Of, SeriesAnswer},
 };
 
-/// Time until the first point exists, in seconds.
+/// Time from the start of the server until the first point of a series exists, in seconds.
 const FIRST_POINT_SECS: u32 = 1;
 
 /// Query of a time series.

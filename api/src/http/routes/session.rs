@@ -25,11 +25,11 @@ use crate::{
     security::{Access, Caller, Identity, Permission},
 };
 
-/// Credential of a login.
+/// Request to log in to the status page.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SessionBody {
-    /// Text of a token.
+    /// Text of the token by which the user logs in.
     #[schema(value_type = String, write_only, max_length = 256)]
     token: Secret,
 }
@@ -45,9 +45,10 @@ struct SessionView {
     security_enabled: bool,
     /// True if the status page is read-only.
     read_only: bool,
-    /// True if every client, including those on other machines, has all permissions.
+    /// True if authentication is disabled although other machines can reach the server: every client has all
+    /// permissions.
     insecure: bool,
-    /// Identity of the caller.
+    /// Identity of the caller, as text.
     #[schema(example = "token ci")]
     who: String,
     /// Latest end of the session (RFC 3339, UTC). The session ends earlier after one hour without a request.
@@ -56,7 +57,7 @@ struct SessionView {
     expires: Option<Timestamp>,
 }
 
-/// Settings of the status page.
+/// Settings of the status page that browsers read.
 #[derive(Debug, Serialize, ToSchema)]
 struct PageSurroundings {
     /// External links of the page.

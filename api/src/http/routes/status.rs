@@ -34,7 +34,7 @@ struct ClusterStatus {
     position: Position,
     /// Version of this server.
     version: &'static str,
-    /// This control server among those of its store.
+    /// Role of this control server among the servers of its store.
     replica: Replica,
     /// True if every client that reaches this server has all permissions.
     insecure: bool,
@@ -85,14 +85,14 @@ struct ClusterProblem {
     /// Start time of the problem, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
-    /// Reason of the problem, as a stable identifier.
+    /// Reason of the problem, as a stable identifier in CamelCase.
     reason: String,
     /// Description of the problem for users. The text may change between releases.
     message: String,
     /// Suggested remedy. Absent if none is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
-    /// Last write before the problem that touched the affected object.
+    /// Last write to the affected object before the problem began. Absent if none is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<PrecedingChange>,
 }

@@ -1,5 +1,5 @@
-//! `/v1/tokens`: tokens of users and automation. The text of a token is part of the response that creates it,
-//! and never returned again.
+//! `/v1/tokens`: tokens by which users and automation authenticate. The text of a token is returned only in the
+//! response to its creation.
 
 use std::sync::Arc;
 
@@ -55,12 +55,12 @@ struct TokenBody {
     ttl_seconds: Option<i64>,
 }
 
-/// A token without its text.
+/// Token without its secret text.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Token)]
 struct TokenView {
-    /// Id of the token; also part of its text.
+    /// Id of the token, which its text contains. Not secret.
     id: String,
     /// Name of the token; recorded as the author of its requests.
     #[schema(value_type = String)]
@@ -76,7 +76,7 @@ struct TokenView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Timestamp>,
-    /// Time of the last use at this control server, to the minute. Absent if unused.
+    /// Time at which the token was last used at this control server, to the minute. Absent if unused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_used: Option<Timestamp>,
@@ -284,7 +284,7 @@ fn token_view(state: &CredentialState, id: &str, token: &TokenRecord) -> TokenVi
     }
 }
 
-/// Converts a vault error to a problem.
+/// Converts an error of the vault (the store of secrets) to a problem response.
 pub(super) fn failed(error: VaultError) -> Problem {
     match error {
         VaultError::Stale { .. } => {

@@ -1,4 +1,4 @@
-//! Traffic of Services as last reported by the agents: one in detail, or the busiest ones.
+//! Traffic of Services as last reported by the agents: of one Service in detail, or of the busiest Services.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -24,10 +24,10 @@ use crate::{
     security::{Caller, Subject, Verb, each, on},
 };
 
-/// Default number of listed Services.
+/// Default number of Services in the traffic listing.
 const BUSIEST_LISTED_DEFAULT: usize = 20;
 
-/// Query of the traffic listing.
+/// Query of the listing of the busiest Services.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -43,7 +43,7 @@ struct BusiestQuery {
     limit: Option<usize>,
 }
 
-/// Registers the routes of traffic.
+/// Registers the routes of Service traffic.
 pub(super) fn add(router: Routes) -> Routes {
     let one = Doc::new("readTraffic", "Service", "Read the traffic of one Service").describe(
         "Counters by node and endpoint from the last reports of the agents, which arrive about every \

@@ -1,4 +1,4 @@
-//! `GET /v1/watch`: stream of changes of objects.
+//! `GET /v1/watch`: stream of the changes of objects.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -27,7 +27,7 @@ use crate::{
     security::{Caller, Permission, Verb},
 };
 
-/// Request header with the last event id of a browser's event source.
+/// Request header by which a browser's `EventSource` resumes: the id of the last event it received.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// `Retry-After` if too many watches are open, in seconds.
 const RETRY_SECS: u32 = 10;
@@ -36,7 +36,7 @@ const RETRY_SECS: u32 = 10;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WatchQuery {
-    /// Kinds, separated by commas. Default: all kinds.
+    /// Kinds of the objects to send, separated by commas. Default: all kinds.
     #[param(example = "Service,Node", max_length = 256)]
     kinds: Option<String>,
     /// Namespace. Only objects of this namespace are sent. Default: all namespaces.
@@ -45,8 +45,8 @@ struct WatchQuery {
     /// one that starts matching as `ADDED`. Default: all objects.
     #[param(max_length = 4096)]
     label_selector: Option<String>,
-    /// `position` of an earlier response or event; the watch continues after it. Default: the watch begins
-    /// with the current objects.
+    /// Position to resume from: `position` of an earlier response or event. The watch continues after it. Default:
+    /// the watch begins with the current objects.
     #[param(max_length = 64)]
     resume: Option<String>,
 }
@@ -132,15 +132,15 @@ fn kinds(text: Option<&str>) -> Result<BTreeSet<Kind>, Problem> {
         .collect()
 }
 
-/// Parses a position from the query parameter with the given name.
+/// Parses a position (epoch and revision) from the query parameter with the given name.
 pub(super) fn position(parameter: &str, text: &str) -> Result<Position, Problem> {
     let parsed = text.parse::<Position>();
     parsed.map_err(|error| Problem::bad_request(format!("query parameter: `{parameter}` {error}")))
 }
 
-/// Checks that the changes after a position are available. Waits for a position that another control server
-/// has returned, so that a client that fails over to a server slightly behind neither misses events nor
-/// starts over.
+/// Checks that a watch can resume from a position: the changes after it are in memory. If another control server
+/// has returned the position, waits until this server has reached it, so that a client that fails over neither
+/// misses events nor starts over.
 async fn check_resume(app: &Shared, position: Position) -> Result<(), Problem> {
     if app.store.is_shared() {
         app.reach(position).await?;

@@ -1,5 +1,5 @@
-//! `GET /` and `GET /web/…`: static files of the status page. They contain no cluster data; the page reads it
-//! from the API.
+//! `GET /` and `GET /web/…`: static files of the status page. The files contain no cluster data; the page reads
+//! the data from the API.
 
 use axum::{
     Router,
@@ -23,10 +23,11 @@ use crate::{
     security::Permission,
 };
 
-/// Browsers revalidate each file, so that a page never mixes files of two versions.
+/// `Cache-Control` value that makes browsers revalidate each file, so that a page never mixes files of two
+/// versions.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// Registers the documented route of the status page.
+/// Registers the route of the status page that is part of the documented API.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("index", "Server", "Read the status page")
         .describe(
@@ -39,7 +40,7 @@ pub(super) fn add(router: Routes) -> Routes {
     router.routes(Route::at("/").on(HttpMethod::Get, Permission::Open, doc, index).done())
 }
 
-/// Adds the files, which are not part of the documented API.
+/// Adds the routes of the page's files, which are not part of the documented API.
 pub(super) fn serve(router: Router<Shared>) -> Router<Shared> {
     router.route("/web/{*file}", get(file))
 }
@@ -71,7 +72,7 @@ async fn answer(app: &Shared, name: &str, headers: &HeaderMap) -> Answer {
     Ok(response)
 }
 
-/// True if the client has this version (RFC 9110, 13.1.2: weak comparison).
+/// Returns true if the client already has this version of the file (RFC 9110, 13.1.2: weak comparison).
 fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let tag = tag.to_str().unwrap_or_default();
     let given = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());

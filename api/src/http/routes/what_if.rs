@@ -1,4 +1,4 @@
-//! Simulated failure of nodes, without changes.
+//! Simulation of the failure of nodes; it changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -25,17 +25,17 @@ use crate::{
     security::{Permission, Subject, Verb},
 };
 
-/// Maximum number of nodes that may fail together.
+/// Maximum number of nodes whose failure one request may simulate.
 const FAILED_MAX: usize = 500;
-/// Maximum length of the list of nodes in characters.
+/// Maximum length of the list of failing nodes, in characters.
 const FAIL_LENGTH_MAX: usize = 4096;
 
-/// Query of a simulation.
+/// Query of a failure simulation.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhatIfQuery {
-    /// Names of the failing Nodes, separated by commas, at most 500. Default: no node, which returns the
+    /// Names of the failing Nodes, separated by commas, at most 500. Default: no node; the response then lists the
     /// current single points of failure.
     #[param(max_length = 4096, example = "node-1,node-2")]
     fail: Option<String>,

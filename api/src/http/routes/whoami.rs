@@ -19,13 +19,13 @@ use crate::{
     security::{Caller, Identity, Permission, Subject, Verb, tokens::Binding},
 };
 
-/// Identity of the caller.
+/// Identity and permissions of the caller.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct WhoAmI {
     /// Authenticated identity of the caller.
     identity: CallerIdentity,
-    /// Role bindings of the token. The caller has the permissions of all of them.
+    /// Role bindings of the caller's token. The caller has the permissions of all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     bindings: Vec<Binding>,
@@ -55,18 +55,18 @@ enum CallerIdentity {
     },
 }
 
-/// Action to check.
+/// Query of a permission check: verb, kind and namespace of the action.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct PermissionQuery {
-    /// Verb of a rule, for example `update`.
+    /// Verb of the action, as in the rules of roles, for example `update`.
     #[param(max_length = 63, example = "update")]
     verb: String,
-    /// Kind of a rule, for example `Service`.
+    /// Kind of object the action applies to, as in the rules of roles, for example `Service`.
     #[param(max_length = 63, example = "Service")]
     kind: String,
-    /// Namespace of the action. Default: all namespaces, or cluster-scoped objects.
+    /// Namespace of the action. Default: an action on cluster-scoped objects, or in all namespaces.
     #[param(value_type = Option<String>, max_length = 63)]
     namespace: Option<Namespace>,
 }
@@ -77,7 +77,7 @@ struct PermissionQuery {
 struct MayI {
     /// True if the action is allowed. Restrictions to pools and endpoint ranges may still apply.
     allowed: bool,
-    /// Identity of the caller.
+    /// Identity of the caller, as text.
     who: String,
 }
 

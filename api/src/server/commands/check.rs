@@ -13,8 +13,8 @@ use crate::{
     server::tls,
 };
 
-/// Checks the resources that the configuration names. The configuration itself was validated when it was
-/// loaded.
+/// Checks the files, store and addresses that the configuration names. The configuration itself has already been
+/// validated.
 pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
     say("ok: every setting can be used")?;
     tracing_subscriber::EnvFilter::try_new(&config.log)

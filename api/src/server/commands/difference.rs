@@ -1,4 +1,4 @@
-//! Difference between the contents of two stores. Pure.
+//! Difference between the contents of two stores. No I/O.
 
 use std::{
     collections::BTreeMap,
@@ -7,11 +7,11 @@ use std::{
 
 use store::Contents;
 
-/// Maximum number of objects listed as added, changed or removed, each; further ones are counted.
+/// Maximum number of keys that each of the lists (added, changed, removed) prints; further ones are only counted.
 const NAMED_MAX: usize = 20;
 
-/// Added, changed and removed objects by key. Vault records appear by name only, because their contents are
-/// secret.
+/// Keys of the added, changed and removed objects and vault records. The contents of vault records are not
+/// included, because they are secret.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     added: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Compares the current contents with the ones that will replace them.
+    /// Compares the current contents of a store with those that will replace them.
     pub(super) fn between(before: &Contents, after: &Contents) -> Self {
         let objects = |contents: &Contents| -> BTreeMap<_, _> {
             contents.objects.iter().map(|object| (object.key().to_string(), object.clone())).collect()

@@ -1,4 +1,4 @@
-//! Reading and writing of backup files.
+//! Reader and writer of backup files.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,11 +10,11 @@ use std::{
 use anyhow::Context;
 use store::backup::{self, Backup};
 
-/// Mode of created files: readable and writable by the owner only, because a backup contains every secret of
+/// Mode of created backup files: only the owner can read and write them, because a backup contains every secret of
 /// the cluster.
 const MODE: u32 = 0o600;
 
-/// Writes a new file that is complete and durable, or absent.
+/// Writes a new backup file. If writing fails, no file exists; otherwise it is complete and durable.
 pub(super) fn create(path: &Path, lines: impl Iterator<Item = String>) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
     let written = write(file, lines).and_then(|()| {
@@ -37,7 +37,7 @@ fn write(file: File, lines: impl Iterator<Item = String>) -> io::Result<()> {
     file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// Reads a backup and verifies its integrity.
+/// Reads a backup file and verifies its integrity.
 pub(super) fn read(path: &Path) -> anyhow::Result<Backup> {
     let shown = path.display();
     let file = File::open(path).with_context(|| format!("{shown} cannot be opened"))?;

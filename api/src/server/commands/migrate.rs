@@ -1,4 +1,4 @@
-//! `store migrate`: copies one store into another, then reads the copy back and compares it.
+//! `store migrate`: copies the contents of one store into another, reads the copy back and compares it.
 
 use anyhow::{Context, bail, ensure};
 use store::{Contents, Options, Store, StoreState};
@@ -6,10 +6,10 @@ use store::{Contents, Options, Store, StoreState};
 use super::{Migrate, say};
 use crate::base::clock_and_random::{Source, System};
 
-/// Number of audit entries copied at a time.
+/// Number of audit log entries copied at a time.
 const AUDIT_AT_ONCE: usize = 500;
 
-/// Copies the store, verifies the copy, and prints the progress.
+/// Copies the contents of `from` to `to`, verifies the copy, and prints the progress.
 pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> anyhow::Result<()> {
     ensure!(from != to, "--from and --to are the same store");
     match store::inspect_with(from, options).await.with_context(|| format!("--from {from}"))? {
@@ -45,7 +45,7 @@ pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> an
     say(&format!("{from} was at {position}, {to} is at {new}: start servers with --store {to} only"))
 }
 
-/// Copies the audit log, newest entries first. Returns the number of entries.
+/// Copies the audit log, newest entries first. Returns the number of copied entries.
 async fn copy_audit(source: &dyn Store, target: &dyn Store) -> anyhow::Result<usize> {
     let mut before = None;
     let mut count = 0;

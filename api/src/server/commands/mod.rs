@@ -1,4 +1,5 @@
-//! Subcommands of `tidegate-api` other than serving: configuration check and store maintenance.
+//! Subcommands of `tidegate-api`: configuration check and store maintenance. Without a subcommand the program
+//! serves the API.
 //!
 //! None of them runs inside a server. Commands that change a store print the change first.
 
@@ -23,15 +24,15 @@ use crate::base::{
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-api", version, disable_help_subcommand = true)]
 pub struct Cli {
-    /// Flags of the server, shared by the commands where they apply.
+    /// Flags of the server. Subcommands use those that apply to them.
     #[command(flatten)]
     pub flags: Flags,
-    /// Subcommand; serves if absent.
+    /// Subcommand, if any; without one the program serves the API.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// Subcommands other than serving.
+/// Subcommands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Check whether the server would start with this configuration; changes nothing
@@ -43,13 +44,13 @@ pub enum Command {
     /// packages
     #[command(hide = true)]
     Manual {
-        /// Target directory
+        /// Directory below which the files are written
         #[arg(value_name = "DIR")]
         share: std::path::PathBuf,
     },
 }
 
-/// Store maintenance commands.
+/// Subcommands of `store`, for the maintenance of a store.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
     /// Write the contents of a store into a file. The store must not be in use; for a running server use
@@ -57,7 +58,7 @@ pub enum StoreCommand {
     Backup(Backup),
     /// Verify the integrity of a backup file and print a summary of its contents
     Verify {
-        /// Backup file
+        /// Backup file to verify
         file: PathBuf,
     },
     /// Replace the contents of a store with a backup. The store must not be in use
@@ -73,7 +74,7 @@ pub struct Backup {
     /// cluster
     #[arg(long, value_name = "FILE")]
     pub to: PathBuf,
-    /// Include the history of writes, so that they can be undone after a restore too
+    /// Include the history of writes, so that they can still be undone after a restore
     #[arg(long)]
     pub history: bool,
 }
@@ -81,7 +82,7 @@ pub struct Backup {
 /// Arguments of `store restore`.
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// Backup file
+    /// Backup file to restore
     #[arg(long, value_name = "FILE")]
     pub from: PathBuf,
     /// Print the changes and change nothing
@@ -95,10 +96,10 @@ pub struct Restore {
 /// Arguments of `store migrate`.
 #[derive(Debug, Args)]
 pub struct Migrate {
-    /// Store to read
+    /// Store to copy from, such as sqlite:PATH or etcd:http://HOST:2379,…
     #[arg(long, value_name = "URL")]
     pub from: String,
-    /// Store to fill; it must be empty
+    /// Store to copy into, such as sqlite:PATH or etcd:http://HOST:2379,…; it must be empty
     #[arg(long, value_name = "URL")]
     pub to: String,
 }
@@ -106,7 +107,7 @@ pub struct Migrate {
 /// Runs a subcommand and prints its result to standard output.
 ///
 /// # Errors
-/// Returns the cause and a remedy. Nothing was changed unless the error states otherwise.
+/// Returns an error with cause and remedy. The store is unchanged unless the error states otherwise.
 pub async fn run(command: Command, flags: Flags) -> anyhow::Result<()> {
     match command {
         Command::Manual { share } => {
@@ -156,7 +157,7 @@ fn verify(file: &std::path::Path) -> anyhow::Result<()> {
     say(&format!("{objects} objects, {history} writes of the history, {vault} records of the vault"))
 }
 
-/// Prints a line to standard output. Returns an error if it is closed.
+/// Prints a line to standard output. Returns an error if standard output is closed.
 fn say(line: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{line}").context("stdout is gone")
 }

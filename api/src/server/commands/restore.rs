@@ -14,12 +14,13 @@ use crate::base::{
     config::Config,
 };
 
-/// Key prefix of join tokens. They are valid for one use and must not become valid again by a restore.
+/// Key prefix of join tokens in the vault. Restored join tokens are dropped, because they are valid for one use
+/// and may have been used since.
 const JOINS: &str = "joins/";
-/// Maximum length of the confirmation that is read from the terminal, in bytes.
+/// Maximum length in bytes of the user's confirmation that is read from the terminal.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Restores the backup, or prints the changes of a dry run.
+/// Restores the backup. With `dry_run`, only prints the changes that the restore would make.
 pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restore) -> anyhow::Result<()> {
     let Backup { made_at, position: taken, mut contents } = files::read(from)?;
     contents.vault.retain(|key, _| !key.starts_with(JOINS));
@@ -51,7 +52,8 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     say("tokens and certificates that were revoked after the backup are valid again: revoke them again")
 }
 
-/// Prompts for confirmation at the terminal. Returns an error without a terminal, unless `--yes` is given.
+/// Prompts the user for confirmation at the terminal, unless `--yes` is given. Returns an error if there is no
+/// terminal.
 fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
         return Ok(());

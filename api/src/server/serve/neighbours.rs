@@ -1,4 +1,4 @@
-//! Connection counts by client address, so that one client cannot use all connections.
+//! Limit on the connections of each client address, so that one client cannot use all connections.
 
 use std::{
     collections::BTreeMap,
@@ -6,15 +6,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Maximum number of connections per address: a quarter of all, and enough for the agents of a few hundred
-/// nodes behind one NAT address.
+/// Maximum number of connections from one client address: a quarter of all, and enough for the agents of a few
+/// hundred nodes behind one NAT address.
 pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
 
 /// Number of open connections by client address.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Neighbours(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
 
-/// Counted connection of an address; the count decreases on drop.
+/// Counted connection of a client address. Dropping it decreases the count.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     neighbours: Neighbours,
@@ -22,7 +22,7 @@ pub(super) struct ConnectionSlot {
 }
 
 impl Neighbours {
-    /// Counts a connection of an address, or returns `None` if the address has reached its limit.
+    /// Counts a new connection of a client address, or returns `None` if the address has reached its limit.
     pub(super) fn enter(&self, address: IpAddr) -> Option<ConnectionSlot> {
         let address = subject(address);
         let mut counts = self.lock();
@@ -53,8 +53,8 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Returns the address under which connections are counted: the /64 network for IPv6, the usual allocation of
-/// one host.
+/// Returns the address under which a client's connections are counted: the address itself for IPv4, and its /64
+/// network for IPv6, which is usually allocated to one host.
 fn subject(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -1,4 +1,4 @@
-//! Timeout for the first bytes of a connection, which select HTTP/1 or HTTP/2.
+//! Timeout for the first bytes of a connection, which determine if it uses HTTP/1 or HTTP/2.
 //!
 //! The HTTP library reads the HTTP/2 preface (RFC 9113, 3.4) without a timeout, so a client that sends no
 //! bytes, or half of the preface, would keep its connection forever.
@@ -18,21 +18,21 @@ use tokio::{
 /// Connection preface of HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Stream whose first bytes must arrive in time.
+/// Connection whose first bytes, which determine the HTTP version, must arrive in time.
 pub(super) struct Opening<S> {
     stream: S,
-    /// Undecided connection; `None` once the protocol is known.
+    /// State of the detection of the HTTP version; `None` once the version is known.
     undecided: Option<UndecidedConnection>,
 }
 
 struct UndecidedConnection {
-    /// Number of bytes of the preface received so far.
+    /// Number of bytes of the HTTP/2 preface received so far.
     matched: usize,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl<S> Opening<S> {
-    /// Wraps a stream whose client has `patience` to select a protocol.
+    /// Wraps a connection whose first bytes must arrive within `patience`.
     pub(super) fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
@@ -42,7 +42,7 @@ impl<S> Opening<S> {
 }
 
 impl UndecidedConnection {
-    /// Processes further bytes. Returns true if the protocol is still undecided.
+    /// Processes further bytes. Returns true if the HTTP version is still unknown.
     fn is_still(&mut self, bytes: &[u8]) -> bool {
         let rest = &PREFACE[self.matched..];
         self.matched += bytes.len();

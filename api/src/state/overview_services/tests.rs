@@ -1,4 +1,4 @@
-//! Equivalence of cached and full computation.
+//! Tests that cached and full computation of the Services' parts of the overview give the same result.
 
 use model::{
     admission::{
@@ -21,10 +21,10 @@ use crate::{
     state::{health_state::HealthState, node_reports::Nodes, observations::Observations, published::Step},
 };
 
-/// Start time of the tests.
+/// Start time of the tests in Unix seconds.
 const START: i64 = 1_771_000_000;
 
-/// Deterministic pseudo-random numbers (Knuth's constants).
+/// Generator of deterministic pseudo-random numbers (Knuth's constants).
 struct Dice(u64);
 
 impl Dice {
@@ -38,7 +38,7 @@ impl Dice {
     }
 }
 
-/// A control server without sockets.
+/// Simulated control server without HTTP.
 struct Cluster {
     config: ClusterConfig,
     published: Arc<Published>,
@@ -106,7 +106,7 @@ impl Cluster {
     }
 }
 
-/// Contents of a contribution that the test compares.
+/// Fields of a Service's part of the overview that the test compares.
 type Seen = (ServiceRow, Vec<StatusFinding>, EndpointCounts, bool);
 
 fn seen(share: &Share) -> Seen {
@@ -169,7 +169,7 @@ fn operation(dice: &mut Dice) -> Operation {
     }
 }
 
-/// Sends a report of a node that is current or behind, with random failures.
+/// Sends the report of a random node that has applied the current or an older state, with random failures.
 async fn say(dice: &mut Dice, cluster: &Cluster) {
     let head = cluster.published.snapshot.revision().0;
     let at = if dice.is(3) { head.saturating_sub(dice.roll(40)).max(1) } else { head };
@@ -182,7 +182,7 @@ async fn say(dice: &mut Dice, cluster: &Cluster) {
     cluster.report(&format!("n{}", dice.roll(4)), at, more).await;
 }
 
-/// Random writes, reports and times: the cached computation always equals the full one.
+/// After random writes, reports and clock changes, the cached computation always equals the full one.
 #[tokio::test]
 async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds() {
     let (mut cluster, mut dice, mut kept) = (Cluster::new().await, Dice(5), ServiceRowCache::default());
@@ -218,7 +218,8 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
     assert!(worked_out * 3 < passed * 2, "much was kept: {worked_out} of {passed} were worked out");
 }
 
-/// With fifty Services on two nodes, one endpoint change and then its reports recompute one Service each.
+/// With fifty Services on two nodes, a change of one Service's endpoints, and each node's report of it, recompute
+/// only this Service's part.
 #[tokio::test]
 async fn a_look_works_out_the_services_that_changed_and_those_that_nodes_came_to_have() {
     let (mut cluster, mut kept) = (Cluster::new().await, ServiceRowCache::default());

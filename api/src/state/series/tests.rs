@@ -19,7 +19,8 @@ fn points(book: &SeriesBook, of: &Of, name: &str) -> Vec<Option<f64>> {
     answer.series.into_iter().find(|series| series.name == name).unwrap().points
 }
 
-/// Missing values and steps are gaps, the hour moves on, and a clock change mixes in no older points.
+/// Missing values and steps become gaps, points older than an hour are dropped, and after a clock change the
+/// series start over.
 #[test]
 fn what_was_not_known_is_a_gap_and_an_hour_is_kept() {
     let (book, of) = (SeriesBook::default(), Of::Service(key(1)));
@@ -47,8 +48,8 @@ fn what_was_not_known_is_a_gap_and_an_hour_is_kept() {
     }
 }
 
-/// At the memory limit the busiest Services are kept and the response reports the omission; after a quiet
-/// hour there is room again.
+/// At the memory limit the busiest Services are kept, and the response names the limit. After an hour without
+/// traffic the memory is free again.
 #[test]
 fn room_is_bounded_what_is_left_out_is_said_and_quiet_makes_room() {
     let book = SeriesBook::default();
@@ -73,7 +74,7 @@ fn room_is_bounded_what_is_left_out_is_said_and_quiet_makes_room() {
     assert_eq!(book.lock().services.len(), 0, "what is gone for an hour is forgotten");
 }
 
-/// Deleted Services release their memory to others.
+/// The removal of a Service releases the memory of its series.
 #[test]
 fn what_is_gone_leaves_its_room() {
     let book = SeriesBook::default();

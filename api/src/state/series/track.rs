@@ -1,12 +1,12 @@
-//! Track of one metric over an hour: a bitmap of known points, and an array of values once one of them is not
-//! zero.
+//! Values of one metric over an hour: a bitmap of the known points, and an array of values that is allocated once
+//! a point is not zero.
 
 /// Number of points of a track: one hour in steps of 10 s.
 pub(super) const POINTS: usize = 360;
 /// Number of bits in a word of the bitmap.
 const WORD_BITS: usize = 64;
 
-/// One metric over an hour. Known points without an allocated array of values are zero.
+/// Values of one metric over an hour. Without an allocated array of values, all known points are zero.
 #[derive(Debug, Default)]
 pub(super) struct Track {
     known: [u64; POINTS.div_ceil(WORD_BITS)],
@@ -14,8 +14,8 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// Sets a slot. Returns `false`, and leaves the slot unknown, if values would have to be allocated and
-    /// `may_grow` is false.
+    /// Sets the value of a slot. If the array of values would have to be allocated and `may_grow` is false, leaves
+    /// the slot unknown and returns `false`.
     pub(super) fn set(&mut self, slot: usize, value: Option<f32>, may_grow: bool) -> bool {
         self.forget(slot);
         let Some(value) = value.filter(|value| value.is_finite()) else { return true };
@@ -37,23 +37,23 @@ impl Track {
         self.known[slot / WORD_BITS] &= !(1 << (slot % WORD_BITS));
     }
 
-    /// Returns the value of a slot, if known.
+    /// Returns the value of a slot, or `None` if it is unknown.
     pub(super) fn get(&self, slot: usize) -> Option<f32> {
         let is_known = self.known[slot / WORD_BITS] & (1 << (slot % WORD_BITS)) != 0;
         is_known.then(|| self.values.as_ref().map_or(0.0, |values| values[slot]))
     }
 
-    /// True if at least one point is known.
+    /// Returns true if at least one point is known.
     pub(super) fn has_any(&self) -> bool {
         self.known.iter().any(|word| *word != 0)
     }
 
-    /// True if the array of values is allocated.
+    /// Returns true if the array of values is allocated.
     pub(super) const fn has_values(&self) -> bool {
         self.values.is_some()
     }
 
-    /// Releases the values if all known points are zero. Returns true if they stay.
+    /// Releases the array of values if all known points are zero. Returns true if the array remains allocated.
     pub(super) fn shrink(&mut self) -> bool {
         if (0..POINTS).all(|slot| self.get(slot).is_none_or(|value| value == 0.0)) {
             self.values = None;

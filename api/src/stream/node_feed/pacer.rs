@@ -6,9 +6,9 @@
 //!                         ▲                   │
 //!                         └─── pause ends ────┘
 //! ```
-//! Each delivery to an agent costs a delivery and a report, whatever its size. Without a pause a hundred
-//! changes a second would be a hundred thousand deliveries to a thousand agents. With it all agents move from
-//! the same state to the same state, and are sent the same bytes.
+//! Each delivery to an agent costs CPU time for the delivery and for a report in reply, whatever its size. Without
+//! a pause, a hundred changes a second would cause a hundred thousand deliveries to a thousand agents. With the
+//! pause, all agents go from the same state to the same state, and receive the same bytes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,8 +17,9 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::state::published::{Hub, Published};
 
-/// Pause per stream between two turns: about the CPU time of one delivery and its report. A single agent is
-/// not delayed; a thousand agents get six updates a second, within the target for propagation to all of them.
+/// Pause between two deliveries to all streams, per stream: about the CPU time of one delivery and its report. A
+/// single agent is not delayed; a thousand agents get six updates a second, within the target for propagation to
+/// all of them.
 const PAUSE_PER_STREAM: Duration = Duration::from_micros(150);
 
 /// Sender of published states to streams of one type, feeds or watches, at intervals that grow with the
@@ -27,18 +28,19 @@ const PAUSE_PER_STREAM: Duration = Duration::from_micros(150);
 pub(crate) struct FanoutPacer(watch::Sender<Arc<Published>>);
 
 impl FanoutPacer {
-    /// Creates a pacer that starts with a state.
+    /// Creates a pacer that starts with a published state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
         Self(watch::channel(published).0)
     }
 
-    /// Subscribes to the published states that follow.
+    /// Subscribes to the states that the pacer forwards.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Published>> {
         self.0.subscribe()
     }
 
-    /// Runs while commits are published. `bell` must have been subscribed before the state was loaded. Each
-    /// open stream occupies one of the `permits`, so that their number is known.
+    /// Forwards published states until publication ends. `bell` notifies of published states; it must have been
+    /// subscribed before the first state was loaded. Each open stream holds one of the `permits`, from which their
+    /// number is derived.
     pub(crate) async fn run(
         &self,
         hub: &Hub,
@@ -53,7 +55,7 @@ impl FanoutPacer {
     }
 }
 
-/// Returns the pause after a turn, proportional to the number of open streams.
+/// Returns the pause after a delivery, proportional to the number of open streams.
 fn pause(streams: usize) -> Duration {
     PAUSE_PER_STREAM * u32::try_from(streams).unwrap_or(u32::MAX)
 }

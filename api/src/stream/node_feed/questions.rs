@@ -1,8 +1,8 @@
 //! Query-only feed for an agent that receives its state from another control server: queries and heartbeats,
 //! no state.
 //!
-//! With several control servers each agent follows one of them. Through this stream the others can query it
-//! too.
+//! With several control servers, each agent receives its state from one of them. Through this stream the others
+//! can query the agent, too.
 
 use std::sync::Arc;
 
@@ -22,16 +22,17 @@ use crate::{
 pub(crate) struct Questions {
     /// Node of the agent.
     pub(crate) node: Name,
-    /// Holder of the published state, whose position heartbeats contain.
+    /// Holder of the published state, whose position the heartbeats contain.
     pub(crate) hub: Arc<Hub>,
     /// Metrics of the server.
     pub(crate) metrics: Arc<Metrics>,
-    /// Cancelled to end the feed, for example at shutdown or after a reconnect of the agent.
+    /// Token that is cancelled to end the feed, for example at shutdown or after the agent reconnects.
     pub(crate) stop: CancellationToken,
 }
 
 impl Questions {
-    /// Serves the agent until it disconnects or its Node is deleted. `asks` are lines with queries.
+    /// Sends queries to the agent until it disconnects or its Node is deleted. `asks` receives the lines with
+    /// queries.
     pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
         let mut sink = Sink::new(pieces, gzip, Arc::clone(&self.metrics));
         // The agent disconnected; there is no recipient for the error.

@@ -12,24 +12,25 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// Header of a gzip stream: deflate, no flags, no time, fastest compression, Unix (RFC 1952, 2.3).
+/// Header of a gzip stream (RFC 1952, 2.3): deflate, no flags, no time, fastest compression, Unix.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 3];
 /// Empty final deflate block, which ends the stream (RFC 1951, 3.2.6).
 const LAST_BLOCK: [u8; 2] = [3, 0];
-/// Maximum size of stored, uncompressed lines in bytes: compressing a heartbeat is not worthwhile.
+/// Maximum size in bytes of lines that a compressed stream contains uncompressed, because compressing a heartbeat
+/// is not worthwhile.
 const STORED_BYTES_MAX: u16 = 512;
 
-/// Output of one feed to its agent.
+/// Output of one feed to its agent, with the lines that are not sent yet.
 pub(super) struct Sink {
     pieces: Pieces,
-    /// Buffered lines that only this feed sends.
+    /// Buffered lines that only this feed sends, such as heartbeats.
     own: Vec<u8>,
-    /// Gzip state; `None` for an uncompressed stream.
+    /// State of the gzip stream; `None` if the output is not compressed.
     stream: Option<Stream>,
     metrics: Arc<Metrics>,
 }
 
-/// Data for the trailer of a gzip stream.
+/// Checksum and length for the trailer of a gzip stream.
 #[derive(Default)]
 struct Stream {
     has_begun: bool,
@@ -41,19 +42,19 @@ impl Sink {
         Self { pieces, own: Vec::new(), stream: gzip.then(Stream::default), metrics }
     }
 
-    /// Waits until the agent disconnects.
+    /// Waits until the agent has disconnected.
     pub(super) async fn closed(&self) {
         self.pieces.closed().await;
     }
 
-    /// Buffers a line that only this feed sends.
+    /// Appends a line that only this feed sends to the buffer.
     pub(super) async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
         self.metrics.feed_bytes.inc_by(line.len() as u64);
         self.own.extend_from_slice(line);
         if self.own.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends a batch, after the buffered lines.
+    /// Sends a batch of shared lines, after the buffered lines.
     pub(super) async fn batch(&mut self, batch: &Batch) -> Result<(), Gone> {
         self.metrics.feed_objects.inc_by(batch.objects as u64);
         for chunk in &batch.chunks {
@@ -77,7 +78,7 @@ impl Sink {
         self.send(piece).await
     }
 
-    /// Sends the buffered lines, preceded by the gzip header if nothing was sent before.
+    /// Sends the buffered lines. The first call also sends the header of a gzip stream.
     pub(super) async fn flush(&mut self) -> Result<(), Gone> {
         let own = std::mem::take(&mut self.own);
         let piece = match &mut self.stream {

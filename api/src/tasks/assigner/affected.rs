@@ -1,5 +1,4 @@
-//! Selection of the addresses affected by a change, so that the cost of a decision is proportional to the
-//! change.
+//! Selection of the addresses that a change affects, so that the cost of decisions is proportional to the change.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
@@ -18,7 +17,8 @@ use super::{Assigner, Published};
 use crate::state::pending_triggers::Triggers;
 
 impl Assigner {
-    /// Updates the number of addresses that each node owns, after an announcement was recorded or removed.
+    /// Records the announcement of an address (`None`: removed), and updates the number of addresses that each
+    /// node announces.
     pub(super) fn apply_order(&mut self, address: IpAddr, order: Option<&Announcement>) {
         let before = match order {
             Some(order) => self.orders.insert(address, order.clone()),
@@ -61,7 +61,8 @@ impl Assigner {
         }
     }
 
-    /// Endpoint changes matter for Services with local traffic policy, and for addresses without a candidate.
+    /// Marks the addresses of a Service whose compiled form has changed. A change of endpoints matters only for
+    /// Services with local traffic policy and for addresses without a candidate.
     pub(super) fn mark_form(&mut self, published: &Published, form: &CompiledService) {
         let is_local = form.external_traffic_policy == TrafficPolicy::Local;
         let addresses: Vec<_> = published.snapshot.addresses_of(&form.service).collect();
@@ -78,7 +79,7 @@ impl Assigner {
         addresses.into_iter().for_each(|address| self.mark(address));
     }
 
-    /// Marks for a new decision the addresses that have `node` as a candidate and the addresses in its
+    /// Marks for a new decision the addresses that have the node as a candidate, and the addresses in the node's
     /// networks.
     pub(super) fn mark_node(&mut self, published: &Published, node: &Name) {
         let table = self.app.observations.nodes.table(&published.snapshot, self.app.source.now());
@@ -106,7 +107,7 @@ impl Assigner {
         }
     }
 
-    /// Marks the addresses of the pending triggers from reports.
+    /// Marks for a new decision the addresses that the collected triggers from reports concern.
     pub(super) fn mark_triggered(&mut self) {
         let Triggers { nodes, verified, services, addresses } = self.app.observations.triggers.drain();
         let published = self.app.hub.load();
@@ -135,7 +136,7 @@ fn is_near(facts: &Facts, address: IpAddr) -> bool {
         .any(|network| network.contains(&address))
 }
 
-/// Moves one address from the count of its former owner to the count of its new owner.
+/// Updates the number of addresses per node after an address has moved from one node to another.
 pub(super) fn count(owned: &mut BTreeMap<Name, usize>, from: Option<&Name>, to: Option<&Name>) {
     if from == to {
         return;

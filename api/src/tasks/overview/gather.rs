@@ -1,4 +1,4 @@
-//! Computation of the overview from statuses of the roll-up, by `model::overview`.
+//! Computation of the overview from the statuses of all objects, with `model::overview`.
 
 use std::{sync::Arc, time::Instant};
 
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Intermediate results of the computation of an overview.
+/// Parts of the overview that are collected from the objects.
 #[derive(Default)]
 struct GatheredParts {
     services: Vec<Arc<ServiceRow>>,
@@ -44,7 +44,8 @@ struct GatheredParts {
     counts: Counts,
 }
 
-/// Computes the current document. The last value is true if the document may change by time alone.
+/// Computes the current overview and its counts. The last value is true if the overview may change only because
+/// time passes.
 pub(super) fn gather(
     app: &ServerState,
     published: Arc<Published>,

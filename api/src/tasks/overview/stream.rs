@@ -1,7 +1,7 @@
-//! Watch of the overview: the document, then merged differences for slow readers.
+//! Watch of the overview: the whole document first, then its changes, which are merged for slow readers.
 //!
-//! A watcher keeps the last document it sent and has no queue. When ready, it sends the shared change line if
-//! it has the previous document, else the difference to its document.
+//! A watcher keeps the last document it sent and has no queue. When it can send, it sends the change line that all
+//! watchers share if it has sent the previous document, otherwise the difference to the document it has sent.
 
 use std::{io::Write, sync::Arc, time::Duration};
 
@@ -29,22 +29,22 @@ use crate::{
     security::{Access, Subject, Verb, access::unauthenticated},
 };
 
-/// Interval of heartbeats; documented as at most 2 s.
+/// Interval of the heartbeats. The API promises at most 2 s.
 const HEARTBEAT: Duration = Duration::from_millis(1500);
 
 /// Parameters of a watch of the overview.
 pub(crate) struct OverviewWatch {
     /// State of the server.
     pub(crate) app: Arc<ServerState>,
-    /// Permissions of the caller, which restrict the visible part.
+    /// Permissions of the caller, which limit the visible part of the overview.
     pub(crate) access: Arc<Access>,
     /// Format of the stream.
     pub(crate) form: StreamForm,
     /// True if the stream is compressed with gzip.
     pub(crate) gzip: bool,
-    /// Request id for the error that ends the watch.
+    /// Id of the request, included in the error that ends the watch.
     pub(crate) request_id: String,
-    /// Cancelled to end the watch.
+    /// Token that is cancelled to end the watch, for example at shutdown.
     pub(crate) stop: CancellationToken,
 }
 
@@ -57,7 +57,7 @@ enum SentOverview {
 }
 
 impl OverviewWatch {
-    /// Serves the watcher until it disconnects or loses its permissions.
+    /// Sends the overview and its changes until the client disconnects or loses its permissions.
     pub(crate) async fn run(self, pieces: Pieces) {
         let mut sink = OverviewSink::new(pieces, self.form, self.gzip);
         // The watcher disconnected; there is no recipient for the error.
@@ -115,8 +115,8 @@ impl OverviewWatch {
         (overview.map_or(SentOverview::Whole(shown), SentOverview::Part), first)
     }
 
-    /// Returns the line with the changes from the last sent to the newest document, or `None` without
-    /// changes.
+    /// Returns the line with the changes from the document last sent to the newest one, or `None` if there are
+    /// none.
     fn follow(&self, held: &mut SentOverview, shown: Arc<OverviewDocument>) -> Option<Bytes> {
         match held {
             SentOverview::Whole(before) => {
@@ -145,7 +145,7 @@ impl OverviewWatch {
         json(&OverviewFrame::Heartbeat(OverviewHeartbeat { position, at }))
     }
 
-    /// True if the caller still has the permissions with which the watch started.
+    /// Returns true if the caller still has the permissions with which the watch started.
     fn is_allowed(&self) -> bool {
         let renewed = self.app.authenticator.renew(&self.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.access))
@@ -160,7 +160,7 @@ impl OverviewWatch {
     }
 }
 
-/// Returns the part of a document that the caller may see, or `None` if the caller may see all of it.
+/// Returns the part of the overview that the caller may see, or `None` if the caller may see all of it.
 pub(crate) fn seen(access: &Access, overview: &Overview) -> Option<Box<Overview>> {
     let may = |subject, namespace: Option<&Namespace>| access.may(Verb::Get, subject, namespace);
     let is_whole = may(Subject::Status, None);
@@ -177,7 +177,7 @@ pub(crate) fn seen(access: &Access, overview: &Overview) -> Option<Box<Overview>
     Some(Box::new(overview.restricted(may_see, may_see_changes)))
 }
 
-/// Encodes a frame as JSON without line end.
+/// Encodes a frame of the stream as JSON without line end.
 pub(super) fn json(frame: &OverviewFrame) -> Bytes {
     Bytes::from(serde_json::to_vec(frame).expect("frames have string keys only"))
 }
@@ -213,7 +213,7 @@ impl OverviewSink {
         self.send(bytes).await
     }
 
-    /// Sends bytes in pieces of the size that bounds unread data.
+    /// Sends bytes in pieces of limited size, so that little unread data is buffered.
     async fn send(&self, mut bytes: Bytes) -> Result<(), Gone> {
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));

@@ -1,4 +1,5 @@
-//! Recent writes that may explain a problem: the end of the history with the affected Services.
+//! Recent writes that may have caused a problem: the end of the history, with the Services that each write
+//! affects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +20,11 @@ use crate::{
     },
 };
 
-/// Maximum number of history entries read at once; more writes within a moment explain nothing.
+/// Maximum number of history entries read at once. If there are more writes between two documents, the older ones
+/// are ignored.
 const HEADS_MAX: usize = 200;
 
-/// Reads the writes since the last call. If the history cannot be read, problems have no preceding change.
+/// Reads the writes since the previous call. If the history cannot be read, problems show no preceding change.
 pub(super) async fn follow(
     app: &ServerState,
     published: &Published,
@@ -65,7 +67,7 @@ pub(super) async fn follow(
     *written = head;
 }
 
-/// Returns the objects of a write and the Services whose endpoints it changed, before and after.
+/// Returns the objects of a write, and the Services to which they provide endpoints before or after it.
 fn touches(snapshot: &Snapshot, head: &RevisionHead, recent: Option<&Recent>) -> BTreeSet<ObjectKey> {
     let mut touches: BTreeSet<ObjectKey> = head.touched.iter().map(|(_, key)| key.clone()).collect();
     match recent {
@@ -89,7 +91,7 @@ fn touches(snapshot: &Snapshot, head: &RevisionHead, recent: Option<&Recent>) ->
     touches
 }
 
-/// Returns the Services that an object provides endpoints for.
+/// Returns the Services to which an object provides endpoints.
 fn services_of(snapshot: &Snapshot, object: &Object) -> Vec<ObjectKey> {
     let Some(namespace) = &object.metadata.namespace else { return Vec::new() };
     match &object.spec {

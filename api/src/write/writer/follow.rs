@@ -1,12 +1,13 @@
-//! Commits of other control servers to the shared store, read and published like own commits.
+//! Reader of the commits that other control servers make to a shared store, which are published like the server's
+//! own commits.
 //!
 //! ```text
 //! store.moved ─▶ changes after our revision ─▶ head: still our epoch? ─▶ publish ─▶ repeat until nothing is new
 //!                    │ no longer kept                │ another epoch
 //!                    └────────────▶ the whole state is reloaded ◀┘
 //! ```
-//! The changes are read before the head: epochs only rise, so changes read before a head of our epoch belong
-//! to our epoch.
+//! The changes are read before the store's newest position (`head`). Epochs only increase, so that the changes
+//! belong to our epoch if a head read after them does.
 
 use std::{
     sync::Arc,
@@ -20,7 +21,8 @@ use store::{ChangesError, StoreError};
 use super::{Context, NOTHING_NEW_PAUSE, RELOAD_PAUSE};
 use crate::{state::published::Step, telemetry::metrics::Call};
 
-/// Maximum number of commits read and published at once: bounds memory, and the delay of own writes.
+/// Maximum number of commits that are read and published at once. Limits memory, and the delay of the server's own
+/// writes.
 const COMMITS_AT_ONCE: usize = 256;
 
 /// Reads new commits after a change notification. Returns the pause before the next read.
@@ -40,7 +42,7 @@ pub(super) async fn pause_after(context: &Context, moved: Result<(), StoreError>
     }
 }
 
-/// Reads and publishes the commits of other servers. Returns true if any were found.
+/// Reads and publishes the new commits of other servers. Returns true if there were any.
 pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
     let started = Instant::now();
     let mut is_anything_new = false;
@@ -86,8 +88,8 @@ pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
     }
 }
 
-/// Returns each commit with the snapshots before and after it, or `None` if a revision is missing after the
-/// snapshot's.
+/// Pairs each commit with the snapshots before and after it. Returns `None` if a revision after that of the
+/// snapshot is missing.
 pub(super) fn steps(snapshot: &Snapshot, commits: impl IntoIterator<Item = Commit>) -> Option<Vec<Step>> {
     let mut working = snapshot.clone();
     let step = |commit: Commit| {
@@ -98,7 +100,7 @@ pub(super) fn steps(snapshot: &Snapshot, commits: impl IntoIterator<Item = Commi
     commits.into_iter().map(step).collect()
 }
 
-/// Publishes commits that are already in the store.
+/// Publishes commits that are already in the store, and records their convergence.
 pub(super) fn publish(context: &Context, steps: Vec<Step>) {
     if steps.is_empty() {
         return;
@@ -110,8 +112,7 @@ pub(super) fn publish(context: &Context, steps: Vec<Step>) {
     context.convergence.concerns_nodes(context.hub.load().nodes_head().revision);
 }
 
-/// Reloads the state after a failed commit whose outcome is unknown. Returns true if the state is known
-/// again.
+/// Loads the state again after a failed commit whose outcome is unknown. Returns true if the state is known again.
 pub(super) async fn reload(context: &Context) -> bool {
     match read_anew(context).await {
         Ok(()) => true,
@@ -122,8 +123,8 @@ pub(super) async fn reload(context: &Context) -> bool {
     }
 }
 
-/// Reloads and publishes the state. If the missed commits are known, they are published as commits, so that
-/// feeds and watches continue; otherwise all of them start over.
+/// Loads the state from the store and publishes it. If the commits since the published state are known, they are
+/// published as commits, so that feeds and watches continue; otherwise all feeds and watches start over.
 async fn read_anew(context: &Context) -> Result<(), StoreError> {
     let loaded = context.metrics.time(Call::Load, context.store.load()).await?;
     let published = context.hub.load();

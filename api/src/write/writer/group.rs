@@ -1,8 +1,9 @@
-//! Group of writes: decided on the published state, committed, published, answered.
+//! Processing of a group of writes: it is decided on the published state, committed and published, and the callers
+//! get their results.
 //!
-//! A decision is valid only for the current state of the store. If another control server has committed
-//! first, its commits are read and the group is decided again from the beginning. A group without changes
-//! depends on the state as well: on a shared store the head is compared before the responses are sent.
+//! A decision is valid only for the current state of the store. If another control server has committed first, its
+//! commits are read and the group is decided again from the beginning. The results of a group without changes
+//! depend on the state as well: on a shared store they are sent only if the store has not changed since.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -29,29 +30,29 @@ use crate::{
     telemetry::metrics::Call,
 };
 
-/// Maximum number of times a group is decided again after conflicts. Each conflict means that another
-/// server's write succeeded. A server that loses this often competes with servers much closer to the store,
-/// and its clients should get an error rather than wait.
+/// Maximum number of times a group is decided again after conflicts. Each conflict means that another server's
+/// write succeeded. A server with so many conflicts competes with servers much closer to the store; its clients
+/// should get an error instead of waiting.
 const REDECISIONS_MAX: u32 = 16;
-/// Increment of the maximum pause before a group is decided again.
+/// Amount by which the maximum pause grows with each conflict, before a group is decided again.
 const BACKOFF_STEP: Duration = Duration::from_millis(4);
-/// Maximum of the random pause before a group is decided again.
+/// Upper limit of the random pause before a group is decided again.
 const BACKOFF_MAX: Duration = Duration::from_millis(64);
 
-/// Group of writes, decided on the state at one position.
+/// Decisions about a group of writes, made on the state at one position.
 struct DecidedGroup {
     at: Position,
     steps: Vec<Step>,
     history: Vec<RevisionEntry>,
     audit: Vec<AuditRecord>,
-    /// Audit drafts of the writes whose entries are in `audit`.
+    /// Audit data of the requests whose audit entries are in `audit`.
     audited: Vec<Arc<AuditDraft>>,
     /// Result of each write, in the order of the group.
     answers: Vec<Result<Written, WriteError>>,
 }
 
-/// Decides, commits and publishes a group, and returns the results to its callers. Returns true if the
-/// outcome of the commit is unknown, so that the state must be reloaded.
+/// Decides, commits and publishes a group of writes, and sends the results to the callers. Returns true if the
+/// outcome of the commit is unknown, so that the state must be loaded again.
 pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> bool {
     let started = Instant::now();
     for attempt in 0..=REDECISIONS_MAX {
@@ -97,7 +98,7 @@ pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> 
     false
 }
 
-/// Admits each write of a group on the state that results from the previous ones.
+/// Decides each write of a group, in order, on the state that the previous ones lead to.
 fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
     let published = context.hub.load();
     let at = published.position();
@@ -133,15 +134,15 @@ fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
     DecidedGroup { at, steps, history, audit, audited, answers }
 }
 
-/// Returns the admitted write if the caller has the permissions for its side effects. Checked here, because
-/// only the decided state determines the side effects. The objects that the request names were checked before
-/// the write was queued, so that a rejected caller learns nothing about the state.
+/// Checks that the caller has the permissions for the objects that a write prunes, and returns the write. The
+/// check is done here, because the pruned objects depend on the state. The objects that the request names were
+/// checked before the write was queued, so that a rejected caller learns nothing about the state.
 fn permit(caller: &Caller, admitted: AdmittedWrite) -> Result<AdmittedWrite, WriteError> {
     let violations = caller.access().prunes_refused(&admitted.outcomes);
     if violations.is_empty() { Ok(admitted) } else { Err(WriteError::Forbidden(violations)) }
 }
 
-/// Returns the history entry of a commit: its origin, and the objects before and after.
+/// Returns the history entry of a commit: author and reason, and the objects before and after.
 fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry {
     let revised = |change: &Change| {
         let key = change.object.key();
@@ -155,7 +156,7 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
     RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }
 }
 
-/// Commits a group, provided that the store is still at the position at which the group was decided.
+/// Commits a decided group if the store is still at the position on which it was decided.
 async fn settle(context: &Context, decided: &DecidedGroup) -> Result<(), CommitError> {
     let DecidedGroup { at, steps, history, audit, audited: _, answers: _ } = decided;
     if !steps.is_empty() {
@@ -191,8 +192,8 @@ fn refuse(error: &CommitError, group_size: usize) -> WriteError {
     }
 }
 
-/// Returns a random pause before an attempt, so that competing servers do not collide repeatedly; zero before
-/// the first attempt.
+/// Returns the random pause before an attempt, which keeps competing servers from colliding repeatedly. No pause
+/// before the first attempt.
 fn backoff(attempt: u32) -> Duration {
     let longest = BACKOFF_STEP.saturating_mul(attempt).min(BACKOFF_MAX);
     let thousandths = u32::try_from(RandomState::new().hash_one(attempt) % 1000).unwrap_or_default();

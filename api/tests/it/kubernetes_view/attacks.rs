@@ -1,4 +1,5 @@
-//! Malformed requests are answered with a `Status`, and the server keeps running.
+//! Tests of malformed requests to the Kubernetes API: the response is a Kubernetes `Status`, and the server keeps
+//! running.
 
 use axum::body::Body;
 use http::Request;
@@ -52,7 +53,7 @@ async fn odd_requests_are_refused_in_the_form_that_clients_read() {
     assert_eq!(get(&server, "/api/v1/pods").await["items"].as_array().unwrap().len(), 3);
 }
 
-/// The schema document used by `kubectl create` is empty in both formats.
+/// The OpenAPI document by which `kubectl create` validates files contains no schemas, in JSON and in protobuf.
 #[tokio::test]
 async fn the_document_that_files_are_checked_with_promises_nothing() {
     let server = start().await;

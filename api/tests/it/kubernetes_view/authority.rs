@@ -1,4 +1,5 @@
-//! Permissions of the Kubernetes API: required on every path, and applied to every response.
+//! Tests of the permissions of the Kubernetes API: every path requires one, and every response contains only
+//! permitted objects.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -25,7 +26,7 @@ async fn filled() -> Secured {
     secured
 }
 
-/// F008: the permission table of the API holds for all paths of the Kubernetes API.
+/// F008: each path of the Kubernetes API admits exactly the callers that the permission table lists.
 #[tokio::test]
 async fn f008_every_path_of_the_view_lets_through_whom_the_table_says() {
     let secured = filled().await;
@@ -78,7 +79,7 @@ async fn f008_every_path_of_the_view_lets_through_whom_the_table_says() {
     assert!(expected == table, "run with UPDATE_GOLDEN=1 and read the diff; it would be:\n{table}");
 }
 
-/// A token limited to a namespace reads objects of that namespace only.
+/// A token limited to a namespace reads only objects of that namespace.
 #[tokio::test]
 async fn a_token_of_one_namespace_reads_nothing_of_another_and_nothing_of_nodes() {
     let secured = filled().await;
@@ -111,7 +112,7 @@ async fn a_token_of_one_namespace_reads_nothing_of_another_and_nothing_of_nodes(
     events.expect("ADDED", "later-of-team-a").await;
 }
 
-/// A permission for `list` without `watch` does not permit a watch.
+/// A caller that may list objects but not watch them is refused a watch.
 #[tokio::test]
 async fn who_may_list_and_not_watch_is_refused_a_watch() {
     let secured = filled().await;
@@ -142,7 +143,8 @@ async fn a_watch_ends_with_its_token() {
     assert_eq!((&event["type"], &event["object"]["reason"]), (&json!("ERROR"), &json!("Unauthorized")));
 }
 
-/// Writes are rejected with the command to use, for authenticated callers only.
+/// Writes are rejected with the Tidegate command to use, and change nothing. Unauthenticated callers get status
+/// 401.
 #[tokio::test]
 async fn writes_are_refused_in_words_and_nothing_of_them_is_done() {
     let secured = filled().await;

@@ -1,4 +1,5 @@
-//! The Kubernetes API below `/k8s/` as read by a client. The real `kubectl` is in `kubectl.rs`.
+//! Tests of the Kubernetes API below `/k8s/` with plain HTTP requests. Tests with the real `kubectl` are in
+//! `kubectl.rs`.
 
 mod attacks;
 mod authority;
@@ -18,7 +19,7 @@ use crate::support::{self, Lines, Server};
 /// Value of the `Accept` header in requests of `kubectl get`.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
-/// Returns settings with the documented range and the Kubernetes API.
+/// Returns settings with the documented Service range and an enabled Kubernetes API.
 fn settings() -> Settings {
     let ranges = vec!["10.0.0.0/24".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
     let cluster = ClusterConfig::new(ranges, 30000..=32767, Vec::new()).unwrap();
@@ -40,7 +41,7 @@ async fn read(response: Response) -> (u16, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{bytes:?} is no JSON")))
 }
 
-/// Reads a path and returns the body; panics unless the status is 200.
+/// Reads a path and returns the body. Panics unless the status is 200.
 async fn get(server: &Server, path: &str) -> Value {
     let (status, body) = read(ask(server, path, "application/json").await).await;
     assert_eq!(status, 200, "{path}: {body}");
@@ -54,7 +55,7 @@ async fn create(server: &Server, path: &str, name: &str, spec: Value) {
     assert_eq!(status, 201, "{path} {name}: {answer}");
 }
 
-/// Creates a Workload with the label that the seed's Service selects.
+/// Creates a Workload with the label that the Service in [`seed`] selects.
 async fn workload(server: &Server, namespace: &str, name: &str, spec: Value) {
     let path = format!("/v1/namespaces/{namespace}/workloads");
     let body = json!({ "metadata": { "name": name, "labels": { "app": "nginx" } }, "spec": spec });
@@ -62,7 +63,8 @@ async fn workload(server: &Server, namespace: &str, name: &str, spec: Value) {
     assert_eq!(status, 201, "{name}: {answer}");
 }
 
-/// Creates the documented objects: a Node, three Workloads, the Service, and that of the API itself.
+/// Creates the objects of the reference documentation: a Node, three Workloads, their Service, and the Service
+/// `kubernetes`.
 async fn seed(server: &Server) {
     let node = json!({ "addresses": ["172.17.8.101"], "workloadCIDRs": ["10.1.13.0/24"] });
     create(server, "/v1/nodes", "core-v2-01", node).await;
@@ -103,7 +105,7 @@ impl Events {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Returns the type of the next event and the name of its object.
+    /// Returns the type of the next watch event and the name of its object.
     async fn named(&mut self) -> (String, String) {
         let event = self.next().await;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -115,7 +117,7 @@ impl Events {
     }
 }
 
-/// Returns the resource version of a list to watch from.
+/// Returns the resource version of a list, from which a watch can start.
 fn version(list: &Value) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Lists of the Kubernetes API: pages, selectors, and rejected requests.
+//! Tests of lists of the Kubernetes API: pages, selectors, and rejected requests.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn names(list: &Value) -> Vec<String> {
     list["items"].as_array().unwrap().iter().map(name).collect()
 }
 
-/// Reads a list in pages of one object and returns the names.
+/// Reads a list in pages of one object, and returns the names of all objects.
 async fn one_by_one(server: &Server, path: &str) -> Vec<String> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
@@ -82,8 +82,8 @@ async fn a_row_holds_as_much_of_its_object_as_is_asked_for() {
     assert_eq!((&one["kind"], one["rows"].as_array().unwrap().len()), (&json!("Table"), 1));
 }
 
-/// With one object more than a page may hold, an unpaginated list is rejected rather than truncated; pages
-/// return all of it.
+/// If a list has one object more than a page may contain, a request without `limit` is rejected instead of
+/// truncated. Pages return all objects.
 #[tokio::test]
 async fn a_listing_without_pages_is_whole_or_refused() {
     const WORKLOADS: usize = 5001;
@@ -108,7 +108,8 @@ async fn a_listing_without_pages_is_whole_or_refused() {
     assert_eq!((names(&rest).len(), rest["metadata"].get("continue")), (1, None));
 }
 
-/// Unsupported requests are rejected with the reason that clients expect, never answered with other data.
+/// Unsupported requests are rejected with the `reason` that Kubernetes clients expect, and are never answered with
+/// other data.
 #[tokio::test]
 async fn what_cannot_be_had_is_refused_with_the_word_that_clients_know() {
     let server = start().await;

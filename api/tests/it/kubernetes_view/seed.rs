@@ -1,4 +1,5 @@
-//! Documented objects in their documented columns and fields. `UPDATE_GOLDEN=1` rewrites the recorded output.
+//! Tests that the documented objects have the documented columns and fields. `UPDATE_GOLDEN=1` rewrites the
+//! recorded output.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -16,7 +17,8 @@ fn check(name: &str, actual: &str) {
     assert!(actual == expected, "{name} differs; it would be:\n{actual}\nUPDATE_GOLDEN=1 rewrites it");
 }
 
-/// Formats the rows like `kubectl get -A` and `-o wide`: every column, those of the wide format after a bar.
+/// Reads a table and formats it as `kubectl get -A` and `-o wide` do: all columns, with a bar before those of the
+/// wide format.
 async fn table(server: &Server, path: &str) -> String {
     let (status, table) = read(ask(server, path, TABLE).await).await;
     assert_eq!((status, &table["kind"]), (200, &json!("Table")), "{path}");
@@ -78,7 +80,7 @@ async fn f005_the_objects_of_the_documents_have_the_columns_and_fields_of_the_do
     check("kubernetes_view.txt", &text);
 }
 
-/// Spec fields without a Kubernetes counterpart are in an annotation; none is dropped.
+/// Spec fields without a counterpart in Kubernetes are in an annotation; none is omitted.
 #[tokio::test]
 async fn what_kubernetes_has_no_field_for_stands_in_an_annotation() {
     let server = start().await;
@@ -98,7 +100,8 @@ async fn what_kubernetes_has_no_field_for_stands_in_an_annotation() {
     assert!(row[4].as_str().unwrap().starts_with("8000-8100/TCP,80:"), "{row}");
 }
 
-/// A Workload that accepts no connections is not ready, with the reason in the terms of `kubectl get pods`.
+/// A Workload that accepts no connections is a Pod that is not ready, with the reason in the terms of
+/// `kubectl get pods`.
 #[tokio::test]
 async fn a_workload_that_takes_no_connections_is_a_pod_that_is_not_ready() {
     let server = start().await;
@@ -129,8 +132,9 @@ async fn a_workload_that_takes_no_connections_is_a_pod_that_is_not_ready() {
     assert_eq!(shown, expected);
 }
 
-/// With endpoints of both families, one of them on another port, each slice has one family and one set of
-/// ports, and is found by its label; the older API version has the zone in its own field.
+/// A Service has endpoints of both families, one of them on a different port. Each EndpointSlice has one family
+/// and one set of ports, and is found by the Service's label. In the older API version the zone is in its own
+/// field.
 #[tokio::test]
 async fn slices_have_one_family_and_one_set_of_ports_each() {
     let server = start().await;
@@ -171,8 +175,8 @@ async fn slices_have_one_family_and_one_set_of_ports_each() {
     assert_eq!(older["apiVersion"], "discovery.k8s.io/v1beta1");
 }
 
-/// The report of an agent makes its Node ready, with the version of the agent, and creates events, which
-/// `kubectl describe node` selects by the Node's name as uid.
+/// The report of an agent makes its Node ready, with the agent's version, and creates events.
+/// `kubectl describe node` selects them by the Node's name as uid.
 #[tokio::test]
 async fn what_an_agent_says_makes_its_node_ready_and_its_events() {
     let server = start().await;
@@ -205,7 +209,7 @@ async fn what_an_agent_says_makes_its_node_ready_and_its_events() {
     assert_eq!(one, list["items"][0]);
 }
 
-/// Disabled by default: the paths do not exist, and errors have the ordinary format.
+/// Without `--kubernetes-view`, the paths of the Kubernetes API do not exist, and errors have the ordinary format.
 #[tokio::test]
 async fn without_the_flag_there_is_no_view() {
     let server = crate::support::start().await;

@@ -1,4 +1,4 @@
-//! Watches: existing objects, changes, and resumption after a disconnect.
+//! Tests of watches of the Kubernetes API: existing objects, changes, and resumption after a disconnect.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,8 @@ async fn change(server: &Server, path: &str, changes: Value) {
     assert_eq!(status, 200, "{path}: {answer}");
 }
 
-/// A Workload that is created, becomes unready and is deleted causes events of each resource derived from it.
+/// A Workload that is created, becomes unready and is deleted causes events for Pods, Endpoints and
+/// EndpointSlices.
 #[tokio::test]
 async fn one_change_is_told_to_those_who_follow_pods_endpoints_and_slices() {
     let server = start().await;
@@ -53,7 +54,8 @@ async fn one_change_is_told_to_those_who_follow_pods_endpoints_and_slices() {
     services.expect("DELETED", "nginx-service").await;
 }
 
-/// An address allocated to a pending Service is sent although the Service object has not changed.
+/// If a Service without an address gets one, a watch of Services sends the change, although the Tidegate Service
+/// itself has not changed.
 #[tokio::test]
 async fn an_address_that_a_service_waited_for_is_told() {
     let server = start().await;
@@ -83,7 +85,8 @@ async fn a_namespace_comes_with_its_first_object_and_goes_with_its_last() {
     events.expect("DELETED", "shop").await;
 }
 
-/// An object that begins to match is added; one that no longer matches is deleted.
+/// An object that begins to match the selectors of a watch is reported as added; one that no longer matches, as
+/// deleted.
 #[tokio::test]
 async fn labels_and_fields_decide_what_is_added_and_deleted() {
     let server = start().await;
@@ -102,8 +105,8 @@ async fn labels_and_fields_decide_what_is_added_and_deleted() {
     }
 }
 
-/// For a commit of three objects and a disconnect after its first event, resuming from that event misses
-/// nothing; resuming from the last one repeats nothing.
+/// A watch is cut after the first event of a commit of three objects. Resuming from that event misses no event;
+/// resuming from the last one repeats none.
 #[tokio::test]
 async fn who_is_cut_in_the_middle_of_a_commit_misses_nothing() {
     let server = start().await;
@@ -128,8 +131,8 @@ async fn who_is_cut_in_the_middle_of_a_commit_misses_nothing() {
     on.expect("ADDED", "d").await;
 }
 
-/// A bookmark ends the existing objects on request; another one follows changes that do not match; the last
-/// one comes at the requested end.
+/// If requested, a bookmark follows the existing objects, another one follows changes that do not match, and the
+/// last one precedes the requested end.
 #[tokio::test]
 async fn bookmarks_tell_how_far_a_watch_is() {
     let server = start().await;
@@ -147,7 +150,7 @@ async fn bookmarks_tell_how_far_a_watch_is() {
     assert_eq!(events.0.next().await, None, "it ends when it was asked to");
 }
 
-/// A version of an earlier epoch is `Expired`, after which a client lists again.
+/// A resource version of an earlier epoch of the store is rejected with `Expired`, after which clients list again.
 #[tokio::test]
 async fn a_version_of_another_life_of_the_store_is_expired() {
     let server = start().await;
@@ -160,7 +163,7 @@ async fn a_version_of_another_life_of_the_store_is_expired() {
     }
 }
 
-/// A change of a Node's address is an event of the pods on the Node.
+/// If the address of a Node changes, a watch of Pods reports the Pods on that Node as modified.
 #[tokio::test]
 async fn the_pods_of_a_node_follow_its_address() {
     let server = start().await;

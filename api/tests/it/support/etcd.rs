@@ -1,4 +1,4 @@
-//! A real etcd server for tests on free loopback ports; stopped with the test program in every case.
+//! Real etcd server for tests on free loopback ports, which always stops with the test program.
 
 use std::{
     io::{BufRead, BufReader},
@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Shell program that stops etcd when its standard input is closed, that is, when the test program ends.
+/// Shell script that runs etcd and stops it when its standard input is closed, that is, when the test program
+/// ends.
 const WRAPPER: &str = r#"
 directory=$1; shift
 exec 3<&0
@@ -19,7 +20,7 @@ wait -n
 kill -KILL $server $! 2>/dev/null
 rm -rf "$directory" "$directory.log"
 "#;
-/// Timeout of the start on a busy machine.
+/// Time limit for the start of etcd on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
 /// Running etcd server with one member.
@@ -64,7 +65,7 @@ impl Etcd {
         None
     }
 
-    /// Returns the URL of a store with its own prefix on this etcd.
+    /// Returns the URL of a store in this etcd, with a key prefix of its own.
     pub(crate) fn url(&self) -> String {
         format!("etcd:http://{}", self.address)
     }

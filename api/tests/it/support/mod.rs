@@ -1,4 +1,5 @@
-//! A server in this process over the memory store, with a clock and randomness controlled by the test.
+//! Server in the process of the tests, with a memory store and with a clock and random numbers that the test
+//! controls.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -27,20 +28,20 @@ use serde_json::Value;
 use store::Store;
 use tower::ServiceExt;
 
-/// Start time of the tests: 2026-11-21T09:00:00Z.
+/// Start time of the tests in Unix seconds: 2026-11-21T09:00:00Z.
 pub(crate) const START: i64 = 1_795_251_600;
 
 tokio::task_local! {
-    /// Marker that is set while the server processes a request of a test, whose random numbers are separate
-    /// from the server's own.
+    /// Marker that is set while the server processes a request of a test. Such a request draws random numbers from
+    /// a sequence of its own.
     static ASKED: ();
 }
 
-/// Offset of random numbers drawn by the server itself.
+/// First number of the sequence from which background tasks of the server draw random numbers.
 const BY_ITSELF: u64 = 1 << 32;
 
-/// A clock that moves on demand, and deterministic randomness: requests of a test draw from their own
-/// sequence, independent of background work of the server.
+/// Clock that advances only when the test moves it, and deterministic random numbers. Requests of a test have a
+/// sequence of their own, which background tasks do not affect.
 #[derive(Debug)]
 pub(crate) struct Fixed {
     now: AtomicI64,
@@ -54,7 +55,7 @@ impl Fixed {
         Self::seeded(now, 1)
     }
 
-    /// Creates a clock and random source whose sequence of random numbers depends on `seed`.
+    /// Creates a clock that starts at `now`, and a generator whose random numbers depend on `seed`.
     pub(crate) fn seeded(now: i64, seed: u64) -> Arc<Self> {
         Arc::new(Self {
             now: AtomicI64::new(now),
@@ -114,7 +115,7 @@ pub(crate) async fn start_with(settings: Settings) -> Server {
     start_on(settings, store, source).await
 }
 
-/// Starts a server over a store that a test or an earlier server may have filled.
+/// Starts a server on an existing store, which may contain data of the test or of an earlier server.
 pub(crate) async fn start_on(settings: Settings, store: Arc<dyn Store>, source: Arc<Fixed>) -> Server {
     let running = ServerState::start(settings, store, source.clone()).await.unwrap();
     Server { router: api::service(Arc::clone(&running.app)), running, source }

@@ -1,4 +1,4 @@
-//! A server with authentication, and requests of different callers.
+//! Server with authentication, and requests of different callers.
 
 use api::{ClientCertificate, base::config::Settings};
 use axum::{body::Body, response::Response};
@@ -14,7 +14,7 @@ use super::{Server, settings, start_with};
 pub(crate) enum Who {
     /// Caller without credentials.
     Nobody,
-    /// Holder of the token with this text.
+    /// Holder of a token; contains the text of the token.
     Token(String),
     /// Agent of the named node, with a certificate of the cluster CA.
     Agent(&'static str),

@@ -1,5 +1,5 @@
-//! A store shared by several servers in this process. A test can suppress notifications, cut the connection,
-//! or transfer leadership for each server.
+//! Store that several servers in the process of the test share. For each server, a test can suppress
+//! notifications, cut the connection, or set the leadership.
 
 use std::{
     collections::BTreeMap,
@@ -20,16 +20,16 @@ use store::{
 };
 use tokio::sync::watch;
 
-/// Store shared by several simulated servers, with the notifier of its writes.
+/// Memory store that several test servers share, with the notifier of its writes.
 pub(crate) struct Shared {
     inner: Arc<dyn Store>,
     bell: Arc<watch::Sender<()>>,
 }
 
-/// Access of one simulated server to the shared store, with faults.
+/// Connection of one test server to the shared store, whose faults the test sets.
 pub(crate) struct View {
     inner: Arc<dyn Store>,
-    /// Data local to each server: statuses and audit log.
+    /// Store for the data that is local to the server: statuses and audit log.
     own: Arc<dyn Store>,
     bell: Arc<watch::Sender<()>>,
     is_deaf: watch::Sender<bool>,

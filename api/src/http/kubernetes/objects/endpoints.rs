@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Resource, metadata, version};
 
-/// Port at which an endpoint serves a port of its Service.
+/// Port of an endpoint that serves a port of the Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listening {
     pub(super) port: u16,

@@ -1,4 +1,4 @@
-//! Rendering of a node event as a Kubernetes `Event` about that Node.
+//! Conversion of a node event to a Kubernetes `Event` about the Node.
 
 use model::{
     kinds::event::{Event, EventReason},
@@ -35,7 +35,7 @@ pub(in super::super) fn render(node: &Name, event: &Event, epoch: Epoch, revisio
     })
 }
 
-/// True for events that need no attention (type `Normal`).
+/// Returns true for a reason that needs no attention; the Kubernetes event then has the type `Normal`.
 const fn is_good(reason: EventReason) -> bool {
     match reason {
         EventReason::DriftRepaired

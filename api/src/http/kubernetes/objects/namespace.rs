@@ -1,4 +1,4 @@
-//! Namespace as a Kubernetes object. In Tidegate a namespace exists as long as an object is in it.
+//! Rendering of a namespace as a Kubernetes object. A Tidegate namespace exists while it contains an object.
 
 use model::primitives::{
     name::Namespace,
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::version;
 
-/// Renders a namespace, as old as the oldest of its objects.
+/// Renders a namespace, with the creation time of its oldest object.
 pub(in super::super) fn render(
     name: &Namespace,
     oldest: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! Node as a Kubernetes object, including the reported status.
+//! Conversion of a Node to a Kubernetes Node, including its reported status.
 
 use model::{
     kinds::{
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::{Resource, annotate_rest, metadata, split};
 
-/// Spec fields with a counterpart in a Kubernetes Node.
+/// Spec fields of a Node that have a counterpart in a Kubernetes Node.
 const SHOWN: [&str; 3] = ["addresses", "workloadCIDRs", "unschedulable"];
 
-/// Renders a Node. `Ready` is the Tidegate condition: the agent reports, and the node has verified the
+/// Renders a Node. The condition `Ready` is that of Tidegate: the agent reports, and the node has verified the
 /// current state.
 pub(in super::super) fn render(
     object: &Object,
@@ -72,7 +72,7 @@ fn info(status: Option<&NodeStatus>) -> Value {
     })
 }
 
-/// Returns true if a rendered Node is ready.
+/// Returns true if the rendered Node has the condition `Ready` with status `True`.
 pub(in super::super) fn is_ready(shown: &Value) -> bool {
     let ready = json!(ConditionType::Ready);
     let conditions = shown.pointer("/status/conditions").and_then(Value::as_array);

@@ -1,4 +1,4 @@
-//! Workload as a Pod with a single container.
+//! Conversion of a Workload to a Pod with a single container.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::{Resource, annotate_rest, metadata, split};
 
-/// Spec fields with a counterpart in a Pod.
+/// Spec fields of a Workload that have a counterpart in a Pod.
 const SHOWN: [&str; 5] = ["addresses", "node", "ports", "phase", "ready"];
 
-/// Renders a Workload as a Pod, which is not ready while its Node counts as lost.
+/// Renders a Workload as a Pod. The Pod is not ready while the Workload's Node counts as lost.
 pub(in super::super) fn render(
     object: &Object,
     spec: &WorkloadSpec,
@@ -84,10 +84,10 @@ fn status(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Value {
     status
 }
 
-/// Reason of a Workload whose Node is lost.
+/// Reason why a Workload is not ready: its Node counts as lost.
 const NODE_LOST: &str = "NodeLost";
 
-/// Returns the reason why the Workload accepts no connections, or `None` if it does.
+/// Returns the reason why the Workload accepts no new connections, or `None` if it does.
 fn not_ready_because(spec: &WorkloadSpec, snapshot: &Snapshot) -> Option<&'static str> {
     let is_lost = spec.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
     let node_is_out = || spec.node.as_ref().and_then(|node| snapshot.maintenance_of(node));

@@ -1,4 +1,4 @@
-//! Service as a Kubernetes object. Most fields are the same.
+//! Conversion of a Service to a Kubernetes Service. Most fields have the same names and values.
 
 use model::{
     cluster::snapshot::Snapshot,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Resource, annotate_rest, metadata, split};
 
-/// Spec fields that Kubernetes has under the same name.
+/// Spec fields of a Service that Kubernetes has under the same name.
 const KNOWN: [&str; 18] = [
     "type",
     "clusterIP",
@@ -34,8 +34,8 @@ const KNOWN: [&str; 18] = [
     "allocateLoadBalancerNodePorts",
 ];
 
-/// Renders a Service with its load balancer addresses. `endPort` is kept in the ports, although Kubernetes
-/// has no such field.
+/// Renders a Service with its load balancer addresses as status. `endPort` is kept in the ports, although
+/// Kubernetes has no such field.
 pub(in super::super) fn render(
     object: &Object,
     spec: &ServiceSpec,

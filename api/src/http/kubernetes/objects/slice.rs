@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Resource, endpoints::Listening, metadata, put_labels, version};
 
-/// Label with the name of the Service.
+/// Label of an EndpointSlice with the name of its Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-/// Label with the name of the controller.
+/// Label of an EndpointSlice with the name of the controller that manages it.
 const MAKER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// Rendered EndpointSlice with its name.
@@ -21,11 +21,11 @@ const MAKER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 pub(in super::super) struct Slice {
     /// Name of the slice, made of the Service, the address family and, except for the first slice, a number.
     pub(in super::super) name: String,
-    /// Slice rendered as JSON.
+    /// EndpointSlice as JSON.
     pub(in super::super) json: Value,
 }
 
-/// Returns the labels of the slices of a Service.
+/// Returns the labels of the EndpointSlices of a Service.
 pub(in super::super) fn labels(service: &Object) -> Labels {
     let mut labels = service.metadata.labels.clone();
     labels.insert(SERVICE_LABEL.to_owned(), service.metadata.name.to_string());
@@ -33,7 +33,7 @@ pub(in super::super) fn labels(service: &Object) -> Labels {
     labels
 }
 
-/// Renders the slices of a Service. Each address family has at least one slice, even without endpoints.
+/// Renders the EndpointSlices of a Service. Each address family has at least one, even without endpoints.
 pub(in super::super) fn render(
     service: &Object,
     compiled: &CompiledService,
@@ -85,7 +85,7 @@ fn grouped(
     by_address.into_values().map(|(ports, endpoint)| (IpFamily::of(endpoint.address), ports, endpoint))
 }
 
-/// Returns the name of a slice. The first slice of a family has no number.
+/// Returns the name of an EndpointSlice. The first one of each address family has no number.
 fn name(service: &Object, family: &str, index: usize) -> String {
     let number = if index == 0 { String::new() } else { format!("-{}", index + 1) };
     format!("{}-{}{number}", service.metadata.name, family.to_ascii_lowercase())

@@ -1,4 +1,4 @@
-//! Limits of the BGP data in a report, as in the schema.
+//! Limits of the BGP data in an agent's report, as in the schema.
 
 use model::{
     bgp::report::{
@@ -8,14 +8,14 @@ use model::{
     wire::report::Report,
 };
 
-/// Maximum length of a host name in bytes.
+/// Maximum length of a host name that a BGP peer advertises, in bytes.
 const HOST_NAME_BYTES_MAX: usize = 255;
-/// Maximum number of capabilities of one session, for each direction.
+/// Maximum number of BGP capabilities of one session, in each direction.
 const CAPABILITIES_MAX: usize = 64;
-/// Maximum length of a peer key of a route in bytes: a name, `@`, and an address with a scope.
+/// Maximum length in bytes of the peer key of a route: peer name, `@`, and an address with a scope.
 const PEER_KEY_BYTES_MAX: usize = 320;
 
-/// Returns the limits as pointer, found value, and maximum.
+/// Returns each limit as the JSON pointer of the field, the value in the report, and the maximum.
 pub(super) fn limits(report: &Report) -> Vec<(&'static str, usize, usize)> {
     let Report { bgp, bgp_routes, bgp_routes_gone, .. } = report;
     let mut limits = bgp.as_ref().map(of_sessions).unwrap_or_default();
