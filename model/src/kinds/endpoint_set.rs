@@ -23,8 +23,9 @@ pub struct EndpointSetSpec {
     /// Name of the Service in the same namespace that the endpoints belong to, at most 63 characters. The
     /// Service may be created later.
     pub service: Name,
-    /// Ports of the endpoints, at most 100. Each serves the Service port of the same name and protocol. If
-    /// empty, each Service port is served at its numeric `targetPort`, or at the same port if it has none.
+    /// Ports of the endpoints, at most 100. Each serves the Service port with the same name and protocol. If
+    /// empty, the endpoints serve each Service port at its numeric `targetPort`, or at the same port if it has
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub ports: Vec<EndpointPort>,
@@ -57,14 +58,14 @@ pub struct Endpoint {
     /// addresses in the ranges of cluster IPs are rejected.
     #[schema(value_type = String, example = "10.1.13.2")]
     pub address: IpAddr,
-    /// Name of the Node of the endpoint. Required for policy `Local`. Default: no node.
+    /// Name of the Node on which the endpoint runs. Required for traffic policy `Local`. Default: no node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
     /// Failure zone of the endpoint, such as `zone-a`. Used by `trafficDistribution`. Default: no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
-    /// Share of new connections relative to the other endpoints of the Service, from 0 to 65,535. With 0 the
-    /// endpoint receives none. Default: 1.
+    /// Share of new connections relative to the other endpoints of the Service, from 0 to 65,535. With 0, the
+    /// endpoint receives no new connections. Default: 1.
     #[serde(default)]
     pub weight: Weight,
     /// Readiness of the endpoint, as in an EndpointSlice of Kubernetes. Default: ready and serving.
@@ -103,7 +104,8 @@ impl Default for EndpointConditions {
 }
 
 impl Endpoint {
-    /// Returns the maintenance set on the endpoint itself, or a drain if its field `drain` is true.
+    /// Returns the maintenance that is set on the endpoint itself; if `drain` is true instead, a drain without
+    /// deadline.
     #[must_use]
     pub fn own_maintenance(&self) -> Option<&Maintenance> {
         const DRAIN: &Maintenance = &Maintenance::DRAIN;

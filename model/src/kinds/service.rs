@@ -1,5 +1,4 @@
-//! Service: a stable address in front of endpoints. Fields that Kubernetes also has keep their Kubernetes
-//! names.
+//! Service: a stable address in front of endpoints. Fields that Kubernetes has too keep their Kubernetes names.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -47,7 +46,7 @@ pub struct ServiceSpec {
     /// to or from type ExternalName.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<ClusterIp>,
-    /// Virtual addresses, at most one per IP family, in the order of `ipFamilies`. Missing ones are
+    /// Virtual addresses of the Service, at most one per IP family, in the order of `ipFamilies`. Missing ones are
     /// allocated. `["None"]` makes the Service headless. If `clusterIP` is also set, it must equal the first
     /// entry.
     #[serde(default, rename = "clusterIPs", skip_serializing_if = "Vec::is_empty")]
@@ -73,8 +72,8 @@ pub struct ServiceSpec {
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub selector: Labels,
-    /// Affinity of a client to an endpoint: `None` (each connection is balanced independently) or `ClientIP`
-    /// (connections from one client address go to the same endpoint). Default: `None`.
+    /// Affinity of a client to an endpoint: `None` (the endpoint is selected independently for each connection) or
+    /// `ClientIP` (connections from one client address go to the same endpoint). Default: `None`.
     #[serde(default)]
     pub session_affinity: SessionAffinity,
     /// Settings of the session affinity. Only allowed with `sessionAffinity: ClientIP`.
@@ -115,11 +114,11 @@ pub struct ServiceSpec {
     /// are used. Default: no preference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_distribution: Option<TrafficDistribution>,
-    /// DNS name for which the Service is an alias, such as `db.example.com`. Required with type ExternalName
-    /// and not allowed otherwise.
+    /// DNS name of which the Service is an alias, such as `db.example.com`. Required with type ExternalName and
+    /// not allowed otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_name: Option<Name>,
-    /// Source and sharing of the load balancer addresses. Only allowed with type LoadBalancer.
+    /// Pool, requested addresses and sharing of the load balancer addresses. Only allowed with type LoadBalancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
     /// True if node ports are allocated for a Service of type LoadBalancer. If false, only ports with an
@@ -135,9 +134,9 @@ pub struct ServiceSpec {
     /// UDP). Only allowed with `scheduler`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
-    /// Delivery of packets to the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or
-    /// `tunnel` (IP tunnel). No proxy mode supports `direct` and `tunnel` yet; a Service with one of them is
-    /// not programmed. Default: `masquerade`.
+    /// Method by which packets reach the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or
+    /// `tunnel` (IP tunnel). No proxy mode supports `direct` and `tunnel` yet; a Service with one of them is not
+    /// programmed. Default: `masquerade`.
     #[serde(default)]
     pub forwarding_method: ForwardingMethod,
     /// Version of the PROXY protocol header with which the endpoint receives the client address: `v1` (TCP
@@ -166,18 +165,18 @@ pub struct ServiceSpec {
     pub disabled: bool,
 }
 
-/// Exposure of a Service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`. Each type includes the
-/// previous one, except `ExternalName`.
+/// Exposure of a Service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`. A type includes the exposure
+/// of the types before it, except `ExternalName`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ServiceType {
     /// Virtual addresses inside the cluster.
     #[default]
     ClusterIP,
-    /// Additionally a port on every node.
+    /// Virtual addresses as with `ClusterIP`, and a port on every node.
     NodePort,
-    /// Additionally an address from a pool, announced to the network.
+    /// Virtual addresses and node ports as with `NodePort`, and addresses that are announced to the network.
     LoadBalancer,
-    /// DNS alias without address and traffic.
+    /// Alias for a DNS name. The Service has no virtual address, and nodes do not proxy it.
     ExternalName,
 }
 
@@ -256,7 +255,7 @@ pub struct ServicePort {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_port: Option<TargetPort>,
     /// Port on every node, within `tidegate-api --node-port-range` (30000 to 32767 by default). Allocated if
-    /// absent on a single port of a NodePort or LoadBalancer Service; not allowed on other types and on
+    /// absent on a single port of a NodePort or LoadBalancer Service. Not allowed on other types or on port
     /// ranges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
@@ -303,16 +302,16 @@ impl Protocol {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "must be a port number between 1 and 65535 or the name of a port")]
 pub enum TargetPort {
-    /// Same port at all endpoints.
+    /// The same port number at all endpoints.
     Number(Port),
-    /// Port that each Workload or EndpointSet defines under this name.
+    /// The port that each Workload or EndpointSet defines under this name.
     Name(Label),
 }
 
 /// Affinity of a client to an endpoint: `None`, or `ClientIP` (by client address).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum SessionAffinity {
-    /// Each connection is balanced independently.
+    /// The endpoint is selected independently for each connection.
     #[default]
     None,
     /// Connections from one client address go to the same endpoint.
@@ -328,30 +327,29 @@ pub struct SessionAffinityConfig {
     pub client_ip: Option<ClientIpConfig>,
 }
 
-/// Settings of `ClientIP` affinity.
+/// Timeout of `ClientIP` affinity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientIpConfig {
-    /// Time in seconds after its last connection for which a client stays with its endpoint, from 1 to
-    /// 86,400. Default: 10,800 (3 hours).
+    /// Time in seconds for which a client stays with its endpoint after its last connection, from 1 to 86,400.
+    /// Default: 10,800 (3 hours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub timeout_seconds: Option<u32>,
 }
 
-/// Scope of the endpoints for traffic: `Cluster` (all endpoints) or `Local` (endpoints on the same node
-/// only).
+/// Endpoints that receive traffic: `Cluster` (all endpoints) or `Local` (endpoints on the same node only).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum TrafficPolicy {
-    /// All endpoints of the cluster.
+    /// All endpoints of the Service in the cluster.
     #[default]
     Cluster,
-    /// Endpoints on the same node only.
+    /// Only endpoints on the node that handles the connection.
     Local,
 }
 
 /// Preference for nearby endpoints (Kubernetes KEP-4444, KEP-3015): `PreferSameZone`, `PreferSameNode`, or
-/// `PreferClose`, which is the earlier name of `PreferSameZone`.
+/// `PreferClose`, the earlier name of `PreferSameZone`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum TrafficDistribution {
     /// Earlier name of `PreferSameZone`.
@@ -362,12 +360,13 @@ pub enum TrafficDistribution {
     PreferSameNode,
 }
 
-/// Source and sharing of the load balancer addresses of a Service.
+/// Pool, requested addresses and sharing key for the load balancer addresses of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadBalancer {
-    /// Name of the AddressPool to allocate from. Default: pools whose selectors match the Service, in the
-    /// order of `priority`, then pools without selectors.
+    /// Name of the AddressPool to allocate from. Default: the pools with `autoAssign` that accept the Service.
+    /// Pools with `namespaces` or `serviceSelectors` are tried before pools for all Services, in the order of
+    /// `priority`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Name>,
     /// Requested addresses, at most one per IP family, such as `["192.0.2.10"]`. Each must be free in a pool
@@ -383,8 +382,8 @@ pub struct LoadBalancer {
     pub sharing_key: Option<Name>,
 }
 
-/// Name of an IPVS scheduler, at most 15 characters, such as `wrr`. In ipvs mode, any scheduler module of the
-/// kernel can be used.
+/// Name of an IPVS scheduler, at most 15 characters, such as `wrr`. In ipvs mode, the name of any scheduler module
+/// of the kernel is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = String, min_length = 1, max_length = 15, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "wrr")]
@@ -401,23 +400,23 @@ pub enum SchedulerFlag {
     Fallback,
     /// Schedulers `sh` and `mh`: the source port is part of the hash.
     Port,
-    /// UDP: each packet is scheduled independently.
+    /// Each UDP packet is scheduled independently.
     OnePacket,
 }
 
-/// Delivery of packets to the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or `tunnel`
-/// (IP tunnel).
+/// Method by which packets reach the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or
+/// `tunnel` (IP tunnel).
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum ForwardingMethod {
-    /// Destination NAT; replies are translated back.
+    /// Destination NAT; the node translates the replies back.
     #[default]
     Masquerade,
-    /// Direct routing: only the link-layer destination changes. Not supported by any proxy mode yet.
+    /// Direct routing: only the link-layer destination of the packet changes. Not supported by any proxy mode yet.
     Direct,
-    /// IP tunnel. Not supported by any proxy mode yet.
+    /// Encapsulation in an IP tunnel. Not supported by any proxy mode yet.
     Tunnel,
 }
 
@@ -431,21 +430,23 @@ pub enum ProxyProtocol {
     V2,
 }
 
-/// Treatment of established connections of a removed endpoint: `keep`, `drain` or `reset`.
+/// Treatment of established connections of a removed endpoint: `keep` (they continue), `drain` (they continue for
+/// a limited time) or `reset` (they end at once).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RemovalPolicy {
-    /// Connections continue until they end. UDP flows move at once under every policy.
+    /// Connections continue until they end by themselves. UDP flows move to another endpoint at once under every
+    /// policy.
     #[default]
     Keep,
-    /// Connections continue until the drain deadline.
+    /// Connections continue for `drainSeconds`, then they are ended.
     Drain,
-    /// Connections are reset.
+    /// Connections are reset at once.
     Reset,
 }
 
 impl ServicePort {
-    /// Returns the ports to which clients connect: a single port, or a range up to `endPort`.
+    /// Returns the ports to which clients connect: `port` alone, or the range from `port` to `endPort`.
     #[must_use]
     pub fn range(&self) -> PortRange {
         PortRange::new(self.port, self.end_port.unwrap_or(self.port))
@@ -453,7 +454,7 @@ impl ServicePort {
 }
 
 impl ServiceSpec {
-    /// True if the Service is headless: it has no virtual address by request.
+    /// True if the Service is headless: `clusterIP` is `None`, so that it has no virtual address.
     #[must_use]
     pub fn is_headless(&self) -> bool {
         self.cluster_ip == Some(ClusterIp::None) || self.cluster_ips.first() == Some(&ClusterIp::None)
@@ -468,16 +469,16 @@ impl ServiceSpec {
         }
     }
 
-    /// True if every node opens a port for this Service port: a single port of a Service with node ports,
-    /// given or to be allocated.
+    /// True if every node opens a port for this Service port: the port is not a range, and its node port is given
+    /// or will be allocated.
     #[must_use]
     pub fn has_node_port(&self, port: &ServicePort) -> bool {
         let is_given = self.allocate_load_balancer_node_ports != Some(false);
         self.has_node_ports() && port.end_port.is_none() && (is_given || port.node_port.is_some())
     }
 
-    /// True if the Service has addresses or ports besides its cluster IPs: external IPs, load balancer
-    /// addresses or node ports.
+    /// True if the Service is reachable at addresses or ports other than its cluster IPs: external IPs, load
+    /// balancer addresses or node ports.
     #[must_use]
     pub fn is_reachable_from_outside(&self) -> bool {
         self.has_node_ports() || !self.external_ips.is_empty()
