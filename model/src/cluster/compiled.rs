@@ -78,7 +78,7 @@ pub struct CompiledService {
     /// TCP port at which each node reports over HTTP whether it has endpoints of the Service (KEP-1669).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_node_port: Option<Port>,
-    /// IPVS scheduler that selects an endpoint. Default: random in proportion to the weights.
+    /// IPVS scheduler that selects an endpoint. Default: the selection by weight of each proxy mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
     /// IPVS flags that modify the scheduler.

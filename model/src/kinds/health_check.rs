@@ -22,7 +22,9 @@ pub const CA_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthCheck {
-    /// Protocol of the check: `Tcp`, `Http`, `Https`, `Grpc` or `Udp`.
+    /// Protocol of the check and its success: `Tcp` (the connection is accepted), `Http` (the response has an
+    /// expected status), `Https` (the same over TLS), `Grpc` (`grpc.health.v1.Health/Check` returns SERVING) or
+    /// `Udp` (a datagram is answered).
     #[serde(rename = "type")]
     pub check_type: HealthCheckType,
     /// Port to check, from 1 to 65,535. Required if the transport protocol of the check differs from that of a
@@ -34,15 +36,18 @@ pub struct HealthCheck {
     #[serde(default = "HealthCheck::interval_ms_default")]
     #[schema(minimum = 100, maximum = 3_600_000, default = 5000)]
     pub interval_ms: u32,
-    /// Timeout of a check in milliseconds, from 10 to 60,000, at most `intervalMs`. Default: 2000.
+    /// Time in milliseconds after which an unfinished check counts as a failure, from 10 to 60,000, at most
+    /// `intervalMs`. Default: 2000.
     #[serde(default = "HealthCheck::timeout_ms_default")]
     #[schema(minimum = 10, maximum = 60_000, default = 2000)]
     pub timeout_ms: u32,
-    /// Number of consecutive successes before an endpoint becomes healthy, from 1 to 100. Default: 2.
+    /// Number of consecutive successes before an unhealthy endpoint becomes healthy, from 1 to 100. A new endpoint
+    /// is in service before its first check. Default: 2.
     #[serde(default = "HealthCheck::rise_default")]
     #[schema(minimum = 1, maximum = 100, default = 2)]
     pub rise: u8,
-    /// Number of consecutive failures before an endpoint becomes unhealthy, from 1 to 100. Default: 3.
+    /// Number of consecutive failures before an endpoint becomes unhealthy, from 1 to 100. An unhealthy endpoint
+    /// receives no new connections; its established ones follow `removalPolicy`. Default: 3.
     #[serde(default = "HealthCheck::fall_default")]
     #[schema(minimum = 1, maximum = 100, default = 3)]
     pub fall: u8,
@@ -57,8 +62,9 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "is_none_percent")]
     #[schema(minimum = 0, maximum = 100, default = 0)]
     pub panic_threshold: u8,
-    /// Time in seconds during which the weight of a recovered endpoint increases to its full value, from 0 to
-    /// 3600. Default: 0 (full weight at once).
+    /// Time in seconds in which the weight of a recovered endpoint increases from a tenth to its full value, from
+    /// 0 to 3600. Without effect on new endpoints, and with schedulers that ignore weights. Default: 0 (full
+    /// weight at once).
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(minimum = 0, maximum = 3600, default = 0)]
     pub slow_start_seconds: u32,
@@ -72,6 +78,8 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpCheck>,
     /// TLS settings of the check. Only allowed with type `Https`, and with type `Grpc` if `grpc.tls` is true.
+    /// Default: the certificate must be valid for `http.host` or the address of the endpoint, and signed by a CA
+    /// of the machine of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsCheck>,
     /// Request of the check. Only allowed with type `Grpc`. Default: health of the whole server, without TLS.
@@ -142,7 +150,8 @@ pub struct HttpCheck {
     #[serde(default = "HttpCheck::path_default")]
     #[schema(default = "/", max_length = 2048)]
     pub path: String,
-    /// Value of the `Host` header, such as `www.example.com`. Default: address of the endpoint.
+    /// Value of the `Host` header, such as `www.example.com`. The check connects to the endpoint in any case.
+    /// Default: address and port of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Name>,
     /// Status codes that count as success, each from 100 to 599. Redirects are not followed; their status
@@ -213,7 +222,8 @@ pub struct GrpcCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 255)]
     pub service: Option<String>,
-    /// True if the check uses TLS. Default: false.
+    /// True if the check uses TLS and verifies the certificate according to `healthCheck.tls`. Default: false
+    /// (plaintext).
     #[serde(default)]
     pub tls: bool,
 }

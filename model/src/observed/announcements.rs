@@ -22,9 +22,9 @@ pub const PARTS_KEPT_MAX: usize = 200_000;
 pub struct AnnouncementUpdate {
     /// Announcement states by address that changed since the previous report.
     pub parts: BTreeMap<IpAddr, AddressReport>,
-    /// Addresses that the node is no longer concerned with.
+    /// Addresses for which the node no longer has a role (owner, standby or held).
     pub gone: BTreeSet<IpAddr>,
-    /// True if `parts` is complete, so that the node is not concerned with any other address.
+    /// True if `parts` is complete, so that the node has no role for any other address.
     pub is_complete: bool,
 }
 

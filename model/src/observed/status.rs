@@ -28,28 +28,38 @@ use crate::{
     },
 };
 
-/// Observed condition of an object. The conditions of a Service depend on each other in the order Accepted,
-/// AddressAssigned, EndpointsAvailable, Programmed, Announced, Ready.
+/// Condition of an object, computed at each read from the newest revision and the last reports of the Nodes. A
+/// condition therefore has no time of transition and no observed generation. The conditions of a Service depend on
+/// each other in the order Accepted, AddressAssigned, EndpointsAvailable, Programmed, Announced, Ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Type of the condition.
+    /// Type of the condition, unique in the list, in CamelCase, such as `Programmed`.
     #[serde(rename = "type")]
     pub condition_type: ConditionType,
-    /// State of the condition.
+    /// State of the condition: `True` (met), `False` (not met) or `Unknown` (cannot be determined, for example
+    /// while no Node exists).
     pub status: ConditionStatus,
-    /// Machine-readable reason of the status. The reference of condition reasons lists all of them with their remedies.
+    /// Machine-readable reason of the status in CamelCase, never empty, such as `EndpointsReady`. The reference of
+    /// condition reasons lists all of them with their remedies.
     #[schema(value_type = String)]
     pub reason: ConditionReason,
-    /// Description of the state for users.
+    /// Description of the state for users, with names and counts. Absent if it adds nothing to `reason`. Programs
+    /// evaluate `reason`, because the text may change between releases.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Remedy, if the condition is not true.
+    /// Remedy for users. Absent if no action is necessary or known; also possible with status `True`, for example
+    /// while the health guard holds endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Type of a condition.
+/// Type of a condition: `Accepted` (the object is valid, and all its settings are implemented), `AddressAssigned`
+/// (the Service has the addresses that it requests), `EndpointsAvailable` (the Service has an endpoint that
+/// accepts connections), `Programmed` (every Node has programmed the Service and read it back), `Announced` (the
+/// addresses are announced to the network), `Ready` (all other conditions are true), `Connected` (the agent of the
+/// Node reports), `Converged` (the Node has programmed everything and read it back), `Used` (the object is in use
+/// by another object) or `HasRoom` (the AddressPool has a free address in each of its IP families).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionType {
     /// The object is valid, and all its settings are implemented.
@@ -74,7 +84,7 @@ pub enum ConditionType {
     HasRoom,
 }
 
-/// State of a condition.
+/// State of a condition: `True` (met), `False` (not met) or `Unknown` (cannot be determined).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionStatus {
     /// The condition is met.
