@@ -1,8 +1,8 @@
 //! Packet program: maps the destination and source of a new connection to a verdict, on one node and for one
 //! Service.
 //!
-//! All backends, the drift checks, the test oracle ([`oracle`]) and `explain` use this one pure function. No kernel
-//! contains anything that a program does not express.
+//! All backends, the drift checks, the test oracle ([`oracle`]) and `explain` use this one pure function. The
+//! kernel objects of every proxy mode follow from the programs alone.
 //!
 //! ```text
 //! new connection ─▶ frontend (destination, protocol, port)? ── no ──▶ port of a virtual address? ─▶ reject : untouched

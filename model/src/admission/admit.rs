@@ -58,7 +58,7 @@ pub struct Request {
     pub operations: Vec<Operation>,
     /// Apply set (as in `kubectl apply --applyset`) that owns the written objects after the request.
     pub apply_set: Option<ApplySet>,
-    /// True if a pool change may take addresses from Services. Those Services receive other addresses or become
+    /// True if a pool change may take addresses from Services, which then receive other addresses or become
     /// pending. If false, such a change is refused.
     pub evict: bool,
     /// True if the caller has confirmed a large removal, so that the guards against such removals are skipped.
@@ -111,7 +111,7 @@ pub enum Operation {
         /// Announcement epoch on which the decision is based. If the record has a different one, the operation has
         /// no effect.
         if_epoch: u64,
-        /// New announcement. Its epoch is raised to `if_epoch + 1` if it is lower.
+        /// New announcement. An epoch lower than `if_epoch + 1` is raised to this value.
         announcement: Announcement,
     },
     /// Marks a Node as lost or as present. Only the server uses this operation. No effect if the Node does not
@@ -146,8 +146,8 @@ pub struct ApplySet {
     pub adopt: bool,
 }
 
-/// Current time and random seed of one admission. They are arguments because the `model` crate has no clock or
-/// random source.
+/// Current time and random seed of one admission; arguments, because the `model` crate has no clock or random
+/// source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entropy {
     /// Current time.
@@ -159,7 +159,7 @@ pub struct Entropy {
 /// Result of an accepted write.
 #[derive(Debug, Clone)]
 pub struct AdmittedWrite {
-    /// State after the write. Its revision is increased by one if anything changes.
+    /// State after the write, with a revision increased by one if anything changes.
     pub snapshot: Snapshot,
     /// Changed objects; empty if the write has no effect.
     pub changes: Vec<Change>,
@@ -191,7 +191,7 @@ pub enum Refusal {
     Conflict(Arc<Object>),
     /// Fields with invalid values. For [`Operation::Apply`], their JSON pointers start with `/items/N`.
     Invalid(Vec<Violation>),
-    /// The prune would delete more members than the limit allows.
+    /// The prune would delete more members of the apply set than the limit allows.
     PruneLimit {
         /// Members of the apply set that the prune would delete.
         would_prune: Vec<ObjectKey>,

@@ -34,7 +34,7 @@ pub struct LaterWrite {
     pub key: ObjectKey,
     /// Revision of the later write.
     pub revision: Revision,
-    /// Author of the later write.
+    /// Name of the author of the later write.
     pub author: String,
 }
 

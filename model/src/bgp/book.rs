@@ -48,11 +48,11 @@ pub struct BgpReportUpdate {
     pub events: Vec<Event>,
 }
 
-/// BGP data from the last reports of all agents.
+/// Last reported BGP sessions and routes of all agents, and recent events.
 #[derive(Debug)]
 pub struct BgpBook {
     nodes: BTreeMap<Name, NodeBgpState>,
-    /// Routes by the addresses that they announce, then by node and prefix.
+    /// Stored routes, by the address that they announce, then by node and prefix.
     addresses: BTreeMap<IpAddr, BTreeMap<(Name, IpNet), Arc<StoredRoute>>>,
     bytes: usize,
     bytes_max: usize,

@@ -22,7 +22,7 @@ use crate::{
 /// Maximum number of addresses listed for one route; an aggregate may have thousands.
 pub const ADDRESSES_LISTED_MAX: usize = 100;
 
-/// Session of one node.
+/// Row of the session listing: a BGP session of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSessionItem {
@@ -42,7 +42,7 @@ pub struct BgpSessionItem {
     pub trouble: Option<BgpTrouble>,
 }
 
-/// State of one prefix on one node.
+/// Row of the route listing: the announcement of one prefix by one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpRouteItem {

@@ -50,7 +50,7 @@ pub struct BgpSession {
     /// Time of the last change of state.
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Reason for the state; never empty.
+    /// Reason for the state of the session; never empty.
     #[schema(max_length = 1024)]
     pub reason: String,
     /// Number of times that the session became established since the start of the agent.
@@ -70,7 +70,7 @@ pub struct BgpSession {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub host_name: Option<String>,
-    /// Negotiated parameters, while the session is established.
+    /// Negotiated parameters of the session; absent unless the session is established.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub negotiated: Option<BgpNegotiated>,
     /// Last NOTIFICATION that the node sent.
@@ -97,9 +97,9 @@ pub enum BgpSessionState {
     Connect,
     /// The node waits for a connection from the neighbor, or for its own next attempt.
     Active,
-    /// The node has sent OPEN.
+    /// The node has sent its OPEN message and waits for that of the neighbor.
     OpenSent,
-    /// OPEN was received and accepted.
+    /// The node has accepted the neighbor's OPEN message and waits for a KEEPALIVE message.
     OpenConfirm,
     /// The session exchanges routes.
     Established,

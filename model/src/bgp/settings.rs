@@ -109,13 +109,13 @@ pub struct BgpNeighbour {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum BgpRemote {
-    /// IP address; for a link-local one, `device` selects the link.
+    /// IP address of the neighbor. For a link-local address, `device` selects the link.
     #[schema(value_type = String)]
     Address(IpAddr),
     /// Router at the other end of this interface (unnumbered).
     #[schema(value_type = String)]
     Interface(InterfaceName),
-    /// Any router that connects from this network, up to a limit (dynamic).
+    /// Routers that connect from this network, up to a limit (dynamic neighbors).
     #[serde(rename_all = "camelCase")]
     Network {
         /// Network from which routers may connect.
@@ -126,7 +126,7 @@ pub enum BgpRemote {
     },
 }
 
-/// Advertisement of type BGP as one node applies it.
+/// Advertisement of type BGP, in the form for one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpAdvertisement {

@@ -150,8 +150,8 @@ fn of_error(
     Some((hint.0, Some(hint.1)))
 }
 
-/// Classifies a session by its state machine state. `after_error` is true if a recent NOTIFICATION ended the
-/// session.
+/// Classifies a session that is not established by its BGP state. `after_error` is true if a recent NOTIFICATION
+/// ended the session.
 fn of_state(session: &BgpSession, after_error: bool) -> (ConditionReason, Option<String>) {
     let (ours, counters) = (session.local_asn, &session.counters);
     if counters.md5_failures > 0 {

@@ -252,7 +252,7 @@ impl Snapshot {
         self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
-    /// Returns true if a Node counts as lost because its agent is silent. Its Workloads are then not used as
+    /// Returns true if a Node counts as lost because its agent is silent. Workloads on a lost Node are not used as
     /// endpoints.
     #[must_use]
     pub fn is_lost(&self, node: &Name) -> bool {

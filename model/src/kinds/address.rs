@@ -58,8 +58,8 @@ pub struct AddressSpec {
 pub struct Quarantine {
     /// End of the reservation (RFC 3339, UTC); afterwards the address is free for all Services.
     pub until: Timestamp,
-    /// Service that had the address, as `namespace/name`. It receives the address again if it requests one
-    /// before `until`.
+    /// Service that had the address, as `namespace/name`. This Service receives the address again if it requests
+    /// one before `until`.
     #[schema(value_type = String)]
     pub former: ServiceKey,
 }

@@ -215,9 +215,9 @@ const fn restart_time() -> u16 {
 /// Address family of routes: `IPv4` or `IPv6` unicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum BgpFamily {
-    /// IPv4 unicast.
+    /// IPv4 unicast routes (AFI 1, SAFI 1).
     IPv4,
-    /// IPv6 unicast.
+    /// IPv6 unicast routes (AFI 2, SAFI 1).
     IPv6,
 }
 

@@ -113,7 +113,7 @@ pub enum ConditionReason {
     /// Health checks have removed all endpoints from service.
     #[strum(message = "Examine the endpoints; `tidegate health` shows the last result of each node.")]
     NoHealthyEndpoints,
-    /// Unhealthy endpoints remain in use, because too many became unhealthy at once.
+    /// Unhealthy endpoints remain in use, because too many endpoints became unhealthy at once.
     #[strum(
         message = "If the failures are real, remove the endpoints from service with `tidegate health --confirm`."
     )]
@@ -157,7 +157,7 @@ pub enum ConditionReason {
         message = "For a Service, see its condition AddressAssigned. For a Workload, set `spec.addresses`."
     )]
     NoAddress,
-    /// The load balancer address has no announcer.
+    /// No node announces the load balancer address.
     #[strum(
         message = "Create an Advertisement that covers the address, or route it to the Nodes by other means."
     )]
@@ -248,7 +248,7 @@ pub enum ConditionReason {
     /// The condition Converged is not true.
     #[strum(message = "See the condition Converged.")]
     NotConverged,
-    /// The condition Used is not true, so the BgpPeer has no sessions.
+    /// The condition Used is not true: no Node has a session with the BgpPeer.
     #[strum(message = "See the condition Used.")]
     NotUsed,
 
@@ -272,7 +272,7 @@ pub enum ConditionReason {
     /// The node rejects a state from the control server that would remove too much.
     #[strum(message = "If the loss is intended, release the state as the hint describes.")]
     StateHeld,
-    /// Services failed on the node.
+    /// The node failed to program some Services.
     #[strum(message = "List them with `tidegate describe node`.")]
     ServicesFailed,
     /// The proxy mode in use differs from `spec.mode`.
@@ -354,7 +354,7 @@ pub enum ConditionReason {
     /// The TCP connection exists, and the OPEN messages are being exchanged.
     #[strum(message = "Wait a moment. If the state persists, examine the log of the router.")]
     Negotiating,
-    /// Segments with a wrong or missing MD5 signature arrive (RFC 2385).
+    /// TCP segments with a wrong or missing MD5 signature arrive from the router (RFC 2385).
     #[strum(message = "Compare `spec.password` with the password on the router.")]
     PasswordMismatch,
     /// One side could not decode a message of the other (RFC 4271 §6.1, §6.3 and §6.6).

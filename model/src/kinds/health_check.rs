@@ -187,12 +187,12 @@ impl Default for HttpCheck {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum HttpMethod {
-    /// GET request.
+    /// Check by a GET request.
     #[default]
     Get,
-    /// HEAD request.
+    /// Check by a HEAD request, whose response has no body.
     Head,
-    /// OPTIONS request.
+    /// Check by an OPTIONS request.
     Options,
 }
 

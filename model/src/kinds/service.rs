@@ -178,7 +178,8 @@ pub struct ServiceSpec {
     /// none, the endpoints are in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// True if nodes do not program the Service. Its addresses and ports stay allocated. Default: false.
+    /// True if nodes do not program the Service. The addresses and ports of the Service stay allocated. Default:
+    /// false.
     #[serde(default)]
     pub disabled: bool,
 }
@@ -242,11 +243,11 @@ impl From<ClusterIp> for String {
 /// `RequireDualStack` (two, or the write is rejected).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum IpFamilyPolicy {
-    /// One family.
+    /// One IP family.
     SingleStack,
-    /// Two families if both are configured, otherwise one.
+    /// Two IP families if the cluster has Service ranges of both, otherwise one.
     PreferDualStack,
-    /// Two families; the write is rejected if only one is configured.
+    /// Two IP families; the write is rejected if the cluster has a Service range of only one.
     RequireDualStack,
 }
 

@@ -39,7 +39,7 @@ pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
 }
 
 /// Returns the nodes that check an endpoint: its own Node if that has a live agent, otherwise [`CHECKERS`] of all
-/// nodes. They are selected by rendezvous hashing, so a change of one node does not affect endpoints of others.
+/// nodes. Rendezvous hashing selects these, so a change of one node does not affect the checks of others.
 #[must_use]
 pub fn checkers<'a>(key: &CheckKey, own: Option<&'a Name>, nodes: &'a BTreeSet<Name>) -> BTreeSet<&'a Name> {
     if let Some(own) = own.and_then(|own| nodes.get(own)) {

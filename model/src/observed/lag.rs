@@ -1,6 +1,6 @@
 //! Propagation time of changes to the nodes: percentiles for each node, and the slowest node with the reason.
 //!
-//! The figures are informational. They cover the last changes that the server remembers.
+//! The figures are informational, and cover the last changes that the server remembers.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -43,7 +43,7 @@ pub struct ChangeProgress {
     pub nodes: BTreeMap<Name, Steps>,
 }
 
-/// Propagation time of changes to the nodes.
+/// Propagation times of the last changes, for all nodes together and for each node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LagOverview {

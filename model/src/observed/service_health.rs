@@ -62,9 +62,9 @@ pub struct CheckedEndpoint {
 /// Health of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HealthState {
-    /// The endpoint passes its checks.
+    /// Most of the checking nodes report the endpoint as healthy.
     Healthy,
-    /// The endpoint fails its checks.
+    /// Most of the checking nodes report the endpoint as unhealthy.
     Unhealthy,
     /// The state is undecided: results are missing, or the checking nodes disagree.
     Pending,

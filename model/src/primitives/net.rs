@@ -116,8 +116,8 @@ const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 8] = [
 ];
 
 /// IPv6 networks whose addresses embed an IPv4 address: network, number of bits before the IPv4 address, and
-/// reason text for a forbidden IPv4 address. They belong to NAT64 (RFC 6052, RFC 8215), stateless translation (RFC
-/// 2765) and 6to4 (RFC 3056).
+/// reason text for a forbidden IPv4 address. The networks belong to NAT64 (RFC 6052, RFC 8215), stateless
+/// translation (RFC 2765) and 6to4 (RFC 3056).
 const HOLDS_V4: [(Ipv6Addr, u8, &str); 4] = [
     (
         Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0),

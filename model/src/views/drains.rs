@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Maximum number of endpoints in one response; about 500 bytes each.
+/// Maximum number of endpoints in one response; each takes about 500 bytes.
 pub const DRAINS_LISTED_MAX: usize = 1000;
 /// Maximum number of nodes listed for one endpoint.
 const NODES_LISTED_MAX: usize = 20;

@@ -86,7 +86,7 @@ pub struct Step {
     pub about: About,
     /// State of the step: connections pass, fail, or the result is unknown.
     pub state: StepState,
-    /// Result of the step.
+    /// Result of the step in a few words.
     pub outcome: String,
     /// Reason for the result; empty if the result needs no reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -101,7 +101,7 @@ pub struct Step {
 pub enum About {
     /// Object that has the destination address.
     Destination,
-    /// Acceptance of the Service with all its settings.
+    /// Validity of the Service, and support for all of its settings.
     Accepted,
     /// Allocation of the addresses of the Service.
     AddressAssigned,
@@ -109,7 +109,7 @@ pub enum About {
     Announced,
     /// Availability of ready endpoints of the Service.
     EndpointsAvailable,
-    /// Connection to the agent of the node.
+    /// Connection between the control server and the agent of the node.
     Node,
     /// Programming of the Service in the kernel of the node, confirmed by a read-back.
     Programmed,
@@ -220,7 +220,7 @@ pub struct KernelSide {
 pub struct Difference {
     /// Place in the kernel where the difference occurs, such as a chain or table.
     pub place: String,
-    /// Rule, element or entry at that place.
+    /// Kernel rule, set element or table entry at that place.
     pub rule: String,
     /// Outcomes that the desired state allows and the kernel lacks.
     pub desired: String,

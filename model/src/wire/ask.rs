@@ -20,7 +20,7 @@ use crate::{
 
 /// Maximum number of findings in the reply to a diagnosis.
 pub const FINDINGS_MAX: usize = 256;
-/// Maximum size of a reply in bytes of JSON. It suffices for a plan with the maximum number of lines of ordinary
+/// Maximum size of a reply in bytes of JSON; sufficient for a plan with the maximum number of lines of ordinary
 /// length.
 pub const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 

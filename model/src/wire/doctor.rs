@@ -52,11 +52,11 @@ pub struct Finding {
 /// Severity of a result: `Fine` (as expected), `Warning` (possibly harmful) or `Broken` (harmful).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum FindingState {
-    /// As expected.
+    /// The machine is as expected.
     Fine,
-    /// Possibly harmful.
+    /// The machine may work incorrectly in some situations.
     Warning,
-    /// Harmful.
+    /// The machine does not work correctly.
     Broken,
 }
 

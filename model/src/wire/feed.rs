@@ -46,7 +46,7 @@ pub enum Frame {
     Node(NodeState),
     /// Service that was created or changed.
     Service {
-        /// Compiled form of the Service.
+        /// Compiled form of the Service: its addresses, ports and endpoints.
         #[schema(value_type = CompiledService)]
         service: Arc<CompiledService>,
     },
@@ -81,7 +81,7 @@ pub enum Frame {
     },
     /// End of a batch: all changes up to the position have been sent. The agent applies the batch as a whole.
     Synced {
-        /// Position of the node after this batch. When the agent reconnects, it sends this position as `resume`.
+        /// Position of the node after this batch. An agent that reconnects sends this position as `resume`.
         position: Position,
     },
     /// Frame that shows that the feed is alive while there are no changes.
@@ -115,8 +115,8 @@ pub struct NetworkState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_key: Option<Secret>,
-    /// Names of the Nodes with a live agent. They also check endpoints without a Node, or whose Node has no live
-    /// agent.
+    /// Names of the Nodes with a live agent. These Nodes also check endpoints without a Node, or whose Node has no
+    /// live agent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub checkers: BTreeSet<Name>,
 }

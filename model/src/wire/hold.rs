@@ -48,10 +48,10 @@ pub struct HeldState {
 /// it can be confirmed) or `ControlBehind` (the state is older than the state in force; it is never applied).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HeldReason {
-    /// The state is of another epoch of the store and lacks too much of the state in force. It is applied if an
-    /// operator confirms it.
+    /// The state is of another epoch of the store and lacks too much of the state in force. An operator can
+    /// confirm the state, which is then applied.
     MuchLost,
-    /// The state is older than the state in force on the node. It is never applied.
+    /// The state is older than the state in force on the node, and is never applied.
     ControlBehind,
 }
 
@@ -67,7 +67,7 @@ impl Loss {
 }
 
 impl HeldState {
-    /// Describes the rejected state in a message for users.
+    /// Returns a message for users that describes the rejected state and the loss.
     #[must_use]
     pub fn message(&self) -> String {
         let Self { offered, in_force, reason, since, vips, endpoints } = self;

@@ -60,9 +60,9 @@ pub struct Proposal {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
-    /// First state, from which the differences start.
+    /// Proposed state from which the listed differences start.
     pub from: Proposal,
-    /// Second state, to which the differences lead.
+    /// Proposed state to which the listed differences lead.
     pub to: Proposal,
 }
 

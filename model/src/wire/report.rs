@@ -43,7 +43,7 @@ pub const PEERS_MAX: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Report {
-    /// Random id of the run of the agent, at most 64 bytes. Different after each start.
+    /// Random id of the running agent process, at most 64 bytes. Each start of the agent uses a new id.
     #[schema(max_length = 64)]
     pub boot_id: String,
     /// Version of the agent, at most 64 bytes.
@@ -61,10 +61,10 @@ pub struct Report {
     /// State that the state guard of the node rejects. Absent if the guard rejects none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldState>,
-    /// Failures by Service (`namespace/name`), at most 1000.
+    /// Services that the node failed to program (`namespace/name`), each with its failure; at most 1000.
     #[serde(default)]
     pub failures: BTreeMap<ServiceKey, Failure>,
-    /// Total number of failures, including those not listed.
+    /// Number of all failed Services, including those not listed in `failures`.
     #[serde(default)]
     pub failures_total: u64,
     /// Facts about the machine.
@@ -141,7 +141,7 @@ pub struct Report {
 pub struct AddressReport {
     /// Role of the node: `Owner`, `Standby` or `Held`.
     pub role: AnnouncementRole,
-    /// Epoch of the announcement that the node follows.
+    /// Epoch of the candidate order that the node follows.
     pub epoch: u64,
     /// Time of the last change of the role (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
@@ -236,7 +236,7 @@ pub struct TargetTraffic {
     /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Port of the endpoint. `null` if the destination port is preserved.
+    /// Port of the endpoint. `null` if connections keep the destination port of the client (port ranges).
     #[serde(default)]
     pub port: Option<Port>,
     /// Number of connections to the endpoint, including UDP flows.
@@ -261,7 +261,7 @@ pub struct TargetTraffic {
     pub failed: Option<TargetFailures>,
 }
 
-/// Failure of a Service on a node.
+/// Failure to program a Service on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Failure {

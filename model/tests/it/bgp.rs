@@ -439,8 +439,8 @@ fn an_aggregated_prefix_and_the_policy_local_exclude_each_other() {
     assert_eq!((pointer.as_str(), code), ("/spec/loadBalancer/addresses", Conflict));
 }
 
-/// A write that only makes an address available to a pending Service is accepted even if the address conflicts
-/// with an aggregated Advertisement; later writes of the Service are too, unless they create the conflict
+/// A write that makes an address available to a pending Service is accepted even if the address conflicts with an
+/// aggregated Advertisement. Later writes of the Service are accepted too, unless they create the conflict
 /// themselves.
 #[test]
 fn conflicts_that_arose_while_a_service_was_pending_block_no_write() {

@@ -388,8 +388,8 @@ fn dual_stack_services_draw_from_two_pools() {
     assert_eq!(has(&cluster, "prefer"), ["198.51.100.1"], "the second family is given up");
 }
 
-/// MetalLB annotations apply where the corresponding field is absent. They are refused if they contradict the
-/// field or are invalid.
+/// MetalLB annotations apply where the corresponding field is absent. Annotations that contradict the field or are
+/// invalid are refused.
 #[test]
 fn metallb_annotations_are_understood() {
     let mut cluster = Cluster::new();

@@ -108,7 +108,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Allocates addresses first to the Services of the write, then to pending ones.
+    /// Allocates addresses to the Services of the write first, then to pending Services.
     pub(super) fn settle(
         &mut self,
         working: &mut Snapshot,

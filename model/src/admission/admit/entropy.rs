@@ -1,5 +1,5 @@
-//! Deterministic random numbers for uids and for the starting points of searches: equal seeds and names give
-//! equal numbers.
+//! Deterministic pseudo-random numbers for UIDs and for the starting points of searches: equal seeds and names
+//! give equal numbers.
 
 /// SplitMix64 generator (Steele, Lea, Flood 2014). Not cryptographic; only the seed is unpredictable for
 /// clients.

@@ -1,5 +1,4 @@
-//! Deserialization errors in the terms of the API. They are built from the callbacks of serde, not from its
-//! messages.
+//! Deserialization errors in the terms of the API, built from the callbacks of serde instead of its messages.
 
 use std::fmt;
 

@@ -15,7 +15,7 @@ use crate::{
 /// Maximum number of pools that a message names.
 const POOLS_LISTED_MAX: usize = 5;
 
-/// Reason for which a Service lacks an address.
+/// Reason why a Service lacks a load balancer address, with a message and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingAddress {
     /// Machine-readable reason for the condition AddressAssigned.

@@ -2,8 +2,8 @@
 //!
 //! An address record names the Services that have the address, and each Service lists its ports. Both determine
 //! the Service behind each port of an address, and the Services that still need one. Index entries are updated
-//! when a record or a Service changes. They depend only on the current objects, so snapshots built from the same
-//! objects in any order are equal.
+//! when a record or a Service changes. The entries depend only on the current objects, so snapshots built from the
+//! same objects in any order are equal.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -177,7 +177,7 @@ impl Snapshot {
         (count(&self.load_balancing.held), count(&self.load_balancing.quarantined))
     }
 
-    /// Returns the quarantined addresses that are reserved for their former Service.
+    /// Returns the addresses in quarantine that are reserved for a Service, because the Service had them before.
     pub(crate) fn held_back_for(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
         self.load_balancing.by_former.get(service).into_iter().flatten().copied()
     }

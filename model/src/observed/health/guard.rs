@@ -15,8 +15,8 @@ pub const GUARD_PERCENT_DEFAULT: u8 = 33;
 /// Minimum number of removals at which the health guard acts, because in a cluster with two or three endpoints, a
 /// single one is already a third.
 pub const GUARD_ENDPOINTS_MIN: usize = 3;
-/// Window in seconds within which removals are counted together. It is longer than most `fall × interval`, so
-/// removals by checks that detect the same fault one after the other count together.
+/// Window in seconds within which removals are counted together. The window is longer than most `fall × interval`,
+/// so removals by checks that detect the same fault one after the other count together.
 pub const GUARD_WINDOW_SECS: i64 = 60;
 
 /// Unhealthy endpoint that the guard keeps in service.

@@ -26,7 +26,7 @@ use crate::{
 
 /// Maximum number of Nodes listed for a BgpPeer, and of BgpPeers listed for a BfdProfile.
 const LISTED_MAX: usize = 100;
-/// Maximum number of names in one message.
+/// Maximum number of Nodes or BgpPeers named in one message.
 const NAMED_MAX: usize = 10;
 
 /// Rolls up the status of a BgpPeer from the stored objects; [`super::with_sessions`] adds the reported sessions.

@@ -41,7 +41,7 @@ pub struct WhatIf {
     /// Nodes whose failure would cause an outage after the simulated failure.
     #[schema(max_items = 1000)]
     pub single_points: Vec<SinglePoint>,
-    /// Number of addresses, Services and nodes that are not listed.
+    /// Number of addresses, Services and nodes beyond the list limits.
     pub omitted: u64,
 }
 

@@ -30,7 +30,7 @@ pub enum OverviewFrame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewHeartbeat {
-    /// Position of the published state.
+    /// Position (epoch and revision) of the state that the overview describes.
     pub position: Position,
     /// Time of the heartbeat.
     pub at: Timestamp,
@@ -50,7 +50,7 @@ pub struct OverviewError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewChange {
-    /// Position of the published state.
+    /// Position (epoch and revision) of the state that the overview describes.
     pub position: Position,
     /// Time at which the overview was computed.
     pub at: Timestamp,
@@ -85,7 +85,7 @@ pub struct OverviewChange {
 #[schema(as = OverviewServiceChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceChanges {
-    /// New or changed rows.
+    /// New rows, and rows that have changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<ServiceRow>)]
     pub changed: Vec<Arc<ServiceRow>>,
@@ -111,7 +111,7 @@ pub struct ServiceName {
 #[schema(as = OverviewNodeChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeChanges {
-    /// New or changed rows.
+    /// New rows, and rows that have changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<NodeRow>,
     /// Names of Nodes that no longer have a row.

@@ -38,7 +38,7 @@ pub struct StatusFinding {
     pub message: String,
     /// Remedy, if one is known.
     pub hint: Option<String>,
-    /// Time since which the deviation exists; `None` if neither its source nor the memory knows.
+    /// Time since which the deviation exists; `None` if neither its source nor the memory has a time.
     pub since: Option<Timestamp>,
     /// Source of the finding: stored objects or reports of agents.
     pub basis: Basis,
@@ -70,7 +70,7 @@ pub struct Concerns {
     pub kinds: &'static [Kind],
 }
 
-/// Memory of the times at which findings were first seen.
+/// Times at which the present findings were first seen.
 #[derive(Debug)]
 pub struct FindingMemory {
     seen: BTreeMap<(ObjectKey, &'static str, Impact), Option<Timestamp>>,

@@ -22,8 +22,8 @@ use crate::{
 /// Time for which a Node may lack a change before it counts as lagging, in milliseconds. A change normally arrives
 /// much faster.
 pub const LAGGING_MILLIS: u64 = 2000;
-/// Time for which a Node counts as drifted after a repair of its kernel state, in seconds. It is long enough for
-/// an operator to react to the alert.
+/// Time for which a Node counts as drifted after a repair of its kernel state, in seconds; long enough for an
+/// operator to react to the alert.
 pub const DRIFT_SHOWN_SECS: i64 = 600;
 /// Maximum number of failed Services on a Node that are listed as separate problems. With more failures, only the
 /// Node is listed.

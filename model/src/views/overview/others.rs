@@ -25,7 +25,7 @@ use crate::{
 
 /// Share of free addresses, in percent, at or below which a pool counts as nearly full.
 pub const NEARLY_FULL_PERCENT: u64 = 10;
-/// Maximum number of names in one message.
+/// Maximum number of objects named in one message.
 const NAMES_MAX: usize = 10;
 
 /// True if a pool is nearly full in one of its IP families.

@@ -9,9 +9,9 @@ use crate::{
     primitives::quantity::{Revision, Timestamp},
 };
 
-/// Maximum time between a write and a problem for which the write is named as the likely cause, in seconds. It is
-/// longer than health checks, sessions and leases need to show an effect, but short enough that one write is not
-/// named for all problems of a day.
+/// Maximum time between a write and a problem for which the write is named as the likely cause, in seconds. The
+/// time is longer than health checks, sessions and leases need to show an effect, but short enough that one write
+/// is not named for all problems of a day.
 pub const WINDOW_SECS: i64 = 600;
 /// Maximum number of remembered writes.
 pub const WRITES_KEPT_MAX: usize = 1000;
