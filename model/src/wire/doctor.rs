@@ -35,7 +35,7 @@ pub struct Finding {
     /// Description of the result for users, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub message: String,
-    /// Consequences of the problem, at most 1024 bytes. Absent if there is no problem.
+    /// Consequences of the problem, at most 1024 bytes. Absent if none are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub why: Option<String>,

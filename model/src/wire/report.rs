@@ -326,10 +326,10 @@ pub struct Counters {
     /// Number of transactions committed to the kernel.
     #[serde(default)]
     pub kernel_transactions: u64,
-    /// Number of netlink messages in these kernel transactions.
+    /// Number of netlink messages sent in kernel transactions.
     #[serde(default)]
     pub kernel_messages: u64,
-    /// Number of bytes in these netlink messages.
+    /// Number of bytes of the netlink messages sent in kernel transactions.
     #[serde(default)]
     pub kernel_bytes: u64,
     /// Number of repairs of kernel objects that another program had changed.

@@ -263,7 +263,7 @@ impl EvaluationContext<'_> {
     }
 }
 
-/// Returns true if a network can contain neighbors: its prefix is shorter than /32 or /128.
+/// Returns true if a network can contain neighbors: it is not a single address (/32 or /128).
 fn is_link(network: &IpNet) -> bool {
     network.prefix_len() < network.max_prefix_len()
 }
