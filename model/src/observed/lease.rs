@@ -51,7 +51,7 @@ pub fn expired(
     now: Timestamp,
 ) -> ExpiredLeases {
     let is_silent = |one: &&NodeLease| match (one.last_report, one.is_lost) {
-        // A Node that was lost before the start of control remains so until it reports.
+        // A Node that was lost before the start of the control server remains so until it reports.
         (since, true) => since.is_none_or(|since| is_over(since, lease_secs, now)),
         (Some(since), false) => is_over(since.max(listening_since), lease_secs, now),
         (None, false) => false,

@@ -58,7 +58,7 @@ fn new_owner(
 ) -> Option<Candidate> {
     if let Some(owner) = current.candidates.first() {
         let is_kept = kept.first().is_some_and(|first| first.node == owner.node);
-        // The other candidates detect a silent owner without control and follow the recorded order.
+        // The other candidates detect a silent owner without the control server and follow the recorded order.
         let is_silent = matches!(
             evaluation.eligibility(&owner.node),
             Some(Eligibility::Ineligible(IneligibleReason::Silent(_))) | None
