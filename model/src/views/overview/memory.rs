@@ -16,7 +16,7 @@ use crate::{
 /// without watchers take place every 12 seconds.
 pub const LOOK_GAP_MAX_SECS: i64 = 30;
 /// Time in seconds after a server start during which agents send their first reports. Findings from reports that
-/// appear in it have an unknown start time.
+/// appear during this time have an unknown start time.
 pub const START_SECS: i64 = 60;
 /// Minimum duration of a transient finding before it becomes a problem, in seconds.
 pub const PASSING_SECS: i64 = 3;
