@@ -32,8 +32,8 @@ use crate::{
     wire::feed::{AddressState, NetworkState, NodeState},
 };
 
-/// Compiles one Service. Returns `None` if the Service does not exist or has type ExternalName. The revision
-/// in the result is zero; the caller sets it to the one of the commit.
+/// Compiles one Service to the form that nodes receive. Returns `None` if the Service does not exist or has type
+/// ExternalName. The revision in the result is zero; the caller sets it to the revision of the commit.
 #[must_use]
 pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService> {
     let object = snapshot.service(key)?;
@@ -73,8 +73,8 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
     })
 }
 
-/// Compiles a load balancer address. Returns `None` if no Service has the address. The revision is zero; the
-/// caller sets the revision of the commit.
+/// Compiles a load balancer address to the form that nodes receive. Returns `None` if no Service has the address.
+/// The revision in the result is zero; the caller sets it to the revision of the commit.
 #[must_use]
 pub fn compile_address(snapshot: &Snapshot, address: IpAddr) -> Option<AddressState> {
     let record = snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;
@@ -119,7 +119,7 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
     }
 }
 
-/// Returns the Services with endpoints on a Node whose loss or maintenance has changed.
+/// Returns the Services with endpoints on a Node that was lost, has returned, or whose maintenance has changed.
 fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSet<ServiceKey> {
     let is_maintained_as_before = before.maintenance_of(node) == after.maintenance_of(node);
     if before.is_lost(node) == after.is_lost(node) && is_maintained_as_before {
@@ -136,7 +136,7 @@ fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSe
         .collect()
 }
 
-/// Compiles the cluster-wide data that the rules of every node depend on.
+/// Compiles the cluster-wide data that the packet rules of every node depend on, such as the workload networks.
 #[must_use]
 pub fn network(snapshot: &Snapshot) -> NetworkState {
     let nodes = snapshot.list(Kind::Node, None, None).map(|node| &node.metadata.name);
@@ -193,8 +193,8 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Returns the effective maintenance of an endpoint: the strongest of the ones set on the endpoint, its Node
-/// and the Service.
+/// Returns the effective maintenance of an endpoint: the strongest of the ones set on the endpoint (`own`), its
+/// Node and its Service.
 fn with_context<'a>(
     own: Option<&'a Maintenance>,
     node: Option<&Name>,

@@ -1,8 +1,8 @@
-//! Domain code of Tidegate: objects of the API and the pure functions that derive everything else from them.
+//! Domain code of Tidegate: the objects of the API, and the pure functions that derive all other data from them.
 //!
-//! The crate has no runtime, no I/O, no clock and no randomness. Time and entropy are arguments, so every
-//! result can be reproduced from its inputs. Values that a message may omit are `Option`; all other types are
-//! valid by construction.
+//! The crate has no runtime, I/O, clock or randomness. Time and random seeds are arguments, so every result can be
+//! reproduced from its inputs. Values that a message may omit are `Option`; all other types are valid by
+//! construction.
 
 pub mod admission;
 pub mod bgp;

@@ -1,5 +1,5 @@
-//! Observed state: merges the reports of agents, rolls them up into statuses, and makes the decisions that
-//! follow from them.
+//! Observed state: merges the reports of agents, derives the status of objects from them, and makes the decisions
+//! that follow.
 
 pub mod announcements;
 pub mod assign;

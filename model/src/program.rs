@@ -1,7 +1,8 @@
-//! Packet program: maps the destination and source of a new connection to a verdict, on one node and for one Service.
+//! Packet program: maps the destination and source of a new connection to a verdict, on one node and for one
+//! Service.
 //!
-//! All backends, the drift checks, the test oracle ([`oracle`]) and `explain` use this one pure function. No kernel
-//! contains anything that a program does not express.
+//! All backends, the drift checks, the test oracle ([`oracle`]) and `explain` use this one pure function. The
+//! kernel objects of every proxy mode follow from the programs alone.
 //!
 //! ```text
 //! new connection ─▶ frontend (destination, protocol, port)? ── no ──▶ port of a virtual address? ─▶ reject : untouched
@@ -46,24 +47,24 @@ use crate::{
 /// Packet program: the treatment of packets of one Service on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Routes of new connections by frontend. Most programs have one frontend; a tree node has room for
-    /// eleven.
+    /// Treatment of new connections by frontend. Most programs have one frontend; a `BTreeMap` node would reserve
+    /// space for eleven.
     pub frontends: LiteMap<Frontend, Route>,
-    /// Addresses that belong entirely to the Service: cluster IPs and load balancer addresses. All their ports that
-    /// are no frontend of any Service are rejected.
+    /// Cluster IPs and load balancer addresses of the Service. Connections to a port of these addresses that is
+    /// not a frontend of any Service are rejected.
     pub virtual_addresses: BTreeSet<IpAddr>,
-    /// Targets on this node, or on no known node. A connection of such a target to itself through the Service works
-    /// only if it is masqueraded.
+    /// Addresses of targets on this node, or on no known node. If such a target connects to itself through the
+    /// Service, the connection works only if it is masqueraded.
     pub hairpins: BTreeSet<IpAddr>,
     /// Health check node port, which the agent serves itself without packet rules; `None` if the Service has
     /// none.
     pub health_check: Option<HealthCheckNodePort>,
 }
 
-/// Health check node port of a Service with external policy Local.
+/// Health check node port of a Service with external traffic policy Local (KEP-1669).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckNodePort {
-    /// TCP port of the health check at the node's addresses.
+    /// TCP port at which the agent serves the health check, at the node's addresses.
     pub port: Port,
     /// Number of distinct addresses of ready endpoints on this node, in the first IP family of the Service, so that a
     /// workload with an address of each family counts once. Terminating endpoints do not count (KEP-1669).
@@ -73,7 +74,7 @@ pub struct HealthCheckNodePort {
 /// Address, protocol and ports to which clients connect. Frontends of one program do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frontend {
-    /// One address, or all addresses of the node for a node port.
+    /// Destination address: one address or, for a node port, all addresses of the node.
     pub destination: Destination,
     /// Transport protocol of the connections.
     pub protocol: Protocol,
@@ -86,7 +87,7 @@ pub struct Frontend {
 pub enum Destination {
     /// A single virtual address.
     Address(IpAddr),
-    /// Every non-loopback address of the node in a family at which node ports are enabled.
+    /// All non-loopback addresses of the node in an IP family at which node ports are enabled.
     AnyLocal(IpFamily),
 }
 
@@ -104,7 +105,7 @@ impl Destination {
 /// Treatment of new connections to one frontend, by source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Type of the frontend. Used in the names of rules only, it affects no decision.
+    /// Type of the frontend. Appears in the names of rules only and does not affect decisions.
     pub role: Role,
     /// Name of the Service port, if the port has one.
     pub port_name: Option<Label>,
@@ -113,27 +114,27 @@ pub struct Route {
     pub allowed_sources: Option<BTreeSet<IpNet>>,
     /// Verdict for sources in the workload networks of the cluster.
     pub from_workloads: Verdict,
-    /// Verdict for the node's own addresses outside of the workload networks.
+    /// Verdict for connections from the node's own addresses that are not in the workload networks.
     pub from_node: Verdict,
     /// Verdict for all other sources, such as other nodes.
     pub from_elsewhere: Verdict,
-    /// Time for which a source address stays on its target after its last new connection, in seconds, 1–86,400; per
-    /// frontend and node. `None` disables session affinity.
+    /// Time after its last new connection for which a source address stays with its target, in seconds, 1–86,400.
+    /// Tracked for each frontend and node. `None` disables session affinity.
     pub affinity_seconds: Option<u32>,
-    /// Scheduler that selects a target; `None` selects at random in proportion to the weights.
+    /// IPVS scheduler that selects a target; `None` stands for the selection by weight of the proxy mode.
     pub scheduler: Option<Scheduler>,
-    /// Variants of the scheduler; empty without a scheduler.
+    /// IPVS flags that modify the scheduler; empty without a scheduler.
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
     /// PROXY protocol header that carries the client's address to the target.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Treatment of established connections to endpoints that were removed.
     pub removal: Removal,
-    /// Removed targets whose established TCP connections may continue, with an optional deadline. No verdict contains
-    /// any of them.
+    /// Removed targets whose established TCP connections may continue, with an optional deadline. No verdict
+    /// contains these targets.
     pub leaving: DrainingTargets,
 }
 
-/// Type of address to which a frontend belongs.
+/// Type of the address of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// Cluster IP of the Service.
@@ -152,34 +153,34 @@ pub enum Removal {
     /// Established connections continue until they end.
     #[default]
     Keep,
-    /// The connections are terminated after this number of seconds.
+    /// Established connections are terminated after this number of seconds.
     Drain(u32),
     /// Established connections are terminated immediately.
     Reset,
 }
 
-/// Draining targets with the deadline at which remaining connections are terminated.
+/// Draining targets, each with the optional deadline at which its remaining connections are terminated.
 pub type DrainingTargets = Arc<BTreeMap<Target, Option<Timestamp>>>;
 
 /// Targets with their weights, which are above zero.
 pub type Targets = Arc<BTreeMap<Target, Weight>>;
 
-/// Decision for a new connection to a frontend.
+/// Decision for new connections to a frontend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// The connection is forwarded to one of the targets.
     Forward {
-        /// Sources whose address is replaced by the node's.
+        /// Sources whose address is replaced by the node's address (source NAT).
         masquerade: Masquerade,
         /// Possible targets with their weights; never empty.
         targets: Targets,
     },
-    /// The connection is rejected: TCP by a reset (or ICMP), other protocols by ICMP port unreachable.
+    /// The connection is rejected: TCP by a reset (or an ICMP error), other protocols by ICMP port unreachable.
     Reject,
-    /// The packet is dropped without an answer, because another node has endpoints.
+    /// The packet is dropped without a response. Used with policy Local if only other nodes have endpoints.
     Drop,
-    /// The connection goes to a listening socket of this node. Programs of Services never contain this verdict: the
-    /// userspace backend replaces targets by its listeners.
+    /// The connection goes to a listening socket of this node. Programs of Services never contain this verdict;
+    /// the userspace backend uses it in place of targets.
     Relay {
         /// Port at which the listener accepts connections.
         port: Port,
@@ -198,7 +199,7 @@ impl Verdict {
 }
 
 impl Route {
-    /// Creates a route that has the same verdict for all sources, and defaults in all other fields.
+    /// Creates a route with the same verdict for all sources, and defaults in all other fields.
     #[must_use]
     pub fn new(role: Role, verdict: Verdict) -> Self {
         Self {
@@ -217,13 +218,13 @@ impl Route {
         }
     }
 
-    /// Returns the verdicts, in the order in which sources are classified.
+    /// Returns the verdicts in the order in which sources are classified: workloads, node, elsewhere.
     #[must_use]
     pub const fn verdicts(&self) -> [&Verdict; 3] {
         [&self.from_workloads, &self.from_node, &self.from_elsewhere]
     }
 
-    /// Returns the verdict, if all sources have the same.
+    /// Returns the verdict if it is the same for all sources, otherwise `None`.
     #[must_use]
     pub fn uniform(&self) -> Option<&Verdict> {
         let [workloads, node, elsewhere] = self.verdicts();
@@ -241,15 +242,16 @@ impl Route {
     }
 }
 
-/// Sources whose address is replaced by the node's. A target that connects to itself is always masqueraded
-/// (`Program::hairpins`).
+/// Sources whose address is replaced by the node's address (source NAT). A connection of a target to itself is
+/// always masqueraded (`Program::hairpins`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Masquerade {
     /// The source address is never replaced.
     Never,
-    /// Sources outside of the workload networks, if any are known ([`oracle::Networks::masquerade_sources`]).
+    /// Sources outside of the workload networks are masqueraded. If no workload networks are known, none are
+    /// ([`oracle::Networks::masquerade_sources`]).
     OffCluster,
-    /// All sources, because the reply must return through this node.
+    /// All sources are masqueraded, because replies must return through this node.
     Always,
 }
 
@@ -262,7 +264,7 @@ pub struct Target {
     pub port: Option<Port>,
 }
 
-/// Node and zone for which programs are made.
+/// Node for which a program is made, with its zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLocation {
     /// Name of the node.

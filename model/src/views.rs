@@ -1,4 +1,4 @@
-//! API documents for users: explanations, the overview, and drains.
+//! Documents of the API for users: explanations of packet paths, the overview, and the list of drains.
 
 pub mod drains;
 pub mod explain;

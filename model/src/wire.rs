@@ -1,4 +1,4 @@
-//! Messages between control servers and agents.
+//! Messages between control servers and node agents.
 
 pub mod ask;
 pub mod doctor;

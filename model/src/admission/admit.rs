@@ -1,5 +1,4 @@
-//! Admission: the single gate for every write. Computes the state after a request, or returns all reasons to
-//! refuse it.
+//! Admission of write requests. Computes the state after a request, or returns all reasons for refusing it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,36 +44,36 @@ use self::{addresses::Ledger, staged_object::StagedObject};
 
 /// Maximum number of operations in one request.
 pub const OPERATIONS_MAX: usize = 5000;
-/// Number of members that a prune may remove without an explicit limit: this many, or a fifth of the set if
-/// that is more.
+/// Number of apply set members that a prune may delete without an explicit limit. The built-in limit is this
+/// number or a fifth of the set, whichever is larger.
 pub const PRUNE_FREE: usize = 5;
 
-/// Write request. All operations are accepted together as one revision, or none is.
+/// Write request. Either all operations are accepted together as one revision, or none is.
 ///
-/// Every request, also one without operations, removes expired quarantines of addresses and allocates addresses
-/// to pending Services where some have become free.
+/// Every request, even one without operations, also deletes expired address quarantines. If addresses have become
+/// free, it allocates them to pending Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     /// Operations in the order of the request.
     pub operations: Vec<Operation>,
-    /// Apply set that owns the written objects afterwards.
+    /// Apply set (as in `kubectl apply --applyset`) that owns the written objects after the request.
     pub apply_set: Option<ApplySet>,
-    /// True if a pool change may take addresses from Services, which then get other addresses or become
-    /// pending. Without it such a change is refused.
+    /// True if a pool change may take addresses from Services, which then receive other addresses or become
+    /// pending. If false, such a change is refused.
     pub evict: bool,
-    /// True if the request is confirmed: the guards against large removals are skipped.
+    /// True if the caller has confirmed a large removal, so that the guards against such removals are skipped.
     pub confirmed: bool,
-    /// Former records of addresses; only a rollback sets them. The Services in a record have the first claim on
-    /// its address, and its order of candidates is restored.
+    /// Former records of load balancer addresses; set by rollbacks only. The Services in a record have the first
+    /// claim on its address, and the former order of the announcing nodes is restored.
     pub former: Vec<AddressSpec>,
 }
 
 /// Operation of a request on one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Creates an object; refused if the object exists.
+    /// Creates the given object; refused if the object exists.
     Create(Object),
-    /// Replaces an object; refused if the object does not exist.
+    /// Replaces an existing object; refused if the object does not exist.
     Replace {
         /// New state of the object. Allocated values that it omits are kept.
         object: Object,
@@ -98,35 +97,37 @@ pub enum Operation {
         /// Required current revision; `None` if the object must not exist.
         if_revision: Option<Revision>,
     },
-    /// Allocates addresses to pending Services, starting after `after`. Only the server uses this operation.
+    /// Allocates addresses to pending Services, starting with the one that follows `after`. Only the server uses
+    /// this operation.
     RetryPending {
-        /// Last pending Service that the previous retries included; `None` starts with the oldest.
+        /// Last pending Service that the previous retry processed; `None` starts with the oldest.
         after: Option<PendingService>,
     },
-    /// Sets the announcement of an address. Only the server uses this operation. Without effect if the record
-    /// does not exist or has another epoch.
+    /// Sets the nodes that announce an address. Only the server uses this operation. No effect if the address
+    /// record does not exist or its announcement has a different epoch.
     SetAnnouncer {
         /// Load balancer address whose announcement is set.
         address: IpAddr,
-        /// Announcement epoch on which the decision is based.
+        /// Announcement epoch on which the decision is based. If the record has a different one, the operation has
+        /// no effect.
         if_epoch: u64,
-        /// New announcement. Its epoch is increased to the next one unless it is higher already.
+        /// New announcement. An epoch lower than `if_epoch + 1` is raised to this value.
         announcement: Announcement,
     },
-    /// Marks a Node as lost or as present. Only the server uses this operation. Without effect if the Node does
-    /// not exist.
+    /// Marks a Node as lost or as present. Only the server uses this operation. No effect if the Node does not
+    /// exist.
     SetNodeLost {
         /// Name of the Node whose lease state changes.
         node: Name,
-        /// Start of the loss; `None` if the Node is present again.
+        /// Time since which the Node counts as lost; `None` if the Node is present again.
         since: Option<Timestamp>,
     },
-    /// Sets the health verdicts of a Service. Only the server uses this operation. Without effect if the
+    /// Sets the health verdicts of a Service's endpoints. Only the server uses this operation. No effect if the
     /// Service does not exist or its endpoints are not checked.
     SetEndpointHealth {
-        /// Key of the Service whose endpoints the verdicts concern.
+        /// Key of the Service whose endpoints are judged.
         service: ServiceKey,
-        /// Endpoints that are not fully in service. If empty, the record is deleted.
+        /// Verdicts of the endpoints that are unhealthy or in slow start. If empty, the health record is deleted.
         endpoints: BTreeMap<CheckKey, EndpointVerdict>,
     },
 }
@@ -134,34 +135,36 @@ pub enum Operation {
 /// Named set of objects that one source applies as a whole, as in `kubectl apply --prune`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplySet {
-    /// Name of the apply set, which its members have as metadata.
+    /// Name of the apply set, which its members contain as `metadata.applySet`.
     pub name: Name,
-    /// True if members that the request does not name are deleted.
+    /// True if members that are not in the request are deleted.
     pub prune: bool,
-    /// Maximum number of members to delete; `None` selects the built-in limit.
+    /// Maximum number of members that `prune` may delete; `None` selects the built-in limit (see [`PRUNE_FREE`]).
     pub prune_limit: Option<usize>,
-    /// True if existing objects without a set become members; otherwise such a write is refused.
+    /// True if the request may add existing objects without an apply set to this set. If false, such a write is
+    /// refused.
     pub adopt: bool,
 }
 
-/// Time and randomness of one admission, passed in because the model has no clock.
+/// Current time and random seed of one admission; arguments, because the `model` crate has no clock or random
+/// source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entropy {
     /// Current time.
     pub now: Timestamp,
-    /// Random seed of the uids; not predictable for clients.
+    /// Random seed for the UIDs of new objects; clients cannot predict it.
     pub seed: u64,
 }
 
 /// Result of an accepted write.
 #[derive(Debug, Clone)]
 pub struct AdmittedWrite {
-    /// State after the write. Its revision is increased by one if anything changes.
+    /// State after the write, with a revision increased by one if anything changes.
     pub snapshot: Snapshot,
-    /// Changes; empty if the write has no effect.
+    /// Changed objects; empty if the write has no effect.
     pub changes: Vec<Change>,
-    /// Outcome for each object of the request, then for each pruned object. Records that change along are not
-    /// included.
+    /// Outcome for each object of the request, then for each pruned object. Records that the server updates as a
+    /// consequence, such as address records, are not included.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -170,7 +173,7 @@ pub struct AdmittedWrite {
 pub struct Outcome {
     /// Action taken on the object, such as created or unchanged.
     pub action: Action,
-    /// State after the action, or the last state of a deleted object.
+    /// State of the object after the action. For a deleted object, its last state.
     pub object: Arc<Object>,
 }
 
@@ -179,22 +182,23 @@ pub struct Outcome {
 pub enum Refusal {
     /// The object to replace or delete does not exist.
     NotFound(ObjectKey),
-    /// The object to create exists already.
+    /// The object to create already exists; contains it.
     AlreadyExists(Arc<Object>),
-    /// The precondition of the request (`If-Match`) does not match the current revision.
+    /// The object's revision is not the one that the request requires (`If-Match`). Contains the current object.
     PreconditionFailed(Arc<Object>),
-    /// `metadata.resourceVersion` or `metadata.uid` of the body is not the current one.
+    /// `metadata.resourceVersion` or `metadata.uid` of the body differs from the current object, which is
+    /// contained.
     Conflict(Arc<Object>),
-    /// Fields with invalid values. Pointers of [`Operation::Apply`] start with `/items/N`.
+    /// Fields with invalid values. For [`Operation::Apply`], their JSON pointers start with `/items/N`.
     Invalid(Vec<Violation>),
-    /// The prune would delete more members than the limit allows.
+    /// The prune would delete more members of the apply set than the limit allows.
     PruneLimit {
         /// Members of the apply set that the prune would delete.
         would_prune: Vec<ObjectKey>,
-        /// Maximum number of members to delete: the one of the request, else the built-in limit.
+        /// Maximum number of members that may be deleted: the limit in the request, or the built-in limit.
         limit: usize,
     },
-    /// The write would remove more at once than a guard allows.
+    /// The write would remove more addresses at once than a removal guard allows without confirmation.
     GuardHeld(GuardRefusal),
     /// The request has more than [`OPERATIONS_MAX`] operations.
     TooManyOperations(usize),
@@ -203,7 +207,7 @@ pub enum Refusal {
 /// Admits a request against the state on which it will be committed.
 ///
 /// # Errors
-/// Returns the refusal with all violations that one pass can find.
+/// Returns the reason for the refusal. Invalid fields are returned together, not only the first.
 pub fn admit(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -244,8 +248,8 @@ pub fn admit(
     Ok(admitted)
 }
 
-/// Checks the references of the request and allocates load balancer addresses, which depend on all of its
-/// objects.
+/// Checks the references of the request and allocates load balancer addresses. Runs after all objects of the
+/// request are in `working`, because the allocation depends on all of them.
 fn settle_addresses(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
@@ -294,8 +298,8 @@ fn select_pruned(
     if would_prune.len() > limit { Err(Refusal::PruneLimit { would_prune, limit }) } else { Ok(would_prune) }
 }
 
-/// Checks the staged objects against the rest of the state and allocates their values: requested values
-/// first, then free ones.
+/// Checks the objects of the request against the rest of the state. Allocates cluster IPs and node ports: first
+/// the requested values, then free ones.
 fn settle(
     working: &mut Snapshot,
     config: &ClusterConfig,
@@ -338,7 +342,7 @@ fn settle(
     }
 }
 
-/// Sets the new revision on the objects that differ, and collects changes and outcomes.
+/// Sets the new revision on the objects that the request changes, and collects the changes and outcomes.
 fn conclude(
     before: &Snapshot,
     mut working: Snapshot,
@@ -390,7 +394,7 @@ const fn change_kind(action: Action) -> Option<ChangeKind> {
     }
 }
 
-/// Creates the violation for a requested value, such as a node port, that another Service holds.
+/// Creates the violation for a requested value, such as a node port, that another Service already has.
 fn taken(pointer: String, code: ViolationCode, what: &str, holder: &impl std::fmt::Display) -> Violation {
     Violation::new(pointer, code, format!("must be free; {what} is held by Service {holder}"))
         .hint("leave the field out to get a free one, or change the holder first")

@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// Maximum number of structural violations in one response. Decoding stops there, because each violation costs
-/// another pass over the input.
+/// Maximum number of structural violations in one response. Decoding stops there, because each violation requires
+/// another decoding attempt.
 pub const VIOLATIONS_MAX: usize = 50;
 
 /// Namespace of an object whose metadata names none.
@@ -36,7 +36,8 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 /// Names of the top-level fields of every object.
 const ENVELOPE: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
-/// Kubernetes kinds that run processes, which Tidegate does not; the error for them has a hint.
+/// Kubernetes kinds that run processes, such as Deployment. Tidegate does not run processes; the error for these
+/// kinds has a hint.
 const RUNNERS: [&str; 8] = [
     "Deployment",
     "ReplicationController",
@@ -48,22 +49,22 @@ const RUNNERS: [&str; 8] = [
     "CronJob",
 ];
 
-/// Identity that a decoded object must have, given by the request path.
+/// Identity that a decoded object must have, as given by the request path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expect {
-    /// Kind in the path; with it, `kind` and `apiVersion` in the body are optional.
+    /// Kind in the request path. If present, `kind` and `apiVersion` may be absent from the body.
     pub kind: Option<Kind>,
-    /// Namespace in the path.
+    /// Namespace in the request path, if any.
     pub namespace: Option<Namespace>,
-    /// Object name in the path.
+    /// Object name in the request path, if any.
     pub name: Option<Name>,
 }
 
-/// Decodes one object. `status` and the server-managed fields of `metadata` are accepted, so that a response
-/// can be sent back. They are ignored, except `uid` and `resourceVersion`, which admission compares.
+/// Decodes one object. A client may send back a response unchanged: `status` and the server-managed fields of
+/// `metadata` are ignored, except `uid` and `resourceVersion`, which admission compares with the stored object.
 ///
 /// # Errors
-/// Returns all violations of the object by itself.
+/// Returns all violations that can be found without other objects.
 pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> {
     let Value::Object(fields) = value else {
         return Err(vec![Violation::new("", ViolationCode::Invalid, "must be a JSON object")]);
@@ -83,7 +84,7 @@ pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> 
     }
 }
 
-/// Adds the violations of rules between fields, except for fields that could not be decoded.
+/// Adds the violations of rules between fields, except those at fields that could not be decoded.
 fn merge_rule_violations(object: &Object, violations: &mut Vec<Violation>) {
     let unread: Vec<String> = violations.iter().map(|violation| violation.pointer.clone()).collect();
     let related = |a: &str, b: &str| a.starts_with(b) || b.starts_with(a);
@@ -221,8 +222,8 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
     }
 }
 
-/// Decodes a typed value from the JSON at `at`. A value that cannot be decoded is reported and removed, and
-/// decoding continues.
+/// Decodes a typed value from the JSON value at the pointer `at`. A field that cannot be decoded is reported and
+/// removed, and decoding is repeated without it.
 pub fn decode_part<T: DeserializeOwned>(
     mut value: Value,
     at: &str,
@@ -267,12 +268,12 @@ impl PathStep {
     }
 }
 
-/// Removed array elements, from which the original indices of later elements are computed.
+/// Indices of removed array elements by array, from which the original indices of later elements are computed.
 #[derive(Default)]
 struct RemovedElements(BTreeMap<Vec<PathStep>, BTreeSet<usize>>);
 
 impl RemovedElements {
-    /// Removes the value at a path; returns false if the path leads to no value.
+    /// Removes the value at a path; returns false if no value exists there.
     fn remove(&mut self, value: &mut Value, steps: &[PathStep]) -> bool {
         let Some((last, parents)) = steps.split_last() else { return false };
         let original = self.original(parents);

@@ -1,8 +1,9 @@
-//! Rollback: the write that restores former states of objects.
+//! Rollback: a write that restores former states of objects.
 //!
-//! A rollback is a normal write: it is admitted or refused with violations, can be a dry run, and makes a
-//! revision that can be undone. Address records follow from Services and pools and are not restored as objects.
-//! The former records determine who has the first claim on an address, and the order of its candidates.
+//! A rollback is a normal write: it is admitted or refused with violations, can be a dry run, and creates a
+//! revision that can be undone. Address records are not restored as objects, because they follow from Services and
+//! pools. Their former states only determine the Services with the first claim on an address, and the order of its
+//! announcing nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,13 +34,12 @@ pub struct LaterWrite {
     pub key: ObjectKey,
     /// Revision of the later write.
     pub revision: Revision,
-    /// Author of the later write.
+    /// Name of the author of the later write.
     pub author: String,
 }
 
-/// Adds the states of objects before some writes, which precede the writes that were added before. Writes of
-/// the server and of agents by themselves are not undone, but holders and candidates of an address before the
-/// first client write are restored.
+/// Adds the states that objects had before the writes in `entries`, the oldest first. Writes that the server or
+/// agents made by themselves are not undone, except those of address records after the first client write.
 pub fn before(former: &mut FormerStates, entries: &[RevisionEntry]) {
     for entry in entries {
         let is_intent = is_intent(entry);
@@ -52,15 +52,16 @@ pub fn before(former: &mut FormerStates, entries: &[RevisionEntry]) {
     }
 }
 
-/// Adds the states of objects before some writes, independent of their authors; compare [`before`].
+/// Adds the states that objects had before the writes in `entries`, regardless of the author of each write;
+/// compare [`before`].
 pub fn before_all(former: &mut FormerStates, entries: &[RevisionEntry]) {
     for object in entries.iter().flat_map(|entry| &entry.objects) {
         former.entry(object.key.clone()).or_insert_with(|| object.before.clone());
     }
 }
 
-/// Returns the state in which the objects have their former states, one revision later, and the changes to get
-/// there. The state is not admitted; it is for display only.
+/// Returns the snapshot in which the objects have their former states, one revision later, and the changes that
+/// lead to it. The snapshot is not checked by admission; it is for display only.
 #[must_use]
 pub fn state(snapshot: &Snapshot, former: &FormerStates) -> (Snapshot, Vec<Change>) {
     let mut state = snapshot.clone();
@@ -91,7 +92,7 @@ pub fn before_only(entry: &RevisionEntry) -> FormerStates {
     entry.objects.iter().map(|object| (object.key.clone(), object.before.clone())).collect()
 }
 
-/// Returns the first later write of each object.
+/// Returns, for each object in `former`, its first write by a client in the later `entries`.
 #[must_use]
 pub fn later(former: &FormerStates, entries: &[RevisionEntry]) -> Vec<LaterWrite> {
     let mut found: BTreeMap<&ObjectKey, LaterWrite> = BTreeMap::new();
@@ -107,8 +108,8 @@ pub fn later(former: &FormerStates, entries: &[RevisionEntry]) -> Vec<LaterWrite
     found.into_values().collect()
 }
 
-/// Returns the write that restores the former states. `evict` permits that Services lose addresses that the
-/// former pools did not contain.
+/// Returns the write that restores the former states. With `evict`, Services may lose addresses that the former
+/// pools did not contain.
 #[must_use]
 pub fn request(snapshot: &Snapshot, former: &FormerStates, evict: bool) -> Request {
     let mut request = Request { evict, ..Request::default() };
@@ -159,8 +160,8 @@ fn is_intent(entry: &RevisionEntry) -> bool {
     }
 }
 
-/// Returns the former state of an object, with the `lost_since` of the current Node and without values that
-/// Services outside of the rollback hold.
+/// Returns the former state of an object, with two differences: a Node keeps its current `lost_since`, and a
+/// Service omits values that Services outside of the rollback now hold.
 fn restored(
     snapshot: &Snapshot,
     former: &FormerStates,

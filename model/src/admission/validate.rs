@@ -20,7 +20,7 @@ mod node;
 mod pool;
 mod service;
 
-/// Returns all violations of an object by itself.
+/// Returns all violations that can be found in an object without looking at other objects.
 #[must_use]
 pub(crate) fn validate(object: &Object) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
     found
 }
 
-/// Reports a list that is too long; returns true if it is not.
+/// Reports a list with more than `max` entries. Returns true if the length is allowed.
 fn check_length(at: &str, len: usize, max: usize, found: &mut Vec<Violation>) -> bool {
     if len > max {
         let message = format!("must have at most {max} entries, has {len}");
@@ -75,7 +75,7 @@ fn check_length(at: &str, len: usize, max: usize, found: &mut Vec<Violation>) ->
     len <= max
 }
 
-/// Reports duplicate entries; `at` returns the pointer of the entry with an index.
+/// Reports entries that occur more than once; `at` returns the JSON pointer of the entry with the given index.
 fn check_unique<T: Ord>(
     entries: impl Iterator<Item = T>,
     at: impl Fn(usize) -> String,
@@ -93,7 +93,8 @@ fn check_unique<T: Ord>(
     }
 }
 
-/// Reports an address that can never be an endpoint, a virtual address or a node address.
+/// Reports an address that may never be an endpoint, a virtual address or a node address, such as a loopback
+/// address.
 fn check_address(at: String, address: std::net::IpAddr, found: &mut Vec<Violation>) {
     if let Some(why) = net::forbidden(address) {
         let message = format!("must be an ordinary unicast address; {address} is {why}");

@@ -1,7 +1,8 @@
-//! BGP reports of all agents: sessions, state of each prefix, and recent events.
+//! Storage of the BGP reports of all agents: sessions, state of each prefix, and recent events.
 //!
-//! A report contains only changed prefixes, so the last state of each node is stored here, up to [`BYTES_KEPT_MAX`].
-//! A ring of events is stored too, because a session that is established again shows no trace of its interruption.
+//! A report contains only changed prefixes, so the last state of each node is stored here, up to
+//! [`BYTES_KEPT_MAX`]. Events are stored too, because a session that is established again shows no trace of its
+//! interruption.
 
 mod events;
 mod route;
@@ -27,8 +28,8 @@ use crate::{
 
 pub use self::route::StoredRoute;
 
-/// Maximum memory for routes, in bytes as estimated by [`weight`]: about 400,000 prefixes on nodes with two routers
-/// each. Further routes are not stored.
+/// Maximum memory for stored routes, in bytes as estimated by [`weight`]: about 400,000 prefixes on nodes with two
+/// routers each. Further routes are not stored.
 pub const BYTES_KEPT_MAX: usize = 256 * 1024 * 1024;
 
 /// BGP data of one report.
@@ -40,18 +41,18 @@ pub struct BgpReportUpdate {
     pub routes: BTreeMap<IpNet, BgpRoute>,
     /// Prefixes that the node no longer reports.
     pub gone: BTreeSet<IpNet>,
-    /// True if prefixes missing in `routes` are gone too.
+    /// True if `routes` is complete, so that the node no longer reports any other prefix.
     pub is_complete: bool,
     /// Recent events of the node, including ones that do not concern BGP. Each report contains the complete
     /// list.
     pub events: Vec<Event>,
 }
 
-/// BGP data from the last reports of all agents.
+/// Last reported BGP sessions and routes of all agents, and recent events.
 #[derive(Debug)]
 pub struct BgpBook {
     nodes: BTreeMap<Name, NodeBgpState>,
-    /// Routes by the addresses that they announce, then by node and prefix.
+    /// Stored routes, by the address that they announce, then by node and prefix.
     addresses: BTreeMap<IpAddr, BTreeMap<(Name, IpNet), Arc<StoredRoute>>>,
     bytes: usize,
     bytes_max: usize,
@@ -65,11 +66,11 @@ pub struct BgpBook {
 struct NodeBgpState {
     report: Option<BgpReport>,
     routes: BTreeMap<IpNet, Arc<StoredRoute>>,
-    /// Prefixes that the node reported and that were not stored because of a limit.
+    /// Prefixes that the node reported and that were not stored because of the memory limit.
     missing: BTreeSet<IpNet>,
 }
 
-/// Maximum number of prefixes of a node that are remembered as not stored.
+/// Maximum number of prefixes of one node that are recorded as not stored.
 const MISSING_MAX: usize = 1000;
 
 impl Default for BgpBook {
@@ -79,7 +80,7 @@ impl Default for BgpBook {
 }
 
 impl BgpBook {
-    /// Creates an empty store for at most `bytes_max` bytes of routes.
+    /// Creates an empty store that holds at most `bytes_max` bytes of routes.
     #[must_use]
     pub fn with_room(bytes_max: usize) -> Self {
         Self {
@@ -92,7 +93,7 @@ impl BgpBook {
         }
     }
 
-    /// Applies a report of a node's agent that arrived at `now`.
+    /// Applies a report of a node's agent, received at `now`.
     pub fn apply(&mut self, node: &Name, news: BgpReportUpdate, now: Timestamp) {
         let BgpReportUpdate { mut bgp, routes, mut gone, is_complete, events } = news;
         if let Some(report) = &mut bgp {
@@ -157,7 +158,7 @@ impl BgpBook {
         }
     }
 
-    /// Removes nodes that no longer exist, with their events.
+    /// Removes the reports and events of nodes for which `has_node` returns false.
     pub fn forget(&mut self, has_node: impl Fn(&Name) -> bool) {
         let deleted: Vec<_> = self.nodes.keys().filter(|node| !has_node(node)).cloned().collect();
         for node in deleted {
@@ -170,18 +171,18 @@ impl BgpBook {
         self.events.forget(has_node);
     }
 
-    /// Returns the nodes with BGP and their reports, in the order of names.
+    /// Returns the nodes that have BGP configured and their last reports, ordered by name.
     pub fn reports(&self) -> impl Iterator<Item = (&Name, &BgpReport)> {
         self.nodes.iter().filter_map(|(node, page)| Some((node, page.report.as_ref()?)))
     }
 
-    /// Returns the sessions of a node, in the order of peers and addresses.
+    /// Returns the sessions of a node, ordered by peer and address.
     pub fn sessions_of<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a BgpSession> + use<'a> {
         let report = self.nodes.get(node).and_then(|page| page.report.as_ref());
         report.into_iter().flat_map(|report| &report.sessions)
     }
 
-    /// Returns the routes of a node from the prefix `from` on, in the order of prefixes.
+    /// Returns the routes of a node, ordered by prefix and starting with the prefix `from`.
     pub(crate) fn routes_of<'a>(
         &'a self,
         node: &Name,
@@ -194,7 +195,7 @@ impl BgpBook {
         routes.into_iter().flatten().map(|(prefix, route)| (*prefix, &**route))
     }
 
-    /// Returns the nodes with any state from `from` on, in the order of names.
+    /// Returns the nodes with any stored state, ordered by name and starting with `from`.
     pub(crate) fn nodes_from(&self, from: Option<&Name>) -> impl Iterator<Item = &Name> {
         let nodes = match from {
             Some(from) => self.nodes.range::<Name, _>(from..),
@@ -203,7 +204,7 @@ impl BgpBook {
         nodes.map(|(node, _)| node)
     }
 
-    /// Returns the routes that announce an address, in the order of nodes and prefixes.
+    /// Returns the routes that announce an address, ordered by node and prefix.
     pub fn of_address(&self, address: IpAddr) -> impl Iterator<Item = (&Name, IpNet, &StoredRoute)> {
         let of_address = self.addresses.get(&address);
         of_address.into_iter().flatten().map(|((node, prefix), route)| (node, *prefix, &**route))

@@ -1,7 +1,7 @@
-//! Compilation of the BGP configuration of a node from the state: identity, peers and Advertisements.
+//! Compilation of the BGP configuration of a node from the cluster state: identity, peers and Advertisements.
 //!
-//! The result depends on the Node, the BgpPeers, the BfdProfiles and the Advertisements, never on Services: the
-//! address records list the Advertisements that cover them.
+//! The result depends on the Node, the BgpPeers, the BfdProfiles and the Advertisements, but never on Services:
+//! the record of each load balancer address lists the Advertisements that cover the address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,14 +30,15 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Hop limit towards peers that may be several hops away: the default of hosts (RFC 1700).
+/// Hop limit of packets to peers that may be several hops away: the usual default of hosts (RFC 1700).
 const TTL_SEVERAL_HOPS: u8 = 64;
-/// Hop limit towards external peers in a network of the node.
+/// Hop limit of packets to directly connected external peers.
 const TTL_ONE_HOP: u8 = 1;
-/// Hop limit of packets if GTSM is enabled (RFC 5082 §3).
+/// Hop limit of packets to peers with GTSM enabled (RFC 5082 §3).
 const TTL_SECURITY: u8 = 255;
 
-/// Returns the BGP configuration of a node, or `None` if it has no peers. `asn` is the default AS number of Nodes.
+/// Returns the BGP configuration of a node; `None` if the node has no peers. `asn` is the default AS number of
+/// Nodes.
 #[must_use]
 pub fn bgp_state(snapshot: &Snapshot, node: &Name, asn: u32) -> Option<BgpState> {
     // Fast path: most clusters have no peers.
@@ -84,8 +85,8 @@ pub fn identity(name: &Name, node: &NodeSpec, asn: u32) -> NodeBgpStatus {
     NodeBgpStatus { asn, asn_from, router_id, router_id_from }
 }
 
-/// Derives a BGP Identifier from a name by FNV-1a, which is the same in every version and on every machine. The
-/// result is never zero (RFC 6286 §2.1).
+/// Derives a BGP Identifier from a name by its FNV-1a hash, so that every server derives the same one. The result
+/// is never zero (RFC 6286 §2.1).
 fn id_of_name(name: &Name) -> Ipv4Addr {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = name.as_str().bytes().fold(0x811c_9dc5, mix);
@@ -99,8 +100,9 @@ pub(crate) struct SelectingPeer<'a> {
     pub(crate) name: &'a Name,
     /// Spec of the BgpPeer.
     pub(crate) spec: &'a BgpPeerSpec,
-    /// Earlier peer that leads to the same router, so that this one has no session. Admission rejects writes of peers
-    /// with this result, but not changes of a Node's labels.
+    /// Earlier BgpPeer that leads to the same router on this node, so that this one has no session there.
+    /// Admission rejects BgpPeers that conflict in this way, but not changes of Node labels that cause the
+    /// conflict.
     pub(crate) clash: Option<&'a Name>,
 }
 
@@ -118,7 +120,8 @@ pub(crate) fn selecting_peers<'a>(snapshot: &'a Snapshot, labels: &Labels) -> Ve
     found
 }
 
-/// Returns true if two BgpPeers would be one session on a node that both select.
+/// Returns true if two BgpPeers lead to the same router on a node that both select, so that only one session is
+/// possible.
 pub(crate) fn is_same_router(a: &BgpPeerSpec, b: &BgpPeerSpec) -> bool {
     let is_unnumbered = |spec: &BgpPeerSpec| spec.peer_address.is_none() && spec.interface.is_some();
     // The router at the other end of a link may be the one with an address there.
@@ -165,7 +168,8 @@ fn node_of<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<(&'a Arc<Object>, 
     if let Spec::Node(spec) = &object.spec { Some((object, spec)) } else { None }
 }
 
-/// Returns a BgpPeer with all defaults filled in, or `None` without a location, which validation excludes.
+/// Returns the session settings for a BgpPeer, with all defaults filled in. `None` if the BgpPeer has no address,
+/// network or interface, which validation rejects.
 fn neighbour(snapshot: &Snapshot, spec: &BgpPeerSpec, asn: u32) -> Option<BgpNeighbour> {
     let local_asn = spec.local_asn.unwrap_or(asn);
     Some(BgpNeighbour {
@@ -210,7 +214,7 @@ fn ttl(spec: &BgpPeerSpec, local_asn: u32) -> u8 {
     }
 }
 
-/// Returns true if the peer has another AS number than the node, so that the session is external (EBGP).
+/// Returns true if the AS number of the peer differs from the local one, so that the session is external (EBGP).
 pub(crate) const fn is_external(peer: PeerAsn, local_asn: u32) -> bool {
     match peer {
         PeerAsn::Number(asn) => asn != local_asn,
@@ -219,8 +223,8 @@ pub(crate) const fn is_external(peer: PeerAsn, local_asn: u32) -> bool {
     }
 }
 
-/// Returns the form of an Advertisement for a node, with only the peers that select the node; `None` if the
-/// Advertisement names only other peers.
+/// Returns an Advertisement in the form for a node, reduced to the peers that the node has. `None` if it names
+/// only peers that the node does not have.
 fn advertisement(
     spec: &AdvertisementSpec,
     neighbours: &BTreeMap<Name, BgpNeighbour>,

@@ -1,5 +1,4 @@
-//! BGP identity of a node as shown in its status: AS number and BGP Identifier, each with the setting from
-//! which it is derived.
+//! BGP identity of a node as shown in its status: AS number and BGP Identifier, each with its source.
 
 use std::net::Ipv4Addr;
 
@@ -24,16 +23,16 @@ pub struct NodeBgpStatus {
 /// Source of the AS number of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum AsnSource {
-    /// `spec.bgp.asn` of the Node.
+    /// Field `spec.bgp.asn` of the Node.
     Node,
-    /// `--asn` of the control server.
+    /// Option `--asn` of the control server.
     Default,
 }
 
 /// Source of the BGP Identifier of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum RouterIdSource {
-    /// `spec.bgp.routerId` of the Node.
+    /// Field `spec.bgp.routerId` of the Node.
     Node,
     /// First IPv4 address of the Node.
     Address,

@@ -1,7 +1,7 @@
-//! Listings of BGP sessions, routes and events, with filters and pages. Pure.
+//! Pure functions that list BGP sessions, routes and events, with filters and pages.
 //!
-//! A page contains the last reports at the time of its request. The next page continues after the last key, so
-//! entries that appear or disappear in between shift nothing.
+//! A page shows the last reports at the time of its request. The next page continues after the last key, so it
+//! neither skips nor repeats rows if others appear or disappear in between.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -22,13 +22,13 @@ use crate::{
 /// Maximum number of addresses listed for one route; an aggregate may have thousands.
 pub const ADDRESSES_LISTED_MAX: usize = 100;
 
-/// Session of one node.
+/// Row of the session listing: a BGP session of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSessionItem {
     /// Name of the node.
     pub node: Name,
-    /// True if the agent of the node reports. Otherwise the item is from its last report.
+    /// True if the agent of the node currently reports. If false, the item is from its last report.
     pub is_reporting: bool,
     /// AS number of the node.
     pub asn: u32,
@@ -37,18 +37,18 @@ pub struct BgpSessionItem {
     pub router_id: std::net::Ipv4Addr,
     /// Session as the agent reported it.
     pub session: BgpSession,
-    /// Classified problem of the session, with its remedy.
+    /// Reason why the session is not established, with its remedy; absent if it is established.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<BgpTrouble>,
 }
 
-/// State of one prefix on one node.
+/// Row of the route listing: the announcement of one prefix by one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpRouteItem {
     /// Name of the node.
     pub node: Name,
-    /// True if the agent of the node reports. Otherwise the item is from its last report.
+    /// True if the agent of the node currently reports. If false, the item is from its last report.
     pub is_reporting: bool,
     /// Announced prefix, such as `192.0.2.0/24`.
     #[schema(value_type = String, example = "192.0.2.7/32")]
@@ -56,24 +56,24 @@ pub struct BgpRouteItem {
     /// Load balancer addresses that the prefix announces; at most 100.
     #[schema(value_type = Vec<String>, max_items = 100)]
     pub addresses: Vec<IpAddr>,
-    /// Number of addresses that are not listed.
+    /// Number of addresses that the prefix announces beyond those in `addresses`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub addresses_omitted: usize,
-    /// Announcement to each router. The key is the name of the peer, followed by `@` and the address for dynamic
-    /// neighbors.
+    /// Announcement of the prefix to each router. The key is the name of the BgpPeer, followed by `@` and the
+    /// address for dynamic neighbors.
     pub peers: BTreeMap<String, BgpTold>,
-    /// Reason for which no router receives the prefix; absent if it is announced.
+    /// Reason why no router receives the prefix; absent unless the node withholds the prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
 }
 
-/// Event of a session.
+/// Event of a BGP session, such as its loss.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpEvent {
-    /// Number of the event. It increases with each event that this server receives, and restarts with the server.
+    /// Number of the event. Newer events have higher numbers. The numbers restart when the server restarts.
     pub id: u64,
-    /// Time of the event, or of its last repetition.
+    /// Time of the event. For a repeated event, time of the last occurrence.
     pub time: Timestamp,
     /// Name of the node.
     pub node: Name,
@@ -87,9 +87,9 @@ pub struct BgpEvent {
     pub address: Option<IpAddr>,
     /// Type of the event: `BgpSessionUp` or `BgpSessionDown`.
     pub reason: EventReason,
-    /// Cause of the event.
+    /// Description of the event with its cause.
     pub message: String,
-    /// Number of consecutive occurrences.
+    /// Number of consecutive occurrences of this event.
     pub count: u64,
 }
 
@@ -103,7 +103,7 @@ const fn is_zero(number: &usize) -> bool {
 pub struct SessionFilter {
     /// Node of the session; `None` matches all nodes.
     pub node: Option<Name>,
-    /// BgpPeer of the session; `None` matches all.
+    /// BgpPeer of the session; `None` matches all BgpPeers.
     pub peer: Option<Name>,
     /// State of the session; `None` matches all states.
     pub state: Option<BgpSessionState>,
@@ -114,9 +114,10 @@ pub struct SessionFilter {
 pub struct RouteFilter {
     /// Node that reports the route; `None` matches all nodes.
     pub node: Option<Name>,
-    /// Name of a `BgpPeer`: selects routes with an announcement to it, and only that announcement.
+    /// Name of a `BgpPeer`. Selects the routes that are announced to it, and omits their announcements to other
+    /// peers.
     pub peer: Option<Name>,
-    /// Prefix: selects it and the prefixes inside it.
+    /// Network that selects the route with this prefix and those with more specific prefixes.
     pub prefix: Option<IpNet>,
     /// Address that the route announces; `None` matches all addresses.
     pub address: Option<IpAddr>,
@@ -127,13 +128,13 @@ pub struct RouteFilter {
 pub struct EventFilter {
     /// Node of the event; `None` matches all nodes.
     pub node: Option<Name>,
-    /// BgpPeer of the event; `None` matches all.
+    /// BgpPeer of the event; `None` matches all BgpPeers.
     pub peer: Option<Name>,
 }
 
-/// Position of a session in the listing: node, peer, address.
+/// Sort key of a session in the listing: node, peer and address.
 pub type SessionKey = (Name, Name, Option<IpAddr>);
-/// Position of a route in the listing: node, prefix.
+/// Sort key of a route in the listing: node and prefix.
 pub type RouteKey = (Name, IpNet);
 
 /// Page of a listing, with the key after which the next page starts.
@@ -141,12 +142,12 @@ pub type RouteKey = (Name, IpNet);
 pub struct ListPage<T, K> {
     /// Rows on the page, in the order of the listing.
     pub items: Vec<T>,
-    /// Last key of the page, if more rows follow.
+    /// Key of the last row, from which the next page continues; `None` if no rows follow.
     pub more_after: Option<K>,
 }
 
-/// Returns at most `limit` sessions that follow `after`, ordered by node, peer and address. `spec_of` returns
-/// the spec of a BgpPeer.
+/// Returns at most `limit` sessions that follow the key `after`, ordered by node, peer and address. `spec_of`
+/// returns the spec of a BgpPeer.
 pub fn sessions<'a>(
     book: &BgpBook,
     wanted: &SessionFilter,
@@ -185,7 +186,7 @@ pub fn sessions<'a>(
     page(rest.map(item), limit)
 }
 
-/// Returns at most `limit` routes that follow `after`, ordered by node and prefix.
+/// Returns at most `limit` routes that follow the key `after`, ordered by node and prefix.
 pub fn routes(
     book: &BgpBook,
     wanted: &RouteFilter,

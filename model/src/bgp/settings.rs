@@ -1,7 +1,8 @@
 //! BGP configuration of one node: its identity, its peers, and its Advertisements.
 //!
-//! Control decides the peers and Advertisements of each node. The agent decides the announced prefixes from the
-//! Services that it has verified. An address is announced to a peer if an Advertisement includes both: the address by
+//! The control server decides the peers and Advertisements of each node. The agent derives the announced prefixes
+//! from the Services that it has verified in its kernel. An address is announced to a peer if an Advertisement
+//! includes both: the address by
 //! [`Announcement::advertisements`](crate::kinds::address::Announcement::advertisements), the peer by
 //! [`BgpAdvertisement::peers`].
 
@@ -36,34 +37,34 @@ pub struct BgpState {
     /// `Node.spec.maintenance`).
     #[serde(default)]
     pub is_draining: bool,
-    /// Peers of the node, by the names of their objects.
+    /// Peers of the node, by the name of the BgpPeer.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, BgpNeighbour>)]
     pub peers: BTreeMap<Name, BgpNeighbour>,
-    /// Advertisements that select the node.
+    /// Advertisements that select the node, by name.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, BgpAdvertisement>)]
     pub advertisements: BTreeMap<Name, BgpAdvertisement>,
 }
 
-/// Neighbor to have a session with: a `BgpPeer` with all defaults filled in.
+/// Session settings for a neighbor: a `BgpPeer` with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpNeighbour {
-    /// Location of the neighbor.
+    /// Location of the neighbor: an address, an interface or a network.
     pub remote: BgpRemote,
     /// Expected AS number of the neighbor.
     pub peer_asn: PeerAsn,
-    /// AS number of the node towards this neighbor.
+    /// AS number that the node uses towards this neighbor.
     #[serde(rename = "localASN")]
     pub local_asn: u32,
-    /// TCP port of the neighbor. Its own connections arrive at port 179.
+    /// TCP port of the neighbor to which the node connects. The node itself accepts connections at port 179.
     pub port: u16,
-    /// Source address of the node's connections.
+    /// Local address of connections to the neighbor; selected by the kernel if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub source_address: Option<IpAddr>,
-    /// Interface to which the socket is bound (`SO_BINDTODEVICE`).
+    /// Interface to which the socket is bound (`SO_BINDTODEVICE`), if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub device: Option<InterfaceName>,
@@ -72,7 +73,8 @@ pub struct BgpNeighbour {
     /// Time between KEEPALIVE messages, in seconds; a third of the negotiated hold time by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keepalive_time: Option<u16>,
-    /// Pause after a failed connection, in seconds, 1–65535; it grows with further failures.
+    /// Pause after a failed connection, in seconds, 1–65535. The pause doubles with each further failure, up to 60
+    /// seconds or this value if it is larger.
     pub connect_time: u16,
     /// Key of TCP MD5 signatures (RFC 2385), 1–80 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,50 +85,52 @@ pub struct BgpNeighbour {
     /// Maximum number of hops of received packets, 1–254 (GTSM, RFC 5082); sent packets have the hop limit 255.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_security: Option<u8>,
-    /// True if the node waits for connections of the neighbor and opens none.
+    /// True if the node accepts connections from the neighbor but does not open any.
     #[serde(default)]
     pub passive: bool,
     /// Address families of the exchanged routes.
     pub families: BTreeSet<BgpFamily>,
-    /// Graceful restart (RFC 4724): routes are retained while a session restarts.
+    /// Graceful restart (RFC 4724): the neighbor keeps the routes of the node while the agent restarts. Disabled
+    /// if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graceful_restart: Option<GracefulRestart>,
     /// BGP role of the node towards the neighbor (RFC 9234).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<BgpRole>,
-    /// BFD session that monitors the path.
+    /// Parameters of the BFD session that monitors the path to the neighbor; no BFD if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bfd: Option<BfdProfileSpec>,
-    /// Maximum number of prefixes from the neighbor; the session ends if it announces more.
+    /// Maximum number of prefixes received from the neighbor; the session is closed if the neighbor announces
+    /// more.
     pub max_prefixes: u32,
 }
 
-/// Location of a neighbor.
+/// Location of a BGP neighbor.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum BgpRemote {
-    /// IP address; for a link-local one, `device` selects the link.
+    /// IP address of the neighbor. For a link-local address, `device` selects the link.
     #[schema(value_type = String)]
     Address(IpAddr),
     /// Router at the other end of this interface (unnumbered).
     #[schema(value_type = String)]
     Interface(InterfaceName),
-    /// Any router that connects from this network, up to a limit (dynamic).
+    /// Routers that connect from this network, up to a limit (dynamic neighbors).
     #[serde(rename_all = "camelCase")]
     Network {
-        /// Network of the routers.
+        /// Network from which routers may connect.
         #[schema(value_type = String)]
         network: IpNet,
-        /// Maximum number of concurrent sessions.
+        /// Maximum number of concurrent sessions with routers of the network.
         limit: u16,
     },
 }
 
-/// Advertisement of type BGP as one node applies it.
+/// Advertisement of type BGP, in the form for one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpAdvertisement {
-    /// Peers that receive the routes; all peers of the node if empty.
+    /// Peers that receive the routes. If empty, all peers of the node receive them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub peers: BTreeSet<Name>,
@@ -134,16 +138,16 @@ pub struct BgpAdvertisement {
     pub aggregation_length: u8,
     /// Length of the announced IPv6 prefixes, 1–128.
     pub aggregation_length_v6: u8,
-    /// Attribute `LOCAL_PREF`, sent to internal peers.
+    /// Value of the attribute `LOCAL_PREF` (RFC 4271), sent to internal peers only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_pref: Option<u32>,
-    /// Value of the attribute `MULTI_EXIT_DISC` (RFC 4271).
+    /// Value of the attribute `MULTI_EXIT_DISC` (RFC 4271); the attribute is not sent if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub med: Option<u32>,
-    /// Number of additional copies of the own AS in the path, 0–16; sent to external peers.
+    /// Number of additional repetitions of the local AS number in the path, 0–16; sent to external peers only.
     #[serde(default)]
     pub prepend: u8,
-    /// Standard, extended and large communities.
+    /// Standard, extended and large communities of the announced routes.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub communities: BTreeSet<Community>,

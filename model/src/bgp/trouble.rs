@@ -1,7 +1,7 @@
-//! Classification of sessions that are not established: a machine-readable reason with its remedy. Pure.
+//! Pure functions that classify sessions which are not established: a machine-readable reason with its remedy.
 //!
 //! An agent reports messages. The setting to change follows from the NOTIFICATION that ended the last attempt, and
-//! from its sender.
+//! from the side that sent it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,11 +11,11 @@ use crate::{
     kinds::{bgp_peer::BgpPeerSpec, condition_reason::ConditionReason},
 };
 
-/// Maximum time between a NOTIFICATION and a state that it explains, in seconds. The pauses between connection
-/// attempts in between grow to one minute.
+/// Maximum age of a NOTIFICATION, relative to a session state, at which it explains the state, in seconds. The
+/// pauses between connection attempts grow to one minute.
 const EXPLAINS_WITHIN_SECS: i64 = 180;
 
-/// Classified problem of a session.
+/// Reason why a session is not established, with its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpTrouble {
@@ -27,7 +27,7 @@ pub struct BgpTrouble {
     pub hint: Option<String>,
 }
 
-/// Sender of a NOTIFICATION message.
+/// Side that sent a NOTIFICATION message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     We,
@@ -49,15 +49,15 @@ pub fn trouble(session: &BgpSession, peer: Option<&BgpPeerSpec>) -> Option<BgpTr
     Some(BgpTrouble { reason, hint })
 }
 
-/// Returns true if the error was a mismatch of AS numbers and the BgpPeer now accepts the router's number, so
-/// that the error is not expected again.
+/// Returns true if the error was a wrong AS number of the router and the BgpPeer now accepts that number, so that
+/// the error no longer explains the state.
 fn is_mended(session: &BgpSession, peer: Option<&BgpPeerSpec>, sender: Sender, error: &BgpError) -> bool {
     let (Some(peer), Some(theirs)) = (peer, session.remote_asn) else { return false };
     (error.code, error.subcode, sender) == (2, 2, Sender::We)
         && peer.peer_asn.accepts(theirs, session.local_asn)
 }
 
-/// Returns the last NOTIFICATION in either direction, if it explains the state.
+/// Returns the newest NOTIFICATION, sent or received, if it explains the present state.
 fn newest_error(session: &BgpSession) -> Option<(Sender, &BgpError)> {
     let sent = session.last_sent.as_ref().map(|error| (Sender::We, error));
     let received = session.last_received.as_ref().map(|error| (Sender::ThePeer, error));
@@ -66,7 +66,8 @@ fn newest_error(session: &BgpSession) -> Option<(Sender, &BgpError)> {
     (age <= EXPLAINS_WITHIN_SECS).then_some(newest)
 }
 
-/// Classifies an error by its code (RFC 4271 §4.5) and subcode (RFC 4271 §6, RFC 4486, RFC 5492, RFC 9234, RFC 9384).
+/// Classifies a NOTIFICATION by its error code (RFC 4271 §4.5) and subcode (RFC 4271 §6, RFC 4486, RFC 5492, RFC
+/// 9234, RFC 9384).
 fn of_error(
     session: &BgpSession,
     sender: Sender,
@@ -149,8 +150,8 @@ fn of_error(
     Some((hint.0, Some(hint.1)))
 }
 
-/// Classifies a session by its state machine state. `after_error` is true if a recent NOTIFICATION ended the
-/// session.
+/// Classifies a session that is not established by its BGP state. `after_error` is true if a recent NOTIFICATION
+/// ended the session.
 fn of_state(session: &BgpSession, after_error: bool) -> (ConditionReason, Option<String>) {
     let (ours, counters) = (session.local_asn, &session.counters);
     if counters.md5_failures > 0 {

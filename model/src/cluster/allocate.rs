@@ -20,15 +20,15 @@ use crate::{
 };
 
 /// Maximum number of Services that share one address. The address record lists all of them, so each further
-/// one makes every change of the record more expensive.
+/// Service makes a change of the record more expensive.
 pub(crate) const SHARED_MAX: usize = 256;
-/// Maximum number of addresses with the same sharing key that are tried before the Service receives an address of its
-/// own.
+/// Maximum number of shared addresses with the same sharing key that are tried before the Service receives an
+/// address of its own.
 const SHARING_TRIED_MAX: usize = 64;
 
-/// Returns the pool from which a Service may have an address, regardless of the present holder, or `None` for an
-/// address outside of every pool in a range that the operator allows. `is_kept` is true if the Service already has
-/// the address. Without a configuration, as in a status, no range is allowed.
+/// Returns the pool from which a Service may have an address, regardless of its present holder. Returns `Ok(None)`
+/// for an address that is in no pool but in a range that the operator allows. `is_kept` is true if the Service
+/// already has the address. If `config` is `None`, no such range is allowed.
 pub(crate) fn place(
     snapshot: &Snapshot,
     config: Option<&ClusterConfig>,
@@ -103,8 +103,8 @@ pub(crate) fn room(
     }
 }
 
-/// Checks that a Service may share an address with its holders. All holders already agree with each other, so the
-/// policies of one represent all; only ports are compared with each.
+/// Checks that a Service may share an address with its holders. The policies are compared with one holder only,
+/// because all holders agree with each other; the ports are compared with each.
 fn share(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, record: &AddressSpec) -> Result<(), Denial> {
     let Some(holder) = record.services.iter().find(|holder| **holder != wanted.key) else { return Ok(()) };
     let key = wanted.sharing_key.as_ref().filter(|key| record.sharing_key.as_ref() == Some(key));
@@ -156,8 +156,8 @@ fn pools<'a>(
     named.into_iter().chain(unnamed).filter(|(_, pool)| is_for(pool, wanted))
 }
 
-/// Returns the address, with its pool, that a Service receives in a family for which it names none: a quarantined
-/// address of its own first, then one shared by its sharing key, then the first free one.
+/// Chooses an address, and its pool, for a Service that names none in this family. In order of preference: an
+/// address in quarantine for this Service, an address with the same sharing key, the first free address.
 pub(crate) fn choose(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

@@ -1,4 +1,4 @@
-//! Result of a commit, as entries of the change log and events of watches.
+//! Result of a commit, from which the change log and the watch events are written.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Commit {
 pub struct Change {
     /// Type of the change: added, modified or deleted.
     pub kind: ChangeKind,
-    /// New state of the object; for a deletion the last state, with the revision of the deletion.
+    /// New state of the object. For a deletion, the last state with the revision of the deletion.
     pub object: Arc<Object>,
 }
 

@@ -1,7 +1,7 @@
 //! Compiled form of a Service: all data that agents need, the same for all nodes.
 //!
-//! Control compiles the form, the feed transports it, and each agent turns it into a packet program (`program`) for
-//! its own node. It has no node-specific parts, so one serialized copy serves all agents.
+//! The control server compiles this form and sends it to the agents. Each agent derives from it a packet program
+//! (`program`) for its own node. The form has no node-specific parts, so one serialized copy serves all agents.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -43,7 +43,7 @@ pub struct CompiledService {
     )]
     #[schema(value_type = Vec<String>)]
     pub cluster_ips: Vec<IpAddr>,
-    /// IP families of the node ports.
+    /// IP families in which the node ports of the Service are served.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub ip_families: Vec<IpFamily>,
     /// External IPs of the Service.
@@ -54,33 +54,34 @@ pub struct CompiledService {
     #[serde(default, rename = "loadBalancerIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Client networks that may connect from outside; empty allows all.
+    /// Client networks that may connect from outside of the cluster. If empty, all networks may connect.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub source_ranges: BTreeSet<IpNet>,
     /// Ports that clients connect to, with the endpoints of each.
     #[serde(deserialize_with = "exact")]
     pub ports: Vec<CompiledPort>,
-    /// Time for which a client stays on its endpoint after its last new connection, in seconds; `None` disables
-    /// session affinity.
+    /// Time after its last new connection for which a client stays with the same endpoint, in seconds; `None`
+    /// disables session affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity_seconds: Option<u32>,
-    /// Policy for traffic from outside of the cluster: with Local only endpoints on the receiving node are used.
+    /// Policy for traffic from outside of the cluster. With `Local`, only endpoints on the receiving node are
+    /// used.
     #[serde(default)]
     pub external_traffic_policy: TrafficPolicy,
-    /// Policy for traffic from inside of the cluster: with Local only endpoints on the client's node are used.
+    /// Policy for traffic from inside of the cluster. With `Local`, only endpoints on the client's node are used.
     #[serde(default)]
     pub internal_traffic_policy: TrafficPolicy,
-    /// Preference for near endpoints.
+    /// Preference for endpoints in the same zone or on the same node; none if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_distribution: Option<TrafficDistribution>,
-    /// TCP port at which each node reports whether it has endpoints (KEP-1669).
+    /// TCP port at which each node reports over HTTP whether it has endpoints of the Service (KEP-1669).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_node_port: Option<Port>,
-    /// Scheduler that selects an endpoint; random by weight by default.
+    /// IPVS scheduler that selects an endpoint. Default: the selection by weight of each proxy mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
-    /// Variants of the scheduler.
+    /// IPVS flags that modify the scheduler.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
     /// Method by which packets reach the endpoint.
@@ -92,21 +93,21 @@ pub struct CompiledService {
     /// Treatment of established connections to removed endpoints.
     #[serde(default)]
     pub removal_policy: RemovalPolicy,
-    /// Time for which established connections may continue with the policy `drain`, in seconds.
+    /// Time for which established connections may continue with removal policy `drain`, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_seconds: Option<u32>,
     /// Health check of the endpoints.
     // Boxed: most Services have none, and every node holds all Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<Box<HealthCheck>>,
-    /// Settings that no agent of this version implements. A Service with any of them is not programmed, because it
-    /// would behave differently from its spec.
+    /// Settings that no agent of this version implements. A Service with such settings is not programmed, because
+    /// it would behave differently from its spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsupported: Vec<UnsupportedField>,
 }
 
 impl CompiledService {
-    /// Creates a Service without addresses, ports and settings.
+    /// Creates a Service without addresses or ports, with defaults for all other settings.
     #[must_use]
     pub fn new(service: ServiceKey) -> Self {
         Self {
@@ -134,7 +135,7 @@ impl CompiledService {
         }
     }
 
-    /// Returns true if nodes have anything to program; headless and disabled Services need nothing.
+    /// Returns true if nodes must program the Service. Headless and disabled Services are not programmed.
     #[must_use]
     pub fn is_programmable(&self) -> bool {
         let has_node_port = self.ports.iter().any(|port| port.node_port.is_some());
@@ -142,7 +143,7 @@ impl CompiledService {
         has_node_port || addresses.iter().any(|addresses| !addresses.is_empty())
     }
 
-    /// Returns true if two forms are equal except for their revision, so that nodes need no update.
+    /// Returns true if two forms differ at most in their revision, so that nodes need no update.
     #[must_use]
     pub fn is_same_for_nodes(&self, other: &Self) -> bool {
         Self { revision: other.revision, ..self.clone() } == *other
@@ -160,10 +161,10 @@ pub struct CompiledPort {
     pub protocol: Protocol,
     /// Port that clients connect to.
     pub port: Port,
-    /// Last port of a range that begins with `port`.
+    /// Last port of a range that begins with `port`; absent for a single port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_port: Option<Port>,
-    /// Port on every node.
+    /// Port at the addresses of every node, if the Service has node ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
     /// Endpoints, ordered by address and port, without duplicates.
@@ -179,7 +180,8 @@ impl CompiledPort {
     }
 }
 
-/// Deserializes a list without spare capacity: agents hold these lists for a long time and never extend them.
+/// Deserializes a list without spare capacity, because agents keep these lists for a long time and never extend
+/// them.
 fn exact<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     let mut list = Vec::deserialize(deserializer)?;
     list.shrink_to_fit();
@@ -201,26 +203,26 @@ pub struct CompiledEndpoint {
     /// Zone of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
-    /// Share of new connections, relative to the other endpoints; 0 while it drains.
+    /// Share of new connections relative to the other endpoints; 0 while the endpoint drains.
     pub weight: Weight,
     /// True if the endpoint accepts new connections.
     pub ready: bool,
     /// True if the endpoint serves traffic, even while it terminates (KEP-1672).
     pub serving: bool,
-    /// True if the endpoint is terminating.
+    /// True if the endpoint is shutting down.
     pub terminating: bool,
-    /// Removal from service: with mode Drain the weight is 0, with mode Maintenance the endpoint is neither ready nor
-    /// serving.
+    /// Drain or maintenance of the endpoint. In mode Drain its weight is 0; in mode Maintenance it is neither
+    /// ready nor serving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Box<Maintenance>>,
 }
 
-/// Setting that is not implemented, with the supported alternative.
+/// Setting that is not implemented, with a message that names an alternative.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnsupportedField {
-    /// Path of the field for people, such as `spec.sessionAffinity`.
+    /// Path of the field for users, such as `spec.sessionAffinity`.
     pub field: String,
-    /// Description of the missing feature.
+    /// Description of the missing feature for users.
     pub message: String,
 }

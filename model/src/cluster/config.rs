@@ -1,5 +1,4 @@
-//! Ranges that the operator fixes for the whole cluster before the first object, from which addresses and ports are
-//! allocated.
+//! Address and port ranges that the operator sets for the whole cluster before the first object is created.
 
 use std::{net::IpAddr, ops::RangeInclusive};
 
@@ -13,7 +12,7 @@ use crate::{
 /// Default AS number of Nodes: the first one for private use (RFC 6996).
 pub const ASN_DEFAULT: u32 = 64_512;
 
-/// Address and port ranges of a cluster, validated at the start of the server.
+/// Address ranges, port range and limits of a cluster, validated when the server starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterConfig {
     service_cidrs: Vec<IpNet>,
@@ -23,7 +22,8 @@ pub struct ClusterConfig {
     guards: Guards,
 }
 
-/// Maximum percentage of existing addresses that one write may remove; 100 or more disables the limit.
+/// Limits of the write guards: maximum percentage of the existing addresses that one write may remove. 100 or more
+/// disables a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guards {
     /// Limit for virtual addresses: cluster IPs and load balancer addresses of Services.
@@ -40,7 +40,7 @@ impl Guards {
 /// Reason why the ranges of a cluster are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The Service ranges are neither one range nor two of different IP families.
+    /// There are more than two Service ranges, none, or two of the same IP family.
     #[error("--service-cidr takes one or two ranges, the second of the other IP family")]
     ServiceCidrFamilies,
     /// A Service range has host bits set; contains the range and its network.
@@ -49,22 +49,23 @@ pub enum ConfigError {
     /// A range contains addresses that are not allowed.
     #[error("--service-cidr {0} must be an ordinary unicast range: its first address is {1}")]
     ServiceCidrForbidden(IpNet, &'static str),
-    /// A Service range has fewer than eight addresses.
+    /// This Service range has fewer than eight addresses.
     #[error("--service-cidr {0} must hold at least 8 addresses")]
     ServiceCidrTooSmall(IpNet),
-    /// The range contains port 0 or is empty.
+    /// The node port range contains port 0 or is empty.
     #[error("--node-port-range must run from a smaller to a larger port, both above 0")]
     NodePortRange,
-    /// The AS number is reserved; contains the reason.
+    /// The default AS number is reserved; contains the number and the reason.
     #[error("--asn must be an assignable AS number; {0} is {1}")]
     Asn(u32, &'static str),
 }
 
 impl ClusterConfig {
-    /// Validates the ranges. `service_cidrs` has the primary family first.
+    /// Validates the ranges and creates the configuration. The first range in `service_cidrs` has the primary IP
+    /// family.
     ///
     /// # Errors
-    /// The first violated rule.
+    /// Returns the first rule that is violated.
     pub fn new(
         service_cidrs: Vec<IpNet>,
         node_port_range: RangeInclusive<u16>,
@@ -95,7 +96,7 @@ impl ClusterConfig {
     /// Sets the default AS number of Nodes.
     ///
     /// # Errors
-    /// The AS number is reserved.
+    /// Returns an error if the AS number is reserved.
     pub fn with_asn(self, asn: u32) -> Result<Self, ConfigError> {
         match forbidden_asn(asn) {
             Some(why) => Err(ConfigError::Asn(asn, why)),
@@ -103,13 +104,13 @@ impl ClusterConfig {
         }
     }
 
-    /// Sets the guard limits of each write; the default is [`Guards::OFF`].
+    /// Sets the limits of the write guards; the default is [`Guards::OFF`].
     #[must_use]
     pub fn with_guards(self, guards: Guards) -> Self {
         Self { guards, ..self }
     }
 
-    /// Returns the guard limits of each write.
+    /// Returns the limits of the write guards.
     #[must_use]
     pub const fn guards(&self) -> Guards {
         self.guards
@@ -132,7 +133,7 @@ impl ClusterConfig {
         &self.service_cidrs
     }
 
-    /// Returns the range of cluster IPs of a family.
+    /// Returns the range of cluster IPs of an IP family, or `None` if Services cannot have the family.
     #[must_use]
     pub fn service_cidr(&self, family: IpFamily) -> Option<IpNet> {
         self.service_cidrs.iter().copied().find(|cidr| IpFamily::of_net(cidr) == family)
@@ -144,7 +145,8 @@ impl ClusterConfig {
         &self.node_port_range
     }
 
-    /// Returns the ranges allowed for external IPs, and for load balancer addresses outside of every pool.
+    /// Returns the ranges in which external IPs are allowed. Requested load balancer addresses outside of every
+    /// pool must also be in them.
     #[must_use]
     pub fn external_ip_cidrs(&self) -> &[IpNet] {
         &self.external_ip_cidrs

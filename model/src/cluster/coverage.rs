@@ -1,4 +1,4 @@
-//! Union of the addresses of several pools, and a test whether prefixes of one length lie within it.
+//! Union of the addresses of several pools, with a test whether all prefixes of one length lie within it.
 
 use ipnet::IpNet;
 
@@ -15,7 +15,8 @@ pub(crate) struct Coverage {
 }
 
 impl Coverage {
-    /// Returns the coverage of pools, including their reserved addresses, which belong to the cluster too.
+    /// Returns the union of the addresses of pools. Reserved addresses are included, because they belong to the
+    /// cluster too.
     pub(crate) fn of<'a>(pools: impl Iterator<Item = &'a AddressPoolSpec>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for range in pools.flat_map(|pool| &pool.addresses) {

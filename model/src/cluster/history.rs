@@ -1,7 +1,7 @@
-//! History of accepted writes for people: author, message, and each object before and after.
+//! History of accepted writes for users: author, message, and each object before and after.
 //!
-//! The change log serves watches and is short. The history answers the question of past changes, and rollbacks use
-//! it. The author is the client's own claim unless authentication is enabled.
+//! The change log for watches keeps recent changes only. The history keeps past writes for listings and rollbacks.
+//! The author is the client's own claim unless authentication is enabled.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -20,9 +20,9 @@ use crate::{
 
 /// Maximum number of characters of an author: `user@host` with long names, or the longest node name with its prefix.
 pub const AUTHOR_LENGTH_MAX: usize = 260;
-/// Maximum number of characters of a message; longer explanations belong into a linked document.
+/// Maximum number of characters of a write's message; put longer explanations into a linked document.
 pub const MESSAGE_LENGTH_MAX: usize = 200;
-/// Maximum number of fields in the difference of one object; further ones are counted.
+/// Maximum number of listed fields that differ between two states of an object; further ones are only counted.
 pub const FIELDS_MAX: usize = 1000;
 /// Prefix of the author of writes by an agent, followed by the name of its node.
 pub const AGENT_AUTHOR_PREFIX: &str = "agent/";
@@ -31,24 +31,24 @@ pub const HIDDEN: &str = "(hidden)";
 /// Author of writes that the server makes by itself.
 pub const SERVER_AUTHOR: &str = "tidegate";
 
-/// Author of a write, and its reason.
+/// Author of a write, with its reason and the request that made it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// Type of the author.
+    /// Type of the author: client, agent or server.
     pub maker: Maker,
-    /// Author, as claimed by the client or authenticated; `unknown` without a claim.
+    /// Name of the author, as authenticated or as claimed by the client; `unknown` without either.
     #[schema(max_length = 260)]
     pub author: String,
     /// Reason for the write, as given by the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 200)]
     pub message: Option<String>,
-    /// Id of the request, as in the log.
+    /// Id of the request, which also appears in the server log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
     pub request_id: Option<String>,
-    /// Source address of the request.
+    /// IP address from which the request was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub source: Option<IpAddr>,
@@ -58,11 +58,11 @@ pub struct Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Maker {
-    /// Client of the API. The author is a claim unless authentication is enabled.
+    /// Client of the API. The author's name is a claim unless authentication is enabled.
     Client,
-    /// Agent of a node, which registers the Node.
+    /// Agent of a node, which registers its Node object.
     Agent,
-    /// Server itself.
+    /// The control server itself.
     Server,
 }
 
@@ -75,7 +75,7 @@ pub struct RevisionHead {
     pub at: Timestamp,
     /// Author and reason of the write.
     pub origin: Origin,
-    /// Changed objects, with the type of each change.
+    /// Keys of the changed objects, with the type of each change.
     pub touched: Vec<(ChangeKind, ObjectKey)>,
 }
 
@@ -88,7 +88,7 @@ pub struct RevisionEntry {
     pub at: Timestamp,
     /// Author and reason of the write.
     pub origin: Origin,
-    /// Changed objects with their states, at least one.
+    /// Changed objects with their states before and after; at least one.
     pub objects: Vec<RevisedObject>,
 }
 
@@ -106,7 +106,7 @@ pub struct RevisedObject {
 /// Field that differs between two states of an object.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct FieldChange {
-    /// JSON pointer (RFC 6901) into the object.
+    /// JSON pointer (RFC 6901) to the field, from the root of the object.
     pub pointer: String,
     /// Previous value; absent if the field did not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,9 +149,9 @@ impl RevisedObject {
     }
 }
 
-/// Returns the fields that differ between two published forms, in the order of their pointers, and the number of
-/// fields beyond [`FIELDS_MAX`]. Bookkeeping fields of the server, which change with every write, are omitted. A
-/// changed password appears as a change without its value.
+/// Returns the fields that differ between two states of an object in API form, ordered by pointer, and the number
+/// of fields beyond [`FIELDS_MAX`]. Fields that the server changes with every write are omitted. A changed
+/// password appears as a change without its value.
 #[must_use]
 pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<FieldChange>, usize) {
     let (published_before, published_after) = (before.map(published), after.map(published));
@@ -163,7 +163,7 @@ pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<Fiel
     (found, omitted)
 }
 
-/// Returns the change of a password, if the object exists before and after.
+/// Returns the change of a BGP password with hidden values, if the object exists before and after.
 fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<FieldChange> {
     let [before, after] =
         [before?, after?].map(|object| object.as_bgp_peer().and_then(|spec| spec.password.as_ref()));
@@ -172,7 +172,7 @@ fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<Fi
     (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
 }
 
-/// Renders an object without the fields that every write changes.
+/// Renders an object in API form without the fields that every write changes.
 fn published(object: &Object) -> Value {
     let mut json = object.to_json();
     if let Some(Value::Object(metadata)) = json.get_mut("metadata") {

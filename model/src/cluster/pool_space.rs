@@ -1,9 +1,9 @@
 //! Assignable addresses of a pool, and the search for the first free one in O(log n).
 //!
-//! The recorded addresses are stored as intervals of numbers, in the order of a [`Numbering`]. A pool with
-//! `avoidBuggyIPs` searches a numbering without the IPv4 addresses ending in `.0` and `.255`, so the search never
-//! stops at one of them, however full the pool is. Reserved addresses cut the ranges of a pool into a few pieces;
-//! each piece costs one look-up.
+//! The addresses in use or in quarantine are stored as intervals of numbers, in the order of a [`Numbering`]. A
+//! pool with `avoidBuggyIPs` uses a numbering without the IPv4 addresses ending in `.0` and `.255`, so the search
+//! never stops at one of them. Reserved addresses cut the ranges of a pool into a few pieces; each piece costs one
+//! look-up.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::{
     primitives::net::{IpFamily, from_number, to_number},
 };
 
-/// Numbering of the addresses of a family without gaps.
+/// Mapping of the addresses of a family to numbers without gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Numbering {
     /// All IPv4 addresses, each numbered by its 32-bit value.
@@ -57,7 +57,8 @@ impl Numbering {
         from_number(self.family(), plain)
     }
 
-    /// Returns the numbers of the first and last numbered address in a range, or `None` if the range has none.
+    /// Returns the numbers of the first and last address in a range that this numbering contains; `None` if the
+    /// range has no such address.
     fn between(self, (first, last): (u128, u128)) -> Option<(u128, u128)> {
         let (first, last) = (self.up(first), self.down(last)?);
         (first <= last).then(|| (self.compress(first), self.compress(last)))
@@ -70,8 +71,7 @@ impl Numbering {
         }
     }
 
-    /// Returns the integer value of the first address that has a number in this numbering, at or after
-    /// `plain`.
+    /// Returns the first address at or after `plain` that has a number in this numbering; both as integers.
     fn up(self, plain: u128) -> u128 {
         match (self, plain % 256) {
             (Self::V4Inner, 0) => plain + 1,
@@ -80,8 +80,8 @@ impl Numbering {
         }
     }
 
-    /// Returns the integer value of the last address that has a number in this numbering, at or before
-    /// `plain`.
+    /// Returns the last address at or before `plain` that has a number in this numbering; both as integers. `None`
+    /// if there is none.
     fn down(self, plain: u128) -> Option<u128> {
         match (self, plain % 256) {
             (Self::V4Inner, 0) => plain.checked_sub(2),
@@ -129,7 +129,7 @@ impl AddressPoolSpec {
             .and_then(|number| numbering.address(number))
     }
 
-    /// Returns the ranges of a family in their order, cut at reserved addresses.
+    /// Returns the ranges of a family in the order of the spec, cut at reserved addresses.
     fn pieces(&self, family: IpFamily) -> impl Iterator<Item = (u128, u128)> + '_ {
         let of_family = move |range: &&crate::kinds::address_pool::AddressRange| range.family() == family;
         let mut reserved: Vec<_> =
@@ -139,8 +139,8 @@ impl AddressPoolSpec {
     }
 }
 
-/// Returns the pieces of a range that remain without the reserved ranges; `reserved` is sorted and without
-/// overlaps.
+/// Returns the pieces of a range that remain after the reserved ranges are cut out. `reserved` must be sorted and
+/// without overlaps.
 fn cut((first, last): (u128, u128), reserved: &[(u128, u128)]) -> Vec<(u128, u128)> {
     let mut pieces = Vec::new();
     let mut rest = Some(first);
@@ -170,8 +170,8 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// In a /8 with all but two addresses recorded, with and without `avoidBuggyIPs`, each search makes one look-up
-    /// for each piece and finds the last assignable address.
+    /// In a /8 in which all but two addresses are in use, with and without `avoidBuggyIPs`, the search needs one
+    /// look-up for each piece and finds the last assignable address.
     #[test]
     fn f118_a_nearly_full_pool_of_16_million_takes_one_look_up_per_piece() {
         let all = (to_number("10.0.0.0".parse().unwrap()), to_number("10.255.255.253".parse().unwrap()));
@@ -202,8 +202,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over four /26 around the boundary of a /24, the search, the capacity and the check of a single address
-        /// agree with an enumeration of all addresses.
+        /// For four /26 networks around the boundary of a /24, the search, the capacity and the check of a single
+        /// address agree with an enumeration of all addresses.
         #[test]
         fn the_search_agrees_with_an_enumeration(
             ranges in prop::collection::vec((0_u8..=255, 0_u8..40), 1..4),

@@ -1,8 +1,8 @@
 //! State of the whole cluster at one revision, with indices that make every look-up of a write O(log n).
 //!
 //! The maps are persistent: a clone shares all data, so readers keep a snapshot while the writer creates the next.
-//! Only `admit`, the loading of a store and commits of other servers create one. Uniqueness of indexed values is
-//! checked before they are inserted here.
+//! Snapshots are created by admission, by loading a store, and by applying commits of other servers. Callers must
+//! check the uniqueness of indexed values before insertion.
 
 use std::{collections::BTreeSet, net::IpAddr, ops::Bound, sync::Arc};
 
@@ -40,10 +40,10 @@ pub struct Snapshot {
     counts: OrdMap<Kind, usize>,
     cluster_ips: OrdMap<IpAddr, ServiceKey>,
     taken_addresses: OrdMap<IpFamily, IntervalSet>,
-    /// Holders of routed ports, by the first port of each range. Ranges do not overlap, so the nearest entry
-    /// at or below a port determines its holder.
+    /// Services that accept connections at external and load balancer addresses, by address, protocol and first
+    /// port of each range. Ranges do not overlap, so the nearest entry at or below a port determines its Service.
     routed_frontends: OrdMap<(IpAddr, Protocol, Port), RoutedFrontend>,
-    /// Holders of node ports, including health check node ports, which are TCP.
+    /// Services that have a node port, by protocol and port. Health check node ports are included as TCP.
     node_ports: OrdMap<(Protocol, Port), ServiceKey>,
     taken_node_ports: OrdMap<Protocol, IntervalSet>,
     workloads_by_label: OrdMap<LabelKey, OrdSet<Name>>,
@@ -55,9 +55,9 @@ pub struct Snapshot {
     load_balancing: AddressIndex,
     workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     lost_nodes: OrdSet<Name>,
-    /// EndpointSets that have an endpoint on the Node.
+    /// EndpointSets that have an endpoint on a Node, by the name of the Node.
     sets_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
-    /// Number of addresses of Workloads and of endpoints in EndpointSets.
+    /// Number of endpoint addresses: those of Workloads and of the endpoints in EndpointSets.
     endpoint_addresses: usize,
 }
 
@@ -68,7 +68,7 @@ struct RoutedFrontend {
     holder: ServiceKey,
 }
 
-/// Label key and value in a namespace, the key of the label index.
+/// Namespace, label key and label value: the key of the label index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct LabelKey {
     namespace: Namespace,
@@ -165,7 +165,7 @@ impl Snapshot {
         (is_same && frontend.last >= ports.first()).then_some(&frontend.holder)
     }
 
-    /// Returns a Node address in a range, with its Node, unless all addresses of Nodes there are excepted.
+    /// Returns a Node address that lies in a range and for which `is_excepted` returns false, with its Node.
     pub(crate) fn node_address_in(
         &self,
         range: &AddressRange,
@@ -188,13 +188,13 @@ impl Snapshot {
         self.node_ports.get(&(protocol, port))
     }
 
-    /// Returns the first free cluster IP between two numbers of a family.
+    /// Returns the first free cluster IP of a family from `start` to `end`; addresses are given as integers.
     #[must_use]
     pub fn first_free_address(&self, family: IpFamily, start: u128, end: u128) -> Option<u128> {
         self.taken_addresses.get(&family).map_or(Some(start), |taken| taken.first_free(start, end))
     }
 
-    /// Returns the first free node port between two ports.
+    /// Returns the first free node port from `start` to `end`.
     #[must_use]
     pub fn first_free_node_port(&self, protocol: Protocol, start: u16, end: u16) -> Option<u16> {
         let taken = self.taken_node_ports.get(&protocol);
@@ -202,8 +202,7 @@ impl Snapshot {
         free.and_then(|port| u16::try_from(port).ok())
     }
 
-    /// Returns the Workloads of a namespace whose labels contain every entry of a selector; none for an empty
-    /// selector.
+    /// Returns the Workloads of a namespace that have all labels of a selector; none if the selector is empty.
     pub fn workloads_matching<'a>(
         &'a self,
         namespace: &Namespace,
@@ -225,7 +224,7 @@ impl Snapshot {
             .filter(|workload| is_subset(selector, &workload.metadata.labels))
     }
 
-    /// Returns the Services of a namespace whose selector matches labels.
+    /// Returns the Services of a namespace whose selector matches the given labels.
     pub fn services_selecting<'a>(
         &'a self,
         namespace: &'a Namespace,
@@ -242,7 +241,7 @@ impl Snapshot {
         )
     }
 
-    /// Returns the record of endpoints that health checks removed from a Service.
+    /// Returns the health record of a Service, which lists its unhealthy endpoints; `None` if it has none.
     #[must_use]
     pub fn endpoint_health(&self, service: &ServiceKey) -> Option<&EndpointHealthSpec> {
         self.objects.get(&record_key(service))?.as_endpoint_health()
@@ -253,7 +252,8 @@ impl Snapshot {
         self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
-    /// Returns true if a Node counts as lost; its Workloads are then no endpoints.
+    /// Returns true if a Node counts as lost because its agent is silent. Workloads on a lost Node are not used as
+    /// endpoints.
     #[must_use]
     pub fn is_lost(&self, node: &Name) -> bool {
         self.lost_nodes.contains(node)
@@ -303,7 +303,7 @@ impl Snapshot {
         self.workload_cidrs.keys()
     }
 
-    /// Returns the state after a commit of another server, or `None` if the commit does not fit this state.
+    /// Returns the state after a commit that another server made; `None` if the commit does not follow this state.
     #[must_use]
     pub fn apply(&self, commit: &Commit) -> Option<Self> {
         if commit.revision != self.revision.next() {
@@ -328,7 +328,7 @@ impl Snapshot {
         self.revision = revision;
     }
 
-    /// Inserts an object and its index entries, and removes the ones of an object with the same key.
+    /// Inserts an object and updates the indices. Replaces an object with the same key.
     pub(crate) fn put(&mut self, object: Arc<Object>) {
         let key = object.key();
         self.remove(&key);
@@ -425,8 +425,8 @@ impl Snapshot {
     }
 }
 
-/// Direction of an index update. One function handles both directions, so that removal is the exact inverse
-/// of addition.
+/// Direction of an index update: addition or removal. One function handles both, so that removal is the exact
+/// inverse of addition.
 #[derive(Clone, Copy)]
 enum Entry {
     Add,

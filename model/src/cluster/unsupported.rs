@@ -1,7 +1,7 @@
-//! Settings that are typed and validated but not implemented yet. They are reported, never ignored.
+//! Settings that the API accepts and validates but that are not implemented yet; all of them are reported.
 //!
-//! A setting is *blocking* if a Service programmed without it would behave differently from its spec. Such a Service
-//! is not programmed.
+//! A setting is *blocking* if a Service programmed without it would behave differently from its spec. Such a
+//! Service is not programmed.
 
 use crate::{
     cluster::compiled::UnsupportedField,

@@ -9,13 +9,13 @@ use crate::{
     primitives::quantity::Weight,
 };
 
-/// Factor of all weights of a port while one of its endpoints is in slow start. An endpoint in slow start has
-/// a share in tenths, so that a tenth of weight 1 is still an integer.
+/// Factor by which all weights of a port are multiplied while one of its endpoints is in slow start. The weight of
+/// that endpoint is multiplied by its share in tenths instead, so a tenth of weight 1 is still an integer.
 const TENTHS: u16 = 10;
 
-/// Marks unhealthy endpoints as not ready and scales the weights of endpoints in slow start. Leaves the port
-/// unchanged if the share of healthy endpoints is below the panic threshold, because then a common cause is
-/// more likely.
+/// Marks unhealthy endpoints as not ready and reduces the weights of endpoints in slow start. Leaves the port
+/// unchanged if the share of healthy endpoints is below the panic threshold, because then a common cause is more
+/// likely than the failure of each endpoint.
 pub(super) fn apply(check: &HealthCheck, record: &EndpointHealthSpec, port: &mut CompiledPort) {
     if is_panic(check, record, port) {
         return;
@@ -38,7 +38,8 @@ pub(super) fn apply(check: &HealthCheck, record: &EndpointHealthSpec, port: &mut
     }
 }
 
-/// True if the healthy share of the endpoints that accept new connections is below the panic threshold.
+/// True if the share of healthy endpoints, among those that would accept new connections, is below the panic
+/// threshold of the check.
 pub(crate) fn is_panic(check: &HealthCheck, record: &EndpointHealthSpec, port: &CompiledPort) -> bool {
     let would_take =
         |endpoint: &&CompiledEndpoint| endpoint.ready && !endpoint.terminating && endpoint.weight.0 > 0;
@@ -59,7 +60,8 @@ fn verdict_on<'a>(
     record.endpoints.get(&CheckKey { address: endpoint.address, port })
 }
 
-/// Returns a scaled weight. A weight above 0 never becomes 0, because weight 0 means a drain.
+/// Returns the weight of an endpoint, multiplied by `factor` and reduced to `share` percent. A weight above 0
+/// never becomes 0, because weight 0 means a drain.
 fn scaled(weight: Weight, factor: u16, share: u8) -> Weight {
     if weight.0 == 0 {
         return weight;

@@ -1,8 +1,9 @@
-//! Address: the server's record of one load balancer address, with its Services and its announcement.
+//! Address: the server's record of one load balancer address, with the Services that have it and the nodes that
+//! announce it.
 //!
-//! The name of the record is the address, which makes an address unique in the store. Admission creates and
-//! releases records together with the Services that request them. `Operation::SetAnnouncer` sets the
-//! announcement.
+//! The name of the record is the address, so each address has at most one record. Admission creates and releases
+//! records together with the Services that request the addresses. `Operation::SetAnnouncer` sets the announcing
+//! nodes.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +21,8 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Maximum number of candidates of an address. Further candidates would only monitor each other.
+/// Maximum number of candidates (nodes that may announce the address). More candidates would only add monitoring
+/// traffic between them.
 pub const CANDIDATES_MAX: usize = 8;
 
 /// Record of a load balancer address. Maintained by the server; clients cannot write it.
@@ -30,11 +32,11 @@ pub struct AddressSpec {
     /// Load balancer address, such as `192.0.2.10`.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Name of the AddressPool of the address. Absent for a requested address in a range of
-    /// `tidegate-api --allow-external-ip`.
+    /// Name of the AddressPool that contains the address. Absent for an address outside of all pools, in a range
+    /// of `tidegate-api --allow-external-ip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Name>,
-    /// Services with this address, as `namespace/name`. Several Services share it on different ports; none
+    /// Services with this address, as `namespace/name`. Several Services can share it on different ports. Empty
     /// while the address is in quarantine.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
@@ -42,10 +44,10 @@ pub struct AddressSpec {
     /// Sharing key of all Services with this address. Absent if the address is not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing_key: Option<Name>,
-    /// Reservation for the former Service after a release. Absent if the address is in use.
+    /// Reservation of the released address for its former Service. Absent if the address is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,
-    /// Nodes that answer for the address, and their options.
+    /// Nodes that announce the address, and how they announce it.
     #[serde(default)]
     pub announcement: Announcement,
 }
@@ -54,21 +56,23 @@ pub struct AddressSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Quarantine {
-    /// End of the reservation; afterwards the address is free for all Services.
+    /// End of the reservation (RFC 3339, UTC); afterwards the address is free for all Services.
     pub until: Timestamp,
-    /// Service that had the address, as `namespace/name`. It receives the address again if it requests one
-    /// before `until`.
+    /// Service that had the address, as `namespace/name`. This Service receives the address again if it requests
+    /// one before `until`.
     #[schema(value_type = String)]
     pub former: ServiceKey,
 }
 
-/// Nodes that answer for an address. The owner is the first candidate that is alive.
+/// Nodes that announce an address. The owner, which answers ARP and NDP requests, is the first candidate that is
+/// alive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Announcement {
     /// Version of the announcement, increased by every change of the candidates. Nodes ignore a lower epoch.
     pub epoch: u64,
-    /// Candidates in the order of their rank, at most 8. The first is the owner while it is alive.
+    /// Nodes that may announce the address by ARP and NDP, in the order of their rank, at most 8. The first one
+    /// that is alive is the owner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
     /// True if the owner answers ICMP echo requests for the address.
@@ -78,30 +82,30 @@ pub struct Announcement {
     /// to announce) or `Withdraw` (stop). Default: `Keep`.
     #[serde(default)]
     pub when_isolated: WhenIsolated,
-    /// Names of the Advertisements of type BGP that cover the address. Every node that executes one of them
-    /// announces it.
+    /// Names of the Advertisements of type BGP that cover the address. Nodes that one of them selects announce the
+    /// address by BGP.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub advertisements: BTreeSet<Name>,
 }
 
-/// Node that can answer for an address.
+/// Node that may announce an address by ARP and NDP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Candidate {
     /// Name of the Node.
     pub node: Name,
-    /// Address of the node in the network of the load balancer address. The other candidates monitor the node
-    /// at this address.
+    /// Address of the node in the network of the load balancer address. The other candidates monitor the node at
+    /// this address by BFD.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Interfaces of the node in that network, on which the node announces the address.
+    /// Interfaces of the node in that network. The node announces the load balancer address on these interfaces.
     #[schema(value_type = Vec<String>)]
     pub interfaces: BTreeSet<InterfaceName>,
 }
 
 impl AddressSpec {
-    /// Creates the record of an address without Services.
+    /// Creates the record of an address that no Service has yet.
     #[must_use]
     pub fn new(address: IpAddr, pool: Option<Name>) -> Self {
         Self {
@@ -115,8 +119,8 @@ impl AddressSpec {
     }
 }
 
-/// Returns the name of the record of an address: the address itself for IPv4; for IPv6 all eight groups in
-/// full, joined by dashes, because names cannot contain colons.
+/// Returns the name of the record of an address. For IPv4, the name is the address. For IPv6, it consists of all
+/// eight groups in full, joined by dashes, because names cannot contain colons.
 #[must_use]
 pub fn name_of(address: IpAddr) -> Name {
     let text = match address {
@@ -126,7 +130,8 @@ pub fn name_of(address: IpAddr) -> Name {
     Name::parse(&text).expect("digits, dots and dashes between digits are a name")
 }
 
-/// Returns the address whose record has a name. Accepts common notations of the address as well.
+/// Returns the address for the name of a record. Common notations of the address are accepted too. `None` if the
+/// text is neither.
 #[must_use]
 pub fn address_of(name: &str) -> Option<IpAddr> {
     if let Ok(address) = name.parse() {

@@ -14,9 +14,9 @@ use crate::{
     },
 };
 
-/// Maximum number of ranges, and of reserved ranges, of a pool.
+/// Maximum number of entries in each of `addresses` and `reserved` of a pool.
 pub const POOL_RANGES_MAX: usize = 256;
-/// Maximum number of namespaces, and of selectors, of a pool.
+/// Maximum number of entries in each of `namespaces` and `serviceSelectors` of a pool.
 pub const POOL_SELECTORS_MAX: usize = 64;
 /// Default duration of the quarantine in seconds.
 pub const QUARANTINE_SECONDS_DEFAULT: u32 = 60;
@@ -28,12 +28,12 @@ pub const QUARANTINE_SECONDS_MAX: u32 = 604_800;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AddressPoolSpec {
-    /// Networks such as `192.0.2.0/28`, ranges such as `192.0.2.10-192.0.2.20`, and single addresses, IPv4
-    /// and IPv6, 1 to 256 entries. All addresses of a network can be assigned, including the first and the
-    /// last, except reserved ones. Pools must not overlap.
+    /// Addresses of the pool: networks such as `192.0.2.0/28`, ranges such as `192.0.2.10-192.0.2.20`, and single
+    /// addresses, IPv4 and IPv6, from 1 to 256 entries. All addresses of a network can be assigned, including the
+    /// first and the last, except reserved ones. Pools must not overlap.
     #[schema(value_type = Vec<String>, min_items = 1, max_items = 256, example = json!(["192.0.2.0/28", "2001:db8::10-2001:db8::20"]))]
     pub addresses: Vec<AddressRange>,
-    /// Networks and ranges of the pool that are never assigned, at most 256 entries. Default: none.
+    /// Networks, ranges and addresses of the pool that are never assigned, at most 256 entries. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub reserved: Vec<AddressRange>,
@@ -51,16 +51,17 @@ pub struct AddressPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub priority: Option<u32>,
-    /// Namespaces whose Services may use the pool, at most 64. Default: all namespaces.
+    /// Namespaces whose Services may use the pool, at most 64 entries. Default: all namespaces.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 64)]
     pub namespaces: BTreeSet<Namespace>,
-    /// Selectors of Services, at most 64. A Service may use the pool if its labels match at least one.
-    /// Default: all Services.
+    /// Selectors of Services, at most 64. The pool can be used by Services whose labels match at least one
+    /// selector. Default: all Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub service_selectors: Vec<Selector>,
-    /// True if no further addresses are assigned. Assigned addresses remain. Default: false.
+    /// True if no further addresses of the pool are assigned. Assigned addresses remain with their Services.
+    /// Default: false.
     #[serde(default)]
     pub disabled: bool,
     /// Time in seconds for which a released address is reserved for its former Service, from 0 to 604,800.
@@ -75,7 +76,7 @@ const fn yes() -> bool {
 }
 
 impl AddressPoolSpec {
-    /// Returns the time of the quarantine in seconds.
+    /// Returns the duration of the quarantine in seconds.
     #[must_use]
     pub fn quarantine(&self) -> u32 {
         self.quarantine_seconds.unwrap_or(QUARANTINE_SECONDS_DEFAULT)

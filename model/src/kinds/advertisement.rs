@@ -1,4 +1,5 @@
-//! Advertisement: the nodes that announce the addresses of pools, and the protocol and attributes.
+//! Advertisement: selects the nodes that announce the addresses of pools, the protocol (L2 or BGP), and the route
+//! attributes.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -17,7 +18,7 @@ pub const INTERFACE_LENGTH_MAX: usize = 15;
 /// Maximum value of the weight of a node preference.
 pub const PREFERENCE_WEIGHT_MAX: u8 = 100;
 
-/// Maximum number of additional repetitions of the AS number in a path.
+/// Maximum number of additional repetitions of the local AS number in the AS path.
 pub const PREPEND_MAX: u8 = 16;
 
 /// Desired state of an Advertisement: selection of addresses and announcing nodes, protocol and route
@@ -31,23 +32,23 @@ pub struct AdvertisementSpec {
     /// it). Default: `L2`.
     #[serde(rename = "type", default)]
     pub advertisement_type: AdvertisementType,
-    /// Names of the AddressPools whose addresses are announced, at most 64. Default: all pools, and addresses
-    /// without pool.
+    /// Names of the AddressPools whose addresses are announced, at most 64. Default: all pools, and addresses that
+    /// are in no pool.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 64)]
     pub address_pools: BTreeSet<Name>,
-    /// Selectors of Services, at most 64. Addresses of a Service are announced if its labels match at least
-    /// one. Default: all Services.
+    /// Selectors of Services, at most 64. An address is announced if the labels of one of its Services match at
+    /// least one selector. Default: all Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub service_selectors: Vec<Selector>,
-    /// Selectors of Nodes, at most 64. A Node may announce if its labels match at least one. Default: all
-    /// Nodes.
+    /// Selectors of Nodes, at most 64. Nodes may announce the addresses if their labels match at least one
+    /// selector. Default: all Nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub node_selectors: Vec<Selector>,
-    /// Preferred Nodes for type `L2`, at most 64. The Node with the highest sum of matching weights becomes
-    /// owner, before the addresses are balanced. Default: no preference.
+    /// Preferred Nodes for type `L2`, at most 64 entries. The Node with the highest sum of matching weights
+    /// becomes the owner of an address. Among equal Nodes, addresses are balanced. Default: no preference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub preferred_node_selectors: Vec<PreferredNodes>,
@@ -69,13 +70,13 @@ pub struct AdvertisementSpec {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 64)]
     pub peers: BTreeSet<Name>,
-    /// Length of the announced IPv4 prefixes, from 1 to 32. Below 32, addresses are aggregated. Type `BGP`
-    /// only. Default: 32.
+    /// Prefix length of the announced IPv4 routes, from 1 to 32. Below 32, addresses are aggregated into larger
+    /// prefixes. Type `BGP` only. Default: 32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 32, default = 32)]
     pub aggregation_length: Option<u8>,
-    /// Length of the announced IPv6 prefixes, from 1 to 128. Below 128, addresses are aggregated. Type `BGP`
-    /// only. Default: 128.
+    /// Prefix length of the announced IPv6 routes, from 1 to 128. Below 128, addresses are aggregated into larger
+    /// prefixes. Type `BGP` only. Default: 128.
     #[serde(default, rename = "aggregationLengthV6", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 128, default = 128)]
     pub aggregation_length_v6: Option<u8>,
@@ -83,8 +84,8 @@ pub struct AdvertisementSpec {
     /// Default: 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_pref: Option<u32>,
-    /// Value of `MULTI_EXIT_DISC` (RFC 4271), from 0 to 4,294,967,295. Type `BGP` only. Default: attribute
-    /// absent.
+    /// Value of `MULTI_EXIT_DISC` (RFC 4271), from 0 to 4,294,967,295. Type `BGP` only. Default: the attribute is
+    /// not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub med: Option<u32>,
     /// Number of additional repetitions of the local AS number in the path for external peers, from 0 to 16.
@@ -132,7 +133,7 @@ impl AdvertisementSpec {
         self.length(family) < family.bits()
     }
 
-    /// True if the Advertisement covers a pool, or addresses without pool for `None`.
+    /// True if the Advertisement covers a pool; for `None`, true if it covers addresses that are in no pool.
     #[must_use]
     pub fn covers_pool(&self, pool: Option<&Name>) -> bool {
         self.address_pools.is_empty() || pool.is_some_and(|pool| self.address_pools.contains(pool))
@@ -152,7 +153,7 @@ pub enum AdvertisementType {
     Bgp,
 }
 
-/// Preference for Nodes as owners of addresses.
+/// Preference for certain Nodes as owners of addresses, with a weight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreferredNodes {
@@ -168,10 +169,10 @@ pub struct PreferredNodes {
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 pub enum WhenIsolated {
-    /// The owner continues to announce, so clients on its side of the partition are served.
+    /// The owner continues to announce, so that clients on its side of the network partition are still served.
     #[default]
     Keep,
-    /// The owner stops, so there is at most one owner even in a partitioned network.
+    /// The owner stops announcing, so that an address has at most one owner even in a partitioned network.
     Withdraw,
 }
 
@@ -182,7 +183,7 @@ pub enum WhenIsolated {
 pub struct InterfaceName(String);
 
 impl InterfaceName {
-    /// Returns the name as used in specs.
+    /// Returns the name of the interface, such as `eth0`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

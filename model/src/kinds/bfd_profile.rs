@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Minimum interval in milliseconds that a busy machine sustains in software.
+/// Minimum of BFD transmit and receive intervals, in milliseconds; a busy machine can sustain it in software.
 pub const BFD_INTERVAL_MS_MIN: u32 = 10;
 /// Maximum of BFD transmit and receive intervals, in milliseconds.
 pub const BFD_INTERVAL_MS_MAX: u32 = 60_000;
@@ -11,7 +11,7 @@ pub const BFD_INTERVAL_MS_MAX: u32 = 60_000;
 pub const BFD_INTERVAL_MS_DEFAULT: u32 = 300;
 /// Default BFD detection multiplier: the number of missed packets after which a session goes down.
 pub const BFD_MULTIPLIER_DEFAULT: u8 = 3;
-/// Default minimum TTL of packets of multihop sessions.
+/// Default minimum TTL of received packets in multihop BFD sessions.
 pub const BFD_MINIMUM_TTL_DEFAULT: u8 = 254;
 
 /// Desired state of a BfdProfile: timers and options of the BFD sessions (RFC 5880) of the BgpPeers that
@@ -34,7 +34,7 @@ pub struct BfdProfileSpec {
     #[serde(default = "multiplier")]
     #[schema(minimum = 1, maximum = 255, default = 3)]
     pub detect_multiplier: u8,
-    /// True if the agent sends no packets before it receives one from the router (passive role). Default:
+    /// True if the agent sends no BFD packets before it receives one from the router (passive role). Default:
     /// false.
     #[serde(default)]
     pub passive_mode: bool,

@@ -24,7 +24,7 @@ pub const PEER_SELECTORS_MAX: usize = 64;
 pub const HOLD_TIME_DEFAULT: u16 = 90;
 /// Minimum hold time in seconds other than 0 (RFC 4271 §4.2).
 pub const HOLD_TIME_MIN: u16 = 3;
-/// Default time between a failed connection and the next attempt, in seconds.
+/// Default pause after the first failed connection, in seconds.
 pub const CONNECT_TIME_DEFAULT: u16 = 5;
 /// Maximum length of the key of TCP MD5 signatures in bytes (`TCP_MD5SIG_MAXKEYLEN`).
 pub const PASSWORD_BYTES_MAX: usize = 80;
@@ -34,9 +34,9 @@ pub const RESTART_TIME_MAX: u16 = 4095;
 pub const BGP_PORT: u16 = 179;
 /// Default limit of prefixes received from a peer.
 pub const MAX_PREFIXES_DEFAULT: u32 = 1_000_000;
-/// Default limit of dynamic neighbors of a `peerNetwork` on a node.
+/// Default maximum number of sessions with dynamic neighbors of a `peerNetwork` on one node.
 pub const DYNAMIC_NEIGHBOURS_DEFAULT: u16 = 16;
-/// Maximum of [`BgpPeerSpec::dynamic_limit`].
+/// Maximum value of [`BgpPeerSpec::dynamic_limit`].
 pub const DYNAMIC_NEIGHBOURS_MAX: u16 = 256;
 
 /// Desired state of a BgpPeer: a router, the nodes that have sessions with it, and the options of the
@@ -51,8 +51,8 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "10.0.0.1")]
     pub peer_address: Option<IpAddr>,
-    /// Name of the interface on which the router is discovered by its router advertisements (unnumbered
-    /// session), such as `eth0`. With a link-local `peerAddress`, the interface of that address.
+    /// Name of an interface, such as `eth0`. Alone: the router is discovered on this interface by its router
+    /// advertisements (unnumbered session). With a link-local `peerAddress`: the interface of that address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub interface: Option<InterfaceName>,
@@ -70,8 +70,8 @@ pub struct BgpPeerSpec {
     /// number) or `external` (any other AS number).
     #[serde(rename = "peerASN")]
     pub peer_asn: PeerAsn,
-    /// Local AS number towards this router, from 1 to 4,294,967,295 without reserved numbers. Default:
-    /// `bgp.asn` of the Node, or `tidegate-api --asn`.
+    /// AS number that the node uses towards this router, from 1 to 4,294,967,295 without reserved numbers.
+    /// Default: `bgp.asn` of the Node, or `tidegate-api --asn`.
     #[serde(default, rename = "localASN", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub local_asn: Option<u32>,
@@ -94,8 +94,8 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub keepalive_time: Option<u16>,
-    /// Time in seconds between a failed connection and the next attempt, from 1 to 65,535. Not allowed with
-    /// `peerNetwork`. Default: 5.
+    /// Pause in seconds after a failed connection, from 1 to 65,535. The pause doubles with each further failure,
+    /// up to 60 seconds or this value if it is larger. Not allowed with `peerNetwork`. Default: 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, default = 5)]
     pub connect_time: Option<u16>,
@@ -105,11 +105,11 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, write_only, max_length = 80)]
     pub password: Option<Secret>,
-    /// True if an external router may be more than one hop away. Not allowed for internal peers, for peers on
-    /// a link and with `ttlSecurity`. Default: false.
+    /// True if an external router may be more than one hop away. Not allowed for internal peers, for peers with
+    /// `interface` or a link-local address, and with `ttlSecurity`. Default: false.
     #[serde(default)]
     pub ebgp_multi_hop: bool,
-    /// Maximum number of hops to the router for GTSM (RFC 5082), from 1 to 254. Packets with a lower TTL are
+    /// Maximum number of hops to the router for GTSM (RFC 5082), from 1 to 254. Packets from farther away are
     /// dropped. Default: no check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 254)]
@@ -127,7 +127,7 @@ pub struct BgpPeerSpec {
     /// Address families of the session: `IPv4` and `IPv6` unicast. Default: both.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub families: BTreeSet<BgpFamily>,
-    /// Local role in the session (RFC 9234). The session is only established if the role of the router
+    /// Role of the node in the session (RFC 9234). The session is only established if the role of the router
     /// corresponds. Not allowed for internal peers. Default: no role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<BgpRole>,
@@ -136,12 +136,12 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub max_prefixes: Option<u32>,
-    /// Selectors of Nodes, at most 64. A Node has a session with the router if its labels match at least one.
-    /// Default: all Nodes.
+    /// Selectors of Nodes, at most 64. Nodes have a session with the router if their labels match at least one
+    /// selector. Default: all Nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub node_selectors: Vec<Selector>,
-    /// True if no node has a session with the router. Default: false.
+    /// True if no node may have a session with the router. Default: false.
     #[serde(default)]
     pub disabled: bool,
 }
@@ -153,14 +153,14 @@ impl BgpPeerSpec {
         Self { password: None, ..self.clone() }
     }
 
-    /// True if the node opens no connection to the router and only accepts one: the session is passive, or
-    /// its neighbors are dynamic.
+    /// True if the node never opens a connection to the router, but accepts one: the session is passive, or the
+    /// neighbors are dynamic.
     #[must_use]
     pub const fn waits_for_connections(&self) -> bool {
         self.passive || self.peer_network.is_some()
     }
 
-    /// Returns the address families that the session negotiates.
+    /// Returns the address families of the session: `families`, or both if the field is empty.
     #[must_use]
     pub fn effective_families(&self) -> BTreeSet<BgpFamily> {
         if self.families.is_empty() {
@@ -202,7 +202,7 @@ pub struct NodeBgp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GracefulRestart {
-    /// Time in seconds for which the router is asked to keep the routes, from 1 to 4095. Default: 120.
+    /// Time in seconds for which the router should keep the routes, from 1 to 4095. Default: 120.
     #[serde(default = "restart_time")]
     #[schema(minimum = 1, maximum = 4095, default = 120)]
     pub restart_time: u16,
@@ -215,9 +215,9 @@ const fn restart_time() -> u16 {
 /// Address family of routes: `IPv4` or `IPv6` unicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum BgpFamily {
-    /// IPv4 unicast.
+    /// IPv4 unicast routes (AFI 1, SAFI 1).
     IPv4,
-    /// IPv6 unicast.
+    /// IPv6 unicast routes (AFI 2, SAFI 1).
     IPv6,
 }
 
@@ -232,18 +232,19 @@ impl BgpFamily {
     }
 }
 
-/// Local role in a session (RFC 9234): `Provider`, `RouteServer`, `RouteServerClient`, `Customer` or `Peer`.
+/// Role of the node in a BGP session (RFC 9234): `Provider`, `RouteServer`, `RouteServerClient`, `Customer` or
+/// `Peer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum BgpRole {
-    /// Transit provider of the router.
+    /// The node is a transit provider of the router.
     Provider,
-    /// Route server.
+    /// The node is a route server, and the router its client.
     RouteServer,
-    /// Client of a route server.
+    /// The node is a client of the router, which is a route server.
     RouteServerClient,
-    /// Transit customer of the router.
+    /// The node is a transit customer of the router.
     Customer,
-    /// Peer; both sides exchange only their own routes and those of their customers.
+    /// The node and the router are peers: each sends only its own routes and those of its customers.
     Peer,
 }
 
@@ -306,7 +307,7 @@ impl From<PeerAsn> for AsnForm {
 }
 
 impl PeerAsn {
-    /// True if an AS number is acceptable for the peer. `local` is the local AS number.
+    /// True if the peer may have the AS number `asn`. `local` is the AS number of the node.
     #[must_use]
     pub const fn accepts(self, asn: u32, local: u32) -> bool {
         match self {

@@ -1,6 +1,6 @@
-//! Reasons of conditions: the closed list of machine-readable words, each with its meaning and remedy.
+//! Reasons of conditions: the closed list of machine-readable identifiers, each with its meaning and remedy.
 //!
-//! The doc line of a variant is its [meaning](ConditionReason::meaning) and its `message` its
+//! The doc comment of a variant is its [meaning](ConditionReason::meaning) and its `message` its
 //! [remedy](ConditionReason::remedy). The reference page of condition reasons is generated from both.
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,8 @@ use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 /// Remedy of a reason that describes a healthy state.
 const NO_ACTION: &str = "No action is required.";
 
-/// Machine-readable reason of a condition's status. A BGP session that is not established has one too.
+/// Machine-readable reason for the status of a condition. A BGP session that is not established has such a reason
+/// too.
 #[derive(
     Debug,
     Clone,
@@ -45,7 +46,7 @@ pub enum ConditionReason {
     Headless,
     /// The Service has the addresses that its spec requests.
     Allocated,
-    /// The Service has exactly the load balancer addresses that its spec names.
+    /// The Service has exactly the load balancer addresses that its spec requests.
     AsRequested,
     /// A load balancer address is free and will be assigned shortly.
     #[strum(message = "Wait: Services without an address are served in turn.")]
@@ -90,7 +91,7 @@ pub enum ConditionReason {
     /// All endpoints are draining or in maintenance.
     #[strum(message = "End the drain or maintenance with `tidegate undrain`.")]
     OutOfService,
-    /// Ready endpoints exist, but all have the weight 0.
+    /// Endpoints are ready, but all of them have weight 0.
     #[strum(message = "Set the weight of an endpoint above 0, or end its drain.")]
     NoWeight,
     /// Endpoints exist, but none is ready.
@@ -112,12 +113,13 @@ pub enum ConditionReason {
     /// Health checks have removed all endpoints from service.
     #[strum(message = "Examine the endpoints; `tidegate health` shows the last result of each node.")]
     NoHealthyEndpoints,
-    /// Unhealthy endpoints remain in use, because too many became unhealthy at once.
+    /// Unhealthy endpoints remain in use, because too many endpoints became unhealthy at once.
     #[strum(
         message = "If the failures are real, remove the endpoints from service with `tidegate health --confirm`."
     )]
     HealthGuardHeld,
-    /// All endpoints of a port are used, because the unhealthy share reached `spec.healthCheck.panicThreshold`.
+    /// All endpoints of a port are used, because the share of healthy endpoints is below
+    /// `spec.healthCheck.panicThreshold`.
     #[strum(
         message = "Examine the unhealthy endpoints; `tidegate health` shows the last result of each node."
     )]
@@ -125,10 +127,10 @@ pub enum ConditionReason {
 
     /// The Service requires no packet rules.
     NothingToProgram,
-    /// No Node exists, or none has reported its networks.
+    /// No Node exists, or no agent has reported the networks of its Node.
     #[strum(message = "Start `tidegate-agent` on a machine.")]
     NoNodes,
-    /// Every Node has programmed the Service and read it back.
+    /// All Nodes have programmed the Service and verified it by reading the kernel.
     VerifiedOnAllNodes,
     /// Nodes have not verified the newest revision yet.
     #[strum(
@@ -155,7 +157,7 @@ pub enum ConditionReason {
         message = "For a Service, see its condition AddressAssigned. For a Workload, set `spec.addresses`."
     )]
     NoAddress,
-    /// The load balancer address has no announcer.
+    /// No node announces the load balancer address.
     #[strum(
         message = "Create an Advertisement that covers the address, or route it to the Nodes by other means."
     )]
@@ -199,7 +201,7 @@ pub enum ConditionReason {
         message = "Create a BgpPeer whose `nodeSelectors` match the Nodes, and check that their agents report."
     )]
     NoSession,
-    /// Nodes report more routes than control stores, so the state of the address is unknown.
+    /// Nodes report more BGP routes than the control server can store, so the state of the address is unknown.
     #[strum(
         message = "Examine a router. Fewer announcing nodes or larger aggregates reduce the number of routes."
     )]
@@ -246,7 +248,7 @@ pub enum ConditionReason {
     /// The condition Converged is not true.
     #[strum(message = "See the condition Converged.")]
     NotConverged,
-    /// The condition Used is not true, so the BgpPeer has no sessions.
+    /// The condition Used is not true: no Node has a session with the BgpPeer.
     #[strum(message = "See the condition Used.")]
     NotUsed,
 
@@ -267,16 +269,16 @@ pub enum ConditionReason {
     /// The position of the node is unknown, because its agent has not reported since the start of the server.
     #[strum(message = "See the condition Connected.")]
     NoReport,
-    /// The node holds back a state that would remove too much.
+    /// The node rejects a state from the control server that would remove too much.
     #[strum(message = "If the loss is intended, release the state as the hint describes.")]
     StateHeld,
-    /// Services failed on the node.
+    /// The node failed to program some Services.
     #[strum(message = "List them with `tidegate describe node`.")]
     ServicesFailed,
     /// The proxy mode in use differs from `spec.mode`.
     #[strum(message = "Wait a moment. If the state persists, the warnings of the Node name the obstacle.")]
     OtherMode,
-    /// The node has programmed everything and read it back.
+    /// The node has programmed everything and verified it by reading the kernel.
     Verified,
 
     /// The Service that the EndpointSet names does not exist.
@@ -306,7 +308,7 @@ pub enum ConditionReason {
         message = "Restore `tidegate-agent` on the Node. The Workload is an endpoint again at its next report."
     )]
     NodeLost,
-    /// The Workload has none of the named target ports.
+    /// The Workload has none of the ports that the Services name as `targetPort`.
     #[strum(message = "Add the ports to `spec.ports` with their protocol.")]
     NoPort,
     /// At least one Service selects the Workload.
@@ -352,7 +354,7 @@ pub enum ConditionReason {
     /// The TCP connection exists, and the OPEN messages are being exchanged.
     #[strum(message = "Wait a moment. If the state persists, examine the log of the router.")]
     Negotiating,
-    /// Segments with a wrong or missing MD5 signature arrive (RFC 2385).
+    /// TCP segments with a wrong or missing MD5 signature arrive from the router (RFC 2385).
     #[strum(message = "Compare `spec.password` with the password on the router.")]
     PasswordMismatch,
     /// One side could not decode a message of the other (RFC 4271 §6.1, §6.3 and §6.6).
@@ -361,7 +363,7 @@ pub enum ConditionReason {
     /// The AS number of the router is not `spec.peerASN`.
     #[strum(message = "Set `spec.peerASN` to the AS number of the router, or correct the router.")]
     WrongPeerAS,
-    /// The router expects another AS number of the node.
+    /// The router expects a different AS number of the node.
     #[strum(message = "Correct the AS number of this neighbor on the router, or set `spec.localASN`.")]
     WrongLocalAS,
     /// Both sides have the same BGP Identifier, or one side rejects the other's (RFC 4271 §6.2).
@@ -415,13 +417,13 @@ impl ConditionReason {
         self.into()
     }
 
-    /// Returns the meaning, in one sentence.
+    /// Returns the meaning of the reason in one sentence.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         self.get_documentation().unwrap_or_default()
     }
 
-    /// Returns the action that ends the state; for a healthy state, that no action is required.
+    /// Returns the remedy for the reason; for a healthy state, the text that no action is required.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         self.get_message().unwrap_or(NO_ACTION)

@@ -1,8 +1,8 @@
 //! EndpointHealth: the server's record of the unhealthy endpoints of one Service.
 //!
-//! The record has the name of its Service and contains only endpoints that are not fully in service, so a
-//! healthy cluster has none. Results of nodes are in memory ([`crate::observed::health::HealthBook`]);
-//! decisions are stored here, because they must hold without further reports.
+//! The record has the name of its Service and contains only endpoints that are unhealthy or in slow start. The
+//! check results of nodes are kept in memory ([`crate::observed::health::HealthBook`]). Decisions are stored here,
+//! because they must remain in force without further reports.
 
 use std::net::SocketAddr;
 use std::{
@@ -26,12 +26,12 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointHealthSpec {
-    /// Endpoints that are not fully in service, by address and port of the check, such as `10.1.13.2:8080`.
+    /// Endpoints that are unhealthy or in slow start, by address and port of the check, such as `10.1.13.2:8080`.
     #[schema(value_type = BTreeMap<String, EndpointVerdict>)]
     pub endpoints: BTreeMap<CheckKey, EndpointVerdict>,
 }
 
-/// Decision about the health of an endpoint.
+/// Decision that an endpoint is unhealthy or in slow start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointVerdict {
@@ -59,7 +59,7 @@ impl EndpointVerdict {
     }
 }
 
-/// Returns the key of the record of a Service.
+/// Returns the object key of the health record of a Service.
 #[must_use]
 pub fn record_key(service: &ServiceKey) -> ObjectKey {
     ObjectKey {

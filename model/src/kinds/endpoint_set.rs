@@ -23,8 +23,9 @@ pub struct EndpointSetSpec {
     /// Name of the Service in the same namespace that the endpoints belong to, at most 63 characters. The
     /// Service may be created later.
     pub service: Name,
-    /// Ports of the endpoints, at most 100. Each serves the Service port of the same name and protocol. If
-    /// empty, each Service port is served at its numeric `targetPort`, or at the same port if it has none.
+    /// Ports of the endpoints, at most 100. Each serves the Service port with the same name and protocol. If
+    /// empty, the endpoints serve each Service port at its numeric `targetPort`, or at the same port if it has
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub ports: Vec<EndpointPort>,
@@ -53,18 +54,22 @@ pub struct EndpointPort {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Endpoint {
-    /// Unicast address of the endpoint, such as `10.1.13.2`. Loopback, link-local and multicast addresses and
-    /// addresses in the ranges of cluster IPs are rejected.
+    /// Unicast address of the endpoint, IPv4 or IPv6, such as `10.1.13.2`. The endpoint serves virtual addresses
+    /// of the same IP family. Loopback, link-local, multicast and cloud metadata addresses and addresses in the
+    /// ranges of cluster IPs are rejected.
     #[schema(value_type = String, example = "10.1.13.2")]
     pub address: IpAddr,
-    /// Name of the Node of the endpoint. Required for policy `Local`. Default: no node.
+    /// Name of the Node on which the endpoint runs, which need not exist. Required to count as local for policy
+    /// `Local` and `PreferSameNode`. The Node checks the health of the endpoint. Default: no node; three Nodes
+    /// check its health.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Failure zone of the endpoint, such as `zone-a`. Used by `trafficDistribution`. Default: no zone.
+    /// Failure zone of the endpoint, at most 63 characters, such as `zone-a`. Compared with `spec.zone` of the
+    /// Nodes for `trafficDistribution`; not derived from `node`. Default: no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
-    /// Share of new connections relative to the other endpoints of the Service, from 0 to 65,535. With 0 the
-    /// endpoint receives none. Default: 1.
+    /// Share of new connections relative to the other endpoints of the Service, from 0 to 65,535. With 0, the
+    /// endpoint receives no new connections. Default: 1.
     #[serde(default)]
     pub weight: Weight,
     /// Readiness of the endpoint, as in an EndpointSlice of Kubernetes. Default: ready and serving.
@@ -84,14 +89,17 @@ pub struct Endpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointConditions {
-    /// True if the endpoint accepts new connections. Default: true.
+    /// True if the endpoint accepts new connections. An endpoint that is not ready receives none, unless
+    /// `publishNotReadyAddresses` of the Service is true. Not affected by `terminating`: false is expected for an
+    /// endpoint that shuts down. Default: true.
     #[serde(default = "yes")]
     pub ready: bool,
-    /// True if the endpoint responds, also while it terminates. Endpoints that are serving and terminating
-    /// are used if no ready endpoint exists (KEP-1669). Default: true.
+    /// True if the endpoint responds while it terminates. Without effect unless `terminating` is true: endpoints
+    /// that are serving and terminating are used if no ready endpoint exists (KEP-1669). Default: true.
     #[serde(default = "yes")]
     pub serving: bool,
-    /// True if the endpoint is shutting down. Default: false.
+    /// True if the endpoint is shutting down. Health checks exclude the endpoint; with `serving`, connections
+    /// still reach the endpoint if no ready one exists. Default: false.
     #[serde(default)]
     pub terminating: bool,
 }
@@ -103,7 +111,8 @@ impl Default for EndpointConditions {
 }
 
 impl Endpoint {
-    /// Returns the maintenance set on the endpoint itself, or a drain if its field `drain` is true.
+    /// Returns the maintenance that is set on the endpoint itself; if `drain` is true instead, a drain without
+    /// deadline.
     #[must_use]
     pub fn own_maintenance(&self) -> Option<&Maintenance> {
         const DRAIN: &Maintenance = &Maintenance::DRAIN;

@@ -25,26 +25,26 @@ pub struct Event {
 /// `PortUnavailable`, `ConntrackFailed`, `StateHeld`, `StateReleased`, `BgpSessionUp` or `BgpSessionDown`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum EventReason {
-    /// Another program changed kernel objects of the agent; the agent repaired them.
+    /// Another program changed kernel objects of the agent, and the agent repaired them.
     DriftRepaired,
-    /// The kernel could not be read or programmed at all.
+    /// The agent could not read or program the kernel at all.
     PassFailed,
-    /// The agent changed to another proxy mode or variant of a mode.
+    /// The agent changed to another proxy mode or to another variant of a mode.
     ModeChanged,
     /// The agent could not change to the requested proxy mode.
     ModeChangeFailed,
-    /// Objects of another proxy mode were removed.
+    /// Kernel objects of another proxy mode were removed.
     LeftoversRemoved,
-    /// A port that the agent serves on the node could not be opened.
+    /// The agent could not open a port that it serves on the node.
     PortUnavailable,
     /// Stale conntrack entries could not be removed.
     ConntrackFailed,
-    /// The state guard rejected a state from control that would remove too much.
+    /// The agent rejected a state from the control server that would remove too much.
     StateHeld,
-    /// A rejected state was applied, or control no longer sends it.
+    /// A state that was rejected before was applied, or the control server no longer sends it.
     StateReleased,
     /// A BGP session is established.
     BgpSessionUp,
-    /// A BGP session is no longer established, or failed for another reason than before.
+    /// A BGP session is no longer established, or a new attempt failed for a different reason.
     BgpSessionDown,
 }

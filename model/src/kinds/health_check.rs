@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::primitives::{name::Name, quantity::Port};
 
-/// Maximum length of an expected text in bytes.
+/// Maximum length of the expected text in a response, in bytes.
 pub const EXPECT_BYTES_MAX: usize = 4096;
 /// Maximum length of the datagram of a UDP check in bytes.
 pub const SEND_BYTES_MAX: usize = 1024;
@@ -16,33 +16,38 @@ pub const CA_BYTES_MAX: usize = 64 << 10;
 
 /// Active health check of the endpoints of a Service.
 ///
-/// The node of an endpoint checks it. Endpoints without a node with an agent are checked by a few nodes,
-/// selected in the same way by all. A check connects to the address of the endpoint only, follows no
-/// redirects and reads a response of limited size.
+/// Each endpoint is checked by the agent of its Node. Endpoints without a Node, or whose Node has no live agent,
+/// are checked by up to three other nodes. A check only connects to the address of the endpoint, follows no
+/// redirects, and reads a response of limited size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthCheck {
-    /// Protocol of the check: `Tcp`, `Http`, `Https`, `Grpc` or `Udp`.
+    /// Protocol of the check and its success: `Tcp` (the connection is accepted), `Http` (the response has an
+    /// expected status), `Https` (the same over TLS), `Grpc` (`grpc.health.v1.Health/Check` returns SERVING) or
+    /// `Udp` (a datagram is answered).
     #[serde(rename = "type")]
     pub check_type: HealthCheckType,
-    /// Port to check, from 1 to 65,535. Required if a port of the Service has another protocol than the
-    /// check. Default: target port of each Service port.
+    /// Port to check, from 1 to 65,535. Required if the transport protocol of the check differs from that of a
+    /// Service port. Default: target port of each Service port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<Port>,
-    /// Time between two checks in milliseconds, from 100 to 3,600,000. Each check starts up to 10 % earlier,
-    /// at random, so that checks spread. Default: 5000.
+    /// Time between two checks in milliseconds, from 100 to 3,600,000. Each check starts up to 10 % earlier, at
+    /// random, so that checks are spread over time. Default: 5000.
     #[serde(default = "HealthCheck::interval_ms_default")]
     #[schema(minimum = 100, maximum = 3_600_000, default = 5000)]
     pub interval_ms: u32,
-    /// Timeout of a check in milliseconds, from 10 to 60,000, at most `intervalMs`. Default: 2000.
+    /// Time in milliseconds after which an unfinished check counts as a failure, from 10 to 60,000, at most
+    /// `intervalMs`. Default: 2000.
     #[serde(default = "HealthCheck::timeout_ms_default")]
     #[schema(minimum = 10, maximum = 60_000, default = 2000)]
     pub timeout_ms: u32,
-    /// Number of consecutive successes before an endpoint becomes healthy, from 1 to 100. Default: 2.
+    /// Number of consecutive successes before an unhealthy endpoint becomes healthy, from 1 to 100. A new endpoint
+    /// is in service before its first check. Default: 2.
     #[serde(default = "HealthCheck::rise_default")]
     #[schema(minimum = 1, maximum = 100, default = 2)]
     pub rise: u8,
-    /// Number of consecutive failures before an endpoint becomes unhealthy, from 1 to 100. Default: 3.
+    /// Number of consecutive failures before an endpoint becomes unhealthy, from 1 to 100. An unhealthy endpoint
+    /// receives no new connections; its established ones follow `removalPolicy`. Default: 3.
     #[serde(default = "HealthCheck::fall_default")]
     #[schema(minimum = 1, maximum = 100, default = 3)]
     pub fall: u8,
@@ -57,14 +62,15 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "is_none_percent")]
     #[schema(minimum = 0, maximum = 100, default = 0)]
     pub panic_threshold: u8,
-    /// Time in seconds in which the weight of a recovered endpoint increases to its full value, from 0 to
-    /// 3600. Default: 0 (full weight at once).
+    /// Time in seconds in which the weight of a recovered endpoint increases from a tenth to its full value, from
+    /// 0 to 3600. Without effect on new endpoints, and with schedulers that ignore weights. Default: 0 (full
+    /// weight at once).
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(minimum = 0, maximum = 3600, default = 0)]
     pub slow_start_seconds: u32,
-    /// True if failed client connections count as well. An endpoint that refuses `fall` consecutive
-    /// connections within one interval becomes unhealthy at once, until checks succeed again. Only the relay
-    /// of userspace mode observes client connections; nodes in other modes report a warning. Default: false.
+    /// True if failed client connections also count as check failures. An endpoint that refuses `fall` consecutive
+    /// connections within one interval becomes unhealthy at once, until checks succeed again. Only the relay of
+    /// userspace mode observes client connections; nodes in other modes report a warning. Default: false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub passive: bool,
     /// Request of the check. Only allowed with types `Http` and `Https`. Default: `GET /` with any status
@@ -72,6 +78,8 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpCheck>,
     /// TLS settings of the check. Only allowed with type `Https`, and with type `Grpc` if `grpc.tls` is true.
+    /// Default: the certificate must be valid for `http.host` or the address of the endpoint, and signed by a CA
+    /// of the machine of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsCheck>,
     /// Request of the check. Only allowed with type `Grpc`. Default: health of the whole server, without TLS.
@@ -118,15 +126,15 @@ const fn is_none_percent(number: &u8) -> bool {
 /// datagram is answered).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HealthCheckType {
-    /// The connection is accepted.
+    /// The endpoint accepts a TCP connection.
     Tcp,
-    /// The response has an expected status.
+    /// The HTTP response has an expected status.
     Http,
-    /// Same as `Http`, over TLS.
+    /// The response over TLS has an expected status.
     Https,
-    /// The gRPC health protocol (`grpc.health.v1.Health/Check`) returns SERVING.
+    /// The gRPC health check (`grpc.health.v1.Health/Check`) returns SERVING.
     Grpc,
-    /// A datagram is answered.
+    /// The endpoint answers a datagram.
     Udp,
 }
 
@@ -142,7 +150,8 @@ pub struct HttpCheck {
     #[serde(default = "HttpCheck::path_default")]
     #[schema(default = "/", max_length = 2048)]
     pub path: String,
-    /// Value of the `Host` header, such as `www.example.com`. Default: address of the endpoint.
+    /// Value of the `Host` header, such as `www.example.com`. The check connects to the endpoint in any case.
+    /// Default: address and port of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Name>,
     /// Status codes that count as success, each from 100 to 599. Redirects are not followed; their status
@@ -178,16 +187,16 @@ impl Default for HttpCheck {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum HttpMethod {
-    /// GET request.
+    /// Check by a GET request.
     #[default]
     Get,
-    /// HEAD request.
+    /// Check by a HEAD request, whose response has no body.
     Head,
-    /// OPTIONS request.
+    /// Check by an OPTIONS request.
     Options,
 }
 
-/// TLS settings of a health check.
+/// TLS settings of a health check of type `Https`, or `Grpc` with TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TlsCheck {
@@ -200,7 +209,7 @@ pub struct TlsCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 65536)]
     pub ca: Option<String>,
-    /// True if any certificate is accepted. Default: false.
+    /// True if the check accepts any certificate without verification. Default: false.
     #[serde(default)]
     pub insecure_skip_verify: bool,
 }
@@ -213,7 +222,8 @@ pub struct GrpcCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 255)]
     pub service: Option<String>,
-    /// True if the check uses TLS. Default: false.
+    /// True if the check uses TLS and verifies the certificate according to `healthCheck.tls`. Default: false
+    /// (plaintext).
     #[serde(default)]
     pub tls: bool,
 }

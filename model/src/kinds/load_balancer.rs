@@ -1,5 +1,5 @@
-//! Load balancer request of a Service: the fields of `spec.loadBalancer`, and for absent fields the
-//! corresponding MetalLB annotations.
+//! Load balancer request of a Service: the fields of `spec.loadBalancer`, or the corresponding MetalLB annotations
+//! where a field is absent.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ const ADDRESSES: &str = "loadBalancerIPs";
 const POOL: &str = "address-pool";
 const SHARING_KEY: &str = "allow-shared-ip";
 
-/// Load balancer request of a Service of type LoadBalancer.
+/// Pool, addresses and sharing key that a Service of type LoadBalancer requests, from its fields and annotations.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadBalancerRequest<'a> {
     pub(crate) key: ServiceKey,
@@ -35,7 +35,7 @@ pub(crate) struct LoadBalancerRequest<'a> {
     pub(crate) pool: Option<Name>,
     /// Addresses that the Service requests by value, at most one per IP family.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Key for sharing; Services with the same key may share an address.
+    /// Sharing key of the Service; Services with the same key may share an address.
     pub(crate) sharing_key: Option<Name>,
     addresses_at: Option<String>,
 }
@@ -62,8 +62,8 @@ impl<'a> LoadBalancerRequest<'a> {
         })
     }
 
-    /// Returns the IP families in which the Service needs an address: those of the requested addresses and,
-    /// unless the policy is SingleStack, those of the Service.
+    /// Returns the IP families in which the Service needs a load balancer address: those of the requested
+    /// addresses and, unless the policy is SingleStack, those of the Service.
     pub(crate) fn families(&self) -> Vec<IpFamily> {
         let named: Vec<_> = self.addresses.iter().map(|address| IpFamily::of(*address)).collect();
         let is_single = self.spec.ip_family_policy.is_none_or(|policy| policy == IpFamilyPolicy::SingleStack);
@@ -81,19 +81,19 @@ impl<'a> LoadBalancerRequest<'a> {
         families
     }
 
-    /// Returns the address of an IP family that the Service requests by value.
+    /// Returns the address that the Service requests by value in an IP family, if any.
     pub(crate) fn named(&self, family: IpFamily) -> Option<IpAddr> {
         self.addresses.iter().copied().find(|address| IpFamily::of(*address) == family)
     }
 
-    /// True if the request covers an assigned address: the address is requested, or its family is needed
-    /// without a requested address.
+    /// True if the Service may keep an assigned address: the Service requests the address by value, or needs an
+    /// address of this family and names none.
     pub(crate) fn wants(&self, address: IpAddr) -> bool {
         let family = IpFamily::of(address);
         self.families().contains(&family) && self.named(family).is_none_or(|named| named == address)
     }
 
-    /// Returns the IP families for which no assigned address satisfies the request.
+    /// Returns the IP families in which the Service still needs an address, given the assigned ones.
     pub(crate) fn lacking(&self, has: impl Iterator<Item = IpAddr>) -> Vec<IpFamily> {
         let mut families = self.families();
         for address in has.filter(|address| self.wants(*address)) {
@@ -102,12 +102,12 @@ impl<'a> LoadBalancerRequest<'a> {
         families
     }
 
-    /// True if the missing addresses are assigned together or not at all.
+    /// True if the Service receives either all of its addresses or none (policy RequireDualStack).
     pub(crate) fn takes_all_or_none(&self) -> bool {
         self.spec.ip_family_policy == Some(IpFamilyPolicy::RequireDualStack)
     }
 
-    /// Returns the JSON pointer to a requested address.
+    /// Returns the JSON pointer to the field or annotation that requests an address.
     pub(crate) fn pointer_to(&self, address: IpAddr) -> String {
         let index = self.addresses.iter().position(|one| *one == address).unwrap_or_default();
         let by_field = || format!("/spec/loadBalancer/addresses/{index}");
@@ -137,7 +137,7 @@ impl Annotations {
     }
 }
 
-/// Parses the annotation of this name under either prefix. An empty value counts as absent, as in MetalLB.
+/// Parses an annotation with this name, under either prefix. An empty value counts as absent, as in MetalLB.
 fn read<T>(
     metadata: &Metadata,
     name: &str,
@@ -187,7 +187,8 @@ fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// Checks the annotations of a Service of type LoadBalancer, alone and against the corresponding fields.
+/// Checks the annotations of a Service of type LoadBalancer: their syntax, and that they do not contradict the
+/// corresponding fields.
 pub(crate) fn check_annotations(spec: &ServiceSpec, metadata: &Metadata, found: &mut Vec<Violation>) {
     if spec.service_type != ServiceType::LoadBalancer {
         return;

@@ -1,9 +1,9 @@
-//! Planned removal of endpoints from service: drains, in which established connections finish, and
-//! maintenance, in which the endpoint is treated as absent.
+//! Planned removal of endpoints from service: drains, in which established connections finish, and maintenance, in
+//! which the endpoint is treated as absent.
 //!
 //! Maintenance can be set on an endpoint, its Workload, its Node and its Service; [`Maintenance::stronger`]
-//! selects the effective one. Each agent enforces the deadline by its own clock, so it applies without
-//! connection to control.
+//! selects the effective one. Each agent enforces the deadline by its own clock, so it takes effect even without a
+//! connection to the control server.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,9 +13,9 @@ use crate::primitives::{
     violation::{Violation, ViolationCode},
 };
 
-/// Maximum length of a reason in bytes: a sentence and a link to a ticket.
+/// Maximum length of a maintenance reason in bytes.
 pub const REASON_BYTES_MAX: usize = 512;
-/// Maximum length of the name of the requester in bytes.
+/// Maximum length of the requester's name in bytes.
 pub const BY_BYTES_MAX: usize = 128;
 
 /// Planned removal of endpoints from service. If it is set on several levels (endpoint, Workload, Node,
@@ -26,11 +26,11 @@ pub struct Maintenance {
     /// Treatment of connections: `Drain` (no new connections; established TCP connections finish) or
     /// `Maintenance` (the endpoint is treated as absent).
     pub mode: MaintenanceMode,
-    /// Reason for users, one line of 1 to 512 bytes. Default: no reason.
+    /// Reason to show to users, one line of 1 to 512 bytes. Default: no reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 512)]
     pub reason: Option<String>,
-    /// Name of the requester for users, one line of 1 to 128 bytes. Default: no name.
+    /// Name of the requester to show to users, one line of 1 to 128 bytes. Default: no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 128)]
     pub by: Option<String>,
@@ -66,12 +66,12 @@ impl MaintenanceMode {
 }
 
 impl Maintenance {
-    /// Drain without deadline: the meaning of `drain: true` of an endpoint.
+    /// Drain without a deadline, as requested by `drain: true` of an endpoint.
     pub(crate) const DRAIN: Self =
         Self { mode: MaintenanceMode::Drain, reason: None, by: None, deadline: None };
 
-    /// Returns the strongest of several maintenances: mode maintenance before drain, then the earliest
-    /// deadline, then the first in order.
+    /// Returns the strongest of several maintenances. Mode Maintenance precedes Drain; then the earliest deadline
+    /// decides; then the first in order.
     #[must_use]
     pub fn stronger<'a>(all: impl IntoIterator<Item = Option<&'a Self>>) -> Option<&'a Self> {
         let rank = |one: &Self| {
@@ -81,7 +81,7 @@ impl Maintenance {
         all.into_iter().flatten().min_by_key(|one| rank(one))
     }
 
-    /// Adds a violation for each invalid field.
+    /// Adds a violation for each invalid field; `at` is the JSON pointer of the maintenance.
     pub(crate) fn validate(&self, at: &str, found: &mut Vec<Violation>) {
         let Self { mode, reason, by, deadline } = self;
         check_text(&format!("{at}/reason"), reason.as_deref(), REASON_BYTES_MAX, found);

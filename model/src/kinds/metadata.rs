@@ -34,8 +34,8 @@ pub struct Metadata {
     /// `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// UUID of the object. Recreation under the same name gives another UUID. If a write contains a different
-    /// UUID, the write is rejected with 409.
+    /// UUID of the object. An object that is deleted and created again under the same name has a different UUID.
+    /// If a write contains a UUID that is not current, the write is rejected with 409.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = "uuid")]
     pub uid: Option<uuid::Uuid>,
@@ -67,7 +67,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Creates metadata with a name and a namespace only.
+    /// Creates metadata that contains only a name and a namespace.
     #[must_use]
     pub fn named(name: Name, namespace: Option<Namespace>) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Metadata {
         }
     }
 
-    /// Returns the revision of the last change, or zero before the first.
+    /// Returns the revision of the last change of the object, or zero for an object that is not stored yet.
     #[must_use]
     pub fn revision(&self) -> Revision {
         Revision(self.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0))
@@ -113,7 +113,7 @@ impl Metadata {
     }
 }
 
-/// Checks labels, or a selector in map form, at a JSON pointer.
+/// Checks labels, or a selector in map form; `at` is their JSON pointer.
 pub fn check_labels(at: &str, labels: &Labels, violations: &mut Vec<Violation>) {
     if labels.len() > LABELS_MAX {
         let message = format!("must have at most {LABELS_MAX} entries, has {}", labels.len());

@@ -1,4 +1,4 @@
-//! Node: machine on which an agent runs.
+//! Node: a machine on which an agent runs.
 
 use std::net::IpAddr;
 
@@ -19,11 +19,11 @@ pub const NODE_WORKLOAD_CIDRS_MAX: usize = 64;
 /// Maximum number of entries in `clusterCIDRs` and in `nodePortAddresses`.
 pub const NODE_NETWORKS_MAX: usize = 64;
 
-/// Number of the highest bit in a packet mark.
+/// Highest number of a bit in a packet mark, which has 32 bits.
 pub const MARK_BIT_MAX: u8 = 31;
-/// Default bit of the packet mark for masquerading, as in kube-proxy.
+/// Default number of the packet mark bit that requests masquerading, as in kube-proxy.
 pub const MASQUERADE_BIT_DEFAULT: u8 = 14;
-/// Default bit of the packet mark for dropping, as in former kube-proxy versions.
+/// Default number of the packet mark bit that requests a drop, as in former kube-proxy versions.
 pub const DROP_BIT_DEFAULT: u8 = 15;
 
 /// Desired state of a Node: addresses, workload networks, proxy mode, BGP settings and maintenance.
@@ -45,28 +45,27 @@ pub struct NodeSpec {
     #[serde(default, rename = "workloadCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub workload_cidrs: Vec<IpNet>,
-    /// Proxy mode of the agent: `nftables`, `iptables`, `ipvs` or `userspace`. The agent changes its mode
-    /// without a restart. Default: flag `--mode` of the agent.
+    /// Proxy mode of the agent: `nftables`, `iptables`, `ipvs` or `userspace`. The agent changes its mode without
+    /// a restart. Default: option `--mode` of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// Options of the proxy on this Node. Absent if all have their defaults.
+    /// Options of the proxy on this Node. Absent if all options have their defaults.
     #[serde(default, skip_serializing_if = "ProxyOptions::is_default")]
     pub proxy: ProxyOptions,
-    /// BGP settings of the Node: its AS number and BGP Identifier. Default: cluster-wide AS number, derived
-    /// identifier.
+    /// BGP settings of the Node: its AS number and BGP Identifier. Default: AS number of `tidegate-api --asn`, and
+    /// a derived identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<NodeBgp>,
-    /// True if the Node is not used to announce addresses. Its present announcements move to other Nodes.
-    /// Default: false.
+    /// True if the Node must not announce load balancer addresses. Addresses that it announces move to other
+    /// Nodes. Default: false.
     #[serde(default)]
     pub unschedulable: bool,
     /// Drain or maintenance of all endpoints on this Node. While it is set, the Node does not announce
     /// addresses, as with `unschedulable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// Time since which the Node is considered lost, because its agent sends no reports (RFC 3339, UTC).
-    /// Workloads on a lost Node are not used as endpoints. Set and removed by the server. Absent if the Node
-    /// is not lost.
+    /// Time since which the Node counts as lost, because its agent sends no reports (RFC 3339, UTC). Workloads on
+    /// a lost Node are not used as endpoints. Set and removed by the server. Absent if the Node is not lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime, read_only)]
     pub lost_since: Option<Timestamp>,
@@ -100,14 +99,14 @@ impl NodeSpec {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyMode {
-    /// nf_tables through netlink.
+    /// Rules in nf_tables, programmed through netlink.
     #[default]
     Nftables,
-    /// iptables-restore.
+    /// Rules in iptables, programmed by `iptables-restore`.
     Iptables,
-    /// IP Virtual Server of the kernel.
+    /// IP Virtual Server (IPVS) in the kernel.
     Ipvs,
-    /// Relay process in user space.
+    /// Relay process in user space, through which all connections pass.
     Userspace,
 }
 
@@ -115,7 +114,7 @@ impl ProxyMode {
     /// All modes, in display order.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// Returns the name of the mode in flags and fields.
+    /// Returns the name of the mode as used in options and fields, such as `nftables`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -134,7 +133,7 @@ pub struct ProxyOptions {
     /// True if all traffic to virtual addresses is masqueraded, regardless of its source. Default: false.
     #[serde(default)]
     pub masquerade_all: bool,
-    /// Networks whose sources count as workloads on this Node, at most 64, such as `10.1.0.0/16`. Default:
+    /// Networks whose addresses count as workloads on this Node, at most 64, such as `10.1.0.0/16`. Default:
     /// `workloadCIDRs` of all Nodes.
     #[serde(default, rename = "clusterCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
@@ -158,8 +157,8 @@ pub struct ProxyOptions {
     /// or `kube` (names of kube-proxy, replaces it). Default: `tidegate`.
     #[serde(default)]
     pub naming: Naming,
-    /// True if the kernel answers ARP requests in ipvs mode only for addresses of the receiving interface
-    /// (`arp_ignore` 1, `arp_announce` 2), so that the node does not claim virtual addresses. Default: true.
+    /// True if, in ipvs mode, the kernel answers ARP requests only for addresses of the receiving interface
+    /// (`arp_ignore` 1, `arp_announce` 2), so that the node does not answer for virtual addresses. Default: true.
     #[serde(default = "ProxyOptions::strict_arp_default", rename = "strictARP")]
     pub strict_arp: bool,
 }
@@ -170,10 +169,10 @@ pub struct ProxyOptions {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
-    /// Own prefix; coexists with the objects of kube-proxy.
+    /// Names with an own prefix, which coexist with the objects of kube-proxy.
     #[default]
     Tidegate,
-    /// Names of kube-proxy, which is replaced.
+    /// Names of kube-proxy, for a node on which Tidegate replaces it.
     Kube,
 }
 
@@ -196,13 +195,13 @@ impl ProxyOptions {
         true
     }
 
-    /// Returns the mark that requests masquerading; it has exactly one bit.
+    /// Returns the packet mark that requests masquerading; exactly one bit is set.
     #[must_use]
     pub fn masquerade_mark(&self) -> u32 {
         1 << self.masquerade_bit.unwrap_or(MASQUERADE_BIT_DEFAULT).min(MARK_BIT_MAX)
     }
 
-    /// Returns the mark that requests a drop; it has exactly one bit.
+    /// Returns the packet mark that requests a drop; exactly one bit is set.
     #[must_use]
     pub fn drop_mark(&self) -> u32 {
         1 << self.drop_bit.unwrap_or(DROP_BIT_DEFAULT).min(MARK_BIT_MAX)

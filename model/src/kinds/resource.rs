@@ -1,4 +1,4 @@
-//! Kinds of the API, and keys and objects of any kind.
+//! Kinds of the API, and types for keys, specs and objects of any kind.
 
 use std::fmt;
 
@@ -33,9 +33,9 @@ pub enum Kind {
     BfdProfile,
     /// Router that nodes have BGP sessions with.
     BgpPeer,
-    /// Assignment of address pools to announcing nodes.
+    /// Selection of the nodes that announce the addresses of pools.
     Advertisement,
-    /// Addressable instance, matched by selectors of Services.
+    /// Container, VM or process with an address, matched by the selectors of Services.
     Workload,
     /// Stable address in front of endpoints.
     Service,
@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of application and of listings.
+    /// All kinds. Listings use this order, and objects applied together are applied in it.
     pub const ALL: [Self; Self::VARIANTS.len()] =
         *Self::VARIANTS.first_chunk().expect("an array has as many elements as its length");
 
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Returns the plural as used in request paths.
+    /// Returns the plural of the kind as used in request paths, such as `services`.
     #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
@@ -122,7 +122,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Parses a plural as used in request paths.
+    /// Parses a plural as used in request paths, such as `services`.
     #[must_use]
     pub fn parse_plural(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.plural() == text)
@@ -135,7 +135,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Kind, namespace and name of an object; ordered in this sequence, as in listings.
+/// Kind, namespace and name, which identify an object. Keys are ordered in this sequence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Kind of the identified object.
@@ -147,7 +147,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// Returns the path of the object in the API.
+    /// Returns the path of the object in the API, such as `/v1/namespaces/default/services/web`.
     #[must_use]
     pub fn path(&self) -> String {
         match &self.namespace {
@@ -164,7 +164,7 @@ impl ObjectKey {
         format!("{}/{namespace}/{}", self.kind.plural(), self.name)
     }
 
-    /// Parses the result of [`Self::to_store_key`].
+    /// Parses a store key, as returned by [`Self::to_store_key`].
     #[must_use]
     pub fn parse_store_key(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
@@ -196,14 +196,14 @@ pub struct ServiceKey {
 }
 
 impl ServiceKey {
-    /// Returns the Service of an object key, or `None` if the object is not a Service.
+    /// Returns the Service key for an object key of kind Service, or `None` for other kinds.
     #[must_use]
     pub fn of_object_key(key: &ObjectKey) -> Option<Self> {
         let namespace = key.namespace.clone().filter(|_| key.kind == Kind::Service)?;
         Some(Self { namespace, name: key.name.clone() })
     }
 
-    /// Returns the same key as an object key of kind Service.
+    /// Returns the object key of the Service, with kind Service.
     #[must_use]
     pub fn object_key(&self) -> ObjectKey {
         ObjectKey { kind: Kind::Service, namespace: Some(self.namespace.clone()), name: self.name.clone() }
@@ -276,9 +276,10 @@ impl Spec {
         }
     }
 
-    /// Returns the JSON form for responses, without secrets.
+    /// Returns the spec as JSON for responses, without secrets.
     ///
-    /// # Panics Never panics: specs have string keys only.
+    /// # Panics
+    /// Never panics: specs have string keys only.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let json = match self {
@@ -297,12 +298,12 @@ impl Spec {
     }
 }
 
-/// Object: metadata and desired state. The observed state is added when the object is read.
+/// Object of the API: metadata and desired state. The status is added when the object is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     /// Name, namespace, version, labels and annotations.
     pub metadata: Metadata,
-    /// Spec, the desired state.
+    /// Desired state of the object.
     pub spec: Spec,
 }
 
@@ -317,7 +318,7 @@ impl Object {
         }
     }
 
-    /// Returns the JSON form for responses, without status.
+    /// Returns the object as JSON for responses, without its status.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({

@@ -1,4 +1,4 @@
-//! OpenAPI schemas of types with a string form of their own.
+//! OpenAPI schemas of the types that are written as strings in JSON.
 
 use utoipa::{
     PartialSchema, ToSchema,

@@ -38,7 +38,7 @@ pub struct Expression {
     pub key: String,
     /// Relation between the label and `values`: `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: Operator,
-    /// Values for `In` and `NotIn`, from 1 to 64. Not allowed with the other operators.
+    /// Values for `In` and `NotIn`, from 1 to 64 entries. Not allowed with the other operators.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub values: Vec<String>,
@@ -94,7 +94,7 @@ enum Requirement {
     NotIn(String, Vec<String>),
 }
 
-/// Error of a malformed selector, with a hint on the syntax.
+/// Error of a malformed label selector, with a hint on the syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{part}` is not a label requirement: {reason}; write `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key` or `!key`"

@@ -1,5 +1,4 @@
-//! Service: a stable address in front of endpoints. Fields that Kubernetes also has keep their Kubernetes
-//! names.
+//! Service: a stable address in front of endpoints. Fields that Kubernetes has too keep their Kubernetes names.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -37,30 +36,35 @@ pub const SCHEDULER_LENGTH_MAX: usize = 15;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceSpec {
-    /// Exposure of the Service: `ClusterIP` (virtual addresses inside the cluster), `NodePort` (also a port
-    /// on every node), `LoadBalancer` (also announced addresses) or `ExternalName` (a DNS alias). Default:
-    /// `ClusterIP`.
+    /// Exposure of the Service: `ClusterIP` (virtual addresses inside the cluster), `NodePort` (also a port on
+    /// every node), `LoadBalancer` (also announced addresses) or `ExternalName` (a DNS alias). A change of the
+    /// type must also remove the fields that the new type does not allow. Default: `ClusterIP`.
     #[serde(default, rename = "type")]
     pub service_type: ServiceType,
     /// Primary virtual address: the first of `clusterIPs`. `None` makes the Service headless, without virtual
-    /// address. Allocated from `tidegate-api --service-cidr` if absent. Cannot change after creation, except
-    /// to or from type ExternalName.
+    /// address; only allowed with type ClusterIP. A requested address must be a free host address in `tidegate-api
+    /// --service-cidr`. A different value in an update is rejected, except to or from type ExternalName, which has
+    /// no address. Default: an allocated address; in an update, the present one.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<ClusterIp>,
-    /// Virtual addresses, at most one per IP family, in the order of `ipFamilies`. Missing ones are
-    /// allocated. `["None"]` makes the Service headless. If `clusterIP` is also set, it must equal the first
-    /// entry.
+    /// Virtual addresses, at most one per IP family, in the order of `ipFamilies`; each a free host address in
+    /// `tidegate-api --service-cidr`. `["None"]` makes the Service headless. If `clusterIP` is also set, it must
+    /// equal the first entry. Not allowed with type ExternalName. Default: the present addresses; missing ones are
+    /// allocated.
     #[serde(default, rename = "clusterIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 2)]
     pub cluster_ips: Vec<ClusterIp>,
-    /// IP families of the Service, primary first, such as `["IPv4", "IPv6"]`. Derived from `clusterIPs`,
-    /// `ipFamilyPolicy` and the configured ranges if absent.
+    /// IP families of the Service, primary first, such as `["IPv4", "IPv6"]`; at most 2, each with a range in
+    /// `tidegate-api --service-cidr`. A second family can be added later, and removed with `ipFamilyPolicy:
+    /// SingleStack`. Default: derived from `clusterIPs`, `ipFamilyPolicy` and the configured ranges; in an update,
+    /// the present families.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 2)]
     pub ip_families: Vec<IpFamily>,
     /// Number of IP families: `SingleStack` (one), `PreferDualStack` (two if both are configured) or
-    /// `RequireDualStack` (two; the write is rejected if only one is configured). Default: `SingleStack`, or
-    /// `RequireDualStack` if the request contains two families.
+    /// `RequireDualStack` (two; the write is rejected if only one is configured). A change to `SingleStack`
+    /// releases the second address. Default: `SingleStack`, or `RequireDualStack` if the request contains two
+    /// families; in an update without `ipFamilies`, the present policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
     /// Ports at which clients connect, at most 100. Required unless the Service is headless or has type
@@ -68,21 +72,26 @@ pub struct ServiceSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub ports: Vec<ServicePort>,
-    /// Labels of the Workloads that are endpoints of the Service; a Workload must have all of them. If empty,
-    /// endpoints come from EndpointSets only. Endpoints of EndpointSets are always included.
+    /// Labels of the Workloads in the same namespace that are endpoints of the Service, at most 100; a Workload
+    /// must have all of them. If empty, endpoints come from EndpointSets only. Endpoints of EndpointSets are
+    /// always included. Not allowed with type ExternalName.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub selector: Labels,
     /// Affinity of a client to an endpoint: `None` (each connection is balanced independently) or `ClientIP`
-    /// (connections from one client address go to the same endpoint). Default: `None`.
+    /// (connections from one client address go to the same endpoint until the timeout, or until the endpoint
+    /// leaves service). Each node remembers clients independently and, except in iptables mode, separately for
+    /// each address and node port. Default: `None`.
     #[serde(default)]
     pub session_affinity: SessionAffinity,
-    /// Settings of the session affinity. Only allowed with `sessionAffinity: ClientIP`.
+    /// Settings of the session affinity. Only allowed with `sessionAffinity: ClientIP`. Default: timeout of 10,800
+    /// seconds (3 hours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_affinity_config: Option<SessionAffinityConfig>,
-    /// Additional addresses at which nodes accept traffic for the Service, at most 256. The network must
-    /// route them to the nodes; Tidegate does not announce them. Only addresses in the ranges of
-    /// `tidegate-api --allow-external-ip` are accepted.
+    /// Additional addresses at which nodes accept traffic for the Service, at most 256. The network must route
+    /// them to the nodes; Tidegate does not announce them. Each must be in a range of `tidegate-api
+    /// --allow-external-ip` and outside all AddressPools; Services may share one if their ports or protocols
+    /// differ. Not allowed on headless Services and with type ExternalName.
     #[serde(default, rename = "externalIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub external_ips: Vec<IpAddr>,
@@ -93,21 +102,26 @@ pub struct ServiceSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub load_balancer_source_ranges: Vec<IpNet>,
-    /// Endpoints for traffic that enters at a node port, an external IP or a load balancer address: `Cluster`
-    /// (all endpoints) or `Local` (for clients outside the cluster only endpoints on the receiving node,
-    /// which see the client address; a node without endpoints drops the connection). Default: `Cluster`.
+    /// Endpoints for traffic that enters at a node port, an external IP or a load balancer address. `Cluster`: all
+    /// endpoints, which see the address of the node instead of the client's. `Local`: for clients outside the
+    /// cluster only endpoints on the receiving node, which see the client address (except in userspace mode);
+    /// connections are dropped if only other nodes have endpoints. `Local` is rejected on a Service without such a
+    /// port or address. Default: `Cluster`.
     #[serde(default)]
     pub external_traffic_policy: TrafficPolicy,
-    /// Endpoints for traffic to the cluster IPs: `Cluster` (all endpoints) or `Local` (endpoints on the
-    /// client's node only; connections are dropped if there are none). Default: `Cluster`.
+    /// Endpoints for traffic to the cluster IPs: `Cluster` (all endpoints) or `Local` (endpoints on the client's
+    /// node only; connections are dropped if only other nodes have endpoints, and refused if no node has any).
+    /// Default: `Cluster`.
     #[serde(default)]
     pub internal_traffic_policy: TrafficPolicy,
-    /// TCP port at which every node responds over HTTP with the number of its ready endpoints of the Service,
-    /// for health checks of external load balancers. Only allowed with type LoadBalancer and
-    /// `externalTrafficPolicy: Local`; then allocated from `tidegate-api --node-port-range` if absent.
+    /// TCP port at which every node responds over HTTP to health checks of external load balancers: status 200 if
+    /// the node is programmed and has ready endpoints of the Service, otherwise 503, with their number in the
+    /// body. Only allowed with type LoadBalancer and `externalTrafficPolicy: Local`; must be free within
+    /// `tidegate-api --node-port-range`. Default: an allocated port; in an update, the present one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_node_port: Option<Port>,
-    /// True if endpoints receive connections before they are ready. Default: false.
+    /// True if endpoints receive connections regardless of their readiness, also before they are ready and while
+    /// they terminate. Health checks, drains and maintenance still apply. Default: false.
     #[serde(default)]
     pub publish_not_ready_addresses: bool,
     /// Preference for nearby endpoints: `PreferSameZone` (same zone), `PreferSameNode` (same node, then same
@@ -115,29 +129,30 @@ pub struct ServiceSpec {
     /// are used. Default: no preference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_distribution: Option<TrafficDistribution>,
-    /// DNS name for which the Service is an alias, such as `db.example.com`. Required with type ExternalName
-    /// and not allowed otherwise.
+    /// DNS name for which the Service is an alias, in lower case, at most 253 characters, such as
+    /// `db.example.com`. Nodes program nothing for it. Required with type ExternalName and not allowed otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_name: Option<Name>,
-    /// Source and sharing of the load balancer addresses. Only allowed with type LoadBalancer.
+    /// Source and sharing of the load balancer addresses. Only allowed with type LoadBalancer. Default: an address
+    /// from a matching AddressPool for each IP family, with `SingleStack` for the primary one only; not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
     /// True if node ports are allocated for a Service of type LoadBalancer. If false, only ports with an
     /// explicit `nodePort` are opened. Only allowed with type LoadBalancer. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocate_load_balancer_node_ports: Option<bool>,
-    /// IPVS scheduler that selects an endpoint for a new connection, such as `rr`, `wrr` or `sh`. Nodes whose
-    /// proxy mode does not support the scheduler report the Service as unsupported. Default: random in
-    /// proportion to the weights.
+    /// IPVS scheduler that selects an endpoint for a new connection, at most 15 characters, such as `rr`, `wrr` or
+    /// `sh`. Nodes whose proxy mode does not support the scheduler report the Service as unsupported. Default: by
+    /// weight, at random in nftables and iptables mode, as weighted round robin in ipvs and userspace mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
     /// Variants of the scheduler: `fallback` and `port` (schedulers `sh` and `mh`), `onePacket` (all ports
     /// UDP). Only allowed with `scheduler`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
-    /// Delivery of packets to the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or
-    /// `tunnel` (IP tunnel). No proxy mode supports `direct` and `tunnel` yet; a Service with one of them is
-    /// not programmed. Default: `masquerade`.
+    /// Method by which packets reach the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or
+    /// `tunnel` (IP tunnel). No proxy mode supports `direct` and `tunnel` yet; a Service with one of them is not
+    /// programmed. Default: `masquerade`.
     #[serde(default)]
     pub forwarding_method: ForwardingMethod,
     /// Version of the PROXY protocol header with which the endpoint receives the client address: `v1` (TCP
@@ -145,7 +160,8 @@ pub struct ServiceSpec {
     /// as unsupported. Default: no header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Active health check of the endpoints. Unhealthy endpoints receive no connections. Default: no check.
+    /// Active health check of the endpoints. Unhealthy endpoints receive no connections. Not allowed without
+    /// `ports` and with type ExternalName. Default: no check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
     /// Treatment of established connections of a removed endpoint: `keep` (they continue), `drain` (they
@@ -153,31 +169,33 @@ pub struct ServiceSpec {
     /// in all cases. Default: `keep`.
     #[serde(default)]
     pub removal_policy: RemovalPolicy,
-    /// Time in seconds for which established connections continue with `removalPolicy: drain`, from 1 to
-    /// 86,400. Not allowed with other policies. Default: 300.
+    /// Time in seconds for which established connections continue with `removalPolicy: drain`, from 1 to 86,400;
+    /// then they are reset. Not allowed with other policies. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub drain_seconds: Option<u32>,
-    /// Drain or maintenance of all endpoints of the Service. New connections are refused while it is set.
+    /// Drain or maintenance of all endpoints of the Service. New connections are refused while it is set. Default:
+    /// none, the endpoints are in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// True if nodes do not program the Service. Its addresses and ports stay allocated. Default: false.
+    /// True if nodes do not program the Service. The addresses and ports of the Service stay allocated. Default:
+    /// false.
     #[serde(default)]
     pub disabled: bool,
 }
 
-/// Exposure of a Service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`. Each type includes the
-/// previous one, except `ExternalName`.
+/// Exposure of a Service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`. A type includes the exposure
+/// of the types before it, except `ExternalName`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ServiceType {
     /// Virtual addresses inside the cluster.
     #[default]
     ClusterIP,
-    /// Additionally a port on every node.
+    /// Virtual addresses as with `ClusterIP`, and a port on every node.
     NodePort,
-    /// Additionally an address from a pool, announced to the network.
+    /// Virtual addresses and node ports as with `NodePort`, and addresses that are announced to the network.
     LoadBalancer,
-    /// DNS alias without address and traffic.
+    /// Alias for a DNS name. The Service has no virtual address, and nodes do not proxy it.
     ExternalName,
 }
 
@@ -225,11 +243,11 @@ impl From<ClusterIp> for String {
 /// `RequireDualStack` (two, or the write is rejected).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum IpFamilyPolicy {
-    /// One family.
+    /// One IP family.
     SingleStack,
-    /// Two families if both are configured, otherwise one.
+    /// Two IP families if the cluster has Service ranges of both, otherwise one.
     PreferDualStack,
-    /// Two families; the write is rejected if only one is configured.
+    /// Two IP families; the write is rejected if the cluster has a Service range of only one.
     RequireDualStack,
 }
 
@@ -237,27 +255,31 @@ pub enum IpFamilyPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServicePort {
-    /// Name of the port, unique within the Service, at most 63 characters, such as `http`. Required if the
-    /// Service has more than one port.
+    /// Name of the port, unique within the Service, at most 63 characters, such as `http`. EndpointSets with ports
+    /// serve it under the same name. Required if the Service has more than one port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Label>,
-    /// Transport protocol of the port: `TCP`, `UDP` or `SCTP`. Default: `TCP`.
+    /// Transport protocol of the port: `TCP`, `UDP` or `SCTP`. Nodes in userspace mode report a Service with SCTP
+    /// as unsupported. Default: `TCP`.
     #[serde(default)]
     pub protocol: Protocol,
     /// Port at which clients connect, from 1 to 65,535. The first port of the range if `endPort` is set.
     /// Protocol and port are unique within the Service.
     pub port: Port,
-    /// Last port of a range that starts at `port`; `port: 1` with `endPort: 65535` covers all ports. The
-    /// destination port is preserved, so `targetPort` and `nodePort` are not allowed. Default: a single port.
+    /// Last port of a range that starts at `port`, not less than `port`; `port: 1` with `endPort: 65535` covers
+    /// all ports. The destination port is preserved, so `targetPort` and `nodePort` are not allowed. Nodes in ipvs
+    /// mode support at most 256 ports. Default: a single port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_port: Option<Port>,
-    /// Port of the endpoints: a number, or the name of a port of the Workloads. Applies to EndpointSets
-    /// without ports of their own only if it is a number. Default: `port`.
+    /// Port of the endpoints: a number from 1 to 65,535, or the name of a port of the Workloads, such as `http`. A
+    /// Workload without a port of this name and protocol is no endpoint of the port. EndpointSets use their own
+    /// ports; without any, they serve the port only if `targetPort` is a number or absent. Default: `port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_port: Option<TargetPort>,
-    /// Port on every node, within `tidegate-api --node-port-range` (30000 to 32767 by default). Allocated if
-    /// absent on a single port of a NodePort or LoadBalancer Service; not allowed on other types and on
-    /// ranges.
+    /// Port on every node, within `tidegate-api --node-port-range` (30000 to 32767 by default) and free for the
+    /// protocol in the whole cluster. Not allowed on ranges and on types other than NodePort and LoadBalancer.
+    /// Default: an allocated port (none with `allocateLoadBalancerNodePorts: false`); in an update, the present
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
 }
@@ -303,16 +325,16 @@ impl Protocol {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "must be a port number between 1 and 65535 or the name of a port")]
 pub enum TargetPort {
-    /// Same port at all endpoints.
+    /// The same port number at all endpoints.
     Number(Port),
-    /// Port that each Workload or EndpointSet defines under this name.
+    /// The port that each Workload or EndpointSet defines under this name.
     Name(Label),
 }
 
 /// Affinity of a client to an endpoint: `None`, or `ClientIP` (by client address).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum SessionAffinity {
-    /// Each connection is balanced independently.
+    /// The endpoint is selected independently for each connection.
     #[default]
     None,
     /// Connections from one client address go to the same endpoint.
@@ -323,35 +345,34 @@ pub enum SessionAffinity {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SessionAffinityConfig {
-    /// Settings of `ClientIP` affinity: its timeout.
+    /// Settings of `ClientIP` affinity. Default: timeout of 10,800 seconds (3 hours).
     #[serde(default, rename = "clientIP", skip_serializing_if = "Option::is_none")]
     pub client_ip: Option<ClientIpConfig>,
 }
 
-/// Settings of `ClientIP` affinity.
+/// Timeout of `ClientIP` affinity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientIpConfig {
-    /// Time in seconds after its last connection for which a client stays with its endpoint, from 1 to
-    /// 86,400. Default: 10,800 (3 hours).
+    /// Time in seconds for which a client stays with its endpoint after its last connection, from 1 to 86,400.
+    /// Default: 10,800 (3 hours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub timeout_seconds: Option<u32>,
 }
 
-/// Scope of the endpoints for traffic: `Cluster` (all endpoints) or `Local` (endpoints on the same node
-/// only).
+/// Endpoints that receive traffic: `Cluster` (all endpoints) or `Local` (endpoints on the same node only).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum TrafficPolicy {
-    /// All endpoints of the cluster.
+    /// All endpoints of the Service in the cluster.
     #[default]
     Cluster,
-    /// Endpoints on the same node only.
+    /// Only endpoints on the node that handles the connection.
     Local,
 }
 
 /// Preference for nearby endpoints (Kubernetes KEP-4444, KEP-3015): `PreferSameZone`, `PreferSameNode`, or
-/// `PreferClose`, which is the earlier name of `PreferSameZone`.
+/// `PreferClose`, the earlier name of `PreferSameZone`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum TrafficDistribution {
     /// Earlier name of `PreferSameZone`.
@@ -362,12 +383,13 @@ pub enum TrafficDistribution {
     PreferSameNode,
 }
 
-/// Source and sharing of the load balancer addresses of a Service.
+/// Pool, requested addresses and sharing key for the load balancer addresses of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadBalancer {
-    /// Name of the AddressPool to allocate from. Default: pools whose selectors match the Service, in the
-    /// order of `priority`, then pools without selectors.
+    /// Name of the AddressPool to allocate from. Default: the pools with `autoAssign` that accept the Service.
+    /// Pools with `namespaces` or `serviceSelectors` are tried before pools for all Services, in the order of
+    /// `priority`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Name>,
     /// Requested addresses, at most one per IP family, such as `["192.0.2.10"]`. Each must be free in a pool
@@ -383,8 +405,8 @@ pub struct LoadBalancer {
     pub sharing_key: Option<Name>,
 }
 
-/// Name of an IPVS scheduler, at most 15 characters, such as `wrr`. In ipvs mode, any scheduler module of the
-/// kernel can be used.
+/// Name of an IPVS scheduler, at most 15 characters, such as `wrr`. In ipvs mode, the name of any scheduler module
+/// of the kernel is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = String, min_length = 1, max_length = 15, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "wrr")]
@@ -401,23 +423,23 @@ pub enum SchedulerFlag {
     Fallback,
     /// Schedulers `sh` and `mh`: the source port is part of the hash.
     Port,
-    /// UDP: each packet is scheduled independently.
+    /// Each UDP packet is scheduled independently.
     OnePacket,
 }
 
-/// Delivery of packets to the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or `tunnel`
-/// (IP tunnel).
+/// Method by which packets reach the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or
+/// `tunnel` (IP tunnel).
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum ForwardingMethod {
-    /// Destination NAT; replies are translated back.
+    /// Destination NAT; the node translates the replies back.
     #[default]
     Masquerade,
-    /// Direct routing: only the link-layer destination changes. Not supported by any proxy mode yet.
+    /// Direct routing: only the link-layer destination of the packet changes. Not supported by any proxy mode yet.
     Direct,
-    /// IP tunnel. Not supported by any proxy mode yet.
+    /// Encapsulation in an IP tunnel. Not supported by any proxy mode yet.
     Tunnel,
 }
 
@@ -431,21 +453,23 @@ pub enum ProxyProtocol {
     V2,
 }
 
-/// Treatment of established connections of a removed endpoint: `keep`, `drain` or `reset`.
+/// Treatment of established connections of a removed endpoint: `keep` (they continue), `drain` (they continue for
+/// a limited time) or `reset` (they end at once).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RemovalPolicy {
-    /// Connections continue until they end. UDP flows move at once under every policy.
+    /// Connections continue until they end by themselves. UDP flows move to another endpoint at once under every
+    /// policy.
     #[default]
     Keep,
-    /// Connections continue until the drain deadline.
+    /// Connections continue for `drainSeconds`, then they are ended.
     Drain,
-    /// Connections are reset.
+    /// Connections are reset at once.
     Reset,
 }
 
 impl ServicePort {
-    /// Returns the ports to which clients connect: a single port, or a range up to `endPort`.
+    /// Returns the ports to which clients connect: `port` alone, or the range from `port` to `endPort`.
     #[must_use]
     pub fn range(&self) -> PortRange {
         PortRange::new(self.port, self.end_port.unwrap_or(self.port))
@@ -453,7 +477,7 @@ impl ServicePort {
 }
 
 impl ServiceSpec {
-    /// True if the Service is headless: it has no virtual address by request.
+    /// True if the Service is headless: `clusterIP` is `None`, so that it has no virtual address.
     #[must_use]
     pub fn is_headless(&self) -> bool {
         self.cluster_ip == Some(ClusterIp::None) || self.cluster_ips.first() == Some(&ClusterIp::None)
@@ -468,16 +492,16 @@ impl ServiceSpec {
         }
     }
 
-    /// True if every node opens a port for this Service port: a single port of a Service with node ports,
-    /// given or to be allocated.
+    /// True if every node opens a port for this Service port: the port is not a range, and its node port is given
+    /// or will be allocated.
     #[must_use]
     pub fn has_node_port(&self, port: &ServicePort) -> bool {
         let is_given = self.allocate_load_balancer_node_ports != Some(false);
         self.has_node_ports() && port.end_port.is_none() && (is_given || port.node_port.is_some())
     }
 
-    /// True if the Service has addresses or ports besides its cluster IPs: external IPs, load balancer
-    /// addresses or node ports.
+    /// True if the Service is reachable at addresses or ports other than its cluster IPs: external IPs, load
+    /// balancer addresses or node ports.
     #[must_use]
     pub fn is_reachable_from_outside(&self) -> bool {
         self.has_node_ports() || !self.external_ips.is_empty()

@@ -27,8 +27,8 @@ pub struct WorkloadSpec {
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 2, example = json!(["10.1.13.3"]))]
     pub addresses: Vec<IpAddr>,
-    /// Name of the Node that the Workload runs on. Required for policy `Local` and for the detection of lost
-    /// nodes. Default: no node.
+    /// Name of the Node on which the Workload runs. Required for traffic policy `Local` and for the detection of
+    /// lost nodes. Default: no node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
     /// Failure zone of the Workload, such as `zone-a`. Used by `trafficDistribution`. Default: no zone.
@@ -44,8 +44,8 @@ pub struct WorkloadSpec {
     /// True if the Workload accepts new connections. Default: true.
     #[serde(default = "yes")]
     pub ready: bool,
-    /// Share of new connections relative to the other endpoints of a Service, from 0 to 65,535. With 0 the
-    /// endpoint receives none. Default: 1.
+    /// Share of new connections relative to the other endpoints of a Service, from 0 to 65,535. With 0, the
+    /// Workload receives no new connections. Default: 1.
     #[serde(default)]
     pub weight: Weight,
     /// Time in seconds without renewal after which the Workload counts as gone, from 1 to 86,400. Not
@@ -59,7 +59,7 @@ pub struct WorkloadSpec {
     pub maintenance: Option<Maintenance>,
 }
 
-/// Named port of a Workload.
+/// Named port of a Workload, to which Services refer by `targetPort`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadPort {
@@ -74,21 +74,21 @@ pub struct WorkloadPort {
 /// continue, no new ones), `Succeeded` or `Failed`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum WorkloadPhase {
-    /// Not started yet.
+    /// The Workload has not started yet.
     Pending,
-    /// Running.
+    /// The Workload is running.
     #[default]
     Running,
-    /// Shutting down; established connections continue.
+    /// The Workload is shutting down; established connections continue, and it receives no new ones.
     Terminating,
-    /// Ended with success.
+    /// The Workload has ended successfully.
     Succeeded,
-    /// Ended with an error.
+    /// The Workload has ended with an error.
     Failed,
 }
 
 impl WorkloadPhase {
-    /// True if a Workload in this phase can be an endpoint.
+    /// True if a Workload in this phase may be used as an endpoint.
     #[must_use]
     pub const fn is_alive(self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Announcement states of load balancer addresses, as agents report them.
+//! Announcement states of load balancer addresses (owner, standby or held), as reported by the agents.
 //!
 //! A report contains only changes, so the last state of each node is stored here, up to [`PARTS_KEPT_MAX`].
 
@@ -17,25 +17,25 @@ use crate::{
 /// not stored.
 pub const PARTS_KEPT_MAX: usize = 200_000;
 
-/// Announcement data of one report.
+/// Announcement states in one report of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnnouncementUpdate {
     /// Announcement states by address that changed since the previous report.
     pub parts: BTreeMap<IpAddr, AddressReport>,
-    /// Addresses that no longer concern the node.
+    /// Addresses for which the node no longer has a role (owner, standby or held).
     pub gone: BTreeSet<IpAddr>,
-    /// True if the report is complete, so that addresses missing in `parts` are gone too.
+    /// True if `parts` is complete, so that the node has no role for any other address.
     pub is_complete: bool,
 }
 
-/// Announcement states from the last reports of all agents.
+/// Last reported announcement state of each address on each node.
 #[derive(Debug, Default)]
 pub struct AnnouncementBook {
     pages: BTreeMap<IpAddr, AddressReports>,
     /// Addresses for which each node has a stored state.
     nodes: BTreeMap<Name, BTreeSet<IpAddr>>,
     parts: usize,
-    /// Logical clock, increased by each event, by which events are ordered.
+    /// Logical clock that orders reports and records; increased by each of them.
     turn: u64,
     /// Number of states that were not stored because [`PARTS_KEPT_MAX`] was reached.
     pub refused: u64,
@@ -44,7 +44,7 @@ pub struct AnnouncementBook {
 #[derive(Debug, Default)]
 struct AddressReports {
     parts: BTreeMap<Name, ReportedState>,
-    /// Logical time at which the candidate order was last recorded.
+    /// Logical time at which the control server last recorded a new candidate order.
     ordered_at: u64,
 }
 
@@ -56,7 +56,7 @@ struct ReportedState {
 }
 
 impl AnnouncementBook {
-    /// Applies a report of a node's agent. Returns the addresses with changes that affect decisions.
+    /// Applies a report of a node's agent. Returns the addresses whose role or epoch on the node has changed.
     pub fn apply(&mut self, node: &Name, news: AnnouncementUpdate) -> BTreeSet<IpAddr> {
         let AnnouncementUpdate { parts, mut gone, is_complete } = news;
         if is_complete {
@@ -113,13 +113,14 @@ impl AnnouncementBook {
         was_there
     }
 
-    /// Records that a candidate order was written: earlier claims of ownership no longer count as a takeover.
+    /// Records that a new candidate order was written. Ownership that nodes reported before does not count as a
+    /// takeover any longer.
     pub fn record_order(&mut self, address: IpAddr) {
         self.turn += 1;
         self.pages.entry(address).or_default().ordered_at = self.turn;
     }
 
-    /// Removes nodes and addresses that no longer exist.
+    /// Removes the states of nodes and addresses for which `has_node` or `has_address` returns false.
     pub fn forget(&mut self, has_node: impl Fn(&Name) -> bool, has_address: impl Fn(IpAddr) -> bool) {
         self.nodes.retain(|node, addresses| {
             addresses.retain(|address| has_address(*address));
@@ -132,14 +133,14 @@ impl AnnouncementBook {
         self.parts = self.pages.values().map(|page| page.parts.len()).sum();
     }
 
-    /// Returns the reported state of each node for an address.
+    /// Returns the reported state of an address on each node.
     pub fn reported(&self, address: IpAddr) -> impl Iterator<Item = (&Name, &AddressReport)> {
         let page = self.pages.get(&address);
         page.into_iter().flat_map(|page| page.parts.iter().map(|(node, part)| (node, &part.announced)))
     }
 
-    /// Returns the candidate, other than the first, that most recently became owner under the recorded order or a
-    /// newer one.
+    /// Returns the candidate, other than the first, that most recently became owner of the address under the
+    /// recorded candidate order or a newer one.
     #[must_use]
     pub fn takeover(&self, address: IpAddr, order: &Announcement) -> Option<&Name> {
         let page = self.pages.get(&address)?;

@@ -1,5 +1,7 @@
-//! Selection of the announcing node of a load balancer address: computes a ranked list of candidates from the state
-//! and the reports. Decisions are sticky: an owner changes only if necessary.
+//! Assignment of a load balancer address to nodes: computes a ranked list of candidates from the cluster state and
+//! the reports.
+//!
+//! Decisions are sticky: the owner changes only if necessary.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,27 +29,27 @@ pub(crate) use judge::covering;
 pub use judge::{AddressEvaluation, Eligibility, EligibleNode, evaluate};
 pub use reason::{IneligibleReason, NoCandidateReason};
 
-/// State and reports on which the choice of announcers is based.
+/// Cluster state and node reports on which the choice of announcing nodes is based.
 #[derive(Clone, Copy)]
 pub struct ClusterView<'a> {
     /// Objects of the cluster.
     pub snapshot: &'a Snapshot,
-    /// Epoch of the store, in which reported positions count.
+    /// Epoch of the store; reported positions count only if they belong to it.
     pub epoch: Epoch,
-    /// Views of the nodes, in the order of names.
+    /// Lease and last report of each node, ordered by name.
     pub nodes: &'a [NodeView<'a>],
     /// Function that returns the compiled form of a Service.
     pub compiled: &'a dyn Fn(&ServiceKey) -> Option<Arc<CompiledService>>,
 }
 
-/// Input of an assignment in addition to the evaluation.
+/// Inputs of an assignment besides the evaluation of the nodes.
 #[derive(Clone, Copy)]
 pub struct AssignmentInputs<'a> {
-    /// Reported announcement states.
+    /// Announcement states that the agents report.
     pub book: &'a AnnouncementBook,
     /// Number of addresses for which each node is the first candidate.
     pub owned: &'a BTreeMap<Name, usize>,
-    /// True if the choice of a first owner may wait for nodes that are not ready yet.
+    /// True if an address without an owner may remain so until nodes that are not ready yet become ready.
     pub may_wait: bool,
 }
 
@@ -60,22 +62,22 @@ pub struct Assignment {
     pub waiting: BTreeSet<Name>,
 }
 
-/// Action on an address record after an assignment.
+/// Action on an address record as the result of an assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssignmentAction {
     /// The record remains unchanged.
     Leave,
-    /// Retry after nodes that are not ready yet have had time.
+    /// The record remains unchanged for now; the assignment is retried after nodes had time to become ready.
     Wait,
-    /// The record is replaced by this announcement, whose epoch is higher than any known one.
+    /// The record is changed to this announcement, whose epoch is higher than any known epoch of the address.
     Record(Announcement),
 }
 
-/// Maximum difference by which a reported epoch may exceed the recorded one. The record falls behind only
-/// when a backup is restored; the limit prevents that one faulty agent exhausts the numbers.
+/// Maximum difference by which a reported epoch may exceed the recorded one. The record falls behind only if a
+/// backup is restored; the limit prevents one faulty agent from exhausting the numbers.
 const EPOCH_LEAP_MAX: u64 = 1_000_000;
 
-/// Decides the candidates of an address. The record of an address that no Service holds remains unchanged.
+/// Decides the candidates of an address. The record remains unchanged if no Service has the address.
 #[must_use]
 pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: IpAddr) -> Assignment {
     let leave = Assignment { action: AssignmentAction::Leave, waiting: BTreeSet::new() };
@@ -99,10 +101,10 @@ pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: Ip
     Assignment { action, waiting }
 }
 
-/// Returns the candidate order with a node in front.
+/// Returns a candidate order with the given node in front.
 ///
 /// # Errors
-/// The reason for which the node is no candidate.
+/// Returns the reason why the node cannot be a candidate.
 pub fn move_to(
     view: &ClusterView<'_>,
     book: &AnnouncementBook,

@@ -24,10 +24,10 @@ pub use self::{
     judge::{HealthDecision, HealthInputs, Tally, judge},
 };
 
-/// Number of nodes that check an endpoint whose own Node does not check it; the majority of their results
+/// Number of nodes that check an endpoint if its own Node cannot check it. The majority of their results
 /// determines its state.
 pub const CHECKERS: usize = 3;
-/// Returns the checked endpoints of a Service with their Nodes. A Service without a health check has none.
+/// Returns the endpoints of a Service to check, each with its Node if known; none without a health check.
 /// Terminating endpoints are excluded, because they accept no new connections regardless of the result.
 #[must_use]
 pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
@@ -38,8 +38,8 @@ pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
     endpoints.map(|endpoint| (key(endpoint.address, endpoint.port), endpoint.node.clone())).collect()
 }
 
-/// Returns the Nodes that check an endpoint: its own Node if it has an agent, else [`CHECKERS`] of all Nodes,
-/// selected by rendezvous hashing so that a change of one Node affects no other.
+/// Returns the nodes that check an endpoint: its own Node if that has a live agent, otherwise [`CHECKERS`] of all
+/// nodes. Rendezvous hashing selects these, so a change of one node does not affect the checks of others.
 #[must_use]
 pub fn checkers<'a>(key: &CheckKey, own: Option<&'a Name>, nodes: &'a BTreeSet<Name>) -> BTreeSet<&'a Name> {
     if let Some(own) = own.and_then(|own| nodes.get(own)) {

@@ -1,5 +1,6 @@
-//! Propagation time of changes to the nodes: percentiles of each node, and the slowest node with the reason.
-//! Informational only; the figures cover the last changes that the server remembers.
+//! Propagation time of changes to the nodes: percentiles for each node, and the slowest node with the reason.
+//!
+//! The figures are informational, and cover the last changes that the server remembers.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -22,16 +23,16 @@ pub const NODES_LISTED_MAX: usize = 1000;
 pub struct Steps {
     /// Time until a report confirmed that the node received the change; `None` if not yet.
     pub received: Option<u64>,
-    /// Time until a report confirmed that the node programmed the change; `None` if not yet.
+    /// Time until a report confirmed that the node programmed the change in its kernel; `None` if not yet.
     pub applied: Option<u64>,
-    /// Time until a report confirmed that the node read the change back; `None` if not yet.
+    /// Time until a report confirmed that the node verified the change by reading its kernel; `None` if not yet.
     pub verified: Option<u64>,
-    /// True if the first report since the start of the server confirmed the change, so that the actual time is
-    /// unknown.
+    /// True if the change was confirmed by the first report of the node since the start of the server, so that the
+    /// actual time is unknown.
     pub is_first_report: bool,
 }
 
-/// Progress of all nodes with one change that concerns nodes.
+/// Progress of all nodes with one change that affects nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeProgress {
     /// Revision of the change.
@@ -42,25 +43,28 @@ pub struct ChangeProgress {
     pub nodes: BTreeMap<Name, Steps>,
 }
 
-/// Propagation time of changes to the nodes.
+/// Propagation times of the last changes, for all nodes together and for each node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LagOverview {
-    /// Number of changes covered: the last ones since the start of the server that concern nodes, at most 256.
+    /// Number of changes covered: at most the last 256 since the start of the server that affect nodes.
     pub changes: usize,
-    /// Median of the time until verification, in milliseconds; absent before the first measurement.
+    /// Median time from a commit until a node has verified the change, in milliseconds. Absent before the first
+    /// measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// 99th percentile of the time until verification, in milliseconds.
+    /// 99th percentile of the time from a commit until a node has verified the change, in milliseconds. Absent
+    /// before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// Node with the longest pending change, or with the longest measured time if none is pending.
+    /// Node with the oldest change that it has not verified. If there is none, the node with the longest measured
+    /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest: Option<NodeLag>,
-    /// All nodes, slowest first.
+    /// Nodes, slowest first; at most 1000.
     #[schema(max_items = 1000)]
     pub nodes: Vec<NodeLag>,
-    /// Number of nodes that are not listed.
+    /// Number of nodes beyond the limit of `nodes`.
     pub nodes_omitted: usize,
 }
 
@@ -70,45 +74,48 @@ pub struct LagOverview {
 pub struct NodeLag {
     /// Name of the node.
     pub node: Name,
-    /// Number of changes with a measured time until verification.
+    /// Number of changes for which the time until the node verified them was measured.
     pub measured: usize,
-    /// Median of these times, in milliseconds.
+    /// Median time until the node has verified a change, in milliseconds. Absent before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// 99th percentile of these times, in milliseconds.
+    /// 99th percentile of the time until the node has verified a change, in milliseconds. Absent before the first
+    /// measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// Number of changes that the node has not verified.
+    /// Number of changes that the node has not verified yet.
     pub waiting: usize,
-    /// Age of the oldest of them, in milliseconds.
+    /// Age of the oldest change that the node has not verified, in milliseconds. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_ms: Option<u64>,
-    /// Machine-readable reason: the missing step of a pending change, or the slowest step of the slowest change.
+    /// Machine-readable reason of the delay: the next step of the oldest change that is not verified, or the
+    /// slowest step of the slowest change.
     pub reason: LagReason,
-    /// Message for users. The text may change between releases.
+    /// Description of the delay for users. The text may change between releases.
     pub message: String,
 }
 
-/// Missing step of a pending change, or slowest step of the slowest change.
+/// Reason of a node's delay: the missing step of a change that is not verified, or the slowest step of the slowest
+/// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum LagReason {
     /// The agent does not report.
     AgentSilent,
     /// The agent has not received the change.
     NotReceived,
-    /// The agent has received the change but not programmed it.
+    /// The agent has received the change but not programmed it in the kernel.
     NotApplied,
-    /// The agent has programmed the change but not read it back.
+    /// The agent has programmed the change but not verified it by reading the kernel.
     NotVerified,
-    /// The delivery to the agent took longest.
+    /// The slowest step of the slowest change was its delivery to the agent.
     Delivery,
-    /// The programming took longest.
+    /// The slowest step of the slowest change was its programming in the kernel.
     Programming,
-    /// The read-back took longest.
+    /// The slowest step of the slowest change was its verification by reading the kernel.
     ReadingBack,
-    /// One report confirmed all steps, so their times are unknown.
+    /// One report confirmed all steps of the slowest change, so the times of the single steps are unknown.
     OneReport,
-    /// No change was committed since the node reports.
+    /// No change has been measured yet: none was committed since the first report of the node.
     NothingMeasured,
 }
 
@@ -119,7 +126,7 @@ pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     sorted.get(rank - 1).copied()
 }
 
-/// Computes the convergence overview of the last changes.
+/// Computes the propagation times of the last changes, for all nodes together and for each node.
 #[must_use]
 pub fn overview(changes: &[ChangeProgress], views: &[NodeView<'_>], epoch: Position) -> LagOverview {
     let mut nodes: Vec<_> = views.iter().map(|view| node_lag(changes, view, epoch)).collect();
@@ -141,7 +148,7 @@ pub fn overview(changes: &[ChangeProgress], views: &[NodeView<'_>], epoch: Posit
     }
 }
 
-/// Borrowed form of a change that concerns nodes.
+/// Borrowed form of [`ChangeProgress`].
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeView<'a> {
     /// Revision of the change.
@@ -152,22 +159,24 @@ pub struct ChangeView<'a> {
     pub nodes: &'a BTreeMap<Name, Steps>,
 }
 
-/// Summary of the convergence of the last changes, short enough for one line of output.
+/// Propagation times of the last changes over all nodes, short enough for one line of output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LagBrief {
-    /// Median of the time until verification, in milliseconds; `None` before the first measurement.
+    /// Median time from a commit until a node has verified the change, in milliseconds; `None` before the first
+    /// measurement.
     pub p50_ms: Option<u64>,
-    /// 99th percentile of the time until verification, in milliseconds.
+    /// 99th percentile of the time from a commit until a node has verified the change, in milliseconds; `None`
+    /// before the first measurement.
     pub p99_ms: Option<u64>,
-    /// Node with the longest pending change, or with the longest measured time if none is pending; with that time and
-    /// the reason.
+    /// Node with the oldest change that it has not verified or, if there is none, with the longest measured time;
+    /// with that time in milliseconds and the reason.
     pub slowest: Option<(Name, u64, LagReason)>,
-    /// Age of the oldest change that each node lacks, in the order of the nodes.
+    /// Age of the oldest change that each node has not verified, in milliseconds, in the order of the nodes.
     pub waiting_ms: Vec<Option<u64>>,
 }
 
-/// Computes the summary of the last changes in one pass over them. `changes` are sorted by age, oldest first;
-/// `views` are sorted by name.
+/// Computes the summary of the last changes in one iteration. `changes` are sorted by age, oldest first; `views`
+/// are sorted by name.
 #[must_use]
 pub fn brief(changes: &[ChangeView<'_>], views: &[NodeView<'_>], head: Position) -> LagBrief {
     let (mut all, mut longest) = (Vec::new(), None);
@@ -240,7 +249,7 @@ fn measured(change: &ChangeProgress, node: &Name) -> Option<u64> {
     change.nodes.get(node).filter(|steps| !steps.is_first_report)?.verified
 }
 
-/// Returns the reason for which a node has not verified a position.
+/// Returns the step that a node has not reached with the change at a position, as a reason and a message.
 fn missing_step(view: &NodeView<'_>, at: Position) -> (LagReason, String) {
     let Some(report) = view.report.filter(|_| view.is_connected) else {
         return (LagReason::AgentSilent, "its agent does not report".to_owned());
@@ -259,7 +268,7 @@ fn missing_step(view: &NodeView<'_>, at: Position) -> (LagReason, String) {
     (reason, format!("{words}{failures}"))
 }
 
-/// Returns the slowest step of a node's slowest change.
+/// Returns the slowest step of a node's slowest change, as a reason and a message.
 fn slowest_step(changes: &[ChangeProgress], node: &Name) -> (LagReason, String) {
     let steps = changes.iter().filter(|change| measured(change, node).is_some());
     let slowest = steps.filter_map(|change| change.nodes.get(node)).max_by_key(|steps| steps.verified);

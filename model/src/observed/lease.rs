@@ -1,23 +1,27 @@
-//! Leases of Nodes: detection of silent agents, with a limit for the share of Nodes that may count as lost at once.
+//! Leases of Nodes: detection of silent agents, with a limit for the share of Nodes that may count as lost at
+//! once.
 //!
-//! If many Nodes fall silent at the same time, a partition of control is far more likely than a failure of the
-//! machines. Removal of all of them would cause the outage itself, so only a third may be lost at once.
+//! If many Nodes fall silent at the same time, a network failure at the control server is far more likely than a
+//! failure of the machines. Removing all of them from service would cause an outage, so only a third of the Nodes
+//! may be lost at once.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use crate::primitives::{name::Name, quantity::Timestamp};
 
-/// Time without reports after which the Workloads of a Node are no endpoints, in seconds. The value is that of the
-/// Kubernetes node monitor: a restart of the agent or of control must not empty Services with working endpoints.
+/// Time without reports after which the Workloads of a Node are no longer endpoints, in seconds. The value is the
+/// default of the Kubernetes node monitor: a restart of the agent or of the control server must not remove working
+/// endpoints.
 pub const ENDPOINT_LEASE_SECS: i64 = 40;
-/// Time without reports after which a Node is no candidate for addresses, in seconds: three missed reports of 5 s.
-/// Candidates monitor each other and fail over without control, so a shorter lease has no benefit.
+/// Time without reports after which a Node is no candidate for announcing addresses, in seconds: three missed
+/// reports at intervals of 5 s. Candidates monitor each other and fail over without the control server, so a
+/// shorter lease has no benefit.
 pub const ANNOUNCEMENT_LEASE_SECS: i64 = 15;
-/// Divisor that limits how many Nodes may be lost at once: a third of all Nodes, at least one. Nodes that are
-/// lost already remain so.
+/// Divisor that limits the number of Nodes that may be lost at once: a third of all Nodes, at least one. Nodes
+/// that are already lost remain lost.
 const LOST_DIVISOR: usize = 3;
 
-/// Lease state of a Node: its last report, and whether it counts as lost.
+/// Lease state of a Node: the time of its last report, and whether it counts as lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLease {
     /// Name of the Node.
@@ -28,16 +32,17 @@ pub struct NodeLease {
     pub is_lost: bool,
 }
 
-/// Nodes whose lease has expired.
+/// Nodes whose lease has expired, divided into lost and retained ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpiredLeases {
     /// Nodes that become lost or remain lost.
     pub nodes: BTreeSet<Name>,
-    /// Nodes with an expired lease that are retained, because too many Nodes are silent.
+    /// Nodes with an expired lease that do not count as lost, because too many Nodes are silent at once.
     pub held: BTreeSet<Name>,
 }
 
-/// Returns the Nodes with an expired lease. `listening_since` is the time from which control could receive reports.
+/// Returns the Nodes whose lease has expired. `listening_since` is the time from which the control server could
+/// receive reports.
 #[must_use]
 pub fn expired(
     heard: &[NodeLease],
@@ -46,7 +51,7 @@ pub fn expired(
     now: Timestamp,
 ) -> ExpiredLeases {
     let is_silent = |one: &&NodeLease| match (one.last_report, one.is_lost) {
-        // A Node that was lost before the start of control remains so until it reports.
+        // A Node that was lost before the start of the control server remains so until it reports.
         (since, true) => since.is_none_or(|since| is_over(since, lease_secs, now)),
         (Some(since), false) => is_over(since.max(listening_since), lease_secs, now),
         (None, false) => false,

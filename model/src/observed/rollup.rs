@@ -1,4 +1,5 @@
-//! Roll-up of status: derives conditions with reasons from intent, compiled forms and reports.
+//! Roll-up of status: derives the conditions of objects, with reasons, from specs, compiled Services and agent
+//! reports.
 
 mod announced;
 mod assigned;
@@ -53,44 +54,44 @@ pub use self::health::service_health;
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 
-/// Maximum number of Nodes named in the status of a Service; the counts include all.
+/// Maximum number of Nodes listed in the status of a Service; the counts include all Nodes.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;
 
-/// Maximum number of lagging Nodes that are examined individually. Among more, the ten to name are found faster in a
-/// pass over all Nodes.
+/// Maximum number of lagging Nodes that are examined individually. If there are more, the ten to list are found
+/// faster by an iteration over all Nodes.
 const FEW_NODES: usize = 64;
 
-/// Lease and last report of one Node, as the roll-up uses them.
+/// Lease state and last report of one Node, the inputs of the roll-up.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
     /// Name of the Node.
     pub name: &'a Name,
     /// True if the agent reported within the lease.
     pub is_connected: bool,
-    /// True if two agents report under this name.
+    /// True if two agents report under the name of this Node.
     pub is_contested: bool,
     /// True if the announcement lease of the Node has expired, so that the Node is no candidate for
     /// addresses.
     pub is_lost: bool,
-    /// Time of the last report, including reports before a restart of control.
+    /// Time of the last report, even if it was before a restart of the control server.
     pub last_report: Option<Timestamp>,
-    /// Last report of the agent; `None` before its first one to this server.
+    /// Last report of the agent; `None` if it has not reported to this server yet.
     pub report: Option<&'a Report>,
 }
 
-/// Views of all Nodes with indices, by which a Service without problems is rolled up without a pass over all
-/// Nodes.
+/// Views of all Nodes, with indices that make the roll-up of a Service without problems independent of the number
+/// of Nodes.
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
     views: Vec<NodeView<'a>>,
-    /// Sorted positions of the Nodes, a list for each step (received, applied, verified). A binary search
-    /// counts the Nodes that have reached a position.
+    /// Sorted positions that the Nodes have received; `applied` and `verified` are alike. A binary search counts
+    /// the Nodes that have reached a position.
     received: Vec<Position>,
     applied: Vec<Position>,
     verified: Vec<Position>,
-    /// Indices of the Nodes, ordered by verified position, oldest first.
+    /// Indices into `views`, ordered by verified position, oldest first.
     by_verified: Vec<usize>,
-    /// Indices of the Nodes on which a Service fails.
+    /// Indices into `views` of the Nodes on which each Service failed.
     failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
 }
 
@@ -121,13 +122,14 @@ impl<'a> NodeViews<'a> {
         Self { views, received, applied, verified, by_verified, failing }
     }
 
-    /// Returns the views, in the order of names.
+    /// Returns the views of all Nodes, ordered by name.
     #[must_use]
     pub fn all(&self) -> &[NodeView<'a>] {
         &self.views
     }
 
-    /// Returns the progress of the Nodes with a form of a Service.
+    /// Counts the Nodes that have received, programmed and verified the version of a Service at the position
+    /// `wanted`.
     #[must_use]
     pub fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
         let total = saturating(self.views.len());
@@ -158,8 +160,8 @@ impl<'a> NodeViews<'a> {
         counts
     }
 
-    /// Returns the first Nodes that have not verified a position, `behind` ones that lag and `failing` ones
-    /// that failed.
+    /// Returns the first Nodes that have not verified a Service at the position `wanted`. `behind` is the number
+    /// of lagging Nodes; `failing` are the Nodes on which the Service failed.
     fn not_verified(
         &self,
         key: &ServiceKey,
@@ -202,7 +204,8 @@ pub(crate) fn progress<'a>(
     (phase, failure)
 }
 
-/// Returns the step that a Node has reached with a form that did not fail.
+/// Returns the step that a Node has reached with a Service version that did not fail, given the position `wanted`
+/// of the version.
 fn reached_phase(report: &Report, wanted: Position) -> Phase {
     if report.received < wanted {
         Phase::Pending
@@ -228,7 +231,7 @@ fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> Node
     NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
 }
 
-/// Observations of a Service in addition to the progress of Nodes.
+/// Observations of a Service other than the progress of Nodes: announcement and endpoint health.
 #[derive(Debug, Default)]
 pub struct ServiceObservations {
     /// Condition Announced of the Service's load balancer addresses; `None` if the Service has none.
@@ -237,8 +240,8 @@ pub struct ServiceObservations {
     pub health: Option<ServiceHealth>,
 }
 
-/// Rolls up the status of a Service in a snapshot. `compiled` is its compiled form with the revision that produced
-/// it, if any; `epoch` is that of the store.
+/// Rolls up the status of a Service in a snapshot. `compiled` is its compiled form, if any; `epoch` is the epoch
+/// of the store.
 #[must_use]
 pub fn service_status(
     snapshot: &Snapshot,
@@ -304,7 +307,8 @@ fn all_endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEn
     compiled.ports.iter().flat_map(|port| &port.endpoints)
 }
 
-/// Describes the cluster IPs that reject connections because no endpoint has their family; empty if all have one.
+/// Describes the cluster IPs that reject connections, because no endpoint has their IP family; empty if there are
+/// none.
 pub(crate) fn families_without(compiled: Option<&CompiledService>) -> String {
     let Some(compiled) = compiled else { return String::new() };
     let has_endpoint = |family| all_endpoints(compiled).any(|one| IpFamily::of(one.address) == family);
@@ -430,8 +434,8 @@ fn announced(spec: &ServiceSpec, addresses: &[IpAddr]) -> Condition {
     }
 }
 
-/// Returns the condition Ready: true if all other conditions are. Otherwise its reason names the first
-/// condition that is not.
+/// Returns the condition Ready, which is true if all other conditions are true. Otherwise its reason names the
+/// first condition that is not true.
 fn ready(conditions: &[Condition]) -> Condition {
     let mut unmet = conditions.iter().filter(|condition| condition.status != ConditionStatus::True);
     let first = unmet.find_map(|condition| Some((condition, reason_not_ready(condition.condition_type)?)));
@@ -441,7 +445,8 @@ fn ready(conditions: &[Condition]) -> Condition {
     }
 }
 
-/// Returns the reason of Ready for an unmet condition, or `None` for a type that Ready does not depend on.
+/// Returns the reason of condition Ready for another condition that is not true; `None` if Ready does not depend
+/// on that condition.
 const fn reason_not_ready(unmet: ConditionType) -> Option<ConditionReason> {
     match unmet {
         ConditionType::Accepted => Some(ConditionReason::NotAccepted),

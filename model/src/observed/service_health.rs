@@ -21,36 +21,38 @@ pub struct ServiceHealth {
     /// Key of the Service.
     #[schema(value_type = String, example = "default/web")]
     pub service: ServiceKey,
-    /// Ports whose endpoints are all used, because fewer than `panicThreshold` percent of them are healthy.
+    /// Ports of which all endpoints receive connections, even unhealthy ones, because fewer than `panicThreshold`
+    /// percent are healthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panic_ports: Vec<String>,
     /// Checked endpoints, in the order of addresses and ports; empty for a Service without a health check.
     pub endpoints: Vec<CheckedEndpoint>,
 }
 
-/// Checked address and port.
+/// Endpoint address and port that nodes check, with its health.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckedEndpoint {
     /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Port of the check.
+    /// Port to which the check connects.
     pub port: Port,
     /// Node of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// State according to the majority of the nodes that check it.
+    /// Health according to the majority of the nodes that check the endpoint.
     pub state: HealthState,
-    /// Time since which the state holds, if a node reports it.
+    /// Time since which the endpoint has this state, if a node reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Last result, or the reason for its absence; never empty.
+    /// Last check result, or the reason why there is none; never empty.
     pub message: String,
-    /// Share of the weight that counts, in percent: 0 while the endpoint is out of service, less than 100 during slow
-    /// start.
+    /// Share of its weight that the endpoint receives, in percent: 0 while it is out of service, less than 100
+    /// during slow start.
     pub share: u8,
-    /// True if the endpoint is used although it is unhealthy, because too many became unhealthy at once.
+    /// True if the endpoint is in service although it is unhealthy, because too many endpoints became unhealthy at
+    /// once (health guard).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
     /// Nodes that check the endpoint, with their results.
@@ -60,13 +62,13 @@ pub struct CheckedEndpoint {
 /// Health of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HealthState {
-    /// The endpoint passes its checks.
+    /// Most of the checking nodes report the endpoint as healthy.
     Healthy,
-    /// The endpoint fails its checks.
+    /// Most of the checking nodes report the endpoint as unhealthy.
     Unhealthy,
-    /// The state is undecided: results are missing, or the nodes disagree.
+    /// The state is undecided: results are missing, or the checking nodes disagree.
     Pending,
-    /// No node that checks the endpoint reports; the last decision remains in force.
+    /// None of the nodes that check the endpoint reports. The last decision remains in force.
     Unknown,
 }
 
@@ -74,12 +76,12 @@ pub enum HealthState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Checker {
-    /// True if the agent of the node reports. Results of silent agents are ignored.
+    /// True if the agent of the node currently reports. Results of silent agents are ignored.
     pub is_reporting: bool,
-    /// Last result; absent before the first one.
+    /// Last result of the node; absent before the first result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<CheckState>,
-    /// Time since which the result holds.
+    /// Time since which the node observes this result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// Description of the check that led to the result.
@@ -88,14 +90,14 @@ pub struct Checker {
 }
 
 impl CheckedEndpoint {
-    /// Returns true if health checks remove the endpoint from service, or would remove it without the guard.
+    /// Returns true if the endpoint is unhealthy: out of service, or held in service by the health guard.
     #[must_use]
     pub const fn is_out(&self) -> bool {
         self.share == 0 || self.held
     }
 }
 
-/// Formats a port of a Service for [`ServiceHealth::panic_ports`].
+/// Formats a Service port for [`ServiceHealth::panic_ports`], such as `80/TCP`.
 pub(crate) fn port_word(range: PortRange, protocol: crate::kinds::service::Protocol) -> String {
     format!("{range}/{}", protocol.as_str())
 }

@@ -1,5 +1,5 @@
-//! Status of objects: observations rolled up from the reports of agents. Status is never intent and never stored with
-//! it.
+//! Status of objects: observations derived from the reports of agents. Status is separate from the desired state
+//! and is never stored with it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,28 +28,38 @@ use crate::{
     },
 };
 
-/// Condition of an object. The conditions of a Service depend on each other in the order Accepted, AddressAssigned,
-/// EndpointsAvailable, Programmed, Announced, Ready.
+/// Condition of an object, computed at each read from the newest revision and the last reports of the Nodes. A
+/// condition therefore has no time of transition and no observed generation. The conditions of a Service depend on
+/// each other in the order Accepted, AddressAssigned, EndpointsAvailable, Programmed, Announced, Ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Type of the condition.
+    /// Type of the condition, unique in the list, in CamelCase, such as `Programmed`.
     #[serde(rename = "type")]
     pub condition_type: ConditionType,
-    /// State of the condition.
+    /// State of the condition: `True` (met), `False` (not met) or `Unknown` (cannot be determined, for example
+    /// while no Node exists).
     pub status: ConditionStatus,
-    /// Machine-readable reason of the status. The reference of condition reasons lists all of them with their remedies.
+    /// Machine-readable reason of the status in CamelCase, never empty, such as `EndpointsReady`. The reference of
+    /// condition reasons lists all of them with their remedies.
     #[schema(value_type = String)]
     pub reason: ConditionReason,
-    /// Description of the state for people.
+    /// Description of the state for users, with names and counts. Absent if it adds nothing to `reason`. Programs
+    /// evaluate `reason`, because the text may change between releases.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Remedy, if the condition is not true.
+    /// Remedy for users. Absent if no action is necessary or known; also possible with status `True`, for example
+    /// while the health guard holds endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Type of a condition.
+/// Type of a condition: `Accepted` (the object is valid, and all its settings are implemented), `AddressAssigned`
+/// (the Service has the addresses that it requests), `EndpointsAvailable` (the Service has an endpoint that
+/// accepts connections), `Programmed` (every Node has programmed the Service and read it back), `Announced` (the
+/// addresses are announced to the network), `Ready` (all other conditions are true), `Connected` (the agent of the
+/// Node reports), `Converged` (the Node has programmed everything and read it back), `Used` (the object is in use
+/// by another object) or `HasRoom` (the AddressPool has a free address in each of its IP families).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionType {
     /// The object is valid, and all its settings are implemented.
@@ -58,7 +68,7 @@ pub enum ConditionType {
     AddressAssigned,
     /// The Service has an endpoint that accepts connections.
     EndpointsAvailable,
-    /// Every Node has programmed the Service and read it back from the kernel.
+    /// Every Node has programmed the Service and verified it by reading its kernel.
     Programmed,
     /// The addresses are announced to the network.
     Announced,
@@ -66,7 +76,7 @@ pub enum ConditionType {
     Ready,
     /// The agent of the Node reports.
     Connected,
-    /// The Node has programmed everything and read it back.
+    /// The Node has programmed everything and verified it by reading its kernel.
     Converged,
     /// The object is in use: an EndpointSet or Workload by a Service, a BgpPeer by a Node, a BfdProfile by a BgpPeer.
     Used,
@@ -74,7 +84,7 @@ pub enum ConditionType {
     HasRoom,
 }
 
-/// State of a condition.
+/// State of a condition: `True` (met), `False` (not met) or `Unknown` (cannot be determined).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionStatus {
     /// The condition is met.
@@ -95,7 +105,7 @@ pub struct ServiceStatus {
     pub load_balancer: LoadBalancerStatus,
     /// Numbers of endpoints by state.
     pub endpoints: EndpointCounts,
-    /// Progress of the Nodes, with those that have not verified the Service.
+    /// Numbers of Nodes that have received, programmed and verified the Service.
     pub nodes: NodeCounts,
     /// Settings of the spec that are not implemented.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -106,7 +116,7 @@ pub struct ServiceStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerStatus {
-    /// One entry for each address.
+    /// Load balancer addresses, one in each entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ingress: Vec<Ingress>,
 }
@@ -119,24 +129,25 @@ pub struct Ingress {
     pub ip: IpAddr,
 }
 
-/// Numbers of endpoints by state.
+/// Numbers of endpoint addresses by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointCounts {
-    /// Number of distinct addresses.
+    /// Number of distinct endpoint addresses.
     pub total: u32,
     /// Number of addresses that accept new connections.
     pub ready: u32,
     /// Number of addresses that are draining: no new connections, established ones finish.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub draining: u32,
-    /// Number of addresses in maintenance: out of service on request.
+    /// Number of addresses in maintenance, which receive no connections.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub maintenance: u32,
-    /// Number of addresses that health checks removed from service, or would remove without the guard.
+    /// Number of unhealthy addresses: removed from service by health checks, or kept in service by the health
+    /// guard.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unhealthy: u32,
-    /// Number of addresses whose checking nodes do not report.
+    /// Number of addresses whose health is unknown, because the nodes that check them do not report.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: u32,
 }
@@ -163,48 +174,48 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Progress of the Nodes with one Service.
+/// Numbers of Nodes by their progress with one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
-    /// Number of Nodes that should have the Service.
+    /// Number of all Nodes.
     pub total: u32,
-    /// Number of Nodes that have received it.
+    /// Number of Nodes that have received the current version of the Service.
     pub received: u32,
-    /// Number of Nodes that have programmed it.
+    /// Number of Nodes that have programmed the current version of the Service.
     pub applied: u32,
-    /// Number of Nodes that have read it back.
+    /// Number of Nodes that have verified the current version of the Service by reading their kernel.
     pub verified: u32,
-    /// Nodes that have not verified the Service, with the reason; at most ten.
+    /// Nodes that have not verified the current version of the Service, with the reason; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_verified: BTreeMap<Name, NodeProblem>,
 }
 
-/// Reason for which a Node has not verified a Service.
+/// Reason why a Node has not verified a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeProblem {
-    /// Step that the Node has reached.
+    /// Last step that the Node has reached.
     pub phase: Phase,
-    /// Type of the failure, if the Service failed.
+    /// Type of the failure, if programming the Service failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
-    /// Description of the cause.
+    /// Description of the cause for users.
     pub message: String,
 }
 
-/// Step that a Node has reached.
+/// Step that a Node has reached with a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum Phase {
-    /// The change has not arrived, as far as is known.
+    /// The node is not known to have received the change.
     Pending,
-    /// The change has arrived.
+    /// The node has received the change.
     Received,
-    /// The change is programmed in the kernel.
+    /// The node has programmed the change in its kernel.
     Applied,
-    /// The change was read back from the kernel and is correct.
+    /// The node has read the change back from its kernel, and it is correct.
     Verified,
-    /// The programming failed.
+    /// The node failed to program the change.
     Failed,
 }
 
@@ -212,27 +223,28 @@ pub enum Phase {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
-    /// Conditions Accepted, Connected, Converged and Ready.
+    /// Conditions Accepted, Connected, Converged and Ready of the Node.
     pub conditions: Vec<Condition>,
-    /// Version of the agent.
+    /// Version of the agent on the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
     /// Proxy mode in use; `spec.mode` is the requested one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// Time of the last report.
+    /// Time of the last report of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_report: Option<Timestamp>,
-    /// Position up to which the agent has received everything.
+    /// Position (epoch and revision) up to which the agent has received all changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Position>,
-    /// Position up to which the agent has programmed everything.
+    /// Position up to which the agent has programmed all changes, except failed Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Position>,
-    /// Position up to which the agent has read everything back.
+    /// Position up to which the agent has verified all changes by reading its kernel, except failed Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Position>,
-    /// State that the Node holds back, if any.
+    /// State from the control server that the node rejects, because it would remove too much or is older; absent
+    /// if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldState>,
     /// Number of Services that failed on the Node.
@@ -243,7 +255,7 @@ pub struct NodeStatus {
     /// Counters since the start of the agent.
     #[serde(default)]
     pub counters: Counters,
-    /// Irregularities on the Node that do not make its agent unhealthy.
+    /// Problems of the node that do not make its agent unhealthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// BGP identity; present if a BgpPeer selects the Node or its spec has BGP settings.
@@ -284,13 +296,13 @@ pub struct AddressPoolStatus {
     pub v6: PoolUsage,
 }
 
-/// Usage of the addresses of one family of a pool. Larger numbers appear as 2⁶⁴ − 1.
+/// Usage of the addresses of one IP family of a pool. Numbers above 2⁶⁴ − 1 appear as 2⁶⁴ − 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolUsage {
-    /// Number of assignable addresses, assigned ones included.
+    /// Number of assignable addresses, including assigned ones.
     pub total: u64,
-    /// Number of addresses held by Services.
+    /// Number of addresses that Services have.
     pub assigned: u64,
     /// Number of released addresses in quarantine.
     pub quarantined: u64,
@@ -302,7 +314,8 @@ pub struct PoolUsage {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdvertisementStatus {
-    /// Conditions Accepted and Announced; Announced is true if the Advertisement has an effect on any Node.
+    /// Conditions Accepted and Announced; Announced is true if the Advertisement takes effect on at least one
+    /// Node.
     pub conditions: Vec<Condition>,
 }
 
@@ -314,11 +327,10 @@ pub struct BgpPeerStatus {
     pub conditions: Vec<Condition>,
     /// True if the peer has a password. The password is never returned.
     pub has_password: bool,
-    /// Nodes with a session to the peer, or with attempts to establish one: their AS number and BGP Identifier; at
-    /// most 100.
+    /// Nodes that the BgpPeer selects, with their AS number and BGP Identifier; at most 100.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<Name, BgpPeerNode>,
-    /// Total number of these Nodes, including those not listed.
+    /// Number of all Nodes that the BgpPeer selects, including those not listed in `nodes`.
     #[serde(default)]
     pub nodes_total: u32,
     /// Sessions of the Nodes with the peer, as their agents report them.
@@ -330,13 +342,13 @@ pub struct BgpPeerStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpPeerNode {
-    /// AS number of the Node towards the peer.
+    /// AS number that the Node uses towards the peer.
     #[serde(rename = "localASN")]
     pub local_asn: u32,
     /// BGP Identifier of the Node.
     #[schema(value_type = String)]
     pub router_id: Ipv4Addr,
-    /// Reason for which the Node has no session with the peer although it is selected.
+    /// Reason why the Node has no session with the peer although the BgpPeer selects it; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -357,21 +369,22 @@ pub struct BfdProfileStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressStatus {
-    /// Condition `Announced` of the object.
+    /// Condition Announced of the address.
     pub conditions: Vec<Condition>,
-    /// Node that announces the address, according to its own report.
+    /// Node that announces the address by ARP or NDP, according to its own report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Name>,
-    /// Time since which it announces the address.
+    /// Time since which the owner announces the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Reported states of all candidates, and of other nodes that take part.
+    /// States of the address on its candidates and on other nodes, as their agents report them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<Name, AddressReport>,
-    /// Nodes that are no candidates, with the reason; at most ten.
+    /// Nodes that are no candidates for the address, with the reason; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_candidates: BTreeMap<Name, String>,
-    /// Announcement by BGP; absent if BGP does not apply to the address.
+    /// Announcement of the address by BGP; absent if no BGP Advertisement covers the address and no node reports a
+    /// route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_bgp: Option<AddressByBgp>,
 }
@@ -380,17 +393,18 @@ pub struct AddressStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressByBgp {
-    /// Number of nodes that announce the address.
+    /// Number of nodes that announce the address by BGP.
     pub nodes: u32,
-    /// Number of routers that received it from them.
+    /// Number of routers to which the nodes announce the address.
     pub routers: u32,
-    /// Names of the first ten of these nodes.
+    /// Names of the nodes that announce the address, at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announced_by: Vec<Name>,
-    /// First ten of these routers: name of the `BgpPeer`, followed by `@` and the address for dynamic neighbors.
+    /// Routers to which the address is announced, at most ten: name of the `BgpPeer`, followed by `@` and the
+    /// address for dynamic neighbors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announced_to: Vec<String>,
-    /// Announced prefixes that contain the address.
+    /// Announced prefixes that contain the address, at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub prefixes: Vec<IpNet>,
@@ -403,7 +417,7 @@ pub struct AddressByBgp {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpPeerSessions {
-    /// Number of sessions. A dynamic peer has several on one Node.
+    /// Number of sessions. A peer with dynamic neighbors may have several on one Node.
     pub total: u32,
     /// Number of established sessions.
     pub established: u32,
@@ -416,19 +430,19 @@ pub struct BgpPeerSessions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeBgpSession {
-    /// Address of the neighbor; absent while that of an unnumbered peer is unknown.
+    /// Address of the neighbor; absent while the address of an unnumbered peer is not yet known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
     /// State of the session.
     pub state: BgpSessionState,
-    /// True if the agent of the Node reports. Otherwise the session is from its last report.
+    /// True if the agent of the Node currently reports. If false, the session is from its last report.
     pub is_reporting: bool,
     /// Time of the last change of state.
     pub since: Timestamp,
-    /// Reason for the state.
+    /// Reason for the state of the session.
     pub reason: String,
-    /// Number of prefixes that the neighbor received from the Node.
+    /// Number of prefixes that the Node announces to the neighbor.
     pub prefixes_sent: u64,
     /// Last NOTIFICATION that the Node sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -436,7 +450,7 @@ pub struct NodeBgpSession {
     /// Last NOTIFICATION that the Node received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_received: Option<BgpError>,
-    /// Classified problem of the session, with its remedy.
+    /// Reason why the session is not established, with its remedy; absent if it is established.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<BgpTrouble>,
 }

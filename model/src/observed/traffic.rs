@@ -1,7 +1,7 @@
 //! Traffic counters that agents report, by Service, node and endpoint, and their sums.
 //!
 //! A report contains only changes, so the last counters of each node are stored here, up to [`TARGETS_KEPT_MAX`].
-//! Additional sums never decrease when endpoints, agents or proxy modes change, so Prometheus can compute rates from
+//! Separate sums never decrease when endpoints, agents or proxy modes change, so Prometheus can compute rates from
 //! them.
 
 mod busiest;
@@ -31,11 +31,11 @@ pub use self::busiest::{BUSIEST_LISTED_MAX, Busiest, BusyService, SortBy};
 /// Maximum number of stored counters, one for each node and endpoint: about 200 bytes each, so 40 MB. Further
 /// counters are not stored.
 pub const TARGETS_KEPT_MAX: usize = 200_000;
-/// Maximum number of endpoints in one response, and of endpoint rows over all its nodes: about 2 MB. Sums cover all
-/// endpoints.
+/// Maximum number of endpoint rows in one response, for the Service and over all of its nodes: about 2 MB. The
+/// sums include all endpoints.
 pub const ROWS_LISTED_MAX: usize = 10_000;
-/// Time after which counters are discarded if a restarted agent does not repeat them, in seconds. An agent counts
-/// every 10 s and distributes many counters over several reports.
+/// Time after which counters are discarded if a restarted agent does not report them again, in seconds. An agent
+/// reads its counters every 10 s and distributes many of them over several reports.
 pub const REPEAT_WITHIN_SECS: i64 = 120;
 
 /// Protocol, address and port of an endpoint whose traffic is counted.
@@ -45,7 +45,7 @@ pub struct TargetKey {
     pub protocol: Protocol,
     /// IP address of the endpoint.
     pub address: IpAddr,
-    /// Port of the endpoint; `None` if the client's port is kept.
+    /// Port of the endpoint; `None` if connections keep the destination port of the client (port ranges).
     pub port: Option<Port>,
 }
 
@@ -60,11 +60,11 @@ pub struct ServiceTraffic {
     /// Endpoints, each summed over the nodes.
     #[schema(max_items = 10000)]
     pub endpoints: Vec<EndpointTraffic>,
-    /// Number of endpoints that are not listed.
+    /// Number of endpoints beyond the limit of `endpoints`.
     pub endpoints_omitted: usize,
-    /// Nodes that report traffic of the Service; if too many, those with most connections.
+    /// Traffic by node. If the nodes are too many, those with the most connections are listed.
     pub nodes: BTreeMap<Name, NodeTraffic>,
-    /// Number of nodes that are not listed.
+    /// Number of nodes beyond the limit of `nodes`.
     pub nodes_omitted: usize,
 }
 
@@ -72,15 +72,15 @@ pub struct ServiceTraffic {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTraffic {
-    /// Proxy mode that carries the traffic.
+    /// Proxy mode that the node uses, if known.
     pub mode: Option<ProxyMode>,
     /// Time of the node's last report.
     pub last_report: Option<Timestamp>,
-    /// Age of the counters, in seconds; an agent counts every 10 s.
+    /// Age of the counters, in seconds. An agent reads its counters every 10 s.
     pub age_seconds: Option<u64>,
-    /// Sum over the endpoints.
+    /// Sum over all endpoints of the Service on this node.
     pub total: Counts,
-    /// Endpoints, with counters since the node programmed each of them.
+    /// Counters of each endpoint since the node programmed it.
     pub endpoints: Vec<EndpointTraffic>,
 }
 
@@ -93,7 +93,7 @@ pub struct EndpointTraffic {
     /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Port of the endpoint; `null` if the client's port is kept.
+    /// Port of the endpoint; `null` if connections keep the destination port of the client (port ranges).
     pub port: Option<Port>,
     /// Ports of the Service that lead to the endpoint, such as `80` or `8000-8100`; empty for a removed endpoint.
     pub service_ports: Vec<String>,
@@ -109,42 +109,44 @@ pub struct ServiceTrafficTotals<'a> {
     pub service: &'a ServiceKey,
     /// Sum of all traffic, including that of removed endpoints.
     pub counts: Counts,
-    /// Sums by endpoint, for endpoints that at least one node still has.
+    /// Sums by endpoint, for endpoints whose traffic at least one node still reports.
     pub endpoints: BTreeMap<TargetKey, Counts>,
 }
 
-/// Traffic counters from the last reports of all agents.
+/// Last reported traffic counters of all agents, and their sums.
 #[derive(Debug, Default)]
 pub struct TrafficBook {
     services: BTreeMap<ServiceKey, ServiceCounters>,
-    /// Boot id of the agent of each node, to recognize restarts.
+    /// Boot id of the agent of each node, by which restarts of agents are recognized.
     boots: BTreeMap<Name, String>,
     targets: usize,
-    /// Sum of the traffic of deleted Services.
+    /// Sum of the traffic of Services that no longer exist.
     gone: Counts,
-    /// Number of reports on a Service that were not stored because [`TARGETS_KEPT_MAX`] was reached.
+    /// Number of times that the counters of a Service in a report were not stored, because [`TARGETS_KEPT_MAX`]
+    /// was reached.
     pub refused: u64,
 }
 
 #[derive(Debug, Default)]
 struct ServiceCounters {
     nodes: BTreeMap<Name, NodeCounters>,
-    /// Sums by endpoint, without gauges such as open connections.
+    /// Sums by endpoint over all nodes, without gauges such as open connections.
     sums: BTreeMap<TargetKey, Counts>,
-    /// Sum of endpoints that no node has any longer.
+    /// Sum of the traffic of endpoints that no node reports any longer.
     gone: Counts,
 }
 
 #[derive(Debug, Default)]
 struct NodeCounters {
     targets: BTreeMap<TargetKey, Counts>,
-    /// Time since which the agent of these counters has been replaced by another start.
+    /// Time at which the agent was found to be restarted; `None` if it has reported these counters since its last
+    /// start.
     unrepeated_since: Option<Timestamp>,
 }
 
 impl TrafficBook {
-    /// Applies the counters in a report. For each Service that the report names, the list of endpoints is
-    /// complete; an empty list removes the counters of the Service on this node.
+    /// Applies the traffic counters in a report. The list of endpoints of each named Service is complete; an empty
+    /// list removes the counters of the Service on this node.
     pub fn apply(
         &mut self,
         node: &Name,
@@ -187,7 +189,8 @@ impl TrafficBook {
         }
     }
 
-    /// Removes Services and nodes that no longer exist, and counters that a restarted agent has not repeated.
+    /// Removes the counters of Services and nodes that no longer exist, and counters that a restarted agent has
+    /// not reported again.
     pub fn forget(
         &mut self,
         has_service: impl Fn(&ServiceKey) -> bool,
@@ -274,7 +277,7 @@ impl TrafficBook {
         }
     }
 
-    /// Returns the open connections to a target of a Service, by node.
+    /// Returns the number of open connections to an endpoint of a Service, by node.
     pub fn active<'a>(
         &'a self,
         service: &ServiceKey,
@@ -284,7 +287,7 @@ impl TrafficBook {
         nodes.filter_map(|(node, page)| Some((node, page.targets.get(target)?.active?)))
     }
 
-    /// Returns the sum of the traffic of deleted Services.
+    /// Returns the sum of the traffic of Services that no longer exist.
     #[must_use]
     pub const fn gone(&self) -> &Counts {
         &self.gone
@@ -304,7 +307,7 @@ impl TrafficBook {
     }
 }
 
-/// Returns the counters of a node. Rates are omitted if its agent is silent, because they are unknown then.
+/// Returns the counters of a node. Rates are omitted if its agent does not report, because they are unknown then.
 fn current(counts: &Counts, view: &NodeView<'_>) -> Counts {
     Counts { per_second: counts.per_second.filter(|_| view.is_connected), ..*counts }
 }

@@ -1,4 +1,4 @@
-//! Display of durations with at most two units and less detail for longer times, as in `kubectl`.
+//! Display of durations as in `kubectl`: at most two units, and coarser units for longer times.
 
 use crate::primitives::quantity::Timestamp;
 

@@ -33,9 +33,9 @@ const NAMES: [(&str, u32); 9] = [
     ("no-export-subconfed", 0xffff_ff03),
     ("no-peer", 0xffff_ff04),
 ];
-/// Subtype that identifies a route target (RFC 4360 §4).
+/// Subtype of extended communities that contain a route target (RFC 4360 §4).
 const ROUTE_TARGET: u8 = 2;
-/// Subtype of route origins, "site of origin" (RFC 4360 §5).
+/// Subtype of extended communities that contain a route origin, also called site of origin (RFC 4360 §5).
 const ROUTE_ORIGIN: u8 = 3;
 
 impl fmt::Display for Community {
@@ -113,7 +113,8 @@ fn short(text: &str) -> Option<u16> {
     number(text).and_then(|number| u16::try_from(number).ok())
 }
 
-/// Encodes an extended community of RFC 4360 §3.1 and §3.2 or RFC 5668 from its administrator and value.
+/// Encodes an extended community from its administrator `who` (AS number or IPv4 address) and its value (RFC 4360
+/// §3.1 and §3.2, RFC 5668).
 fn administered(subtype: u8, who: &str, value: &str) -> Option<[u8; 8]> {
     if let Ok(address) = who.parse::<std::net::Ipv4Addr>() {
         let ([a, b, c, d], [e, f]) = (address.octets(), short(value)?.to_be_bytes());

@@ -5,7 +5,7 @@
 
 use imbl::OrdMap;
 
-/// Persistent set of numbers, stored as disjoint intervals.
+/// Persistent set of integers, stored as disjoint intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntervalSet {
     /// Last number of each interval by its first number; intervals include both.
@@ -19,7 +19,7 @@ impl IntervalSet {
         Self { intervals: OrdMap::unit(first, last) }
     }
 
-    /// Adds a number. Returns true if the number was free.
+    /// Adds a number. Returns true if the set did not contain the number.
     pub fn insert(&mut self, number: u128) -> bool {
         let before = self.holding_or_before(number);
         if before.is_some_and(|(_, last)| number <= last) {
@@ -42,7 +42,7 @@ impl IntervalSet {
         true
     }
 
-    /// Removes a number. Returns true if the number was used.
+    /// Removes a number. Returns true if the set contained the number.
     pub fn remove(&mut self, number: u128) -> bool {
         let Some((first, last)) = self.holding_or_before(number).filter(|(_, last)| number <= *last) else {
             return false;

@@ -1,7 +1,7 @@
 //! Names of objects and namespaces, validated when they are parsed.
 //!
-//! The rules are those of DNS (RFC 1123 §2.1, RFC 1035 §2.3.4), so that a name needs no escaping in a DNS
-//! response, a URL path and a kernel comment.
+//! The rules are those of DNS (RFC 1123 §2.1, RFC 1035 §2.3.4). A valid name therefore needs no escaping in DNS
+//! responses, URL paths or kernel comments.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
@@ -10,16 +10,16 @@ use utoipa::ToSchema;
 
 /// Maximum length of a DNS label in bytes (RFC 1035 §2.3.4).
 pub const LABEL_LENGTH_MAX: usize = 63;
-/// Maximum length of a DNS name in text form in bytes, without the final dot.
+/// Maximum length of a DNS name in text form, in bytes, without the final dot.
 pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
 
-/// Reason why a text is not a valid name.
+/// Reason why a text is not a valid object name or label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The text is empty, which no DNS name may be.
+    /// The text is empty.
     #[error("must not be empty")]
     Empty,
-    /// The text exceeds the limit of DNS.
+    /// The text is longer than a DNS name or label may be.
     #[error("must be at most {max} characters, has {len}")]
     TooLong {
         /// Maximum length of this type of name, in bytes.

@@ -40,7 +40,7 @@ impl IpFamily {
         }
     }
 
-    /// Returns the length of an address in bits.
+    /// Returns the length of an address of the family in bits: 32 or 128.
     #[must_use]
     pub const fn bits(self) -> u8 {
         match self {
@@ -116,8 +116,8 @@ const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 8] = [
 ];
 
 /// IPv6 networks whose addresses embed an IPv4 address: network, number of bits before the IPv4 address, and
-/// reason if that address is forbidden. NAT64 (RFC 6052, RFC 8215), stateless translation (RFC 2765) and 6to4
-/// (RFC 3056).
+/// reason text for a forbidden IPv4 address. The networks belong to NAT64 (RFC 6052, RFC 8215), stateless
+/// translation (RFC 2765) and 6to4 (RFC 3056).
 const HOLDS_V4: [(Ipv6Addr, u8, &str); 4] = [
     (
         Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0),
@@ -176,7 +176,7 @@ pub fn overlaps(a: &IpNet, b: &IpNet) -> bool {
     a.contains(&b.network()) || b.contains(&a.network())
 }
 
-/// Returns an address as a number, for interval arithmetic.
+/// Returns an address as an integer, for interval arithmetic.
 #[must_use]
 pub fn to_number(address: IpAddr) -> u128 {
     match address {
@@ -185,7 +185,7 @@ pub fn to_number(address: IpAddr) -> u128 {
     }
 }
 
-/// Returns the address of a family with a number, or `None` if an IPv4 number exceeds 32 bits.
+/// Returns the address of a family for an integer, or `None` if an IPv4 integer exceeds 32 bits.
 #[must_use]
 pub fn from_number(family: IpFamily, number: u128) -> Option<IpAddr> {
     match family {

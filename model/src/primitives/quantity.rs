@@ -1,4 +1,4 @@
-//! Bounded numbers and times: ports, weights, revisions, positions and timestamps.
+//! Numbers and times of the API with limited ranges: ports, weights, revisions, positions and timestamps.
 
 use std::{fmt, num::NonZeroU16, str::FromStr};
 
@@ -75,7 +75,7 @@ impl PortRange {
         self.last
     }
 
-    /// Returns the port if the range contains exactly one, else `None`.
+    /// Returns the port if the range contains exactly one port, otherwise `None`.
     #[must_use]
     pub fn single(self) -> Option<Port> {
         (self.first == self.last).then_some(self.first)
@@ -175,8 +175,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Position in the history of a store: epoch and revision, written `epoch-revision`, such as `1771000000-42`.
-/// Used as resume token. Ordered by epoch first.
+/// Position in the history of a store: epoch and revision, written `epoch-revision`, such as `1771000000-42`. Used
+/// as a resume token. Ordered by epoch, then by revision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Position {
@@ -224,9 +224,9 @@ impl From<Position> for String {
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Earliest time of the text form: start of year 0.
+    /// Earliest time that can be written in RFC 3339, in Unix seconds: start of year 0.
     const UNIX_SECONDS_MIN: i64 = -62_167_219_200;
-    /// Latest time of the text form: end of year 9998.
+    /// Latest time that can be written, in Unix seconds: end of year 9998.
     const UNIX_SECONDS_MAX: i64 = 253_370_764_799;
 
     /// Creates a time from Unix seconds, limited to the years 0 to 9998.

@@ -7,19 +7,19 @@ use serde::{
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// Secret text, which `Debug` does not print.
+/// Secret text, such as a password, that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Creates a secret from a text.
+    /// Creates a secret that contains `text`.
     #[must_use]
     pub const fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// Returns the text. Must not be used for logs, errors and responses.
+    /// Returns the secret text. Must not be used for logs, errors or responses.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -33,7 +33,8 @@ impl fmt::Debug for Secret {
 }
 
 impl<'de> Deserialize<'de> for Secret {
-    /// Parses a string. Errors do not contain the value, which may be a secret without quotes.
+    /// Deserializes a string. Error messages do not contain the input, because a secret that was written without
+    /// quotes may be parsed as a number or another type.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(SecretVisitor)
     }

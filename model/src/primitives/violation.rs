@@ -13,7 +13,7 @@ pub struct Violation {
     pub code: ViolationCode,
     /// Description of the rule for users. The text may change between releases.
     pub message: String,
-    /// Remedy, if the message does not contain it. Absent otherwise.
+    /// Remedy. Absent if the message already contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -25,13 +25,13 @@ pub struct Violation {
 pub enum ViolationCode {
     /// The value has the wrong JSON type or format.
     Invalid,
-    /// The field is not known at this position.
+    /// The field does not exist at this position.
     UnknownField,
     /// A required field is absent.
     Required,
     /// Two entries that must differ are equal.
     Duplicate,
-    /// The value exceeds a length or number limit.
+    /// The value exceeds the maximum length or number of entries.
     TooLong,
     /// The value conflicts with another field of the same object.
     Conflict,
@@ -47,11 +47,11 @@ pub enum ViolationCode {
     PortOutOfRange,
     /// No value is left to allocate.
     Exhausted,
-    /// The value overlaps a range with another purpose.
+    /// The range overlaps a range that is used for another purpose.
     Overlap,
     /// The referenced object does not exist.
     NotFound,
-    /// Other objects depend on the removed value.
+    /// Other objects depend on the value or object that would be removed.
     InUse,
     /// A different apply set owns the object.
     OwnedByOther,
@@ -65,7 +65,7 @@ impl Violation {
         Self { pointer: pointer.into(), code, message: message.into(), hint: None }
     }
 
-    /// Adds a hint, a remedy for the user.
+    /// Adds a hint, which is a remedy for the user.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -1,5 +1,5 @@
-//! Selection of the endpoints of a port that a node uses: readiness, fallback to terminating endpoints,
-//! topology and locality.
+//! Selection of the endpoints of a port that one node uses, by readiness, zone, node and traffic policy, with
+//! fallback to terminating endpoints.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,18 +14,18 @@ use crate::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Endpoints of one port and one IP family that one node uses, by locality.
+/// Endpoints of one port and one IP family that one node uses, for each traffic policy.
 pub(super) struct SelectedEndpoints {
     family: IpFamily,
-    /// Endpoints of the whole cluster that the node prefers.
+    /// Endpoints for policy Cluster: the nearest ones of the whole cluster, by traffic distribution.
     anywhere: Targets,
-    /// Endpoints on the node itself, for traffic policy Local.
+    /// Endpoints for policy Local: those on the node itself.
     here: Targets,
-    /// True if at least one endpoint is usable, on any node or on none.
+    /// True if the port has at least one usable endpoint anywhere.
     exist: bool,
-    /// Addresses of used endpoints that may be on the node.
+    /// Addresses of used endpoints on this node, or on no known node, which may connect to themselves.
     hairpins: BTreeSet<IpAddr>,
-    /// Targets in drain with weight 0, whose established connections may continue.
+    /// Draining targets with weight 0, whose established connections may continue.
     leaving: DrainingTargets,
 }
 
@@ -65,24 +65,25 @@ impl SelectedEndpoints {
         self.family
     }
 
-    /// Returns the targets that drain.
+    /// Returns the draining targets, whose established connections may continue.
     pub(super) fn leaving(&self) -> DrainingTargets {
         Arc::clone(&self.leaving)
     }
 
-    /// Returns the addresses of targets that may be on the node and therefore may connect to themselves.
+    /// Returns the addresses of used endpoints that may be on the node and therefore may connect to themselves.
     pub(super) fn hairpins(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.hairpins.iter().copied()
     }
 
-    /// Returns the verdict for any preferred endpoint of the cluster: a rejection if none exists.
+    /// Returns the verdict of policy Cluster: forwarding to the nearest endpoints, or a rejection if there is no
+    /// endpoint.
     pub(super) fn anywhere(&self, masquerade: Masquerade) -> Verdict {
         forward(&self.anywhere, masquerade).unwrap_or(Verdict::Reject)
     }
 
-    /// Returns the verdict of traffic policy Local: the endpoints of this node. If only other nodes have
-    /// endpoints, packets are dropped, so that health checks of an external load balancer fail over; if no
-    /// node has any, they are rejected.
+    /// Returns the verdict of policy Local: forwarding to the endpoints of this node. If only other nodes have
+    /// endpoints, packets are dropped, so that health checks of an external load balancer fail over. If no node
+    /// has any, they are rejected.
     pub(super) fn here(&self, masquerade: Masquerade) -> Verdict {
         let otherwise = if self.exist { Verdict::Drop } else { Verdict::Reject };
         forward(&self.here, masquerade).unwrap_or(otherwise)

@@ -1,8 +1,8 @@
-//! Lowering of packet programs for proxy modes that cannot implement all of them. The result is a program as
-//! well, so that the oracle applies to it.
+//! Lowering of packet programs: replaces a program by one that a proxy mode can implement. The result is a program
+//! too, so the oracle (the interpreter for tests) can interpret it.
 //!
-//! The program before lowering defines the intended behavior; the lowered program defines the behavior that
-//! the kernel of a node must have.
+//! The program before lowering defines the intended behavior. The lowered program defines the behavior that the
+//! kernel of a node must have.
 
 pub mod ipvs;
 pub mod userspace;
@@ -10,11 +10,11 @@ pub mod userspace;
 use super::Program;
 use crate::kinds::node::ProxyMode;
 
-/// Returns the program that a node in `mode` implements.
+/// Returns the program that a node with proxy mode `mode` implements.
 ///
 /// # Errors
-/// A message that describes the unsupported setting; the Service is not programmed on such a node. Limits that only
-/// the node detects are not included.
+/// Returns a message that describes the unsupported setting; the Service is not programmed on such a node. Limits
+/// that only the node can detect are not checked.
 pub fn lower(program: &Program, mode: ProxyMode) -> Result<Program, String> {
     match mode {
         ProxyMode::Nftables | ProxyMode::Iptables => Ok(program.clone()),

@@ -1,5 +1,5 @@
-//! Pure interpreter of packet programs: determines the fate of a new connection on a node. Tests compare kernels with
-//! it.
+//! Oracle: pure interpreter of packet programs, which determines the fate of a new connection on a node. Tests
+//! compare the behavior of kernels with its results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,19 +18,20 @@ use crate::{
     },
 };
 
-/// Networks that the rules of a node distinguish.
+/// Networks that the packet rules of a node distinguish.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networks {
-    /// Workload networks: disjoint networks of both families.
+    /// Workload networks of both IP families, disjoint.
     pub workloads: BTreeSet<IpNet>,
-    /// Sources masqueraded by [`Masquerade::OffCluster`]: disjoint networks of both families.
+    /// Sources that [`Masquerade::OffCluster`] masquerades, as disjoint networks of both IP families.
     pub masquerade_sources: BTreeSet<IpNet>,
-    /// Networks of node addresses at which node ports are enabled: disjoint; `0.0.0.0/0` and `::/0` for all.
+    /// Networks of node addresses at which node ports are served, disjoint; `0.0.0.0/0` and `::/0` for all
+    /// addresses.
     pub node_ports: BTreeSet<IpNet>,
 }
 
 impl Default for Networks {
-    /// Returns networks without workloads and masqueraded sources, with node ports at all addresses.
+    /// Returns networks without workloads or masqueraded sources, and with node ports at all addresses.
     fn default() -> Self {
         let all = [IpNet::V4(ipnet::Ipv4Net::default()), IpNet::V6(ipnet::Ipv6Net::default())];
         Self {
@@ -41,7 +42,7 @@ impl Default for Networks {
     }
 }
 
-/// New connection, as far as rules examine it.
+/// New connection, with the properties that packet rules examine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
     /// Source address of the connection.
@@ -58,90 +59,90 @@ pub struct Connection {
     pub port: Port,
 }
 
-/// Result of the programs of a node for a new connection.
+/// Result that the programs of a node determine for a new connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// No program has a matching frontend.
+    /// No frontend or virtual address matches; the packet passes unchanged.
     Untouched,
     /// The connection is rejected with a reset or an ICMP error.
     Reject,
-    /// The packet is dropped without an answer.
+    /// The packet is dropped without a response.
     Drop,
     /// The connection is forwarded to one of the targets.
     Forward {
         /// Possible targets with their ports and weights.
         targets: BTreeMap<(IpAddr, Port), Weight>,
-        /// True if the source is masqueraded for all targets.
+        /// True if the source address is masqueraded for all targets.
         is_masqueraded: bool,
-        /// Targets that always see the node as the source, because they are the source themselves.
+        /// Targets that are the source itself and therefore always see the node as the source.
         hairpins: BTreeSet<IpAddr>,
     },
     /// The connection goes to a listener at this port of the node.
     Relay(Port),
 }
 
-/// Result for a connection, with the look-ups that led to it. `K` is the key of a program.
+/// Result for a connection, with the matches that led to it. `K` is the key type of programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OracleDecision<'a, K> {
     /// Frontend or address that matches the destination.
     pub matched: FrontendMatch<'a, K>,
-    /// Class of the source.
+    /// Class of the source, which selects the verdict.
     pub class: Class,
-    /// Result of the check of allowed sources.
+    /// Result of the check whether the source may connect.
     pub admission: Admission,
-    /// Verdict; `None` if no frontend matches or the source may not connect.
+    /// Verdict that applies; `None` if no frontend matches or the source may not connect.
     pub verdict: Option<&'a Verdict>,
     /// Result for the connection.
     pub fate: Fate,
 }
 
-/// Frontend or address of the programs that matches the destination of a connection.
+/// Frontend or virtual address that matches the destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrontendMatch<'a, K> {
     /// A frontend matches address, protocol and port.
     Frontend {
-        /// Key of the program with the frontend.
+        /// Key of the program that has the frontend.
         of: K,
         /// Frontend that matches.
         frontend: &'a Frontend,
-        /// Route of the frontend.
+        /// Route of the frontend, with the verdicts.
         route: &'a Route,
     },
-    /// Port of a virtual address that is no frontend.
+    /// A virtual address matches, but the port is not a frontend.
     VirtualAddress {
-        /// Key of the program with the address.
+        /// Key of the program that has the address.
         of: K,
     },
     /// No address or port of any program matches.
     Nothing,
 }
 
-/// Class of a source, in the order of classification.
+/// Class of the source of a connection. The first class that applies counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// The source is in a workload network.
     Workload,
     /// The source is the node itself.
     Node,
-    /// The source is neither, such as another node.
+    /// The source is neither a workload nor the node itself, such as another node.
     Elsewhere,
 }
 
-/// Result of the check of a source against the allowed networks of a frontend.
+/// Result of the check of a source against the networks that a frontend allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The frontend permits all sources.
+    /// The frontend allows all sources.
     Open,
-    /// The source is in this permitted network.
+    /// The source is in this allowed network.
     Within(IpNet),
     /// The source is the node itself, which is always allowed.
     Node,
-    /// The source is in none of the permitted networks.
+    /// The source is in none of the allowed networks.
     Denied,
 }
 
-/// Returns the fate of a new connection. Exact addresses take precedence over node ports, and earlier programs over
-/// later ones.
+/// Returns the fate of a new connection. Frontends with an exact address take precedence over node ports, and
+/// earlier programs over later ones.
 pub fn fate<'a>(
     programs: impl Iterator<Item = &'a Program> + Clone,
     networks: &Networks,
@@ -150,7 +151,7 @@ pub fn fate<'a>(
     decide(programs.map(|program| ((), program)), networks, connection).fate
 }
 
-/// Returns the fate of a new connection with the reasons.
+/// Returns the fate of a new connection, with the matches that led to it.
 pub fn decide<'a, K>(
     programs: impl Iterator<Item = (K, &'a Program)> + Clone,
     networks: &Networks,

@@ -18,12 +18,12 @@ use crate::{
     },
 };
 
-/// Maximum number of endpoints in one response; about 500 bytes each.
+/// Maximum number of endpoints in one response; each takes about 500 bytes.
 pub const DRAINS_LISTED_MAX: usize = 1000;
 /// Maximum number of nodes listed for one endpoint.
 const NODES_LISTED_MAX: usize = 20;
 
-/// Filter for drained endpoints; without any field it selects all.
+/// Filter for endpoints in drain or maintenance; selects all if no field is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrainFilter {
     /// Node on which the endpoints are; `None` matches all.
@@ -42,9 +42,9 @@ pub struct DrainFilter {
 pub struct DrainList {
     /// Number of remaining connections that the nodes have reported.
     pub connections: u64,
-    /// True if no connection remains and every node has reported since the change.
+    /// True if no connection remains, and every node has reported its connections since the drain began.
     pub is_over: bool,
-    /// Endpoints, grouped by Service; at most 1000.
+    /// Endpoints in drain or maintenance, grouped by Service; at most 1000.
     #[schema(max_items = 1000)]
     pub items: Vec<DrainedEndpoint>,
     /// Number of endpoints beyond the limit of `items`; `connections` and `isOver` include them.
@@ -68,18 +68,18 @@ pub struct DrainedEndpoint {
     /// Node of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Mode, reason and author of the drain or maintenance.
+    /// Mode, reason, requester and deadline of the drain or maintenance.
     pub maintenance: Maintenance,
     /// Number of open connections to the endpoint over all nodes.
     pub connections: u64,
     /// Number of open connections by node; at most 20 nodes.
     pub nodes: BTreeMap<Name, u64>,
-    /// Nodes without a connection count since the change, with the reason; at most 20.
+    /// Nodes that have not reported a connection count since the change, with the reason; at most 20.
     pub unknown: BTreeMap<Name, String>,
 }
 
-/// Lists the endpoints of all compiled Services that are in drain or maintenance. The cost is one walk over all
-/// endpoints.
+/// Lists the endpoints of all compiled Services that are in drain or maintenance. The function visits all
+/// endpoints once.
 #[must_use]
 pub fn drains<'a>(
     services: impl Iterator<Item = &'a CompiledService>,
@@ -128,11 +128,11 @@ impl DrainList {
     }
 }
 
-/// Connections of one Service to draining endpoints, as counted by the nodes.
+/// Inputs for counting the connections of one Service to draining endpoints, as reported by the nodes.
 struct ConnectionCounts<'a> {
     book: &'a TrafficBook,
     views: &'a [NodeView<'a>],
-    /// Position that a node must have applied before its connection count includes the drain.
+    /// Position that a node must have applied before its connection count takes the drain into account.
     wanted: Position,
 }
 

@@ -1,5 +1,5 @@
-//! Explanations: the path of a packet, and the reachability of an address or a Service, as steps with their
-//! reasons and the first broken one. Pure functions of the desired state.
+//! Explanations: the path of a packet, or the reachability of an address or a Service, as steps with reasons and
+//! the first step that fails. Pure functions of the desired state.
 //!
 //! ```text
 //! destination ─▶ announcement ─▶ node ─▶ programmed ─▶ frontend ─▶ source ranges ─▶ policy ─▶ affinity
@@ -46,88 +46,88 @@ pub const CANDIDATES_MAX: usize = 256;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Subject of the explanation, such as `Service default/web`.
+    /// Explained object or packet, such as `Service default/web`.
     pub subject: String,
     /// Result in one sentence; never empty.
     pub summary: String,
-    /// First broken step, if any.
+    /// First broken step; absent if no step is broken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<BrokenStep>,
-    /// Steps that are common to all nodes.
+    /// Steps that are the same for all nodes.
     pub steps: Vec<Step>,
-    /// Paths of packets, by node; at most 64.
+    /// Paths of packets through single nodes; at most 64.
     #[schema(max_items = 64)]
     pub paths: Vec<Path>,
     /// Number of paths beyond the limit of `paths`.
     #[serde(default)]
     pub paths_omitted: u64,
-    /// Chain graph of the Service, if requested.
+    /// Chain graph of the Service as Graphviz or Mermaid text, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<String>,
 }
 
-/// Broken step and its node.
+/// First broken step of an explanation, with its node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Broken)]
 pub struct BrokenStep {
-    /// Node of the step; absent for steps that are common to all nodes.
+    /// Node of the step; absent if the step is the same for all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// First step that is broken.
+    /// Step that is broken.
     pub step: Step,
 }
 
-/// Single step of an explanation.
+/// Step of an explanation: one check on the path of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Subject of the step.
+    /// Part of the path that the step examines.
     pub about: About,
-    /// State of the step, from the view of connections.
+    /// State of the step: connections pass, fail, or the result is unknown.
     pub state: StepState,
-    /// Result of the step.
+    /// Result of the step in a few words.
     pub outcome: String,
-    /// Reason for the result; empty if the result needs none.
+    /// Reason for the result; empty if the result needs no reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// Remedy, if there is one.
+    /// Remedy; absent if none is needed or known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Subject of a step.
+/// Part of the path that a step examines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum About {
-    /// Owner of the destination address.
+    /// Object that has the destination address.
     Destination,
-    /// Acceptance of the Service with all its settings.
+    /// Validity of the Service, and support for all of its settings.
     Accepted,
     /// Allocation of the addresses of the Service.
     AddressAssigned,
     /// Announcement of the address by ARP, NDP or BGP.
     Announced,
-    /// Endpoints of the Service.
+    /// Availability of ready endpoints of the Service.
     EndpointsAvailable,
-    /// Connection to the agent of the node.
+    /// Connection between the control server and the agent of the node.
     Node,
     /// Programming of the Service in the kernel of the node, confirmed by a read-back.
     Programmed,
-    /// Frontend that the packet matches.
+    /// Frontend (address, protocol and port) that the packet matches.
     Frontend,
-    /// Source ranges of the Service.
+    /// Check whether the source ranges of the Service allow the client.
     SourceRanges,
-    /// Traffic policy for the origin of the packet.
+    /// Traffic policy (Cluster or Local) that applies to the source of the packet.
     Policy,
-    /// Session affinity.
+    /// Session affinity, which may fix the endpoint.
     Affinity,
     /// Endpoints that can receive the packet.
     Candidates,
-    /// Address translation before the endpoint.
+    /// Address translation (NAT) on the way to the endpoint.
     Translation,
-    /// Return path of the response.
+    /// Path of the reply back to the client.
     ReturnPath,
-    /// Kernel state of the node.
+    /// Comparison with the rules that the node's kernel contains.
     Kernel,
 }
 
@@ -138,7 +138,7 @@ pub enum StepState {
     Fine,
     /// Connections fail at this step.
     Broken,
-    /// The state is not known.
+    /// The state of the step is not known.
     Unknown,
 }
 
@@ -148,31 +148,31 @@ pub enum StepState {
 pub struct Path {
     /// Name of the node.
     pub node: Name,
-    /// Reason for which this node is explained.
+    /// Reason why this node is part of the explanation.
     pub chosen: String,
     /// Active proxy mode of the node, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// Packet that is followed.
+    /// Packet whose path is explained.
     pub packet: Packet,
-    /// Service whose frontend the packet matches.
+    /// Service whose frontend the packet matches, as `namespace/name`; absent if none matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub service: Option<ServiceKey>,
-    /// Steps on this node, in order.
+    /// Steps of the packet on this node, in order.
     pub steps: Vec<Step>,
-    /// Endpoints of the frontend, each with its eligibility and the reason; at most 256.
+    /// Endpoints of the frontend, each with the reason why it can or cannot receive the packet; at most 256.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub candidates: Vec<CandidateEndpoint>,
     /// Number of endpoints beyond the limit of `candidates`.
     #[serde(default)]
     pub candidates_omitted: u64,
-    /// Result for the packet by the desired state, as text.
+    /// Description of the outcome for the packet according to the desired state.
     pub fate: String,
-    /// Possible ends of the packet.
+    /// Possible outcomes for the packet according to the desired state.
     pub ends: BTreeSet<End>,
-    /// Result of the kernel, if the node was queried.
+    /// Outcome according to the kernel of the node; absent if the node was not queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelSide>,
 }
@@ -196,41 +196,41 @@ pub struct CandidateEndpoint {
     pub weight: Weight,
     /// True if the endpoint can receive the packet.
     pub used: bool,
-    /// Reason for the eligibility.
+    /// Reason why the endpoint can or cannot receive the packet.
     pub why: String,
 }
 
-/// Result of the kernel of a node for a packet.
+/// Outcome for a packet according to the kernel of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelSide {
-    /// Steps that the agent read back from the kernel; at most 256.
+    /// Steps that the agent found in the kernel rules; at most 256.
     #[schema(max_items = 256)]
     pub steps: Vec<TraceStep>,
-    /// Result for the packet, as text.
+    /// Description of the outcome for the packet according to the kernel.
     pub fate: String,
-    /// First difference from the desired state, if any.
+    /// First difference from the desired state; absent if the outcomes are equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
 }
 
-/// Difference between the kernel and the desired state.
+/// Difference between the outcome in the kernel and the outcome of the desired state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// Place in the kernel, such as a chain or table.
+    /// Place in the kernel where the difference occurs, such as a chain or table.
     pub place: String,
-    /// Rule, element or entry at that place.
+    /// Kernel rule, set element or table entry at that place.
     pub rule: String,
-    /// Result by the desired state that the kernel lacks.
+    /// Outcomes that the desired state allows and the kernel lacks.
     pub desired: String,
-    /// Result by the kernel that is not desired.
+    /// Outcomes that the kernel allows and the desired state does not.
     pub kernel: String,
 }
 
 impl Explanation {
-    /// Finds the first broken step and writes the summary. Steps common to all paths come first; a broken
-    /// step on one node counts even if the path works on other nodes.
+    /// Determines the first broken step and sets `broken` and `summary`. Steps common to all nodes come first. A
+    /// broken step on one node counts even if the path works on other nodes.
     #[must_use]
     pub fn concluded(mut self) -> Self {
         let is_broken = |step: &&Step| step.state == StepState::Broken;
@@ -287,7 +287,7 @@ impl Step {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Creates a step whose state, reason and remedy are the ones of a condition.
+    /// Creates a step that takes its state, reason and remedy from a condition.
     fn of(about: About, condition: &Condition) -> Self {
         let Condition { condition_type: _, status, reason, message, hint } = condition;
         let state = match status {
@@ -305,8 +305,8 @@ impl Step {
 }
 
 impl Path {
-    /// Compares a path with the kernel trace of its node, or records the error of the request, and finds the
-    /// first difference.
+    /// Compares the path with the trace of the packet in the node's kernel, and records the first difference. If
+    /// the trace could not be obtained, records the error.
     pub fn compare(&mut self, said: Result<PacketTrace, String>) {
         let PacketTrace { steps, fate, ends } = match said {
             Ok(traced) => traced,

@@ -1,4 +1,4 @@
-//! Overview: the state of all Services and Nodes in one document, by impact on users, with the write that
+//! Overview: the state of all Services and Nodes in one document, ordered by impact on users, with the write that
 //! preceded each problem.
 //!
 //! ```text
@@ -35,8 +35,7 @@ use crate::{
     },
 };
 
-/// Maximum number of listed problems. Larger numbers usually have one common cause, and the lists of objects
-/// show the rest.
+/// Maximum number of listed problems. More problems usually have one common cause.
 pub const PROBLEMS_MAX: usize = 100;
 /// Maximum number of affected objects listed for one problem.
 pub const AFFECTS_MAX: usize = 10;
@@ -45,7 +44,7 @@ pub const AFFECTS_MAX: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview {
-    /// Position of the published state.
+    /// Position (epoch and revision) of the state that the overview describes.
     pub position: Position,
     /// Time at which the overview was computed.
     pub at: Timestamp,
@@ -53,16 +52,16 @@ pub struct Overview {
     pub version: String,
     /// Role of this control server among the servers of its store.
     pub replica: Replica,
-    /// True if authentication is disabled, so that every client may do everything.
+    /// True if authentication is disabled, so that every client may perform every operation.
     pub insecure: bool,
     /// True if this server rejects writes; always false at present.
     pub read_only: bool,
-    /// True if the overview covers the whole cluster. False for callers with access to some namespaces only:
-    /// objects outside of namespaces are omitted then.
+    /// True if the overview covers the whole cluster. False for callers with access to some namespaces only; their
+    /// overview omits objects outside of namespaces.
     pub is_whole: bool,
-    /// Number of objects by state.
+    /// Numbers of objects by state.
     pub totals: Totals,
-    /// Propagation times of changes to the nodes.
+    /// Propagation times of changes to the nodes (convergence).
     pub convergence: ConvergenceBrief,
     /// Services, ordered by namespace and name.
     // Unchanged rows are shared with the previous document.
@@ -70,18 +69,18 @@ pub struct Overview {
     pub services: Vec<Arc<ServiceRow>>,
     /// Nodes, ordered by name.
     pub nodes: Vec<NodeRow>,
-    /// Problems, ordered by impact, then by age with the oldest first and unknown ages last; at most 100.
+    /// Problems, ordered by impact, then by age: oldest first, unknown ages last. At most 100.
     #[schema(max_items = 100)]
     pub problems: Vec<Problem>,
-    /// Number of all problems, including those beyond the limit of `problems`.
+    /// Number of all problems, including those not listed in `problems`.
     pub problems_total: usize,
 }
 
-/// Control server among the servers of its store.
+/// This control server among the servers that share its store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Replica {
-    /// Name of the server.
+    /// Name of this control server.
     pub name: String,
     /// True if this server runs the tasks that only one server may run: ownership of addresses, loss of Nodes,
     /// and health of endpoints.
@@ -90,33 +89,33 @@ pub struct Replica {
     pub is_shared: bool,
 }
 
-/// Number of objects by state.
+/// Numbers of objects by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewTotals)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
     /// Numbers of Services by state.
     pub services: ServiceStateTotals,
-    /// Numbers of Nodes by state.
+    /// Numbers of Nodes by state; absent without access to the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeTotals>,
-    /// Endpoints of all Services. An endpoint of several Services counts for each of them.
+    /// Numbers of endpoints by state. An endpoint of several Services counts for each of them.
     pub endpoints: EndpointTotals,
-    /// Load balancer addresses of Services.
+    /// Numbers of load balancer addresses of Services by state; absent without access to the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<AddressTotals>,
-    /// BGP sessions of the nodes.
+    /// Numbers of BGP sessions by state; absent without access to the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp_sessions: Option<BgpSessionTotals>,
-    /// BFD sessions between nodes.
+    /// Numbers of BFD sessions between nodes by state; absent without access to the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bfd_sessions: Option<BfdSessionTotals>,
-    /// Numbers of address pools by state.
+    /// Numbers of address pools by state; absent without access to the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<PoolTotals>,
 }
 
-/// Number of Services by state.
+/// Numbers of Services by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewServices)]
 #[serde(rename_all = "camelCase")]
@@ -125,7 +124,7 @@ pub struct ServiceStateTotals {
     pub total: usize,
     /// Number of Services without a problem that users notice.
     pub ok: usize,
-    /// Number of Services that work and that one more failure degrades.
+    /// Number of Services that work, but that one more failure would degrade.
     pub at_risk: usize,
     /// Number of Services that refuse some connections or lack some capacity.
     pub degraded: usize,
@@ -135,27 +134,27 @@ pub struct ServiceStateTotals {
     pub disabled: usize,
 }
 
-/// Number of Nodes by state.
+/// Numbers of Nodes by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewNodes)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTotals {
     /// Total number of Nodes.
     pub total: usize,
-    /// Number of Nodes that have verified everything, or are about to.
+    /// Number of Nodes that have verified all changes, or lack only very recent ones.
     pub converged: usize,
-    /// Number of Nodes that are behind for longer than a change normally takes.
+    /// Number of Nodes that have lacked a change for more than 2 seconds.
     pub lagging: usize,
-    /// Number of Nodes on which Services failed, or which hold a state back.
+    /// Number of Nodes on which Services failed, or which reject a state from the control server.
     pub failing: usize,
-    /// Number of Nodes on which another program changed the kernel state within the last 10 minutes; it was
-    /// repaired.
+    /// Number of Nodes on which another program changed the kernel state within the last 10 minutes. The agents
+    /// have repaired the changes.
     pub drifted: usize,
     /// Number of Nodes whose agent does not report.
     pub disconnected: usize,
 }
 
-/// Number of endpoints of all Services by state.
+/// Numbers of endpoints of all Services by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewEndpoints)]
 #[serde(rename_all = "camelCase")]
@@ -171,12 +170,12 @@ pub struct EndpointTotals {
     pub draining: u64,
 }
 
-/// Number of load balancer addresses of Services by state.
+/// Numbers of load balancer addresses of Services by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewAddresses)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressTotals {
-    /// Total number of addresses.
+    /// Total number of load balancer addresses of Services.
     pub total: usize,
     /// Number of announced addresses.
     pub announced: usize,
@@ -186,47 +185,47 @@ pub struct AddressTotals {
     pub conflicting: usize,
 }
 
-/// Number of BGP sessions by state.
+/// Numbers of BGP sessions by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewBgpSessions)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSessionTotals {
     /// Total number of configured sessions.
     pub total: usize,
-    /// Number of established sessions of nodes that report.
+    /// Number of established sessions, on nodes whose agents report.
     pub established: usize,
 }
 
-/// Number of BFD sessions between nodes by state.
+/// Numbers of BFD sessions between nodes by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewBfdSessions)]
 #[serde(rename_all = "camelCase")]
 pub struct BfdSessionTotals {
-    /// Total number of sessions between nodes, without sessions to routers.
+    /// Total number of BFD sessions between nodes; sessions with routers are not included.
     pub total: usize,
     /// Number of sessions in state Up.
     pub up: usize,
 }
 
-/// Number of address pools by state.
+/// Numbers of address pools by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewPools)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolTotals {
     /// Total number of pools.
     pub total: usize,
-    /// Number of pools of which at most 10 % are free in one of their IP families.
+    /// Number of pools in which at most 10 % of the addresses of an IP family are free.
     pub nearly_full: usize,
 }
 
-/// Propagation times of the recent changes that the server remembers.
+/// Propagation times of recent changes from the commit to the nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConvergenceBrief {
-    /// Median time until a change was verified, in milliseconds.
+    /// Median time from a commit until a node has verified the change, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_millis: Option<u64>,
-    /// 99th percentile of the time until a change was verified, in milliseconds.
+    /// 99th percentile of the time from a commit until a node has verified the change, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_millis: Option<u64>,
     /// Node with the largest lag or, if no node lags, with the largest propagation time.
@@ -234,17 +233,17 @@ pub struct ConvergenceBrief {
     pub slowest: Option<SlowestNode>,
 }
 
-/// Node that delays the convergence of changes.
+/// Node that receives or programs changes most slowly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowestNode {
     /// Name of the node.
     pub node: Name,
-    /// Age of the oldest change that the node lacks or, if it lacks none, its largest propagation time; in
-    /// milliseconds, rounded to two digits.
+    /// Age of the oldest change that the node has not verified or, if there is none, its longest propagation time;
+    /// in milliseconds, rounded to two digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_millis: Option<u64>,
-    /// Cause of the lag, or the phase that took most of the time.
+    /// Reason of the lag: the missing step, or the slowest step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LagReason>,
 }
@@ -261,15 +260,15 @@ pub struct ServiceRow {
     /// Type of the Service.
     #[serde(rename = "type")]
     pub service_type: ServiceType,
-    /// State of the Service for its users.
+    /// State of the Service from the view of its users.
     pub state: ServiceState,
     /// Reason of the state in CamelCase; absent if there is no problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Description of the reason.
+    /// Description of the reason; absent if there is no problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Start of the state, if known.
+    /// Time since which the Service has this state, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// Addresses of the Service: load balancer addresses, external IPs, then cluster IPs.
@@ -281,25 +280,26 @@ pub struct ServiceRow {
     pub endpoints_ready: u32,
     /// Number of all endpoints.
     pub endpoints_total: u32,
-    /// Number of nodes that have verified the Service in their kernel.
+    /// Number of nodes that have verified the Service by reading their kernel.
     pub nodes_verified: u32,
-    /// Number of nodes that should have the Service; 0 if it is not programmed.
+    /// Number of nodes that should have the Service; 0 if nodes do not program the Service.
     pub nodes_total: u32,
-    /// Revision of the last change to the compiled Service or, if it is not programmed, to the object.
+    /// Revision of the last change to the form that nodes receive. If nodes do not program the Service, revision
+    /// of the object.
     pub revision: Revision,
 }
 
-/// State of a Service for its users.
+/// State of a Service from the view of its users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceState {
     /// There is no problem that users notice.
     Ok,
-    /// The Service works, and one more failure degrades it.
+    /// The Service works, but one more failure would degrade it.
     AtRisk,
     /// Some connections are refused, or some capacity is missing.
     Degraded,
-    /// No connections are accepted.
+    /// The Service accepts no connections.
     Unreachable,
     /// The Service is disabled.
     Disabled,
@@ -319,51 +319,51 @@ pub struct NodeRow {
     /// Active proxy mode of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// Convergence state of the Node.
+    /// Progress of the Node with recent changes.
     pub state: NodeConvergence,
     /// Reason of the state in CamelCase; absent if the Node is converged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Description of the reason.
+    /// Description of the reason; absent if the Node is converged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Start of the state, if known.
+    /// Time since which the Node has this state, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Age of the oldest change that the Node lacks, in milliseconds, rounded to two digits.
+    /// Age of the oldest change that the Node has not verified, in milliseconds, rounded to two digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_millis: Option<u64>,
-    /// Position up to which everything is programmed; absent if the Node is converged.
+    /// Position up to which the Node has programmed all changes; absent if the Node is converged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Position>,
-    /// Position up to which everything is verified; absent if the Node is converged.
+    /// Position up to which the Node has verified all changes; absent if the Node is converged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Position>,
     /// Number of load balancer addresses that the Node announces by ARP or NDP.
     pub addresses: usize,
-    /// BGP sessions of the Node, if it has any.
+    /// Numbers of BGP sessions of the Node by state; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sessions: Option<BgpSessionTotals>,
 }
 
-/// Convergence state of a Node.
+/// Progress of a Node with recent changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewNodeState)]
 #[serde(rename_all = "camelCase")]
 pub enum NodeConvergence {
-    /// The Node has verified everything, or is about to.
+    /// The Node has verified all changes, or lacks only very recent ones.
     Converged,
-    /// The Node is behind for longer than a change normally takes.
+    /// The Node has lacked a change for more than 2 seconds.
     Lagging,
-    /// Services failed on the Node, or it holds a state back.
+    /// Services failed on the Node, or the Node rejects a state from the control server.
     Failing,
-    /// Another program changed the kernel state a short time ago; it was repaired.
+    /// Another program changed the kernel state within the last 10 minutes; the agent has repaired the change.
     Drifted,
     /// The agent of the Node does not report.
     Disconnected,
 }
 
-/// Impact of a problem on users, the worst first.
+/// Impact of a problem on users. The worst impact comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Impact {
@@ -371,27 +371,27 @@ pub enum Impact {
     Unreachable,
     /// Some users cannot connect, or some capacity is missing.
     Degraded,
-    /// The Service works, and one more failure degrades it.
+    /// The Service works, but one more failure would degrade it.
     Risk,
-    /// The state differs from the requested one without effect for users.
+    /// The state differs from the desired state, but users are not affected.
     Notice,
 }
 
-/// Problem of an object.
+/// Problem of an object, with its impact and likely cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewProblem)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// Identifier of the problem for as long as it lasts.
+    /// Identifier of the problem, which stays the same while the problem lasts.
     #[schema(example = "Service/default/web/EndpointsAvailable")]
     pub id: String,
-    /// Kind of the object.
+    /// Kind of the object that has the problem.
     pub kind: Kind,
     /// Namespace of the object; absent for kinds without namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// Name of the object.
+    /// Name of the object that has the problem.
     pub name: Name,
     /// Impact of the problem on users.
     pub impact: Impact,
@@ -399,7 +399,7 @@ pub struct Problem {
     pub reason: String,
     /// Description of the reason.
     pub message: String,
-    /// Remedy, if there is one.
+    /// Remedy; absent if none is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// Start of the problem; absent if unknown, for example after a start of this server.
@@ -409,10 +409,11 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10)]
     pub affects: Vec<AffectedObject>,
-    /// Number of affected objects beyond the limit of `affects`.
+    /// Number of affected objects not listed in `affects`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub affects_more: usize,
-    /// Last write before the problem that touches its objects. A causal relation is likely, not certain.
+    /// Last write before the problem that changed one of the objects concerned. The write is the likely cause, but
+    /// not certainly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<PrecedingChange>,
 }
@@ -449,7 +450,7 @@ pub struct PrecedingChange {
     /// Author of the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
-    /// Message of the author.
+    /// Message that the author gave with the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -1,8 +1,7 @@
-//! Queries of control to one node and their replies, for information that only the node has.
+//! Queries from a control server to one node, and their replies, for information that only the node has.
 //!
-//! A query is a frame of the feed, and a reply is a request of the agent
-//! (`PUT /v1/nodes/{node}/answers/{id}`). Control does not depend on a reply: the caller waits for a limited
-//! time and reports a timeout.
+//! A query is a frame of the feed, and a reply is a request of the agent (`PUT /v1/nodes/{node}/answers/{id}`).
+//! The control server does not depend on a reply: the caller waits for a limited time and then reports a timeout.
 
 use std::collections::BTreeSet;
 
@@ -21,60 +20,62 @@ use crate::{
 
 /// Maximum number of findings in the reply to a diagnosis.
 pub const FINDINGS_MAX: usize = 256;
-/// Maximum size of a reply in bytes of JSON: the maximum number of lines of a plan with ordinary lengths.
+/// Maximum size of a reply in bytes of JSON; sufficient for a plan with the maximum number of lines of ordinary
+/// length.
 pub const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Id of a query, unique within a run of a control server.
+/// Id of a query, unique until the control server restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct AskId(pub u64);
 
-/// Query of control to an agent, distinguished by `ask`.
+/// Query from a control server to an agent. The field `ask` selects the type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "ask", rename_all = "camelCase")]
 pub enum Question {
-    /// Effect of a proposed state on the node.
+    /// Query for the effect that a proposed state would have on the node.
     Plan(Box<Proposal>),
-    /// Difference of the listings between two proposed states.
+    /// Query for the differences between two proposed states in the node's kernel and announcements.
     Compare(Box<Comparison>),
-    /// Effect of the kernel on a packet.
+    /// Query for the treatment of a packet by the node's kernel.
     Trace(Packet),
-    /// Findings about the machine.
+    /// Query for findings about the machine, such as missing kernel modules.
     Doctor,
-    /// Confirmation of a rejected state of an epoch of the store.
+    /// Confirmation of a state that the node rejects because it would remove too much.
     Confirm {
-        /// Epoch of the rejected state.
+        /// Epoch of the store to which the rejected state belongs.
         epoch: Epoch,
     },
-    /// Fixes to apply on the machine. An agent applies them only if its operator has permitted this.
+    /// Request to apply fixes on the machine. An agent applies them only if its operator has permitted this.
     Fix {
-        /// Fixes to apply, from a fixed list.
+        /// Fixes to apply, at most 8.
         #[schema(max_items = 8)]
         fixes: BTreeSet<SafeFix>,
     },
 }
 
-/// Reply of an agent to a query, distinguished by `answer`.
+/// Reply of an agent to a query. The field `answer` selects the type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "answer", rename_all = "camelCase")]
 pub enum Reply {
-    /// Reply to [`Question::Plan`] and [`Question::Compare`]: the difference between the states.
+    /// Reply to [`Question::Plan`] and [`Question::Compare`]: the differences in the node's kernel and
+    /// announcements.
     Plan(Preview),
-    /// Reply to [`Question::Trace`].
+    /// Reply to [`Question::Trace`]: the result for the packet according to the kernel.
     Trace(PacketTrace),
-    /// Reply to [`Question::Doctor`].
+    /// Reply to [`Question::Doctor`]: findings about the machine.
     Doctor {
         /// Findings about the machine, at most 256.
         #[schema(max_items = 256)]
         findings: Vec<Finding>,
-        /// Time of the node after the examination (RFC 3339, UTC). Absent if the agent does not report it.
+        /// Time of the node's clock after the examination (RFC 3339, UTC). Absent if the agent does not report it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
         clock: Option<Timestamp>,
     },
-    /// Reply to [`Question::Fix`].
+    /// Reply to [`Question::Fix`]: results of the fixes.
     Fix {
-        /// Results of the fixes, at most 8.
+        /// Result of each fix, at most 8.
         #[schema(max_items = 8)]
         fixes: Vec<FixResult>,
     },
@@ -82,7 +83,7 @@ pub enum Reply {
     Confirmed(HeldState),
     /// The query failed on the node.
     Failed {
-        /// Reason for users, at most 1024 bytes.
+        /// Reason of the failure for users, at most 1024 bytes.
         #[schema(max_length = 1024)]
         message: String,
     },

@@ -1,5 +1,4 @@
-//! Diagnosis of the machines of nodes: findings of agents, the fixes that agents may apply, and the
-//! comparison of clocks.
+//! Diagnosis of the machines of nodes: findings of agents, fixes that agents may apply, and comparison of clocks.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +7,13 @@ use utoipa::ToSchema;
 
 use crate::primitives::{name::Name, quantity::Timestamp};
 
-/// Permitted difference between the clocks of a node and of control, in seconds. NTP keeps clocks within 0.1
-/// seconds, and both clocks are read in whole seconds.
+/// Permitted difference between the clocks of a node and of the control server, in seconds. NTP keeps clocks
+/// within 0.1 seconds, and both clocks are read in whole seconds.
 pub const CLOCK_SKEW_SECS_MAX: u64 = 5;
 /// Identifier of the diagnosis check that compares clocks.
 pub const CLOCK: &str = "clock";
 
-/// Findings of an agent about its machine.
+/// Findings about the machine of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diagnosis {
     /// Name of the Node.
@@ -24,7 +23,7 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
 }
 
-/// Result of one check of a machine.
+/// Finding: result of one check of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Finding {
@@ -36,7 +35,7 @@ pub struct Finding {
     /// Description of the result for users, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub message: String,
-    /// Consequences of the problem, at most 1024 bytes. Absent if there are none.
+    /// Consequences of the problem, at most 1024 bytes. Absent if none are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub why: Option<String>,
@@ -44,7 +43,7 @@ pub struct Finding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub fix: Option<String>,
-    /// Fix of the agent that applies the remedy. Absent if the agent has none.
+    /// Fix by which the agent can apply the remedy. Absent if there is no such fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub safe_fix: Option<SafeFix>,
@@ -53,23 +52,23 @@ pub struct Finding {
 /// Severity of a result: `Fine` (as expected), `Warning` (possibly harmful) or `Broken` (harmful).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum FindingState {
-    /// As expected.
+    /// The machine is as expected.
     Fine,
-    /// Possibly harmful.
+    /// The machine may work incorrectly in some situations.
     Warning,
-    /// Harmful.
+    /// The machine does not work correctly.
     Broken,
 }
 
-/// Fix that an agent may apply to its machine on request: `IpForward`, `ConntrackMax` or `LoadModules`. Fixes
-/// never change rules and settings of other programs.
+/// Fix that an agent may apply to its machine if requested: `IpForward`, `ConntrackMax` or `LoadModules`. Fixes
+/// never change rules or settings of other programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum SafeFix {
     /// Sets `net.ipv4.ip_forward` to 1.
     IpForward,
     /// Doubles `net.netfilter.nf_conntrack_max`.
     ConntrackMax,
-    /// Loads the kernel modules that the proxy mode needs and that are not loaded.
+    /// Loads kernel modules that the proxy mode needs and that are not loaded yet.
     LoadModules,
 }
 
@@ -135,8 +134,8 @@ pub enum FixOutcome {
     Failed,
 }
 
-/// Compares the clock of a node with the clock of control, read as `asked` before and as `answered` after the
-/// clock of the node.
+/// Compares the clock of a node (`node`) with that of the control server, which was read before (`asked`) and
+/// after (`answered`) the clock of the node.
 #[must_use]
 pub fn judge_clock(asked: Timestamp, node: Timestamp, answered: Timestamp) -> Finding {
     let [asked, node, answered] = [asked, node, answered].map(Timestamp::unix_seconds);

@@ -1,4 +1,4 @@
-//! Feed from control to an agent: NDJSON frames of `GET /v1/nodes/{node}/state`.
+//! Feed from a control server to an agent: NDJSON frames in the response to `GET /v1/nodes/{node}/state`.
 //!
 //! ```text
 //! start(full)  ─▶ network, node, service* ─▶ synced ─▶ { (service | removed | network | node)* ─▶ synced | heartbeat }*
@@ -29,7 +29,7 @@ use crate::{
     wire::ask::{AskId, Question},
 };
 
-/// Frame of the feed: one line of NDJSON, distinguished by `type`.
+/// Frame of the feed: one line of NDJSON. The field `type` selects the type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Frame {
@@ -37,29 +37,29 @@ pub enum Frame {
     Start {
         /// Content of the feed: `full` (complete state) or `delta` (changes since the requested position).
         mode: StartMode,
-        /// Minimum position of the following `synced` frame.
+        /// Minimum position that the next `synced` frame will have.
         position: Position,
     },
-    /// Cluster-wide data.
+    /// Cluster-wide data that the rules of every node depend on.
     Network(NetworkState),
-    /// Settings of this node.
+    /// Settings of the node that receives the feed.
     Node(NodeState),
     /// Service that was created or changed.
     Service {
-        /// Compiled form of the Service.
+        /// Compiled form of the Service: its addresses, ports and endpoints.
         #[schema(value_type = CompiledService)]
         service: Arc<CompiledService>,
     },
-    /// Service that was deleted or no longer concerns nodes.
+    /// Service that was deleted, or that nodes no longer need.
     Removed {
         /// Removed Service, as `namespace/name`.
         service: ServiceKey,
-        /// Revision of the removal.
+        /// Revision of the change that removed the Service.
         revision: Revision,
     },
     /// Load balancer address that was assigned or changed.
     Address {
-        /// Services and announcement of the address.
+        /// Services with the address, and the nodes that announce it.
         #[schema(value_type = AddressState)]
         address: Arc<AddressState>,
     },
@@ -68,23 +68,23 @@ pub enum Frame {
         /// Removed address, such as `192.0.2.10`.
         #[schema(value_type = String)]
         address: IpAddr,
-        /// Revision of the removal.
+        /// Revision of the change that removed the address.
         revision: Revision,
     },
-    /// Query to the agent, answered by `PUT /v1/nodes/{node}/answers/{id}`. Queries are not part of the
+    /// Query to the agent, which replies with `PUT /v1/nodes/{node}/answers/{id}`. Queries are not part of the
     /// state.
     Ask {
-        /// Id of the query, repeated in the answer.
+        /// Id of the query, which the reply repeats.
         id: AskId,
         /// Content of the query.
         question: Question,
     },
-    /// End of a batch: all changes up to the position were sent.
+    /// End of a batch: all changes up to the position have been sent. The agent applies the batch as a whole.
     Synced {
-        /// Position of the node after this batch. Used as `resume` when the agent reconnects.
+        /// Position of the node after this batch. An agent that reconnects sends this position as `resume`.
         position: Position,
     },
-    /// Sign of life on a feed without changes.
+    /// Frame that shows that the feed is alive while there are no changes.
     Heartbeat {
         /// Current position of the feed.
         position: Position,
@@ -115,12 +115,13 @@ pub struct NetworkState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_key: Option<Secret>,
-    /// Names of the Nodes with a live agent. They check endpoints that have no such Node of their own.
+    /// Names of the Nodes with a live agent. These Nodes also check endpoints without a Node, or whose Node has no
+    /// live agent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub checkers: BTreeSet<Name>,
 }
 
-/// Load balancer address in the form for nodes.
+/// Load balancer address with its Services and announcing nodes, in the form that nodes receive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressState {
@@ -133,7 +134,7 @@ pub struct AddressState {
     /// programmed.
     #[schema(value_type = Vec<String>)]
     pub services: BTreeSet<ServiceKey>,
-    /// Nodes that answer for the address, and their options.
+    /// Nodes that announce the address, and how they announce it.
     pub announcement: Announcement,
 }
 

@@ -1,42 +1,42 @@
 //! State guard of a node: protects against a control server with an empty, foreign or outdated store.
 //!
-//! Within one epoch of the store, removals are intentional and were checked when they were written. A full
-//! state of another epoch is compared with the state in force. If too large a share would be lost, the node
-//! keeps its state and reports this, until the loss is smaller or the new epoch is confirmed.
+//! Within one epoch of the store, removals are intentional and were checked when they were written. A full state
+//! of a different epoch is compared with the state in force. If it lacks too much, the node keeps its state and
+//! reports this, until the loss is smaller or an operator confirms the new epoch.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::primitives::quantity::{Position, Timestamp};
 
-/// Number of virtual addresses, or endpoints, whose loss is always accepted: in a small cluster every loss is
-/// a large share.
+/// Number of virtual addresses or endpoints whose loss the state guard always accepts. In a small cluster, every
+/// loss is a large share.
 pub const LOST_FREE: u64 = 2;
-/// Default limit of the accepted loss in percent.
+/// Default maximum share of virtual addresses or endpoints that a state of another epoch may lack, in percent.
 pub const LOST_PERCENT_DEFAULT: u8 = 50;
 
-/// Number of objects that would be lost.
+/// Number of virtual addresses or endpoints that a rejected state lacks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Loss {
     /// Number of objects that would be removed.
     pub lost: u64,
-    /// Number of objects that the node has now.
+    /// Number of these objects that the node has now.
     pub total: u64,
 }
 
-/// State from control that a node rejects, with the expected loss.
+/// State from a control server that a node rejects, with the loss that it would cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = Held)]
 pub struct HeldState {
-    /// Position of the rejected state.
+    /// Position (epoch and revision) of the rejected state.
     pub offered: Position,
     /// Position of the state in force on the node.
     pub in_force: Position,
     /// Reason of the rejection: `MuchLost` or `ControlBehind`.
     pub reason: HeldReason,
-    /// Time of the first rejection (RFC 3339, UTC).
+    /// Time at which the state was first rejected (RFC 3339, UTC).
     pub since: Timestamp,
     /// Virtual addresses that would no longer be served or announced.
     pub vips: Loss,
@@ -44,19 +44,19 @@ pub struct HeldState {
     pub endpoints: Loss,
 }
 
-/// Reason why a node rejects a state: `MuchLost` (another epoch of the store, in which too much is missing;
-/// can be confirmed) or `ControlBehind` (older than the state in force; never applied).
+/// Reason why a node rejects a state: `MuchLost` (the state is of another epoch of the store and lacks too much;
+/// it can be confirmed) or `ControlBehind` (the state is older than the state in force; it is never applied).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HeldReason {
-    /// The state belongs to another epoch of the store and lacks too much of the state in force. Can be
-    /// confirmed.
+    /// The state is of another epoch of the store and lacks too much of the state in force. An operator can
+    /// confirm the state, which is then applied.
     MuchLost,
-    /// The state is older than the state in force. Never applied.
+    /// The state is older than the state in force on the node, and is never applied.
     ControlBehind,
 }
 
 impl Loss {
-    /// True if the loss exceeds the limit. A limit of 100 accepts any loss.
+    /// True if the loss exceeds the limit in percent. A limit of 100 accepts any loss.
     #[must_use]
     pub fn exceeds(self, limit_percent: u8) -> bool {
         let Self { lost, total } = self;
@@ -67,7 +67,7 @@ impl Loss {
 }
 
 impl HeldState {
-    /// Describes the rejected state in a message for users.
+    /// Returns a message for users that describes the rejected state and the loss.
     #[must_use]
     pub fn message(&self) -> String {
         let Self { offered, in_force, reason, since, vips, endpoints } = self;
@@ -83,7 +83,7 @@ impl HeldState {
         }
     }
 
-    /// Returns the remedy. `node` is the name of the node.
+    /// Returns the remedy for users. `node` is the name of the node.
     #[must_use]
     pub fn hint(&self, node: &str) -> String {
         match self.reason {

@@ -1,7 +1,7 @@
-//! Networks that the rules of a node distinguish, computed by interval arithmetic.
+//! Networks that the packet rules of a node distinguish, computed by interval arithmetic.
 //!
-//! The kernel receives disjoint networks, so a single lookup decides. For masquerading it receives the
-//! sources *outside* the workload networks.
+//! The kernel receives disjoint networks, so a single lookup decides. For masquerading, it receives the sources
+//! *outside* the workload networks.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
 
-/// Returns the networks that the rules of a node distinguish.
+/// Returns the networks that the packet rules of a node distinguish.
 #[must_use]
 pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
     let own: BTreeSet<_> = node.proxy.cluster_cidrs.iter().copied().collect();
@@ -47,8 +47,8 @@ fn aggregate(networks: &BTreeSet<IpNet>) -> BTreeSet<IpNet> {
     IpNet::aggregate(&networks.iter().copied().collect()).into_iter().collect()
 }
 
-/// Returns the addresses of a family outside all networks, as disjoint networks, or an empty list if no
-/// network has the family.
+/// Returns the addresses of an IP family that are outside all given networks, as disjoint networks. If none of the
+/// networks has the family, the result is empty.
 fn complement(family: IpFamily, networks: &BTreeSet<IpNet>) -> Vec<IpNet> {
     let mut taken: Vec<(u128, u128)> = networks
         .iter()
@@ -155,7 +155,8 @@ mod tests {
         assert_eq!(networks(&network(&[]), &NodeState::default()), Networks::default());
     }
 
-    /// Generates networks that often touch, nest and overlap, including both ends of the address range.
+    /// Generates networks that often touch, contain each other or overlap, including networks at both ends of the
+    /// address space.
     fn any_net() -> impl Strategy<Value = IpNet> {
         let v4 = (prop_oneof![any::<u32>(), 0..4_u32, u32::MAX - 3..=u32::MAX], 0..=32_u8)
             .prop_map(|(bits, prefix)| IpNet::V4(Ipv4Net::new(bits.into(), prefix).unwrap().trunc()));

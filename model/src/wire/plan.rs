@@ -1,8 +1,8 @@
-//! Preview of a change: the differences of the objects, of the announcements and of the kernel listings of
-//! each node.
+//! Preview of a write: the differences of the objects, of the announcements, and of the kernel listings of each
+//! node.
 //!
-//! Control queries each node (`ask`), because only the node has access to its kernel. The node computes the
-//! preview with the same functions that apply the change.
+//! The control server queries each node (`ask`), because only the node has access to its kernel. The node computes
+//! the preview with the same functions that apply the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,9 +23,9 @@ use crate::{
     wire::feed::{AddressState, NetworkState, NodeState},
 };
 
-/// Maximum number of lines of one node in a plan; further lines are counted.
+/// Maximum number of changed lines of one node in a plan; further lines are only counted.
 pub const PLAN_LINES_MAX: usize = 10_000;
-/// Maximum number of failures, and of session resets, of one node in a plan.
+/// Maximum number of failures, and of BGP session resets, listed for one node in a plan.
 pub const PREVIEW_WORDS_MAX: usize = 1024;
 
 /// Proposed state of a node, as the difference to its present state.
@@ -48,10 +48,10 @@ pub struct Proposal {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub addresses_removed: BTreeSet<IpAddr>,
-    /// Cluster-wide data. Absent if unchanged.
+    /// New cluster-wide data. Absent if unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkState>,
-    /// Settings of the node. Absent if unchanged.
+    /// New settings of the node. Absent if unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeState>,
 }
@@ -60,9 +60,9 @@ pub struct Proposal {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
-    /// State at the start of the comparison.
+    /// Proposed state from which the listed differences start.
     pub from: Proposal,
-    /// State at the end of the comparison.
+    /// Proposed state to which the listed differences lead.
     pub to: Proposal,
 }
 
@@ -70,15 +70,15 @@ pub struct Comparison {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Preview {
-    /// Lines added to and removed from the listings of the kernel, at most 10,000.
+    /// Lines added to or removed from the listings of the kernel, at most 10,000.
     #[serde(default)]
     #[schema(max_items = 10000)]
     pub kernel: Vec<LineChange>,
-    /// Lines added to and removed from the announcements by ARP, NDP and BGP, at most 10,000.
+    /// Lines added to or removed from the list of announcements by ARP, NDP and BGP, at most 10,000.
     #[serde(default)]
     #[schema(max_items = 10000)]
     pub announcements: Vec<LineChange>,
-    /// Number of lines beyond the limit, which are not listed.
+    /// Number of changed lines beyond the limits, which are not listed.
     #[serde(default)]
     pub omitted: u64,
     /// BGP sessions that would be reset, each with the reason, at most 1024.
@@ -89,13 +89,13 @@ pub struct Preview {
     /// it.
     #[serde(default)]
     pub connections_at_risk: Option<u64>,
-    /// Changes that would fail, with the reason, at most 1024.
+    /// Changes that the node could not program, with the reason, at most 1024.
     #[serde(default)]
     #[schema(max_items = 1024)]
     pub failures: Vec<String>,
 }
 
-/// Line that would be added to or removed from a listing.
+/// Line that would be added to or removed from a listing of the kernel or of the announcements.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LineChange {
@@ -105,7 +105,7 @@ pub struct LineChange {
     /// `map inet tidegate services4`.
     #[schema(max_length = 256)]
     pub place: String,
-    /// Line in the format of the tool of that kernel subsystem, at most 65,536 bytes.
+    /// Text of the line in the format of the tool of that kernel subsystem, such as `nft`, at most 65,536 bytes.
     #[schema(max_length = 65536)]
     pub line: String,
 }
@@ -120,22 +120,22 @@ pub enum LineFate {
     Added,
 }
 
-/// Plan: effect of a write on the objects, the announcements and every node.
+/// Plan: previewed effect of a write on the objects, the announcements and every node.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// Id of the plan, by which it can be applied, at most 64 bytes.
+    /// Id by which the plan can be applied, at most 64 bytes.
     #[schema(max_length = 64)]
     pub id: String,
-    /// Position of the state that the plan is based on.
+    /// Position (epoch and revision) of the state on which the plan is based.
     pub position: Position,
     /// Time at which the server discards the plan (RFC 3339, UTC).
     pub expires: Timestamp,
     /// Objects that would be created, updated, deleted or pruned. Unchanged objects are absent.
     pub objects: Vec<ObjectPlan>,
-    /// Load balancer addresses that would be assigned, released or announced by other nodes.
+    /// Load balancer addresses that would be assigned, released, or announced by different nodes.
     pub addresses: Vec<AddressPlan>,
-    /// Limits of guards that the write exceeds, as messages for users. Applying the plan confirms them.
+    /// Limits on large removals that the write exceeds, as messages for users. Applying the plan confirms them.
     /// Absent if no limit is exceeded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
@@ -154,7 +154,7 @@ pub struct ObjectPlan {
     pub action: Action,
     /// Changed fields. Secrets are never included.
     pub fields: Vec<FieldChange>,
-    /// Number of changed fields beyond the limit, which are not listed.
+    /// Number of changed fields that are not listed, because they are too many.
     pub omitted: usize,
 }
 
@@ -214,8 +214,8 @@ impl Proposal {
     }
 }
 
-/// Returns the changes that lead from the result of `from` to the result of `to`. Both lists are based on the
-/// same listing, in which a line may occur several times.
+/// Returns the changes that lead from the result of `from` to the result of `to`. Both lists apply to the same
+/// listing, in which a line may occur several times.
 #[must_use]
 pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> {
     let mut counts: BTreeMap<(&str, &str), isize> = BTreeMap::new();
@@ -236,7 +236,7 @@ pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> 
 }
 
 impl AddressUse {
-    /// Returns the node's use of an address from the form that nodes receive.
+    /// Returns the Services and announcing nodes of an address from the form that nodes receive.
     #[must_use]
     pub fn of(state: &AddressState) -> Self {
         let AddressState { address: _, revision: _, services, announcement } = state;

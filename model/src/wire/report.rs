@@ -1,7 +1,8 @@
-//! Report of an agent to control: `PUT /v1/nodes/{node}/report`.
+//! Report of an agent to a control server: `PUT /v1/nodes/{node}/report`.
 //!
-//! Progress is three watermarks over all Services and a list of exceptions, so the size of a report depends
-//! on the number of failures and not on the size of the cluster. A later report replaces a lost one.
+//! Progress is reported as three positions up to which everything was received, programmed and verified, and a
+//! list of exceptions. The size of a report therefore depends on the number of failures, not on the size of the
+//! cluster. A later report replaces a lost one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,24 +26,24 @@ use crate::{
     },
 };
 
-/// Maximum number of failures in a report. `failuresTotal` contains the total.
+/// Maximum number of failed Services in a report. `failuresTotal` contains the total.
 pub const FAILURES_MAX: usize = 1000;
 /// Maximum number of events that an agent retains; the oldest are discarded first.
 pub const EVENTS_MAX: usize = 32;
 /// Maximum length of an event message in bytes.
 pub const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
-/// Maximum number of targets with traffic in a report; the rest follows in the next report.
+/// Maximum number of endpoints with traffic counters in a report; further ones follow in the next report.
 pub const TRAFFIC_TARGETS_MAX: usize = 2000;
-/// Maximum number of addresses in a report; the rest follows in the next report.
+/// Maximum number of load balancer addresses in a report; further ones follow in the next report.
 pub const ANNOUNCEMENTS_MAX: usize = 5000;
-/// Maximum number of nodes that a node monitors.
+/// Maximum number of other nodes that a node monitors by BFD.
 pub const PEERS_MAX: usize = 256;
 
-/// Report of an agent: progress, failures, facts about the machine and counters.
+/// Report of an agent: progress, failures, facts about the machine, and counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Report {
-    /// Random id of the run of the agent, at most 64 bytes. Different after each start.
+    /// Random id of the running agent process, at most 64 bytes. Each start of the agent uses a new id.
     #[schema(max_length = 64)]
     pub boot_id: String,
     /// Version of the agent, at most 64 bytes.
@@ -50,7 +51,7 @@ pub struct Report {
     pub agent_version: String,
     /// Proxy mode in use: `nftables`, `iptables`, `ipvs` or `userspace`.
     pub mode: ProxyMode,
-    /// Position up to which the agent has received the state.
+    /// Position up to which the agent has received all changes.
     pub received: Position,
     /// Position up to which the agent has programmed all Services except those in `failures`.
     pub applied: Position,
@@ -60,10 +61,10 @@ pub struct Report {
     /// State that the state guard of the node rejects. Absent if the guard rejects none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldState>,
-    /// Failures by Service (`namespace/name`), at most 1000.
+    /// Services that the node failed to program (`namespace/name`), each with its failure; at most 1000.
     #[serde(default)]
     pub failures: BTreeMap<ServiceKey, Failure>,
-    /// Total number of failures, including those not listed.
+    /// Number of all failed Services, including those not listed in `failures`.
     #[serde(default)]
     pub failures_total: u64,
     /// Facts about the machine.
@@ -81,9 +82,9 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub events: Vec<Event>,
-    /// Traffic of Services (`namespace/name`) that has changed since the previous report, with all targets of
-    /// each Service. An empty list means that the Service is no longer counted. Absent Services are
-    /// unchanged. At most 2000 targets in total.
+    /// Traffic of Services (`namespace/name`) that has changed since the previous report, with all endpoints of
+    /// each Service. An empty list means that the Service is no longer counted. Absent Services are unchanged. At
+    /// most 2000 endpoints in total.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub traffic: BTreeMap<ServiceKey, Vec<TargetTraffic>>,
     /// State of load balancer addresses on this node that has changed since the previous report. Absent
@@ -91,12 +92,12 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, AddressReport>)]
     pub announcements: BTreeMap<IpAddr, AddressReport>,
-    /// Load balancer addresses that no longer concern this node.
+    /// Load balancer addresses for which this node no longer has a role.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub announcements_gone: BTreeSet<IpAddr>,
-    /// True if `announcements` is complete, so that absent addresses do not concern this node. Set in the
-    /// first report after a start of the agent or of its feed.
+    /// True if `announcements` is complete, so that this node has no role for absent addresses. Set in the first
+    /// report after a start of the agent or of its feed.
     #[serde(default)]
     pub announcements_complete: bool,
     /// Nodes that this node monitors by BFD, at most 256.
@@ -110,11 +111,12 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, BgpRoute>)]
     pub bgp_routes: BTreeMap<IpNet, BgpRoute>,
-    /// Prefixes that no longer concern this node.
+    /// Prefixes that this node no longer announces or withholds.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub bgp_routes_gone: BTreeSet<IpNet>,
-    /// True if `bgpRoutes` is complete. Set in the first report after a start of the agent or of its feed.
+    /// True if `bgpRoutes` is complete, so that absent prefixes no longer exist on this node. Set in the first
+    /// report after a start of the agent or of its feed.
     #[serde(default)]
     pub bgp_routes_complete: bool,
     /// Health check results of Services (`namespace/name`) that have changed since the previous report, with
@@ -122,11 +124,12 @@ pub struct Report {
     /// Absent Services are unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health: BTreeMap<ServiceKey, Vec<CheckReport>>,
-    /// True if `health` is complete. Set in the first report after a start of the agent or of its feed.
+    /// True if `health` is complete, so that this node checks no endpoints of absent Services. Set in the first
+    /// report after a start of the agent or of its feed.
     #[serde(default)]
     pub health_complete: bool,
-    /// Applied position at the last reading of the traffic counters. Absent until control has received all
-    /// counters of that reading.
+    /// Position that the agent had applied when it last read the traffic counters. Absent until the control server
+    /// has received all counters of that reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_at: Option<Position>,
 }
@@ -138,12 +141,12 @@ pub struct Report {
 pub struct AddressReport {
     /// Role of the node: `Owner`, `Standby` or `Held`.
     pub role: AnnouncementRole,
-    /// Epoch of the announcement that the node follows.
+    /// Epoch of the candidate order that the node follows.
     pub epoch: u64,
     /// Time of the last change of the role (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Reason of the role for users, not empty, at most 1024 bytes.
+    /// Reason for the role, for users; not empty, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub reason: String,
     /// Interfaces on which the node announces the address, at most 64.
@@ -162,24 +165,25 @@ pub struct AddressReport {
     /// agent.
     #[serde(default)]
     pub gratuitous: u64,
-    /// Announcement of the address by another machine. Absent if none was observed.
+    /// Announcement of the same address by another machine. Absent if none was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<AddressConflict>,
 }
 
-/// Role of a node for an address: `Owner` (announces the address), `Standby` (announces it if all candidates
-/// of a higher rank fail) or `Held` (first candidate, but does not announce; `reason` explains it).
+/// Role of a node for an address: `Owner` (the node announces the address), `Standby` (it announces the address if
+/// all candidates of higher rank fail) or `Held` (it is the first candidate but does not announce the address;
+/// `reason` explains this).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum AnnouncementRole {
     /// The node announces the address.
     Owner,
     /// The node announces the address if all candidates of a higher rank fail.
     Standby,
-    /// The node is the first candidate but does not announce; the reason explains it.
+    /// The node is the first candidate but does not announce the address; `reason` explains this.
     Held,
 }
 
-/// Announcement of an address of this node by another machine.
+/// Announcement of an address of this node by another machine (address conflict).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AddressConflict {
@@ -210,8 +214,8 @@ pub struct PeerReport {
     pub since: Timestamp,
 }
 
-/// BFD state of a monitored node: `Up` (responds), `Down` (does not respond) or `AdminDown` (has announced
-/// its shutdown).
+/// BFD state of a monitored node: `Up` (the node responds), `Down` (it does not respond) or `AdminDown` (it has
+/// announced its shutdown).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum PeerState {
     /// The node responds.
@@ -222,8 +226,8 @@ pub enum PeerState {
     AdminDown,
 }
 
-/// Traffic of one target of a Service since it was programmed. A counter is `null` if the proxy mode does not
-/// maintain it.
+/// Traffic of one endpoint of a Service since the endpoint was programmed. A counter is `null` if the proxy mode
+/// does not maintain it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetTraffic {
@@ -232,7 +236,7 @@ pub struct TargetTraffic {
     /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Port of the endpoint. `null` if the destination port is preserved.
+    /// Port of the endpoint. `null` if connections keep the destination port of the client (port ranges).
     #[serde(default)]
     pub port: Option<Port>,
     /// Number of connections to the endpoint, including UDP flows.
@@ -257,7 +261,7 @@ pub struct TargetTraffic {
     pub failed: Option<TargetFailures>,
 }
 
-/// Failure of a Service on a node.
+/// Failure to program a Service on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Failure {
@@ -270,16 +274,16 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Reason of a failure: `Unsupported` (a setting that this agent does not support), `KernelRefused` (rejected
-/// by the kernel), `VerificationFailed` (the read-back differs) or `PortUnavailable` (a port that the agent
-/// serves is used by another program).
+/// Reason of a failure: `Unsupported` (the agent does not support a setting), `KernelRefused` (the kernel rejected
+/// the change), `VerificationFailed` (the kernel state that was read back differs) or `PortUnavailable` (another
+/// program uses a port that the agent serves).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum FailureReason {
     /// The agent does not support a setting of the Service.
     Unsupported,
     /// The kernel rejected the change.
     KernelRefused,
-    /// The read-back differs from the programmed state.
+    /// The kernel state that was read back differs from the programmed state.
     VerificationFailed,
     /// Another program uses a port that the agent serves on the node.
     PortUnavailable,
@@ -289,7 +293,7 @@ pub enum FailureReason {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Facts {
-    /// Addresses of the machine without loopback and link-local ones, at most 1024.
+    /// Addresses of the machine, except loopback and link-local ones, at most 1024.
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 1024)]
     pub addresses: Vec<IpAddr>,
@@ -310,22 +314,22 @@ pub struct Facts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Counters {
-    /// Number of Services and removals received from the feed.
+    /// Number of Services and removals of Services received from the feed.
     #[serde(default)]
     pub objects_received: u64,
     /// Number of bytes received from the feed, after decompression.
     #[serde(default)]
     pub feed_bytes: u64,
-    /// Number of passes over at least one Service.
+    /// Number of passes (comparisons of desired and kernel state) that processed at least one Service.
     #[serde(default)]
     pub passes: u64,
     /// Number of transactions committed to the kernel.
     #[serde(default)]
     pub kernel_transactions: u64,
-    /// Number of netlink messages in these transactions.
+    /// Number of netlink messages sent in kernel transactions.
     #[serde(default)]
     pub kernel_messages: u64,
-    /// Number of bytes in these messages.
+    /// Number of bytes of the netlink messages sent in kernel transactions.
     #[serde(default)]
     pub kernel_bytes: u64,
     /// Number of repairs of kernel objects that another program had changed.
@@ -336,10 +340,10 @@ pub struct Counters {
     pub conntrack_deletions: u64,
 }
 
-/// Maximum number of endpoints with health results in a report; the rest follows in the next report.
+/// Maximum number of endpoints with health check results in a report; further ones follow in the next report.
 pub const CHECKS_REPORTED_MAX: usize = 5000;
 
-/// Maximum length of a check result in bytes.
+/// Maximum length of the message of a health check result in bytes.
 pub const CHECK_MESSAGE_BYTES_MAX: usize = 512;
 
 /// Health of an endpoint according to one node.
@@ -349,27 +353,27 @@ pub struct CheckReport {
     /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Port of the check.
+    /// Port to which the check connects.
     pub port: Port,
     /// State of the endpoint: `Pending`, `Healthy` or `Unhealthy`.
     pub state: CheckState,
     /// Time of the last change of the state (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Result that led to the state, not empty, at most 512 bytes, such as
-    /// `answered 500 Internal Server Error`.
+    /// Check result that led to the state, not empty, at most 512 bytes, such as `answered 500 Internal Server
+    /// Error`.
     #[schema(max_length = 512)]
     pub message: String,
 }
 
-/// Health of an endpoint according to one node: `Pending` (too few results), `Healthy` (`rise` consecutive
-/// successes) or `Unhealthy` (`fall` consecutive failures).
+/// Health of an endpoint according to one node: `Pending` (too few results to decide), `Healthy` (after `rise`
+/// consecutive successes) or `Unhealthy` (after `fall` consecutive failures).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum CheckState {
-    /// Undecided: too few results.
+    /// The node has too few results to decide.
     Pending,
-    /// `rise` consecutive successes.
+    /// The last `rise` checks or more have succeeded.
     Healthy,
-    /// `fall` consecutive failures.
+    /// The last `fall` checks or more have failed.
     Unhealthy,
 }

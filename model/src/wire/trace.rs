@@ -1,5 +1,5 @@
-//! Trace of one packet: the result that the desired state implies, and the result according to the kernel of
-//! a node.
+//! Trace of one packet: the outcome that follows from the desired state, and the outcome according to the kernel
+//! of a node.
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
@@ -10,12 +10,12 @@ use crate::{kinds::service::Protocol, primitives::quantity::Port, program::oracl
 
 /// Maximum number of steps in a trace.
 pub const STEPS_MAX: usize = 256;
-/// Maximum number of outcomes in a trace. Packets with more are not compared.
+/// Maximum number of possible outcomes in a trace. Packets with more are not compared with the desired state.
 pub const ENDS_MAX: usize = 4096;
-/// Maximum number of endpoints listed in a description.
+/// Maximum number of endpoints listed in the description of an outcome.
 const ENDS_WRITTEN_MAX: usize = 6;
 
-/// First packet of a connection.
+/// First packet of a connection: source, destination, protocol and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Packet {
@@ -31,23 +31,23 @@ pub struct Packet {
     pub port: Port,
 }
 
-/// Result of a packet according to the kernel objects of a node.
+/// Outcome for a packet according to the kernel objects of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = Traced)]
 pub struct PacketTrace {
-    /// Steps of the evaluation in order, at most 256.
+    /// Steps by which the kernel handles the packet, in order, at most 256.
     #[schema(max_items = 256)]
     pub steps: Vec<TraceStep>,
     /// Description of the possible outcomes for users, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub fate: String,
-    /// Possible outcomes, at most 4096. They are compared with those of the desired state.
+    /// Possible outcomes, at most 4096, for comparison with those of the desired state.
     #[schema(max_items = 4096)]
     pub ends: BTreeSet<End>,
 }
 
-/// Step of a trace.
+/// Step of a trace: one kernel rule or object that handles the packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TraceStep {
@@ -58,11 +58,11 @@ pub struct TraceStep {
     /// bytes.
     #[schema(max_length = 4096)]
     pub rule: String,
-    /// Effect of the step, at most 1024 bytes.
+    /// Effect of the step on the packet, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub result: String,
-    /// True if the step differs from the programmed state: an object is missing or was created by another
-    /// program.
+    /// True if the kernel object of this step is not as programmed: it is missing, or another program created or
+    /// changed it.
     pub odd: bool,
 }
 
@@ -70,14 +70,14 @@ pub struct TraceStep {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
-    /// The packet reaches an endpoint.
+    /// The packet reaches this endpoint.
     Reaches {
         /// Address of the endpoint.
         #[schema(value_type = String)]
         address: IpAddr,
         /// Port of the endpoint.
         port: Port,
-        /// Source that the endpoint sees: `client` or `node`.
+        /// Source address that the endpoint sees: `client` or `node`.
         sees: VisibleSource,
     },
     /// A listener at this port of the node receives the packet.
@@ -92,19 +92,20 @@ pub enum End {
     Unknown(String),
 }
 
-/// Source that an endpoint sees: `client` (the client itself) or `node` (the node, after masquerading).
+/// Source address that an endpoint sees: `client` (the client's own address) or `node` (the node's address, after
+/// masquerading).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Seen)]
 pub enum VisibleSource {
-    /// The client itself.
+    /// The address of the client.
     Client,
-    /// The node, after masquerading.
+    /// The address of the node, after masquerading.
     Node,
 }
 
 impl End {
-    /// Returns the reason why the outcome cannot be determined.
+    /// Returns the reason why the outcome cannot be determined; `None` if it can.
     #[must_use]
     pub const fn unknown(&self) -> Option<&String> {
         match self {
@@ -122,8 +123,8 @@ impl fmt::Display for Packet {
     }
 }
 
-/// Returns the outcomes of a fate. Packets of the node itself have the node as source, with and without
-/// masquerading.
+/// Returns the possible outcomes for a fate. Packets of the node itself have the node as their source, with or
+/// without masquerading.
 #[must_use]
 pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
     match fate {
@@ -142,7 +143,7 @@ pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
     }
 }
 
-/// Describes outcomes in one sentence. Endpoints beyond a limit are counted instead of listed.
+/// Describes outcomes in one sentence. If there are many endpoints, the first are listed and the others counted.
 #[must_use]
 pub fn words(ends: &BTreeSet<End>) -> String {
     let mut parts = Vec::new();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use utoipa::ToSchema;
 
-/// Traffic counters. A counter is `null` if no node maintains it.
+/// Traffic counters of an endpoint, or sums of them. A counter is `null` if no node maintains it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
@@ -20,12 +20,12 @@ pub struct Counts {
     /// Rates per second, averaged between the last two readings of each node, at least 10 seconds apart.
     /// `null` if no node reports them.
     pub per_second: Option<Rates>,
-    /// Failed connections as observed by the relay of userspace mode. `null` if not counted.
+    /// Failed connections by cause, as observed by the relay of userspace mode. `null` if not counted.
     pub failed: Option<TargetFailures>,
 }
 
 impl Counts {
-    /// Adds the counters of another endpoint or node.
+    /// Adds the counters of another endpoint or node to these.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { connections, packets, bytes, active, inactive, per_second, failed } = other;
         self.connections = self.connections.saturating_add(*connections);
@@ -37,8 +37,8 @@ impl Counts {
         self.failed = sum(self.failed, *failed, TargetFailures::plus);
     }
 
-    /// Returns the difference to an earlier reading. A lower value means that the counter was reset. Gauges
-    /// and rates are absent from the difference.
+    /// Returns the difference from an earlier reading. A lower value means that the counter was reset. Gauges and
+    /// rates are absent from the result.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let grown_if = |new: Option<u64>, old: Option<u64>| new.map(|new| grown(new, old.unwrap_or(0)));
         Self {
@@ -52,12 +52,12 @@ impl Counts {
         }
     }
 
-    /// Returns a copy with gauges and rates only; the counters are zero or absent.
+    /// Returns only the gauges and rates; the counters in the result are zero or absent.
     pub(crate) const fn momentary(&self) -> Self {
         Self { connections: 0, packets: None, bytes: None, failed: None, ..*self }
     }
 
-    /// True if the endpoint received a connection or a connection failed.
+    /// True if there was at least one connection, successful or failed.
     #[must_use]
     pub fn has_any(&self) -> bool {
         self.connections > 0 || self.failed.is_some_and(|failed| failed != TargetFailures::default())
@@ -106,13 +106,13 @@ impl Rates {
     }
 }
 
-/// Rate per second with a precision of 0.001, not negative.
+/// Rate per second, not negative, stored in thousandths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
 #[schema(value_type = f64)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// Returns the rate of a count in a number of milliseconds, or zero for an empty interval.
+    /// Returns the rate for a count within a number of milliseconds; zero for an empty interval.
     #[must_use]
     pub fn of(count: u64, millis: u64) -> Self {
         let thousandths = (u128::from(count) * 1_000_000).checked_div(u128::from(millis)).unwrap_or(0);
@@ -156,17 +156,17 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Numbers of connections that failed at a target, by cause.
+/// Numbers of failed connections to an endpoint, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetFailures {
-    /// Connections that the target refused.
+    /// Number of connections that the endpoint refused.
     pub refused: u64,
-    /// Connections without a route to the target.
+    /// Number of connections without a route to the endpoint.
     pub unreachable: u64,
-    /// Connections without a response within the timeout.
+    /// Number of connection attempts without a response within the timeout.
     pub silent: u64,
-    /// Established connections that the target reset.
+    /// Number of established connections that the endpoint reset.
     pub reset: u64,
 }
 
@@ -190,7 +190,7 @@ impl TargetFailures {
     }
 }
 
-/// Returns the increase of a counter. A lower value means that the counter was reset.
+/// Returns the increase of a counter from `old` to `new`. A lower value means that the counter was reset.
 fn grown(new: u64, old: u64) -> u64 {
     new.checked_sub(old).unwrap_or(new)
 }
@@ -210,7 +210,7 @@ mod tests {
         Counts { connections, bytes, ..Counts::default() }
     }
 
-    /// Two counts and the time between them give published rates.
+    /// The rate of each counter is its increase between two readings, divided by the time between them.
     #[test]
     fn a_rate_is_what_was_counted_between_two_readings() {
         for (earlier, later, millis, published) in [

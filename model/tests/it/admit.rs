@@ -1,4 +1,4 @@
-//! Admission: kept, allocated and refused values, with their reasons.
+//! Admission of writes: values that are kept, allocated or refused, and the reasons for refusals.
 
 use model::{
     admission::admit::{ApplySet, Operation, Refusal, Request},
@@ -21,7 +21,8 @@ fn web() -> serde_json::Value {
     service("web", json!({ "ports": [{ "port": 80 }] }))
 }
 
-/// A Service without a type becomes a ClusterIP Service with an address of the primary range (F030).
+/// F030: a Service without a type becomes a ClusterIP Service with an allocated address of the primary Service
+/// range.
 #[test]
 fn f030_a_service_without_type_is_a_cluster_ip_service_with_an_address() {
     let mut cluster = Cluster::new();
@@ -34,7 +35,8 @@ fn f030_a_service_without_type_is_a_cluster_ip_service_with_an_address() {
     assert_eq!(spec.ip_family_policy, Some(IpFamilyPolicy::SingleStack));
 }
 
-/// An update without an address keeps it, another address is refused, and a deletion frees it (F034).
+/// F034: an update without a cluster IP keeps the present one, an update with a different one is refused, and a
+/// deletion makes the address available to other Services.
 #[test]
 fn f034_a_cluster_ip_is_fixed_for_the_life_of_the_service() {
     let mut cluster = Cluster::new();
@@ -195,8 +197,8 @@ fn dual_stack_follows_policy_and_configured_ranges() {
     assert_eq!(violations(four_only.apply(&refused))[0].0, "/items/0/spec/ipFamilyPolicy");
 }
 
-/// External IPs lie in allowed ranges, are neither virtual nor workload addresses, and have one holder per port
-/// (F040).
+/// F040: Services may share an external IP on different ports, but not on the same port. An address outside of the
+/// allowed ranges is refused.
 #[test]
 fn f040_external_ips_need_permission_and_have_one_holder_per_port() {
     let mut cluster = Cluster::new();
@@ -242,7 +244,8 @@ fn a_refused_request_changes_nothing_and_names_every_item() {
     assert_eq!(cluster.snapshot, before);
 }
 
-/// A stale body is a conflict; a stale precondition is a failed precondition (F006).
+/// F006: a replacement with an old `resourceVersion` is refused as a conflict, and one with an old required
+/// revision (`If-Match`) as a failed precondition.
 #[test]
 fn f006_metadata_is_complete_and_stale_revisions_are_refused() {
     let mut cluster = Cluster::new();
@@ -335,8 +338,8 @@ fn a_dry_run_returns_the_values_that_the_write_gets() {
     assert_eq!(tried, written);
 }
 
-/// External and load balancer addresses share one index: port ranges of one protocol never overlap between
-/// Services.
+/// F040: Services that share an external IP cannot have overlapping port ranges of one protocol, and an external
+/// IP cannot be a load balancer address too.
 #[test]
 fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
     let mut cluster = Cluster::new();
@@ -370,8 +373,8 @@ fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
     assert_eq!(violations(cluster.apply(&external("a", 1, 10, "TCP"))), [(at, AddressTaken)]);
 }
 
-/// A pinned address lies in a range for external IPs, is no Node address, and belongs to the Services on every
-/// port.
+/// A requested load balancer address outside of all pools must be in an allowed range and must not be a Node
+/// address; afterwards, no Node can use the address.
 #[test]
 fn a_load_balancer_address_lies_in_an_allowed_range_and_is_no_node_address() {
     let mut cluster = Cluster::new();
@@ -391,8 +394,8 @@ fn a_load_balancer_address_lies_in_an_allowed_range_and_is_no_node_address() {
     assert_eq!(refused, [("/items/0/spec/addresses/0".to_owned(), AddressTaken)]);
 }
 
-/// F036: health check node ports come from the node port range, differ from TCP node ports, stay over updates,
-/// and are released.
+/// F036: health check node ports are allocated from the node port range, differ from the TCP node ports of the
+/// Service, are kept by updates, and are released when they are no longer needed.
 #[test]
 fn f036_health_check_node_ports_are_allocated_kept_and_released() {
     let mut cluster = Cluster::with(&["10.96.0.0/16"], 30000..=30002);
@@ -427,7 +430,7 @@ fn f036_health_check_node_ports_are_allocated_kept_and_released() {
     assert_eq!(cluster.apply(&thief(given.get())), Ok(Action::Created), "what was given up is free");
 }
 
-/// A port range has no node port, also if a port with one becomes a range.
+/// A port range has no node port, even if a single port with a node port becomes a range.
 #[test]
 fn a_port_range_gets_no_node_port() {
     let mut cluster = Cluster::new();

@@ -1,4 +1,5 @@
-//! Ownership of addresses: candidates with reasons, stickiness, balance, takeovers, drains.
+//! Assignment of load balancer addresses to nodes: candidates with reasons, stickiness, balance, takeovers and
+//! drains.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +36,7 @@ use serde_json::{Value, json};
 
 use crate::support::{key, object, of_kind, service};
 
-/// Objects and reports in a test, on which decisions are made one after the other.
+/// Cluster with reports in a test, on which assignment decisions are made one after the other.
 struct World {
     objects: BTreeMap<ObjectKey, Arc<Object>>,
     reports: BTreeMap<Name, Report>,
@@ -53,7 +54,7 @@ fn ip(last: usize) -> IpAddr {
     format!("192.0.2.{last}").parse().unwrap()
 }
 
-/// Returns a report of a node at 192.0.2.`host` on `eth0`.
+/// Returns a report of the node with address 192.0.2.`host` on `eth0`, with the fields in `more`.
 fn report(host: usize, more: Value) -> Report {
     let mut json = json!({
         "bootId": "a", "agentVersion": "0", "mode": "nftables", "received": "1-9", "applied": "1-9", "verified": "1-9",
@@ -64,8 +65,8 @@ fn report(host: usize, more: Value) -> Report {
 }
 
 impl World {
-    /// Creates nodes `a`, `b`, … in 192.0.2.0/24, one Advertisement of all pools, and Services `s1`, … with
-    /// 192.0.2.101, ….
+    /// Creates nodes `a`, `b`, … in 192.0.2.0/24, one Advertisement for all pools, and Services `s1`, `s2`, … with
+    /// the addresses 192.0.2.101, 192.0.2.102, ….
     fn new(nodes: &[&str], addresses: usize) -> Self {
         let mut world = Self {
             objects: BTreeMap::new(),
@@ -160,7 +161,7 @@ impl World {
         self.with_scene(|scene| assign(scene, &circumstances, ip(last)).action)
     }
 
-    /// Evaluates one address and records the decision. Returns true if the record changed.
+    /// Decides the candidates of the address 192.0.2.`last` and records them. Returns true if the record changed.
     fn settle(&mut self, last: usize) -> bool {
         let AssignmentAction::Record(announcement) = self.decide(last, false) else { return false };
         self.set(last, announcement);
@@ -490,8 +491,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Equal nodes own equally many addresses, equal input gives equal decisions, and a second pass changes
-    /// nothing.
+    /// The numbers of addresses that equal nodes own differ by at most one, equal inputs give equal decisions, and
+    /// a second round of decisions changes nothing.
     #[test]
     fn owners_are_balanced_within_one_and_decisions_repeat(nodes in 1_usize..=5, addresses in 1_usize..20) {
         let mut world = World::new(&NODES[..nodes], addresses);
@@ -505,8 +506,8 @@ proptest! {
         prop_assert_eq!(world.settle_all(), 0);
     }
 
-    /// Over any history, the owner changes only if it was lost or drained, and an address has an owner exactly
-    /// if a node may own it.
+    /// In any sequence of events, the owner of an address changes only if it was lost or drained, and an address
+    /// has an owner if and only if a node is eligible.
     #[test]
     fn an_owner_changes_only_if_it_must(history in events()) {
         let mut world = World::new(&NODES, 10);

@@ -1,4 +1,5 @@
-//! BGP objects: refusals with reasons, the state that nodes receive, and write-only passwords.
+//! BGP objects in admission: refusals with reasons, the configuration that nodes receive, and write-only
+//! passwords.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -41,7 +42,7 @@ fn peer(name: &str, spec: Value) -> Value {
     of_kind("BgpPeer", name, json!({}), spec)
 }
 
-/// Returns an external peer at 10.0.0.`last` with further fields.
+/// Returns an external BgpPeer with address 10.0.0.`last` and the fields in `more`.
 fn router(name: &str, last: u8, more: Value) -> Value {
     let mut spec = json!({ "peerAddress": format!("10.0.0.{last}"), "peerASN": 65_001 });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -62,7 +63,8 @@ fn pool(name: &str, addresses: &[&str]) -> Value {
     of_kind("AddressPool", name, json!({}), json!({ "addresses": addresses }))
 }
 
-/// Returns pointer, code and message of the only violation in a refusal; panics if there are several.
+/// Returns the JSON pointer, code and message of the only violation in a refusal; panics if there is not exactly
+/// one.
 fn refusal(result: Result<Action, Refusal>) -> (String, ViolationCode, String) {
     match result {
         Err(Refusal::Invalid(found)) if found.len() == 1 => {
@@ -96,7 +98,8 @@ fn with(base: Value, field: &str, value: Value) -> Value {
     spec
 }
 
-/// A password is kept by writes without one, removed by the empty one, and never shown.
+/// A BGP password is kept by writes without a password, removed by an empty password, and contained in no
+/// response.
 #[test]
 fn a_password_is_kept_until_it_is_removed_and_never_shown() {
     let mut cluster = Cluster::new();
@@ -436,8 +439,9 @@ fn an_aggregated_prefix_and_the_policy_local_exclude_each_other() {
     assert_eq!((pointer.as_str(), code), ("/spec/loadBalancer/addresses", Conflict));
 }
 
-/// A Service is pending, an aggregated Advertisement is created, then an address becomes free: the conflict
-/// that nobody requested blocks no later write, but a write that creates one is refused.
+/// A write that makes an address available to a pending Service is accepted even if the address conflicts with an
+/// aggregated Advertisement. Later writes of the Service are accepted too, unless they create the conflict
+/// themselves.
 #[test]
 fn conflicts_that_arose_while_a_service_was_pending_block_no_write() {
     let mut cluster = Cluster::new();

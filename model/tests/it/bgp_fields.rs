@@ -1,4 +1,5 @@
-//! Fields of BgpPeers, BfdProfiles, Nodes and BGP Advertisements: violations with their pointers, all at once.
+//! Validation of the fields of BgpPeers, BfdProfiles, Nodes and BGP Advertisements: all violations are returned at
+//! once, with their JSON pointers.
 
 use model::{
     admission::decode::{Expect, decode},
@@ -22,7 +23,7 @@ fn violations_of(value: &Value) -> Vec<(String, ViolationCode)> {
     found.into_iter().map(|Violation { pointer, code, .. }| (pointer, code)).collect()
 }
 
-/// Returns the violations of a peer with the given fields.
+/// Returns the violations of a BgpPeer with the given spec.
 fn refused_peer(spec: Value) -> Vec<(String, ViolationCode)> {
     violations_of(&of_kind("BgpPeer", "router", json!({}), spec))
 }

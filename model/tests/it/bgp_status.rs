@@ -1,5 +1,5 @@
-//! Conditions of addresses, Services and peers from BGP: the announcements by node and router, or the first
-//! reason for their absence.
+//! Conditions of addresses, Services and BgpPeers that depend on BGP: the announcing nodes and routers, or the
+//! first reason why an announcement is missing.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -43,7 +43,8 @@ fn at(secs: i64) -> Timestamp {
     Timestamp::from_unix_seconds(1_771_000_000 + secs)
 }
 
-/// Nodes `a` to `d`, of which `d` is silent, and Service `web` with an address record for 192.0.2.7.
+/// Cluster with nodes `a` to `d`, of which `d` does not report, and Service `web` with the load balancer address
+/// 192.0.2.7.
 struct World {
     book: AnnouncementBook,
     bgp: BgpBook,
@@ -119,7 +120,8 @@ impl World {
         self.look(|of| address_status(of, &self.record))
     }
 
-    /// Returns `True Announced: message` of the address; the Service must have the same condition.
+    /// Returns `True Announced: message` for the condition of the address. Asserts that the Service has the same
+    /// condition.
     fn announced(&self) -> String {
         let condition = self.status().conditions[0].clone();
         assert_eq!(self.look(|of| service_announced(of, &key("web"))).unwrap(), condition);
@@ -154,7 +156,8 @@ fn withheld(why: &str) -> (&'static str, Value) {
     ("192.0.2.7/32", json!({ "addresses": [ADDRESS], "withheld": why }))
 }
 
-/// F126: the status counts the announcing nodes and the routers, with names, and lists missing ones.
+/// F126: the status of an address announced by BGP counts and names the announcing nodes and the routers, and
+/// gives the reason for nodes that do not announce the address.
 #[test]
 fn f126_the_status_of_an_announced_address_names_nodes_and_routers() {
     let mut world = World::new();
@@ -186,7 +189,8 @@ fn f126_the_status_of_an_announced_address_names_nodes_and_routers() {
     );
 }
 
-/// F126: the reasons differ: no session, withheld, not yet announced, or no node that reports.
+/// F126: the condition of an address that is not announced by BGP distinguishes no session, withheld, not yet
+/// announced, and no reporting node.
 #[test]
 fn f126_the_status_gives_the_first_reason_for_a_missing_announcement() {
     let waiting = (
@@ -279,7 +283,7 @@ fn an_address_with_two_types_of_announcement_needs_both() {
     );
 }
 
-/// A peer is ready if every node has an established session.
+/// A BgpPeer is ready if every Node that it selects has an established session with it.
 #[test]
 fn a_peer_is_ready_when_every_node_has_a_session_with_it() {
     let peer = |more: Value| {
@@ -377,7 +381,8 @@ fn a_peer_lists_its_sessions_with_failed_ones_first() {
     );
 }
 
-/// The reason of a session is the cause of its last failure while that is recent, else its state.
+/// The reason of a session that is not established is the cause of its last failure, if that was recent, otherwise
+/// its state.
 #[test]
 fn a_failed_session_has_a_reason() {
     let error = |secs: i64, code: u8, subcode: u8| json!({ "at": at(secs), "code": code, "subcode": subcode, "message": "m" });

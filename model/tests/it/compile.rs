@@ -1,4 +1,5 @@
-//! Compilation and the packet program: endpoints of a Service, and the handling of its packets on a node.
+//! Compilation of Services and their packet programs: the endpoints of a Service, and the treatment of its packets
+//! on a node.
 
 use model::{
     compile::compile,
@@ -42,7 +43,8 @@ fn verdicts(cluster: &Cluster, name: &str) -> Vec<Verdict> {
     routes.map(|route| route.uniform().unwrap().clone()).collect()
 }
 
-/// A selector picks exactly the matching, live workloads of the namespace, with their readiness (F020, F021).
+/// F020, F021: a selector selects exactly the matching Workloads of the namespace that are running or terminating,
+/// with their readiness.
 #[test]
 fn f020_a_selector_picks_exactly_the_matching_workloads() {
     let mut cluster = Cluster::new();
@@ -63,8 +65,8 @@ fn f020_a_selector_picks_exactly_the_matching_workloads() {
     assert_eq!(endpoints(&cluster, "web"), ["10.1.0.1:8080R", "10.1.0.2:8080", "10.1.0.3:8080T"]);
 }
 
-/// Without a ready endpoint, terminating endpoints that still serve are used (KEP-1669); without those,
-/// connections are refused.
+/// If a Service has no ready endpoint, terminating endpoints that still serve are used (KEP-1669); if there are
+/// none either, connections are refused.
 #[test]
 fn serving_terminating_endpoints_are_the_fallback() {
     let mut cluster = Cluster::new();
@@ -83,7 +85,8 @@ fn serving_terminating_endpoints_are_the_fallback() {
     assert_eq!(verdicts(&cluster, "web"), [Verdict::Reject]);
 }
 
-/// A named port resolves at each workload; a workload without the name is no endpoint of that port (F042).
+/// F042: a named target port is resolved for each Workload; a Workload without a port of this name is no endpoint
+/// of the Service port.
 #[test]
 fn f042_named_target_ports_resolve_per_workload() {
     let mut cluster = Cluster::new();
@@ -173,7 +176,7 @@ fn a_service_with_a_blocking_setting_is_not_programmed_and_reports_it() {
     assert_eq!(refused[0].field, "spec.forwardingMethod");
 }
 
-/// A Node that uses every setting is accepted.
+/// A Node whose spec sets every field is accepted.
 #[test]
 fn a_node_is_accepted_with_every_setting() {
     let name = Name::parse("n1").unwrap();

@@ -116,7 +116,7 @@ fn report(failures: Value) -> Report {
     .unwrap()
 }
 
-/// Returns subject and sentence of the first broken step.
+/// Returns the subject and the text of the first broken step.
 fn broken(explanation: &Explanation) -> Option<(About, &str)> {
     assert!(!explanation.summary.is_empty());
     explanation.broken.as_ref().map(|broken| (broken.step.about, broken.step.outcome.as_str()))

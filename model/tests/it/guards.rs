@@ -1,4 +1,4 @@
-//! Guards: large removals are refused; moves and confirmed removals are not.
+//! Write guards: large removals are refused; moves of addresses and confirmed removals are accepted.
 
 use model::{
     admission::admit::{ApplySet, GuardRefusal, Operation, Refusal, RemovalGuard, Request},

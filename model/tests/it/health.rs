@@ -1,4 +1,5 @@
-//! Health checks in the control plane: reports of nodes, decisions, records, and their effect on Services.
+//! Health checks in the control plane: merging of node reports, decisions, health records, and their effect on
+//! Services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +42,7 @@ fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-/// Creates Service `web` with a number of endpoints without a Node, and a health check with further fields.
+/// Creates Service `web` with `endpoints` endpoints without a Node, and a health check with the fields in `more`.
 fn cluster(endpoints: u8, more: Value) -> Cluster {
     let mut cluster = Cluster::new();
     let mut check = json!({ "type": "Tcp" });
@@ -55,7 +56,7 @@ fn cluster(endpoints: u8, more: Value) -> Cluster {
     cluster
 }
 
-/// Reports of the nodes `a`, `b` and `c`, and their presence.
+/// Health check reports of the nodes `a`, `b` and `c`, and the nodes that are silent.
 struct Nodes {
     book: HealthBook,
     checkers: BTreeSet<Name>,
@@ -68,7 +69,7 @@ impl Nodes {
         Self { book: HealthBook::default(), checkers, silent: BTreeSet::new() }
     }
 
-    /// Applies a report with the results of a node for Service `web`; results of other nodes remain.
+    /// Applies a report of a node with the results for Service `web`. Results of other nodes remain unchanged.
     fn say(&mut self, node: &str, states: &[(u8, CheckState)]) -> usize {
         let report = |(host, state): &(u8, CheckState)| CheckReport {
             address: check_key(*host).address,
@@ -92,8 +93,8 @@ impl Nodes {
         judge(&inputs, &compiled(cluster), cluster.snapshot.endpoint_health(&key("web")))
     }
 
-    /// Decides the health of Service `web` and records the result. Returns the shares of endpoints that are
-    /// not fully in service.
+    /// Decides the health of the endpoints of Service `web` and records the result. Returns the share in percent
+    /// of each endpoint that is not fully in service.
     fn decide(&self, cluster: &mut Cluster, secs: i64) -> Vec<(u8, u8)> {
         let HealthDecision { endpoints, .. } = self.judge(cluster, secs);
         record(cluster, endpoints);
@@ -122,7 +123,8 @@ fn record(cluster: &mut Cluster, endpoints: BTreeMap<CheckKey, EndpointVerdict>)
     cluster.write(&Request { operations, ..Request::default() }).unwrap();
 }
 
-/// Records the given shares by the last octet of the endpoint address.
+/// Writes a health record with the given share in percent for each endpoint, identified by the last octet of its
+/// address.
 fn record_shares(cluster: &mut Cluster, shares: &[(u8, u8)]) {
     let verdict = |share| EndpointVerdict {
         share,
@@ -143,14 +145,14 @@ fn shares(cluster: &Cluster) -> Vec<(u8, u8)> {
     endpoints.map(|(key, verdict)| (host(key), verdict.share)).collect()
 }
 
-/// Returns weight, readiness and serving state of each endpoint.
+/// Returns the weight, readiness and serving state of each compiled endpoint.
 fn made(cluster: &Cluster) -> Vec<(u16, bool, bool)> {
     let endpoints = compiled(cluster).ports.remove(0).endpoints;
     endpoints.into_iter().map(|one| (one.weight.0, one.ready, one.serving)).collect()
 }
 
-/// F148: an endpoint is out of service if most of its checkers report it unhealthy, and back if most report it
-/// healthy.
+/// F148: an endpoint is removed from service if most of its checking nodes report it unhealthy, and returns if
+/// most report it healthy.
 #[test]
 fn f148_the_majority_of_the_checking_nodes_decides() {
     let mut cluster = cluster(1, json!({}));
@@ -179,7 +181,8 @@ fn f148_the_majority_of_the_checking_nodes_decides() {
     assert_eq!(made(&cluster), [(1, true, true)]);
 }
 
-/// F148: a silent node has no vote; without any vote, nothing changes in either direction.
+/// F148: results of silent nodes are ignored. If all checking nodes are silent, the last decision remains in
+/// force.
 #[test]
 fn f148_silent_nodes_change_no_verdict() {
     let mut cluster = cluster(2, json!({}));
@@ -206,7 +209,7 @@ fn f148_silent_nodes_change_no_verdict() {
     assert_eq!(nodes.decide(&mut cluster, 5), [(1, 0)], "of those that report, all");
 }
 
-/// F148: the node of an endpoint decides alone.
+/// F148: if the Node of an endpoint has an agent, its result alone decides the health of the endpoint.
 #[test]
 fn f148_the_node_of_an_endpoint_decides_alone() {
     let nodes: BTreeSet<Name> = ["a", "b", "c", "d"].map(name).into();
@@ -225,7 +228,8 @@ fn f148_the_node_of_an_endpoint_decides_alone() {
     assert_eq!(nodes.decide(&mut cluster, 0), [(1, 0)]);
 }
 
-/// F148: the share of a recovered endpoint grows by tenths, and drops to zero if it fails meanwhile.
+/// F148: in slow start, the share of a recovered endpoint grows in steps of a tenth, and drops to zero if the
+/// endpoint fails again.
 #[test]
 fn f148_slow_start_increases_the_share_of_an_endpoint_in_steps() {
     let mut cluster = cluster(2, json!({ "slowStartSeconds": 90 }));
@@ -265,8 +269,8 @@ fn weights_are_scaled_directly_if_a_factor_would_overflow_and_drains_stay_drains
     assert_eq!(weights, [1, 65535, 0, 0]);
 }
 
-/// F148: with at least the threshold of healthy endpoints, only these are used; with fewer, all endpoints are
-/// used.
+/// F148: if the share of healthy endpoints reaches the panic threshold, only these are used; if it is below, all
+/// endpoints are used.
 #[test]
 fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
     let mut cluster = cluster(4, json!({ "panicThreshold": 50 }));

@@ -1,4 +1,4 @@
-//! Lag of nodes: their order, and the reasons shown.
+//! Propagation time of changes to nodes: the order of the nodes, and the reason given for each.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,8 @@ fn change(revision: u64, age_ms: u64, nodes: &[(&str, Steps)]) -> ChangeProgress
     ChangeProgress { revision: Revision(revision), age_ms, nodes }
 }
 
-/// Computes the lags of nodes from the positions of their last reports; `None` for a silent node.
+/// Computes the propagation times from the positions (received, applied, verified) in the last report of each
+/// node; `None` is a silent node.
 fn look(changes: &[ChangeProgress], nodes: &[(&str, Option<[u64; 3]>)]) -> LagOverview {
     let parts: BTreeMap<Name, Option<Report>> = nodes
         .iter()
@@ -71,7 +72,7 @@ fn percentiles_are_by_nearest_rank() {
     assert_eq!(percentile(&[1, 2, 3], 99), Some(3));
 }
 
-/// Nodes are ordered by lag, each with its reason.
+/// The nodes are listed by propagation time, slowest first, each with the reason of its delay.
 #[test]
 fn the_slowest_node_comes_first_with_its_reason() {
     let changes = [
@@ -100,7 +101,7 @@ fn the_slowest_node_comes_first_with_its_reason() {
     assert_eq!((slowest.node.as_str(), slowest.reason), ("c", LagReason::OneReport));
 }
 
-/// A change that the first report of a node already contains has no known duration.
+/// For a change that the first report of a node already confirms, no time is measured.
 #[test]
 fn changes_in_a_first_report_are_not_measured() {
     let steps = Steps { is_first_report: true, ..told(50_000, 50_000, 50_000) };

@@ -1,4 +1,4 @@
-//! Integration tests of the model: one module for each part.
+//! Integration tests of the `model` crate, with one module for each topic.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Drain and maintenance of endpoints: sources of the request, effect on programs, and remaining connections.
+//! Drain and maintenance of endpoints: the objects on which it can be set, its effect on packet programs, and
+//! remaining connections.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ use crate::support::{Cluster, key, of_kind, service};
 
 const NOW: i64 = 1_771_000_000;
 
-/// Creates two Workloads and a manual endpoint on three Nodes.
+/// Creates Service `web` with two Workloads and one endpoint of an EndpointSet, each on a Node of its own.
 fn web() -> Cluster {
     let mut cluster = Cluster::new();
     for node in ["n1", "n2", "n3"] {
@@ -64,7 +65,7 @@ fn compiled(cluster: &Cluster) -> CompiledService {
     compile(&cluster.snapshot, &key("web")).unwrap()
 }
 
-/// Returns the targets of new connections, and the draining endpoints with their deadlines.
+/// Returns the targets for new connections, and the draining endpoints with their deadlines.
 fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
     let place = NodeLocation { node: Name::parse("n1").unwrap(), zone: None };
     let program = program(&compiled(cluster), &place).unwrap();
@@ -75,8 +76,8 @@ fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
     (targets, leaving.collect())
 }
 
-/// The endpoint, its Workload, its Node and its Service may request it; the strongest request counts, and
-/// withdrawing it restores all.
+/// A drain or maintenance can be set on an endpoint, its Workload, its Node and its Service. The strongest one
+/// applies, and after its removal the endpoint is in service again.
 #[test]
 fn endpoints_workloads_nodes_and_services_can_be_taken_out_of_service() {
     let mut cluster = web();
@@ -116,8 +117,8 @@ fn endpoints_workloads_nodes_and_services_can_be_taken_out_of_service() {
     expect(&cluster, &[], &[]);
 }
 
-/// No count is unknown, a count before the change is unknown, one open connection is counted for its node, and
-/// none means the drain is over.
+/// A drain is over when every node has counted the connections since the change and found none. Before that,
+/// missing and older counts are unknown, and open connections are listed by node.
 #[test]
 fn a_drain_is_over_when_every_node_has_counted_since_and_found_none() {
     let mut cluster = web();

@@ -1,4 +1,5 @@
-//! Properties of packet programs, checked by the oracle over random Services, nodes and connections.
+//! Properties of packet programs, checked by the oracle (the interpreter of programs) for random Services, nodes
+//! and connections.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +26,8 @@ use model::{
 use proptest::{prelude::*, sample::select};
 
 const WORKLOAD_NET: [&str; 2] = ["10.1.0.0/16", "fd00:1::/64"];
-/// Addresses per family: of the node, of a client that source ranges allow, and of one that they do not.
+/// IPv4 and IPv6 source addresses: `NODE` is the node, source ranges allow `ALLOWED`, and they do not allow
+/// `STRANGER`.
 const NODE: [&str; 2] = ["172.17.8.101", "fd00:17::101"];
 const ALLOWED: [&str; 2] = ["198.51.100.9", "2001:db8:51::9"];
 const STRANGER: [&str; 2] = ["203.0.113.9", "2001:db8:113::9"];
@@ -67,7 +69,7 @@ fn an_endpoint() -> impl Strategy<Value = CompiledEndpoint> {
     )
 }
 
-/// Generates one port at 80 with a node port, or a range, or both side by side in different protocols.
+/// Generates the ports of a Service: TCP port 80 with a node port, a UDP port range, both, or neither.
 fn ports() -> impl Strategy<Value = Vec<CompiledPort>> {
     let endpoints = || prop::collection::vec(an_endpoint(), 0..6);
     (endpoints(), endpoints(), any::<bool>(), any::<bool>()).prop_map(
@@ -121,7 +123,7 @@ fn a_place() -> impl Strategy<Value = NodeLocation> {
     })
 }
 
-/// Returns the networks of a node, known or not.
+/// Returns the networks that rules distinguish; without any workload network if `is_known` is false.
 fn networks(is_known: bool) -> Networks {
     if !is_known {
         return Networks::default();
@@ -149,7 +151,7 @@ enum Class {
     Elsewhere,
 }
 
-/// Returns sources of every class and family, and every workload that may be a target.
+/// Returns source addresses of an IP family in every class, including all workloads that may be targets.
 fn sources(family: IpFamily) -> Vec<(IpAddr, Class)> {
     let of_family = |texts: [&str; 2]| ip(texts[usize::from(family == IpFamily::V6)]);
     let workloads = (1..8).map(|host| match family {
@@ -175,7 +177,7 @@ fn ask(program: &Program, networks: &Networks, connection: &Connection) -> Fate 
     fate(std::iter::once(program), networks, connection)
 }
 
-/// Returns every frontend with every source, and the result.
+/// Returns the oracle's result for each combination of a frontend and a source.
 fn every_fate<'a>(
     program: &'a Program,
     networks: &'a Networks,
@@ -195,8 +197,8 @@ fn port_of<'a>(service: &'a CompiledService, frontend: &Frontend) -> &'a Compile
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every frontend decides, no two overlap, other ports of the Service's addresses refuse, and other packets
-    /// are ignored.
+    /// Every frontend has a result for every source, and frontends do not overlap. Connections to other ports of
+    /// the Service's virtual addresses are rejected, and all other packets are untouched.
     #[test]
     fn every_packet_to_a_frontend_has_exactly_one_result_and_others_have_none(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
@@ -219,8 +221,8 @@ proptest! {
         }
     }
 
-    /// Targets are endpoints of the port and family, have a weight, and are ready or, without ready ones, still
-    /// serve while terminating. A range keeps the port of the client.
+    /// All targets are endpoints of the port and IP family, have a weight above 0, and are ready or, if none is
+    /// ready, terminating and still serving. A port range keeps the destination port of the client.
     #[test]
     fn targets_are_usable_endpoints_of_the_port(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
@@ -243,8 +245,8 @@ proptest! {
         }
     }
 
-    /// With policy Local, outside sources never reach an endpoint of another node and keep their address; with
-    /// Cluster they are masqueraded, so that replies return through this node.
+    /// With external policy Local, sources outside of the cluster never reach an endpoint of another node and keep
+    /// their address. With policy Cluster they are masqueraded, so that replies return through this node.
     #[test]
     fn the_external_policy_determines_targets_and_masquerading_of_outside_sources(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
@@ -263,7 +265,8 @@ proptest! {
         }
     }
 
-    /// Sources in the cluster reach any endpoint, unless the internal policy restricts them to the node.
+    /// Sources inside of the cluster reach all endpoints, unless the internal policy restricts them to those of
+    /// the node.
     #[test]
     fn sources_in_the_cluster_reach_any_endpoint_of_an_outside_frontend(service in a_service(), place in a_place()) {
         let program = program(&service, &place).unwrap();
@@ -281,8 +284,8 @@ proptest! {
         }
     }
 
-    /// Source ranges drop other sources at every frontend but the cluster IP; the node itself is always
-    /// allowed.
+    /// Source ranges drop connections from other sources at every frontend except the cluster IP. The node itself
+    /// is always allowed.
     #[test]
     fn source_ranges_restrict_every_outside_frontend(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
@@ -295,8 +298,8 @@ proptest! {
         }
     }
 
-    /// The result depends on the class of the source alone: two sources of a class, both allowed or both not,
-    /// reach the same targets in the same way, except for hairpins.
+    /// The result depends only on the class of the source and the source ranges: two sources of one class that are
+    /// both allowed, or both not, reach the same targets in the same way, except for hairpin connections.
     #[test]
     fn the_result_depends_on_the_class_of_the_source_alone(service in a_service(), place in a_place()) {
         let program = program(&service, &place).unwrap();
@@ -314,8 +317,8 @@ proptest! {
         }
     }
 
-    /// A local endpoint that may receive its own connection is masqueraded: otherwise the reply would bypass
-    /// the node.
+    /// If a connection of an endpoint on the node leads to the endpoint itself, the connection is masqueraded,
+    /// because otherwise the reply would bypass the node.
     #[test]
     fn hairpin_connections_are_masqueraded(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();

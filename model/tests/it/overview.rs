@@ -1,4 +1,4 @@
-//! The overview: impacts, order of problems, and the preceding write.
+//! Overview: impact of deviations on users, order of problems, and the write that preceded each problem.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
@@ -52,7 +52,7 @@ fn endpoint(address: &str, more: &Value) -> Value {
     json
 }
 
-/// Returns row and findings of Service `web` with the given endpoints and reports.
+/// Returns the overview row and the findings of Service `web` with the given spec, endpoints and node reports.
 fn judge_service(spec: &Value, endpoints: &[Value], reports: &[Value]) -> (ServiceRow, Vec<StatusFinding>) {
     let mut cluster = Cluster::new();
     let mut whole = json!({ "ports": [{ "port": 80 }] });

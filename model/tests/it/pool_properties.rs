@@ -1,6 +1,7 @@
-//! Random histories of pools, Services, Nodes, evictions, restarts, lost responses and passing time: no address
-//! is allocated twice, none leaks, and no Service is pending although an address is free. The checks scan every
-//! address and use none of the indices and searches of the allocator.
+//! Random histories of pools, Services, Nodes, evictions, restarts, lost responses and passing time: no address is
+//! allocated twice, none is lost, and no Service is pending although an address is free.
+//!
+//! The checks scan all addresses, and do not use the indices and searches of the allocator.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +32,8 @@ enum Step {
     Restart,
 }
 
-/// Returns one of few addresses, so that histories collide; old devices drop two of them.
+/// Returns one of a few IPv4 addresses, so that histories collide. The range includes an address that ends in .255
+/// and one that ends in .0 (see `avoidBuggyIPs`).
 fn address(offset: u8) -> String {
     std::net::Ipv4Addr::from(0xC633_64FA + u32::from(offset)).to_string()
 }
@@ -150,7 +152,7 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// State of a snapshot in plain lists, against which the properties are checked.
+/// State of a snapshot in plain lists, which is checked against the properties.
 struct State<'a> {
     snapshot: &'a Snapshot,
     records: BTreeMap<IpAddr, &'a AddressSpec>,
@@ -184,8 +186,8 @@ impl<'a> State<'a> {
         found
     }
 
-    /// True if a Service may have an address, independent of its holder; `asked` is true if the Service names
-    /// it.
+    /// True if a Service may have an address, regardless of the present holders. `asked` is true if the Service
+    /// requests the address by value, `held` if the Service already has the address.
     fn may_have(&self, key: &ServiceKey, address: IpAddr, asked: bool, held: bool) -> bool {
         let (object, spec) = self.services[key];
         let wanted = wanted(spec);
@@ -207,8 +209,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// True if two Services may share an address: equal sharing keys and policies, disjoint ports, and for
-    /// policy Local equal selectors.
+    /// True if two Services may share an address: their sharing keys and policies are equal, their ports are
+    /// disjoint, and for policy Local their selectors are equal too.
     fn agree(&self, a: &ServiceKey, b: &ServiceKey) -> bool {
         let ((_, one), (_, other)) = (self.services[a], self.services[b]);
         let key = wanted(one).sharing_key;
@@ -243,7 +245,8 @@ fn wanted(spec: &ServiceSpec) -> LoadBalancer {
     spec.load_balancer.clone().unwrap_or_default()
 }
 
-/// Returns the requested families of a Service, with the address that it names.
+/// Returns the IP families in which a Service needs a load balancer address, each with the address that it
+/// requests by value, if any.
 fn wants(spec: &ServiceSpec) -> BTreeMap<IpFamily, Option<IpAddr>> {
     if spec.service_type != ServiceType::LoadBalancer {
         return BTreeMap::new();
@@ -318,7 +321,7 @@ fn check(snapshot: &Snapshot) {
     assert_eq!(snapshot.pending_count(), waiting.count());
 }
 
-/// Asserts that a write without eviction takes no address from an unchanged Service.
+/// Asserts that a write without `evict` takes no address from a Service that the write does not change.
 fn assert_who_stays_keeps(before: &Snapshot, after: &Snapshot) {
     for (key, (object, _)) in State::of(before).services {
         let same = after
@@ -378,7 +381,7 @@ proptest! {
     }
 }
 
-/// Returns the number of cases, which `make soak` increases.
+/// Returns the number of proptest cases; `make soak` runs more.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }

@@ -1,5 +1,4 @@
-//! Pools and load balancer addresses: allocated, kept, shared, refused, quarantined and evicted, with the
-//! reason.
+//! Pools and load balancer addresses: allocation, sharing, refusal, quarantine and eviction, with the reasons.
 
 use std::net::IpAddr;
 
@@ -20,7 +19,7 @@ fn pool(name: &str, spec: Value) -> Value {
     of_kind("AddressPool", name, json!({}), spec)
 }
 
-/// Returns a pool without quarantine, so that released addresses are free at once.
+/// Returns a pool whose released addresses are free at once, because its quarantine is 0 seconds.
 fn simple(name: &str, addresses: &[&str]) -> Value {
     pool(name, json!({ "addresses": addresses, "quarantineSeconds": 0 }))
 }
@@ -57,13 +56,13 @@ fn said(result: Result<Action, Refusal>) -> (String, ViolationCode, String) {
     (pointer, code, message)
 }
 
-/// Submits a write that removes expired quarantines and allocates addresses to pending Services.
+/// Submits an empty write, which removes expired quarantines and allocates addresses to pending Services.
 fn turn(cluster: &mut Cluster) {
     cluster.write(&Request::default()).unwrap();
 }
 
-/// Ranges and networks of both families are allocated in order and exclusively, and the record names pool and
-/// holder.
+/// F118: the addresses of ranges and networks of both IP families are allocated in order, each to one Service. The
+/// address record names the pool and the Service.
 #[test]
 fn f118_addresses_are_allocated_from_the_ranges_only() {
     let mut cluster = Cluster::new();
@@ -89,8 +88,8 @@ fn f118_addresses_are_allocated_from_the_ranges_only() {
     assert_eq!((has(&cluster, "s5"), has(&cluster, "s6")), (vec!["203.0.114.3".to_owned()], vec![]));
 }
 
-/// A pool is chosen by name, else by selector before pools for all, each by priority; named pools need no
-/// autoAssign (F119, F120).
+/// F119, F120: a Service receives an address of the pool that it names; otherwise, of the first matching pool with
+/// selectors, then without, each ordered by priority. A named pool does not need `autoAssign`.
 #[test]
 fn f119_f120_a_pool_is_chosen_by_name_then_by_selector_then_by_priority() {
     let mut cluster = Cluster::new();
@@ -134,7 +133,8 @@ fn f119_f120_a_pool_is_chosen_by_name_then_by_selector_then_by_priority() {
     assert_eq!(has(&cluster, "golden"), ["198.51.100.71"]);
 }
 
-/// F121: a free address of a pool is allocated; all others are refused with their holder.
+/// F121: a requested address is allocated if it is free and in a pool for the Service; all others are refused with
+/// the reason.
 #[test]
 fn f121_a_requested_address_is_allocated_or_refused_with_the_reason() {
     let mut cluster = Cluster::new();
@@ -199,8 +199,8 @@ fn f121_a_requested_address_is_allocated_or_refused_with_the_reason() {
     assert_eq!(cluster.get("addresses//192.0.2.7").as_address().unwrap().pool, None);
 }
 
-/// F122: deletion, change of type and change of the request release an address; its former Service gets it back
-/// within the quarantine, others only afterwards; a restart changes nothing.
+/// F122: a Service releases its address if it is deleted or no longer requests one. During the quarantine, only
+/// the former Service receives the address again; afterwards others do.
 #[test]
 fn f122_released_addresses_are_quarantined_and_return_to_the_pool() {
     let mut cluster = Cluster::new();
@@ -231,7 +231,8 @@ fn f122_released_addresses_are_quarantined_and_return_to_the_pool() {
     assert_eq!(cluster.snapshot, before, "nothing is due");
 }
 
-/// F116: equal writes allocate equal addresses, and a restored store contains all the state.
+/// F116: equal writes allocate equal addresses, even if the state is reloaded from the stored objects between the
+/// writes.
 #[test]
 fn f116_the_allocation_depends_on_the_store_alone() {
     let run = |restart: bool| {
@@ -258,7 +259,8 @@ fn f116_the_allocation_depends_on_the_store_alone() {
     assert_eq!(run(false), run(true));
 }
 
-/// F038, F037: without a pool the Service is pending, and gets its address in the write that makes room.
+/// F037, F038: a Service without a suitable pool is pending, and receives its address in the write that makes one
+/// available.
 #[test]
 fn f037_f038_a_pending_service_is_served_by_the_write_that_makes_room() {
     let mut cluster = Cluster::new();
@@ -288,7 +290,7 @@ fn f037_f038_a_pending_service_is_served_by_the_write_that_makes_room() {
     assert_eq!(admitted.outcomes.len(), 1);
 }
 
-/// Every pending Service gets its turn, even if more are pending than one write retries.
+/// F038: every pending Service is retried, even if more Services are pending than one write retries.
 #[test]
 fn f038_every_pending_service_gets_its_turn() {
     let mut cluster = Cluster::new();
@@ -306,8 +308,8 @@ fn f038_every_pending_service_gets_its_turn() {
     assert_eq!(has(&cluster, "last"), ["198.51.100.1"]);
 }
 
-/// Services with one key and disjoint ports share an address; a collision names the other; without a key an
-/// address belongs to one Service.
+/// Services with the same sharing key and disjoint ports share an address. A refusal because of a port conflict
+/// names the other Service. Without a sharing key, an address belongs to one Service.
 #[test]
 fn services_share_an_address_by_key_on_different_ports() {
     let mut cluster = Cluster::new();
@@ -365,7 +367,8 @@ fn services_share_an_address_by_key_on_different_ports() {
     assert_eq!(cluster.snapshot.address("198.51.100.1".parse::<IpAddr>().unwrap()), None);
 }
 
-/// Both families come from two pools; PreferDualStack uses the available ones, RequireDualStack both or none.
+/// A dual-stack Service receives its two addresses from two pools. With PreferDualStack, it uses the available
+/// families; with RequireDualStack, it receives both addresses or none.
 #[test]
 fn dual_stack_services_draw_from_two_pools() {
     let mut cluster = Cluster::new();
@@ -385,8 +388,8 @@ fn dual_stack_services_draw_from_two_pools() {
     assert_eq!(has(&cluster, "prefer"), ["198.51.100.1"], "the second family is given up");
 }
 
-/// MetalLB's annotations apply if the fields are absent, and are refused if they contradict them or are
-/// invalid.
+/// MetalLB annotations apply where the corresponding field is absent. Annotations that contradict the field or are
+/// invalid are refused.
 #[test]
 fn metallb_annotations_are_understood() {
     let mut cluster = Cluster::new();
@@ -432,7 +435,8 @@ fn metallb_annotations_are_understood() {
     assert_eq!(taken.0, "/items/0/metadata/annotations/metallb.io~1loadBalancerIPs");
 }
 
-/// A range of two pools is refused with the name of the other pool, in either order.
+/// Pools must not overlap other pools, Service ranges, workload networks, Node addresses or external IPs; the
+/// later write is refused, whichever object comes first.
 #[test]
 fn pools_never_overlap_in_either_order_of_writes() {
     let mut cluster = Cluster::new();
@@ -472,7 +476,8 @@ fn pools_never_overlap_in_either_order_of_writes() {
     );
 }
 
-/// Shrinking, reserving, narrowing and deleting are refused with the holders; with `evict` the holders move.
+/// Shrinking, reserving addresses of, restricting or deleting a pool is refused with the Services that would lose
+/// an address. With `evict`, these Services receive other addresses.
 #[test]
 fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     let mut cluster = Cluster::new();
@@ -534,8 +539,8 @@ fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     assert_eq!(has(&cluster, "web"), ["198.51.100.1"]);
 }
 
-/// A new pool around a manually requested address adopts it; replacing a pool by another keeps allocated
-/// addresses.
+/// A requested address outside of all pools becomes an address of a new pool that contains it. Replacing the pool
+/// by another one keeps allocated addresses.
 #[test]
 fn addresses_stay_while_pools_around_them_are_created_and_deleted() {
     let mut cluster = Cluster::new();
@@ -562,7 +567,7 @@ fn addresses_stay_while_pools_around_them_are_created_and_deleted() {
     assert_eq!(pool_of(&cluster), None, "the range is still allowed by the operator");
 }
 
-/// Pools of an Advertisement exist and cannot be deleted.
+/// An Advertisement can name existing pools only, and a pool that an Advertisement names cannot be deleted.
 #[test]
 fn an_advertisement_names_pools_that_exist() {
     let mut cluster = Cluster::new();
@@ -578,7 +583,8 @@ fn an_advertisement_names_pools_that_exist() {
     cluster.delete("addresspools//blue").unwrap();
 }
 
-/// Two Services swap their addresses, and one passes its address to another, in one request.
+/// Two Services can swap their requested addresses in one request; a request for an address that another Service
+/// keeps is refused.
 #[test]
 fn one_request_may_pass_an_address_to_another_service() {
     let mut cluster = Cluster::new();

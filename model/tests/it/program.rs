@@ -1,7 +1,7 @@
-//! Packet programs of a Service on each node, as text files: `UPDATE_GOLDEN=1 cargo test -p model` rewrites
-//! them.
+//! Packet programs of a Service on each node, compared with text files; `UPDATE_GOLDEN=1 cargo test -p model`
+//! rewrites the files.
 //!
-//! Each file shows one Service on three nodes; nodes with equal programs are grouped. One line per frontend,
+//! Each file shows one Service on three nodes; nodes with equal programs are grouped. Each frontend has one line,
 //! followed by the targets of each source class; `×3` is a weight.
 
 use std::{fmt::Write, fs, path::PathBuf};
@@ -18,14 +18,14 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, key, of_kind, service};
 
-/// Nodes in the test data: two in zone a, one in zone b.
+/// Nodes in the test data with their zones: two in zone a, one in zone b.
 const NODES: [(&str, Option<&str>); 3] = [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b"))];
 
 fn place((node, zone): (&str, Option<&str>)) -> NodeLocation {
     NodeLocation { node: Name::parse(node).unwrap(), zone: zone.map(|zone| Label::parse(zone).unwrap()) }
 }
 
-/// Creates a Service `web` with the given settings and endpoints.
+/// Creates Service `web` with the given spec and endpoints.
 fn cluster(spec: Value, endpoints: Value) -> Cluster {
     let mut all = json!({ "clusterIP": "10.96.0.10", "ports": [{ "port": 80, "targetPort": 8080 }] });
     all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -166,8 +166,9 @@ fn terminating(endpoint: Value, serving: bool) -> Value {
     with(endpoint, json!({ "conditions": { "ready": false, "serving": serving, "terminating": true } }))
 }
 
-/// F048: outside sources reach endpoints of the node only, and are dropped if only other nodes have one; inside
-/// sources reach any. The health check node port counts the endpoints of the node.
+/// F048: with external policy Local, outside sources reach only endpoints of the node, and are dropped if only
+/// other nodes have endpoints. Inside sources reach all endpoints. The health check node port counts the endpoints
+/// of the node.
 #[test]
 fn f048_external_policy_local() {
     let spec = json!({
@@ -184,8 +185,9 @@ fn f048_external_policy_local() {
     check("external_local_without_endpoints", &cluster(spec, json!([])));
 }
 
-/// A workload with an address of each family is one endpoint; one without an address for the node port is none,
-/// because a balancer would send connections to a node that drops them.
+/// F039: for the health check node port, a workload with an address of each IP family counts as one endpoint. A
+/// workload without an address in the first family of the Service does not count, because the node would drop its
+/// connections.
 #[test]
 fn f039_the_health_check_counts_endpoints_of_the_node_port() {
     let spec = json!({
@@ -212,8 +214,8 @@ fn f039_the_health_check_counts_endpoints_of_the_node_port() {
     assert_eq!(["n1", "n2", "n3"].map(|node| count(&both, node)), [1, 1, 0]);
 }
 
-/// Inside sources reach endpoints of the node only, also terminating ones; they are dropped if only other nodes
-/// have one.
+/// With internal policy Local, inside sources reach only endpoints of the node, including terminating ones, and
+/// are dropped if only other nodes have endpoints.
 #[test]
 fn internal_policy_local_is_for_the_cluster_ip_alone() {
     let spec = json!({
@@ -224,7 +226,8 @@ fn internal_policy_local_is_for_the_cluster_ip_alone() {
     check("internal_local", &cluster(spec, endpoints));
 }
 
-/// Ready endpoints; without one, terminating endpoints that still serve; without those, refusal. By family.
+/// For each IP family, ready endpoints are used; without any, terminating endpoints that still serve; without
+/// those, connections are rejected.
 #[test]
 fn each_family_falls_back_to_terminating_endpoints_independently() {
     let spec = json!({ "ipFamilyPolicy": "RequireDualStack", "clusterIPs": ["10.96.0.10", "fd00:96::10"] });
@@ -241,7 +244,7 @@ fn each_family_falls_back_to_terminating_endpoints_independently() {
     check("fallback_to_nothing", &cluster(spec, nothing));
 }
 
-/// `publishNotReadyAddresses` serves and counts endpoints that are not ready.
+/// With `publishNotReadyAddresses`, endpoints that are not ready receive connections and count as ready.
 #[test]
 fn published_endpoints_that_are_not_ready_are_served() {
     let not_ready =
@@ -250,7 +253,8 @@ fn published_endpoints_that_are_not_ready_are_served() {
     check("publish_not_ready", &cluster(spec, json!([not_ready, endpoint("10.1.2.1", "n2")])));
 }
 
-/// KEP-3015: endpoints of the node, else of the zone, else all; only ready ones are preferred by distance.
+/// Traffic distribution prefers the endpoints of the node, then those of the zone, then all (KEP-3015). The
+/// preference applies to ready endpoints only.
 #[test]
 fn traffic_distribution_prefers_near_endpoints_and_falls_back() {
     let near = |address: &str, node: &str, zone: &str| with(endpoint(address, node), json!({ "zone": zone }));
@@ -267,8 +271,8 @@ fn traffic_distribution_prefers_near_endpoints_and_falls_back() {
     check("distribution_fallback", &cluster(json!({ "trafficDistribution": "PreferSameNode" }), far));
 }
 
-/// A port range keeps the port of the client and has no node port; source ranges restrict outside frontends, by
-/// family.
+/// A port range keeps the destination port of the client and has no node port. Source ranges restrict the
+/// frontends for outside clients, separately for each IP family.
 #[test]
 fn port_ranges_and_source_ranges() {
     let spec = json!({
@@ -286,7 +290,8 @@ fn port_ranges_and_source_ranges() {
     check("ranges_open", &cluster(open, both()));
 }
 
-/// Delivery settings of the Service are part of the route of every frontend.
+/// The route of every frontend contains the delivery settings of the Service: affinity, scheduler, PROXY protocol
+/// and removal policy.
 #[test]
 fn settings_of_delivery_are_carried_to_every_frontend() {
     let spec = json!({

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Cluster, of_kind, service};
 
-/// Write of few names and values, so that histories collide.
+/// Random write with one of a few names and values, so that the writes of a history collide.
 #[derive(Debug, Clone)]
 enum Step {
     Apply(Value),
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// Returns the number of cases, which `make soak` increases.
+/// Returns the number of proptest cases; `make soak` runs more.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }

@@ -1,4 +1,4 @@
-//! Rollback restores all objects, compiled Services, addresses and announcements.
+//! Rollbacks restore all objects, compiled Services, addresses and announcements.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, key, object, of_kind, service};
 
-/// Cluster with history, whose server decides the ownership of addresses after each write.
+/// Cluster with its history of writes. After each client write, the server assigns the addresses to nodes.
 struct World {
     cluster: Cluster,
     history: Vec<RevisionEntry>,
@@ -82,7 +82,7 @@ impl World {
         Ok(())
     }
 
-    /// Executes a client request, and the decisions of the server that follow.
+    /// Executes a client request, and the assignment decisions of the server that follow.
     fn ask(&mut self, request: &Request) -> Result<(), Refusal> {
         self.write(Maker::Client, request)?;
         let unanswered = self.cluster.snapshot.list(Kind::Address, None, None);
@@ -155,7 +155,7 @@ fn order(address: IpAddr, if_epoch: u64, nodes: [&str; 2]) -> Operation {
     }
 }
 
-/// Returns the visible state without revisions, uids, times and the epochs of announcements, which increase.
+/// Returns the visible state without values that always differ: revisions, UIDs, times and announcement epochs.
 fn essence(snapshot: &Snapshot) -> BTreeMap<String, Value> {
     let mut seen = BTreeMap::new();
     for object in Kind::ALL.into_iter().flat_map(|kind| snapshot.list(kind, None, None)) {
@@ -187,10 +187,11 @@ fn assert_same(found: &Snapshot, expected: &BTreeMap<String, Value>, what: &str)
     }
 }
 
-/// Change that a client makes.
+/// Change that a client makes in a test cluster.
 type Change = fn(&mut World) -> Result<(), Refusal>;
 
-/// Changes; before each, there are balancers a (pool quick) and b (pool slow), and the node port Service c.
+/// Changes by a client, with a description. Before each, the cluster has the LoadBalancer Services a (pool quick)
+/// and b (pool slow), and the NodePort Service c.
 const CHANGES: [(&str, Change); 24] = [
     ("a balancer is deleted", |world| world.delete("services/default/a")),
     ("a balancer of a pool with quarantine is deleted", |world| world.delete("services/default/b")),
@@ -257,8 +258,8 @@ const CHANGES: [(&str, Change); 24] = [
     }),
 ];
 
-/// For each change, the rollback restores the state before it, and the rollback of the rollback the state after
-/// it.
+/// A rollback of each change restores the state before the change, and a rollback of the rollback restores the
+/// state after it.
 #[test]
 fn rollback_of_each_kind_of_change_restores_everything() {
     for (name, change) in CHANGES {
@@ -293,8 +294,8 @@ fn values_that_others_hold_meanwhile_stay_theirs_and_the_rollback_allocates_othe
     assert_eq!(world.cluster.service("z").cluster_ip, former.cluster_ip);
 }
 
-/// If the order of candidates changed because of a client's drain, the rollback restores the order; if the
-/// server changed it by itself, there is nothing to undo.
+/// If the server changed the order of candidates because a client drained a node, the rollback restores the order.
+/// If the server changed the order by itself, the rollback keeps it.
 #[test]
 fn a_rollback_restores_the_order_of_candidates_even_if_the_server_changed_it() {
     for is_asked in [true, false] {
@@ -341,8 +342,8 @@ fn one_write_is_undone_unless_a_later_one_changed_the_same_object() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After twenty changes in any order, each if it is possible, the rollback from any of them restores the
-    /// state before it.
+    /// After twenty random changes, a rollback from any of them to the end restores the state before it. Changes
+    /// that are not possible are skipped.
     #[test]
     fn rollback_over_random_changes_restores_everything(
         picks in prop::collection::vec(0..CHANGES.len(), 20),
@@ -368,7 +369,7 @@ proptest! {
     }
 }
 
-/// Returns the number of cases, which `make soak` increases.
+/// Returns the number of proptest cases; `make soak` runs more.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
 }

@@ -1,4 +1,4 @@
-//! Status of EndpointSets and Workloads: the Services that they reach, or the reason for none.
+//! Status of EndpointSets and Workloads: the Services that use their endpoints, or the reason why none does.
 
 use model::{
     compile::compile,

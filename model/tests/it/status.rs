@@ -1,4 +1,4 @@
-//! Roll-up of Services and Nodes: messages about addresses, announcements, modes and failures.
+//! Status of Services and Nodes: conditions and messages about addresses, announcements, proxy modes and failures.
 
 use model::{
     compile::compile,
@@ -71,8 +71,8 @@ fn balancer(load_balancer: Value) -> Cluster {
     cluster
 }
 
-/// F050: requested addresses are in the status as long as they are requested, and so is the missing
-/// announcement.
+/// F050: the status lists the assigned load balancer addresses while the Service requests them, and reports that
+/// they are not announced.
 #[test]
 fn f050_requested_load_balancer_addresses_are_assigned_and_not_announced() {
     let cluster = balancer(json!({ "addresses": ["192.0.2.7", "2001:db8:e::7"] }));
@@ -88,7 +88,7 @@ fn f050_requested_load_balancer_addresses_are_assigned_and_not_announced() {
     assert!(announced.message.contains("192.0.2.7, 2001:db8:e::7"), "{announced:?}");
 }
 
-/// Without an address the Service is pending, with a reason and a remedy.
+/// A LoadBalancer Service without an address is pending, with a reason and a remedy.
 #[test]
 fn a_load_balancer_without_addresses_is_pending_with_a_reason() {
     let cluster = balancer(json!({ "pool": "blue", "sharingKey": "k" }));
@@ -100,7 +100,8 @@ fn a_load_balancer_without_addresses_is_pending_with_a_reason() {
     assert_eq!(status.unsupported, []);
 }
 
-/// F038: each cause of a missing address has a reason and names the obstacle.
+/// F038: for each cause of a missing address, the condition has a different reason and its message names the
+/// obstacle.
 #[test]
 fn f038_a_pending_service_reports_its_obstacle() {
     let pool = |name: &str, spec: Value| of_kind("AddressPool", name, json!({}), spec);
@@ -154,7 +155,8 @@ fn f038_a_pending_service_reports_its_obstacle() {
     assert_eq!(reason(&[], require), "False NoPoolOfFamily: no IPv6 address is in pools blue, red");
 }
 
-/// The status of a pool counts its addresses and reports that it is full.
+/// The status of a pool counts the total, assigned, quarantined and free addresses of each IP family, and reports
+/// a full pool.
 #[test]
 fn the_status_of_a_pool_counts_addresses_by_family_and_reports_a_full_pool() {
     let mut cluster = Cluster::new();
@@ -181,7 +183,8 @@ fn the_status_of_a_pool_counts_addresses_by_family_and_reports_a_full_pool() {
     assert_eq!(usage(&cluster), ((2, 1, 0, 1), "True Free".to_owned()));
 }
 
-/// An unsupported setting fails the Service on nodes of that mode only, with the remedy.
+/// If some nodes do not support a setting in their proxy mode, the Service reports this with the remedy; a failure
+/// on a node takes precedence.
 #[test]
 fn an_unsupported_setting_differs_from_a_failure() {
     let cluster = balancer(json!({ "addresses": ["192.0.2.7"] }));
@@ -200,7 +203,8 @@ fn an_unsupported_setting_differs_from_a_failure() {
     assert_eq!(line(condition(&broken.conditions, ConditionType::Programmed)), "False FailedOnNodes");
 }
 
-/// F053: a Node shows the active proxy mode beside the configured one, and is not converged while they differ.
+/// F053: the status of a Node shows the proxy mode in use. The Node is not converged while this mode differs from
+/// the one in its spec.
 #[test]
 fn f053_a_node_converges_when_the_configured_mode_is_active() {
     let name = Name::parse("n1").unwrap();

@@ -1,4 +1,5 @@
-//! Every decoder of outside input is total: it returns for any input, and accepted values encode again.
+//! Decoders of input from outside never panic: they return for any input, and accepted values can be encoded
+//! again.
 
 use model::{
     admission::decode::{Expect, decode},
@@ -15,7 +16,7 @@ use model::{
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Generates field names and values close to known ones, so that random input gets past the first checks.
+/// Generates JSON with field names and values close to valid ones, so that random input passes the first checks.
 fn near_json() -> impl Strategy<Value = Value> {
     let words = vec![
         "80",

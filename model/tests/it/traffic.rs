@@ -1,4 +1,5 @@
-//! The book of traffic: sums of reported counters, bounded and monotonic.
+//! Storage of traffic counters (`TrafficBook`): sums of the reported counters, in limited memory, that never
+//! decrease.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +72,8 @@ fn connections(book: &TrafficBook) -> u64 {
     book.totals().map(|totals| totals.counts.connections).sum()
 }
 
-/// F086: counters per Service, node and endpoint; counters that a mode lacks are absent, not zero.
+/// F086: counters are available for each Service, node and endpoint. A counter that a proxy mode does not maintain
+/// is absent instead of zero.
 #[test]
 fn f086_traffic_is_reported_by_node_and_endpoint_and_summed() {
     let mut book = TrafficBook::default();
@@ -98,7 +100,7 @@ fn f086_traffic_is_reported_by_node_and_endpoint_and_summed() {
     assert_eq!(shown(&book).nodes.len(), 1, "an empty list ends what was said before");
 }
 
-/// A restarted agent repeats its targets; others are forgotten after a time.
+/// Counters that a restarted agent does not report again are discarded after some time, but remain in the sums.
 #[test]
 fn targets_that_a_restarted_agent_does_not_repeat_are_forgotten() {
     let mut book = TrafficBook::default();
@@ -116,8 +118,8 @@ fn targets_that_a_restarted_agent_does_not_repeat_are_forgotten() {
     assert_eq!((shown(&book).nodes.len(), connections(&book)), (0, 0));
 }
 
-/// A response has a limited number of rows: whole nodes, the ones with most connections first; the sums include
-/// all.
+/// A response has a limited number of endpoint rows. Whole nodes are listed, those with the most connections
+/// first; the sums include all nodes.
 #[test]
 fn a_response_lists_the_busiest_nodes_and_sums_all() {
     let mut book = TrafficBook::default();
@@ -175,8 +177,8 @@ fn a_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// For any restarts and removals, the sum of a Service never decreases, nor does that of an endpoint that
-    /// stays.
+    /// For any sequence of restarts and removals, neither the sum of a Service nor that of an endpoint that still
+    /// exists decreases.
     #[test]
     fn sums_never_decrease_and_equal_current_and_former_endpoints(steps in prop::collection::vec(a_step(), 1..40)) {
         let mut book = TrafficBook::default();

@@ -1,4 +1,5 @@
-//! Rules between the fields of one object: violations with their pointers, all at once.
+//! Validation rules between the fields of one object: all violations are returned at once, with their JSON
+//! pointers.
 
 use model::{
     admission::decode::{Expect, decode},
@@ -11,7 +12,7 @@ fn violations(kind: &str, spec: &Value) -> Vec<Violation> {
     decode(&object, &Expect::default()).err().unwrap_or_default()
 }
 
-/// Returns each violation as `pointer Code`, in the order of detection.
+/// Returns each violation as `pointer Code`, in the order in which they are found.
 fn found(kind: &str, spec: &Value) -> Vec<String> {
     violations(kind, spec).iter().map(|one| format!("{} {:?}", one.pointer, one.code)).collect()
 }
@@ -26,8 +27,8 @@ fn with_ports(ports: Value) -> Value {
     json!({ "type": "NodePort", "ports": ports })
 }
 
-/// A range is `port` to `endPort`, has neither target port nor node port, and overlaps no other port of its
-/// protocol.
+/// A port range goes from `port` to a higher or equal `endPort`, has neither a target port nor a node port, and
+/// must not overlap another port of its protocol.
 #[test]
 fn a_port_range_is_ordered_disjoint_and_without_target_and_node_port() {
     check(
@@ -123,7 +124,8 @@ fn a_proxy_protocol_header_needs_a_protocol_that_carries_it() {
     );
 }
 
-/// Source ranges require a frontend for outside clients, and are networks.
+/// Source ranges are only allowed on a Service with an address or port for outside clients, and must be distinct
+/// networks without host bits.
 #[test]
 fn source_ranges_need_an_outside_frontend() {
     let with = |fields: Value| {
@@ -301,7 +303,7 @@ fn a_nodes_proxy_options_are_networks_and_two_different_bits() {
     );
 }
 
-/// Each violation contains the requirement that the value violates, and a remedy.
+/// The message of each violation contains the requirement that the value violates, and the hint contains a remedy.
 #[test]
 fn violations_contain_requirement_and_remedy() {
     let spec = with_ports(json!([{ "port": 90, "endPort": 80, "nodePort": 30000 }]));
@@ -311,7 +313,8 @@ fn violations_contain_requirement_and_remedy() {
     assert!(node_port.hint.as_ref().unwrap().contains("cluster IP"), "{node_port:?}");
 }
 
-/// A deadline belongs to a drain; reasons and names are one line of text.
+/// A maintenance deadline is only allowed with mode Drain; reason and requester must be one line of limited
+/// length.
 #[test]
 fn maintenance_fields_are_valid() {
     let with = |maintenance: Value| json!({ "maintenance": maintenance });

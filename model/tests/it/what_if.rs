@@ -1,4 +1,5 @@
-//! Node failures that are only assumed: the resulting announcements.
+//! Simulated node failures: the nodes that would announce each address afterwards, and the remaining single points
+//! of failure.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -40,8 +41,8 @@ fn record(address: &str, candidates: &[&str]) -> Object {
     Object { metadata: Metadata::named(name_of(record.address), None), spec: Spec::Address(record) }
 }
 
-/// Returns a line for each address that moves, and one for each single point of failure. The candidates of
-/// 192.0.2.1 are a, the silent d, and b; 192.0.2.2 has b alone; 192.0.2.3 is announced by a and c to routers.
+/// Returns a line for each address that would move, and for each single point of failure. Nodes a, d (silent) and
+/// b are candidates for 192.0.2.1; only b is a candidate for 192.0.2.2; nodes a and c announce 192.0.2.3 by BGP.
 fn ask(failed: &[&str]) -> Vec<String> {
     let nodes = ["a", "b", "c", "d"];
     let mut objects: Vec<_> =

@@ -28,20 +28,21 @@ use crate::{
     primitives::{name::Name, net::IpFamily, quantity::Timestamp, violation::Violation},
 };
 
-/// Maximum number of pending Services that one write retries, which bounds the cost of a write. The next
-/// `Operation::RetryPending` starts after the last of them, so that every pending Service is retried in turn.
+/// Maximum number of pending Services that one write retries, which limits the cost of a write. The next
+/// `Operation::RetryPending` continues after the last of them, so every pending Service is retried eventually.
 pub const RETRIES_MAX: usize = 256;
 /// Maximum number of expired quarantines that one write removes.
 const QUARANTINES_CLEARED_MAX: usize = 1024;
 
-/// Load balancer addresses during one write: former holders, released addresses, and Services that need one.
+/// Working state of the load balancer addresses during one write: former holders, released addresses, and whether
+/// addresses have become free.
 pub(super) struct Ledger<'a> {
     pub(super) before: &'a Snapshot,
     pub(super) config: &'a ClusterConfig,
     now: Timestamp,
     /// Addresses that each changed Service held before the write.
     had: BTreeMap<ServiceKey, Vec<IpAddr>>,
-    /// Address records that a rollback restores.
+    /// Address records that a rollback restores, by address.
     former: BTreeMap<IpAddr, AddressSpec>,
     touched: BTreeSet<IpAddr>,
     /// True if the write made addresses free or shareable, so that pending Services may receive them.
@@ -76,7 +77,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Releases the addresses of a Service into quarantine.
+    /// Releases the addresses of a Service. Addresses that no other Service shares are quarantined.
     pub(super) fn detach(&mut self, working: &mut Snapshot, key: &ServiceKey) {
         let had: Vec<_> = working.addresses_of(key).collect();
         for address in &had {
@@ -107,7 +108,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Allocates addresses first to the Services of the write, then to pending ones.
+    /// Allocates addresses to the Services of the write first, then to pending Services.
     pub(super) fn settle(
         &mut self,
         working: &mut Snapshot,
@@ -182,8 +183,8 @@ impl<'a> Ledger<'a> {
         changed.collect()
     }
 
-    /// Assigns to a Service again the addresses that it held before the write, as far as it still requests
-    /// them and the rules permit.
+    /// Reassigns to a Service the addresses that it held before the write, if it still requests them and the rules
+    /// permit it.
     fn keep(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -209,8 +210,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Assigns to a Service the addresses that it requests by value. A request that is refused and exists
-    /// since an earlier write leaves the Service pending; a new one is a violation.
+    /// Assigns to a Service the addresses that it requests by value. If one is not available, a new request for it
+    /// is a violation; a request from an earlier write leaves the Service pending.
     fn claim(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -228,7 +229,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Allocates the missing addresses of a Service, as far as possible.
+    /// Allocates the missing addresses of a Service, as far as addresses are available.
     fn serve(&mut self, working: &mut Snapshot, key: &ServiceKey, may_take_freed: bool) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -306,7 +307,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Removes quarantines that have expired or whose address cannot be allocated anyway.
+    /// Removes quarantines that have expired, or whose address is no longer assignable from its pool.
     fn drop_useless_quarantines(&mut self, working: &mut Snapshot) {
         for address in self.touched.clone() {
             let Some(record) = record_of(working, address) else { continue };
@@ -320,8 +321,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Restores the former order of candidates of an address that is in use again, without the Nodes that are
-    /// gone.
+    /// Restores the former order of the announcing nodes of each address that a rollback restores and that is in
+    /// use, omitting Nodes that no longer exist or count as lost.
     fn restore_orders(&mut self, working: &mut Snapshot) {
         for (address, former) in std::mem::take(&mut self.former) {
             let Some(mut record) = record_of(working, address) else { continue };

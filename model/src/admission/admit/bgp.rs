@@ -1,5 +1,6 @@
 //! Admission rules between BgpPeers, BfdProfiles, BGP Advertisements, pools, Nodes and Services. A write is
-//! refused if it would create a configuration that cannot work, or that attracts traffic for foreign addresses.
+//! refused if it would create a configuration that cannot work, or that attracts traffic for addresses outside of
+//! Tidegate's pools.
 //!
 //! Only the objects of the write are checked, each against all others: a conflict caused by Node labels, which
 //! agents set, does not block unrelated writes.
@@ -27,7 +28,8 @@ mod peers;
 
 pub(super) use self::addresses::check_addresses;
 
-/// Checks the BGP objects of a request; the snapshot must contain all objects of the request.
+/// Checks the BGP objects of a request against each other and the rest of the state. `snapshot` must already
+/// contain all objects of the request.
 pub(super) fn check(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -66,7 +68,7 @@ const fn length_field(family: IpFamily) -> &'static str {
     }
 }
 
-/// Session types of a peer over all Nodes that it selects.
+/// Session types (internal, external) that a peer has on the Nodes that it selects.
 #[derive(Debug, Clone, Copy, Default)]
 struct SessionTypes {
     internal: bool,
@@ -79,7 +81,7 @@ struct BgpRules<'a> {
 }
 
 impl BgpRules<'_> {
-    /// Describes the Nodes that both selector lists match, or returns `None` if no Node matches both.
+    /// Describes the Nodes that both selector lists match; `None` if no Node matches both.
     fn meeting(&self, a: &[Selector], b: &[Selector]) -> Option<String> {
         if a.is_empty() || b.is_empty() || a == b {
             return Some("every Node that it selects".to_owned());

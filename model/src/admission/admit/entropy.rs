@@ -1,5 +1,5 @@
-//! Deterministic random numbers for uids and for the starting points of searches: equal seeds and names give
-//! equal numbers.
+//! Deterministic pseudo-random numbers for UIDs and for the starting points of searches: equal seeds and names
+//! give equal numbers.
 
 /// SplitMix64 generator (Steele, Lea, Flood 2014). Not cryptographic; only the seed is unpredictable for
 /// clients.
@@ -10,7 +10,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Creates a generator from a name (FNV-1a; `next` mixes further).
+    /// Creates a generator that is seeded with the FNV-1a hash of a name.
     pub(super) fn of_name(name: &str) -> Self {
         let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
         Self(name.bytes().fold(0xCBF2_9CE4_8422_2325, hash))
@@ -24,13 +24,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`, which must not be zero.
+    /// Returns a pseudo-random number below `bound`, which must not be zero.
     pub(super) fn below(&mut self, bound: u128) -> u128 {
         let wide = (u128::from(self.next()) << 64) | u128::from(self.next());
         wide % bound
     }
 
-    /// Returns a version 7 UUID (RFC 9562 §5.7) for a time.
+    /// Returns a version 7 UUID (RFC 9562 §5.7) with the given time.
     pub(super) fn uuid(&mut self, unix_seconds: i64) -> uuid::Uuid {
         let mut bytes = [0; 10];
         bytes[..8].copy_from_slice(&self.next().to_be_bytes());

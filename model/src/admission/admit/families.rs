@@ -38,7 +38,7 @@ pub(super) fn settle(config: &ClusterConfig, spec: &mut ServiceSpec, found: &mut
     spec.ip_family_policy = Some(policy);
 }
 
-/// Returns the families that the Service requests, by family or by address.
+/// Returns the IP families that the Service requests by `ipFamilies` or by its cluster IPs.
 fn asked(spec: &ServiceSpec) -> Vec<IpFamily> {
     let mut families = spec.ip_families.clone();
     for family in spec.cluster_addresses().map(IpFamily::of) {

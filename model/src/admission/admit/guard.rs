@@ -1,8 +1,8 @@
-//! Guards: a write that would remove too much at once is refused until it is confirmed.
+//! Write guards: a write that would remove too many addresses at once is refused until it is confirmed.
 //!
-//! Counted are losses that users notice: virtual addresses that no Service holds afterwards, and addresses of
-//! endpoints. Addresses that move to another object are not counted. The cost is proportional to the size of
-//! the write.
+//! The guards count losses that users notice: virtual addresses that no Service has after the write, and addresses
+//! of endpoints. Addresses that move to another object do not count. The cost is proportional to the size of the
+//! write.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -12,10 +12,10 @@ use crate::{
     kinds::resource::{Object, ServiceKey, Spec},
 };
 
-/// Number of virtual addresses that a write may always remove: in a small cluster each removal is a large
-/// share.
+/// Number of virtual addresses that a write may always remove without confirmation. In a small cluster, every
+/// removal is a large share.
 pub const VIPS_FREE: usize = 2;
-/// Number of endpoint addresses that a write may always remove.
+/// Number of endpoint addresses that a write may always remove without confirmation.
 pub const ENDPOINTS_FREE: usize = 9;
 /// Maximum number of removed addresses that a refusal lists.
 pub const NAMED_MAX: usize = 100;
@@ -38,13 +38,13 @@ pub struct GuardRefusal {
     pub named: Vec<String>,
     /// Number of addresses that the write would remove.
     pub removed: usize,
-    /// Number of addresses of this type before the write.
+    /// Number of addresses of this type that existed before the write.
     pub total: usize,
-    /// Share that may be removed at once, in percent.
+    /// Maximum share of the existing addresses that one write may remove, in percent.
     pub limit_percent: u8,
 }
 
-/// Refuses a write that removes more than the guards allow.
+/// Refuses a write that removes a larger share of the addresses than `guards` allows.
 pub(super) fn check(before: &Snapshot, admitted: &AdmittedWrite, guards: Guards) -> Result<(), Refusal> {
     let Guards { vips_percent, endpoints_percent } = guards;
     let vips = || removed_vips(before, admitted);

@@ -1,4 +1,5 @@
-//! Records of endpoint health: written from the verdicts of the server, deleted together with their Service.
+//! Records of endpoint health: created from the health verdicts of the server, and deleted together with their
+//! Service.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,8 +13,8 @@ use crate::{
     },
 };
 
-/// Returns the health record that a set of verdicts creates, changes or deletes; `None` if there is no record
-/// and none is needed.
+/// Returns the changed health record of a Service for a set of verdicts; `None` if there is no record and none is
+/// needed.
 pub(super) fn judge(
     snapshot: &Snapshot,
     service: &ServiceKey,

@@ -25,13 +25,13 @@ use crate::{
     },
 };
 
-/// Maximum number of Services that one request may move to other addresses.
+/// Maximum number of Services that one request may evict from their load balancer addresses.
 pub const EVICTIONS_MAX: usize = super::OPERATIONS_MAX;
-/// Maximum number of holders that a refusal lists.
+/// Maximum number of Services that a refusal lists as holders of affected addresses.
 const HOLDERS_LISTED_MAX: usize = 10;
 
-/// Checks that the ranges of a pool overlap neither other pools nor Service ranges, workload networks, or
-/// addresses that others hold.
+/// Checks that the ranges of a pool do not overlap other pools, Service ranges, workload networks, Node addresses
+/// or external IPs.
 pub(super) fn check(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -91,7 +91,8 @@ pub(super) fn check_node_address(
     found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
 }
 
-/// Checks that the pools of an Advertisement exist; the snapshot must contain the whole request.
+/// Checks that the pools that an Advertisement names exist. `snapshot` must already contain all objects of the
+/// request.
 pub(super) fn check_advertisement(snapshot: &Snapshot, spec: &AdvertisementSpec, found: &mut Vec<Violation>) {
     for pool in spec.address_pools.iter().filter(|pool| snapshot.pool(pool).is_none()) {
         let message = format!("must name AddressPools that exist; there is no {pool}");
@@ -120,15 +121,15 @@ pub(super) fn check_removed(
     }
 }
 
-/// Address that its holder may no longer have after a pool change, with the reason.
+/// Load balancer address that a Service may no longer use after a pool change, with the reason.
 struct AddressLoss {
     address: IpAddr,
     holder: ServiceKey,
     denial: Denial,
 }
 
-/// Re-evaluates each address that the changed pools contain or contained. Refuses to take an address from a
-/// Service unless `evict` is set; then releases the addresses and returns the Services that lose them.
+/// Re-evaluates each address that the changed pools contain or contained. Without `evict`, the loss of an address
+/// is a violation. With `evict`, the lost addresses are released. Returns the Services that lose them.
 pub(super) fn settle(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
@@ -176,7 +177,7 @@ fn as_pool(object: &Object) -> Option<&AddressPoolSpec> {
     if let Spec::AddressPool(spec) = &object.spec { Some(spec) } else { None }
 }
 
-/// True if two states of a pool have the same addresses for the same Services.
+/// True if two states of a pool offer the same addresses to the same Services.
 fn gives_the_same(old: &AddressPoolSpec, new: &AddressPoolSpec) -> bool {
     let AddressPoolSpec {
         addresses,
@@ -196,8 +197,8 @@ fn gives_the_same(old: &AddressPoolSpec, new: &AddressPoolSpec) -> bool {
         && *service_selectors == new.service_selectors
 }
 
-/// Reassigns each address that its holder may keep to the pool that now contains it, and returns all other
-/// addresses as losses.
+/// Returns the addresses that Services may no longer use after a pool change. Sets the pool of all other addresses
+/// to the one that now contains them.
 fn review(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
@@ -225,8 +226,8 @@ fn review(
     losses
 }
 
-/// Returns the Services that lose an address if the pool does: its holders, and the Services of the request
-/// that held it, still request it, and would get it from the unchanged pool.
+/// Returns the Services that lose an address if a pool loses it: the current holders, and the former holders in
+/// the request that still want the address and would get it from the unchanged pool.
 fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) -> BTreeSet<ServiceKey> {
     let record = |snapshot: &Snapshot| {
         let record = snapshot.address(address).and_then(|object| object.as_address());
@@ -269,7 +270,7 @@ fn refuse(key: &ObjectKey, is_kept: bool, losses: &[AddressLoss]) -> Vec<Violati
     refusals.collect()
 }
 
-/// Returns the pool field that causes the loss.
+/// Returns the JSON pointer of the pool field that causes the loss of an address.
 const fn field_of(denial: &Denial) -> &'static str {
     match denial {
         Denial::Reserved(_) => "/spec/reserved",

@@ -1,4 +1,5 @@
-//! Rules for the placement of addresses: virtual, workload and node addresses are disjoint.
+//! Admission rules for the placement of addresses: virtual addresses, workload addresses and node addresses must
+//! be disjoint.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -69,8 +70,8 @@ pub(super) fn check(
     }
 }
 
-/// Checks that a BGP Identifier is unique: a router with sessions to two speakers of one identifier cannot tell
-/// them apart (RFC 4271 §6.8).
+/// Checks that no other Node has the same BGP Identifier, because a router cannot distinguish two neighbors with
+/// one identifier (RFC 4271 §6.8).
 fn check_router_id(snapshot: &Snapshot, spec: &NodeSpec, found: &mut Vec<Violation>) {
     let id_of = |spec: &NodeSpec| spec.bgp.as_ref().and_then(|bgp| bgp.router_id);
     let Some(id) = id_of(spec) else { return };
@@ -89,8 +90,8 @@ fn outside_service_range(config: &ClusterConfig, at: String, address: IpAddr, fo
     }
 }
 
-/// Checks external IPs, which attract foreign traffic to the nodes. Load balancer addresses are checked when
-/// they are allocated.
+/// Checks that the external IPs of a Service are allowed and not in use otherwise. Load balancer addresses are
+/// checked during their allocation.
 fn check_external_ips(
     snapshot: &Snapshot,
     config: &ClusterConfig,

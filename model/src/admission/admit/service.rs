@@ -1,4 +1,5 @@
-//! Virtual addresses and node ports of a Service: kept, claimed by value, or allocated.
+//! Allocation of the cluster IPs and node ports of a Service: values are kept, requested by the client, or chosen
+//! by the server.
 
 use std::net::IpAddr;
 
@@ -15,12 +16,12 @@ use crate::{
     },
 };
 
-/// Size of the lower part of a Service range that is allocated last, for addresses that users choose (as in
-/// KEP-3070): a sixteenth of the range, at least 16, at most 256.
+/// Minimum size of the lower part of a Service range, which is allocated last because users choose addresses there
+/// (KEP-3070). The part is a sixteenth of the range, with at least 16 and at most 256 addresses.
 const BY_HAND_MIN: u128 = 16;
 const BY_HAND_MAX: u128 = 256;
 
-/// Keeps the allocated values of the old state, and checks the values that the new state requests.
+/// Keeps the values that the old state has, and checks the values that the new state requests.
 pub(super) fn claim(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -67,7 +68,7 @@ pub(super) fn claim(
     }
 }
 
-/// Allocates the missing addresses and ports of a Service.
+/// Allocates the missing cluster IPs and ports of a Service.
 pub(super) fn allocate(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -143,7 +144,8 @@ fn keep_addresses(old: &ServiceSpec, spec: &mut ServiceSpec, found: &mut Vec<Vio
     spec.cluster_ip = spec.cluster_ips.first().copied();
 }
 
-/// Keeps the node port of each port with the same number and protocol, or with the same name.
+/// Copies the node port of each old port to the new port with the same number and protocol, or else with the same
+/// name.
 fn keep_node_ports(old: &ServiceSpec, spec: &mut ServiceSpec) {
     for index in 0..spec.ports.len() {
         let port = &spec.ports[index];
@@ -258,7 +260,7 @@ fn no_node_port(config: &ClusterConfig, at: String) -> Violation {
         .hint("delete Services that are no longer needed, or start with a larger --node-port-range")
 }
 
-/// Returns a free port of the configured range; the search starts at a random port.
+/// Returns a free node port of the configured range; the search starts at a random port.
 fn any_free_node_port(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -274,8 +276,8 @@ fn any_free_node_port(
         .or_else(|| free_node_port(snapshot, protocol, *range.start(), *range.end(), own))
 }
 
-/// Returns the first port that is free in the snapshot and not used by the Service itself. Searches at most
-/// once per port of the Service.
+/// Returns the first node port from `start` to `end` that no Service in the snapshot uses and that is not in
+/// `own`.
 fn free_node_port(
     snapshot: &Snapshot,
     protocol: Protocol,

@@ -1,4 +1,4 @@
-//! Object of a request during admission: its old and new state, and its position in the input.
+//! Object of a write request during admission, with its old state, its new state and its position in the request.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -25,7 +25,7 @@ pub(super) struct StagedObject {
     pub(super) new: Option<Object>,
     /// Prefix of JSON pointers in violations, such as `/items/3`.
     at: String,
-    /// True if a former state is restored; the current values do not bind it.
+    /// True if a rollback restores this state, so that its values need not match those of the current object.
     pub(super) is_restored: bool,
 }
 
@@ -77,7 +77,8 @@ fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<St
     Some(StagedObject::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
 }
 
-/// Keeps `lostSince`, which only the server writes: a body may omit or repeat it.
+/// Keeps the current `lostSince`, which only the server may change. A request body may omit the field or contain
+/// the current value.
 fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
     let Spec::Node(spec) = &mut new.spec else { return };
     let known = old.and_then(|old| if let Spec::Node(spec) = &old.spec { spec.lost_since } else { None });
@@ -91,8 +92,8 @@ fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut
     spec.lost_since = known;
 }
 
-/// Keeps the stored password if the body has none, because responses never contain it. An empty password
-/// removes it.
+/// Keeps the stored BGP password if the request body has none, because responses never contain the password. An
+/// empty password removes it.
 fn keep_password(new: &mut Object, old: Option<&Object>) {
     let Spec::BgpPeer(spec) = &mut new.spec else { return };
     match &spec.password {
@@ -208,7 +209,7 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
     }
 }
 
-/// Checks `uid` and `resourceVersion` of a body against the current object.
+/// Checks that `uid` and `resourceVersion` of a body, if present, are those of the current object.
 fn check_identity(
     new: &Object,
     old: Option<&Arc<Object>>,
@@ -235,7 +236,8 @@ fn check_identity(
 }
 
 impl StagedObject {
-    /// Creates the staged object of a record that changes along with the objects of the request.
+    /// Creates the staged object of a record that the server updates as a consequence of the request, such as an
+    /// address record.
     pub(super) const fn of_record(key: ObjectKey, old: Option<Arc<Object>>, new: Option<Object>) -> Self {
         Self { key, old, new, at: String::new(), is_restored: false }
     }
@@ -250,14 +252,14 @@ impl StagedObject {
         ServiceKey::of_object_key(&self.key)
     }
 
-    /// Prefixes the pointer of a violation with the position of this object.
+    /// Prefixes the JSON pointer of a violation with the position of this object in the request.
     pub(super) fn place(&self, mut violation: Violation) -> Violation {
         violation.pointer.insert_str(0, &self.at);
         violation
     }
 
-    /// Runs a check on the old and new state, and prefixes the pointers of its violations with the position
-    /// of the object in the input.
+    /// Runs a check on the old and new state. Prefixes the JSON pointers of its violations with the position of
+    /// the object in the request.
     pub(super) fn check(
         &mut self,
         check: impl FnOnce(Option<&Object>, &mut Object, &mut Vec<Violation>),
@@ -269,8 +271,8 @@ impl StagedObject {
         found.into_iter().map(|violation| self.place(violation)).collect()
     }
 
-    /// Sets the server-managed metadata. A changed object receives the new revision; an unchanged one remains
-    /// as it is.
+    /// Sets the server-managed metadata and returns the action. A changed object receives the new revision; an
+    /// unchanged one keeps its own.
     pub(super) fn conclude(
         self,
         revision: Revision,

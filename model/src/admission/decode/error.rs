@@ -1,4 +1,4 @@
-//! Deserialization errors in the terms of the API, built from the events of serde instead of its messages.
+//! Deserialization errors in the terms of the API, built from the callbacks of serde instead of its messages.
 
 use std::fmt;
 
@@ -23,11 +23,11 @@ pub(super) enum DecodeError {
         /// Names of the fields that the type defines.
         expected: &'static [&'static str],
     },
-    /// The value violates a requirement.
+    /// The value has the wrong type, or is not allowed for another reason.
     Wrong {
         /// Requirement that the value does not meet.
         message: String,
-        /// Remedy, if one is known.
+        /// Instruction that resolves the error, if one is known.
         hint: Option<String>,
     },
 }
@@ -101,7 +101,7 @@ impl DecodeError {
         expected.to_string()
     }
 
-    /// Creates the error for a value outside of an enumeration.
+    /// Creates the error for a value that is not one of the allowed `words`.
     pub(super) fn not_one_of(found: Unexpected<'_>, words: &[&str]) -> Self {
         Self::custom(one_of(found, words))
     }
@@ -120,7 +120,7 @@ impl DecodeError {
         }
     }
 
-    /// Returns the path of the value concerned, from the path at which serde stopped.
+    /// Returns the path of the faulty value, given the path at which serde stopped.
     pub(super) fn locate(&self, path: &[PathStep]) -> Vec<PathStep> {
         let mut steps = path.to_vec();
         match self {
@@ -135,7 +135,8 @@ impl DecodeError {
         steps
     }
 
-    /// True if the field is missing, so that the decoder can only continue without the object that lacks it.
+    /// True if a required field is missing. The decoder then removes the object that lacks the field before it
+    /// continues.
     pub(super) const fn is_missing(&self) -> bool {
         match self {
             Self::Missing(_) => true,

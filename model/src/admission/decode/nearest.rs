@@ -19,7 +19,8 @@ pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the number of letters to insert, delete, replace, or swap with their neighbor.
+/// Returns the edit distance of two words: the number of insertions, deletions, replacements and swaps of adjacent
+/// letters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

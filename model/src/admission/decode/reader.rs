@@ -1,5 +1,5 @@
-//! Deserializer over `serde_json::Value`, stricter than that of `serde_json`: structs are read from objects
-//! only, never from arrays, and errors stay structured.
+//! Deserializer over `serde_json::Value`. Unlike that of `serde_json`, it reads structs from JSON objects only,
+//! never from arrays, and keeps errors structured.
 
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer, Unexpected, VariantAccess,
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::error::DecodeError;
 
-/// JSON value that serde deserializes, with errors in the terms of the API.
+/// JSON value as a serde deserializer that returns errors in the terms of the API.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'de>(pub(super) &'de Value);
 
@@ -20,7 +20,7 @@ impl<'de> Reader<'de> {
     }
 }
 
-/// Returns the description of a JSON value that serde uses in errors.
+/// Returns the serde description of a JSON value for error messages.
 fn unexpected(value: &Value) -> Unexpected<'_> {
     match value {
         Value::Null => Unexpected::Unit,
@@ -111,7 +111,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 }
 
-/// Variant of an enum without data; no published enum carries data.
+/// Name of an enum variant without data. The API has no enums with data that are read this way.
 struct UnitVariant<'de>(&'de str);
 
 impl<'de> EnumAccess<'de> for UnitVariant<'de> {

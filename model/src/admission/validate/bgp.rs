@@ -35,7 +35,7 @@ pub(super) fn validate_peer(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     check_selectors("/spec/nodeSelectors", &spec.node_selectors, PEER_SELECTORS_MAX, found);
 }
 
-/// Checks that exactly one field locates the peer: an address, an interface, or a range of dynamic neighbors.
+/// Checks that exactly one field locates the peer: an address, an interface, or a network of dynamic neighbors.
 fn check_place(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     let is_on_link = spec.peer_address.is_some_and(is_link_local);
     let ways = [
@@ -109,8 +109,8 @@ fn check_dynamic(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// Returns the reason for which an address cannot be a router's. Loopback addresses are allowed: another daemon
-/// on the machine may be the peer.
+/// Returns the reason why an address cannot belong to a router; `None` if it can. Loopback addresses are allowed,
+/// because another daemon on the machine may be the peer.
 fn no_router(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(v4) if v4.octets()[0] == 0 => Some("unspecified (0.0.0.0/8)"),
@@ -245,7 +245,7 @@ fn check_hops(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that fields of external peers are absent.
+/// Checks that fields for external peers are absent from an internal peer.
 pub(crate) fn check_internal(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     if spec.ebgp_multi_hop {
         let message = "must be left out for an internal peer, which may be any number of hops away";
@@ -292,7 +292,7 @@ pub(super) fn validate_node(bgp: &NodeBgp, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that an Advertisement has no fields of the other type, where they would have no effect.
+/// Checks that an Advertisement does not set fields that only affect the other type (L2 or BGP).
 pub(super) fn validate_advertisement(spec: &AdvertisementSpec, found: &mut Vec<Violation>) {
     let is_bgp = spec.advertisement_type == AdvertisementType::Bgp;
     let of_bgp = [

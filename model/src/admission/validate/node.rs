@@ -1,4 +1,4 @@
-//! Validation rules of a Node.
+//! Validation rules of a Node spec.
 
 use ipnet::IpNet;
 
@@ -52,7 +52,8 @@ fn validate_cidrs(spec: &NodeSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks a list of networks. Networks may overlap, and `0.0.0.0/0` and `::/0` are permitted.
+/// Checks a list of networks of a Node's proxy options. Networks may overlap, and `0.0.0.0/0` and `::/0` are
+/// permitted.
 fn validate_networks(at: &str, networks: &[IpNet], found: &mut Vec<Violation>) {
     if !check_length(at, networks.len(), NODE_NETWORKS_MAX, found) {
         return;

@@ -1,4 +1,4 @@
-//! Validation rules of a Service.
+//! Validation rules of a Service spec, without other objects.
 
 mod delivery;
 mod health_check;

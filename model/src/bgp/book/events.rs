@@ -1,7 +1,8 @@
-//! Ring of session events, from two sources: events listed by agents, and differences between reports.
+//! Ring buffer of BGP session events from two sources: events listed by agents, and differences between successive
+//! reports.
 //!
 //! An agent's own event describes the cause best, but agents list few events, and an event has no field for its
-//! session. A difference between reports identifies the session. An event found by both ways is stored once.
+//! session. A difference between reports identifies the session. An event found in both sources is stored once.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,8 +22,8 @@ use crate::{
 pub const EVENTS_KEPT_MAX: usize = 20_000;
 /// Maximum number of events of one node, so that a flapping session leaves room for other nodes.
 pub const EVENTS_OF_NODE_MAX: usize = 500;
-/// Maximum difference in seconds between the times of two reports of one occurrence: the state of a session
-/// and an event have separate timestamps.
+/// Maximum difference in seconds between the timestamps of a session state and of an agent's event that describe
+/// the same occurrence.
 const SAME_WITHIN_SECS: i64 = 2;
 
 /// Recent BGP events of all nodes.
@@ -37,7 +38,7 @@ pub(super) struct Events {
 #[derive(Debug, Default)]
 struct NodeEvents {
     numbers: VecDeque<u64>,
-    /// Events in the agent's last report, to recognize new ones.
+    /// Events in the agent's last report, by which new ones are recognized.
     listed: Vec<Event>,
 }
 
@@ -53,7 +54,8 @@ struct SessionEvent {
 }
 
 impl Events {
-    /// Applies a report: the sessions before and after it, and the events that the agent lists.
+    /// Applies a report: derives events from the sessions before and after it, and adds the events that the agent
+    /// lists.
     pub(super) fn apply(
         &mut self,
         node: &Name,
@@ -127,9 +129,9 @@ impl Events {
         }
     }
 
-    /// Removes and returns the newest event of a session if it equals the new event. Repeated events are
-    /// merged into one with a count, so that a session that cannot be established does not displace all other
-    /// events.
+    /// Removes and returns the newest event of a session if it is the same as the new event, so that repeated
+    /// events are merged into one with a count. Otherwise, a session that cannot be established would displace all
+    /// other events.
     fn remove_repeated(&mut self, node: &Name, happened: &SessionEvent) -> Option<BgpEvent> {
         let of_node = self.nodes.get_mut(node)?;
         let of_session = |number: &u64| {
@@ -167,7 +169,7 @@ impl SessionEvent {
     }
 }
 
-/// Converts an event listed by an agent, together with the session that its message names.
+/// Converts an event listed by an agent, and determines the session from the text of its message.
 fn from_agent<'a, S: Iterator<Item = &'a BgpSession>>(
     event: &Event,
     sessions: impl Fn() -> S,
@@ -193,7 +195,7 @@ fn from_agent<'a, S: Iterator<Item = &'a BgpSession>>(
     SessionEvent { time: *time, peer, address, reason: *reason, message: message.clone(), count: *count }
 }
 
-/// Derives events from two successive reports of sessions.
+/// Derives session events from the differences between two successive reports of the sessions.
 fn differences(before: &[BgpSession], after: &[BgpSession], now: Timestamp) -> Vec<SessionEvent> {
     let mut found = Vec::new();
     for session in after {
@@ -219,7 +221,7 @@ fn differences(before: &[BgpSession], after: &[BgpSession], now: Timestamp) -> V
     found
 }
 
-/// Returns true if two reports describe the same session. The address of an unnumbered peer is not always known.
+/// Returns true if two reported sessions are the same one. The address of an unnumbered peer is not always known.
 fn is_same(a: &BgpSession, b: &BgpSession) -> bool {
     a.peer == b.peer && (a.address == b.address || a.address.is_none() || b.address.is_none())
 }
@@ -235,8 +237,8 @@ fn happened(session: &BgpSession, reason: EventReason, message: &str) -> Session
     }
 }
 
-/// Describes why an established session was interrupted before, as far as its NOTIFICATION messages show the
-/// cause.
+/// Describes the reason why a session was interrupted before it was established again, as far as its NOTIFICATION
+/// messages show it.
 fn interruption(session: &BgpSession) -> String {
     let errors = [("sent", &session.last_sent), ("received", &session.last_received)];
     let newest = errors.iter().filter_map(|(how, error)| Some((error.as_ref()?, how)));

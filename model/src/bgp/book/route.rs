@@ -1,4 +1,4 @@
-//! Compact form of a [`BgpRoute`] for storage, because several 100,000 routes may be stored.
+//! Compact form of a [`BgpRoute`] for storage, because several hundred thousand routes may be stored.
 
 use std::net::IpAddr;
 
@@ -27,31 +27,32 @@ impl From<BgpRoute> for StoredRoute {
 }
 
 impl StoredRoute {
-    /// Returns the load balancer addresses that the prefix announces, in order.
+    /// Returns the load balancer addresses that the prefix announces, in ascending order.
     #[must_use]
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
 
-    /// Returns the announcement to each neighbor, by its key in [`BgpRoute::peers`].
+    /// Returns the announcement state of the prefix for each neighbor, by the neighbor's key in
+    /// [`BgpRoute::peers`].
     pub fn peers(&self) -> impl Iterator<Item = (&str, &BgpTold)> {
         self.peers.iter().map(|(peer, told)| (&**peer, told))
     }
 
-    /// Returns the keys of the neighbors to which the prefix is announced.
+    /// Returns the keys of the neighbors that currently receive the prefix.
     pub fn announced_to(&self) -> impl Iterator<Item = &str> {
         self.peers().filter(|(_, told)| told.since.is_some()).map(|(peer, _)| peer)
     }
 
-    /// Returns the reason for which no neighbor receives the prefix.
+    /// Returns the reason why no neighbor receives the prefix, or `None` if the prefix is not withheld.
     #[must_use]
     pub fn withheld(&self) -> Option<&str> {
         self.withheld.as_deref()
     }
 }
 
-/// Estimates the memory of a route in bytes: its contents, the tree entries that lead to it, and the allocator's
-/// overhead.
+/// Estimates the memory of a stored route in bytes: its contents, the tree entries that lead to it, and the
+/// overhead of the allocator.
 pub(super) fn weight(node: &Name, route: &StoredRoute) -> usize {
     const ROUTE: usize = 160;
     const ADDRESS: usize = 120;

@@ -1,4 +1,4 @@
-//! Reasons for which a Service may not have an address, as messages that name the conflicting object.
+//! Reasons why a Service may not have an address, as messages that name the conflicting object.
 
 use std::fmt;
 
@@ -13,41 +13,42 @@ use crate::{
     },
 };
 
-/// Reason for which a Service may not have an address. `Display` writes the predicate that follows the address in a
-/// sentence.
+/// Reason why a Service may not have an address. `Display` writes the predicate of a sentence whose subject is the
+/// address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Denial {
-    /// The address belongs to the range of cluster IPs.
+    /// The address is in this range of cluster IPs.
     ServiceRange(IpNet),
     /// The address lies in this workload network.
     WorkloadNetwork(IpNet),
     /// The address belongs to this Node.
     NodeAddress(Name),
-    /// The address is an external IP of a Service.
+    /// The address is an external IP of this Service.
     ExternalIp(ServiceKey),
-    /// The address is in no pool and in no allowed range.
+    /// The address is neither in a pool nor in a range that the operator allows.
     OutsideEveryPool,
     /// The Service names a pool that does not contain the address.
     NotInNamedPool { named: Name, pool: Option<Name> },
-    /// The pool contains the address, but reserves it.
+    /// The address is in `spec.reserved` of this pool, so it is never assigned.
     Reserved(Name),
-    /// The pool excludes addresses that end in .0 or .255 (`avoidBuggyIPs`), such as this one.
+    /// The address ends in .0 or .255, and this pool excludes such addresses (`avoidBuggyIPs`).
     Avoided(Name),
-    /// The namespaces or selectors of the pool exclude the Service.
+    /// The namespaces or selectors of this pool exclude the Service.
     NotForService(Name),
-    /// The pool that contains the address is disabled.
+    /// This pool, which contains the address, is disabled.
     PoolDisabled(Name),
-    /// Another Service has the address, and the two do not share addresses.
+    /// This Service has the address, and the two Services do not share addresses.
     Held(ServiceKey),
     /// The maximum number of Services already share the address.
     Crowded,
-    /// Another Service holds one of the ports on the address.
+    /// This Service already uses one of the ports on the address.
     Clash { holder: ServiceKey, protocol: Protocol, ports: PortRange },
-    /// The holders have a different external traffic policy.
+    /// The Services that have the address, such as this one, have a different external traffic policy.
     OtherPolicy(ServiceKey),
-    /// The holders have a different selector, and the policy is Local.
+    /// The external traffic policy is Local, and the Services that have the address, such as this one, have a
+    /// different selector.
     OtherSelector(ServiceKey),
-    /// The address is in quarantine for its former Service until this time.
+    /// The address is reserved for its former Service until this time.
     Quarantined { former: ServiceKey, until: Timestamp },
 }
 
@@ -92,7 +93,7 @@ impl Denial {
         }
     }
 
-    /// Returns the remedy for the user.
+    /// Returns an instruction for the user that resolves the denial.
     pub(crate) const fn hint(&self) -> &'static str {
         match self {
             Self::ServiceRange(_) | Self::WorkloadNetwork(_) => "choose an address of a pool",

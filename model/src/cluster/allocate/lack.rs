@@ -15,19 +15,19 @@ use crate::{
 /// Maximum number of pools that a message names.
 const POOLS_LISTED_MAX: usize = 5;
 
-/// Reason for which a Service lacks an address.
+/// Reason why a Service lacks a load balancer address, with a message and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingAddress {
-    /// Machine-readable reason of the condition.
+    /// Machine-readable reason for the condition AddressAssigned.
     pub(crate) reason: ConditionReason,
-    /// Text for users, with the affected addresses or pools.
+    /// Message for users that names the affected addresses or pools.
     pub(crate) message: String,
     /// Remedy, as an instruction for the user.
     pub(crate) hint: &'static str,
 }
 
-/// Returns the reason for the first of the families for which no address is available, or `Waiting` if all are
-/// available.
+/// Returns the reason why an address is missing, for the first of the IP families in which none is available.
+/// Returns `Waiting` if all families have an available address.
 pub(crate) fn explain(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

@@ -1,8 +1,9 @@
 //! Index of load balancer addresses: pools, records, quarantines, and Services without an address.
 //!
-//! A record names Services, and a Service has ports. The holder of a port of an address, and the Services that still
-//! need an address, follow from both. The entries change when either side changes and depend only on the current
-//! objects, so snapshots built from the same objects in any order are equal.
+//! An address record names the Services that have the address, and each Service lists its ports. Both determine
+//! the Service behind each port of an address, and the Services that still need one. Index entries are updated
+//! when a record or a Service changes. The entries depend only on the current objects, so snapshots built from the
+//! same objects in any order are equal.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -28,14 +29,14 @@ pub(super) struct AddressIndex {
     /// Pool ranges by their first address. Ranges do not overlap, so the nearest entry at or below an address
     /// determines its pool.
     pool_ranges: OrdMap<(IpFamily, u128), PoolRange>,
-    /// Pools that assign addresses without being named, in the order of allocation.
+    /// Pools that are used for Services that name no pool, in the order of allocation.
     pool_order: OrdSet<PoolRank>,
     advertisements_by_pool: OrdMap<Name, OrdSet<Name>>,
-    /// Numbers of the addresses that have a record, held or in quarantine.
+    /// Addresses that have a record, in use or in quarantine, as numbers of each numbering.
     recorded: OrdMap<Numbering, IntervalSet>,
     by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
     by_sharing_key: OrdMap<Name, OrdSet<IpAddr>>,
-    /// Held addresses by pool and IP family; pool `None` contains addresses outside of every pool.
+    /// Addresses that Services have, by pool and IP family. Addresses outside of every pool are at pool `None`.
     held: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
     /// Number of addresses that Services hold, inside and outside of pools.
     held_count: usize,
@@ -61,8 +62,8 @@ struct PoolRange {
     pool: Name,
 }
 
-/// Position of a pool in the order of allocation: pools for selected Services before pools for all, then by priority
-/// (pools without one last), then by name.
+/// Position of a pool in the order of allocation. Pools that are limited to some namespaces or Services come
+/// first. Among equals, the lower `spec.priority` comes first (absent is last), then the name decides.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct PoolRank {
     is_for_all: bool,
@@ -89,13 +90,13 @@ impl Snapshot {
         }
     }
 
-    /// Returns the record of a load balancer address.
+    /// Returns the record of a load balancer address, or `None` if the address is free.
     #[must_use]
     pub fn address(&self, address: IpAddr) -> Option<&Arc<Object>> {
         self.objects.get(&ObjectKey { kind: Kind::Address, namespace: None, name: name_of(address) })
     }
 
-    /// Returns the load balancer addresses of a Service, by their records.
+    /// Returns the load balancer addresses whose records name a Service.
     pub fn addresses_of(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
         self.load_balancing.by_service.get(service).into_iter().flatten().copied()
     }
@@ -106,13 +107,13 @@ impl Snapshot {
         self.address(address)?.as_address()?.services.first()
     }
 
-    /// Returns the pool of an address, including reserved addresses.
+    /// Returns the pool that contains an address, even if the pool reserves it; `None` if there is none.
     #[must_use]
     pub fn pool_of(&self, address: IpAddr) -> Option<&Name> {
         self.pool_overlapping(&AddressRange::Between(address, address))
     }
 
-    /// Returns the name of a pool that shares at least one address with a range.
+    /// Returns the name of a pool that overlaps a range of addresses.
     #[must_use]
     pub fn pool_overlapping(&self, range: &AddressRange) -> Option<&Name> {
         let (first, last) = range.numbers();
@@ -121,7 +122,7 @@ impl Snapshot {
         (*family == range.family() && nearest.last >= first).then_some(&nearest.pool)
     }
 
-    /// Returns the pools for Services that name none, in the order of allocation.
+    /// Returns the pools that are used for Services that name no pool, in the order of allocation.
     pub(crate) fn pools_in_order(&self) -> impl Iterator<Item = (&Name, &AddressPoolSpec)> {
         let ranks = self.load_balancing.pool_order.iter();
         ranks.filter_map(|rank| Some((&rank.pool, self.pool(&rank.pool)?)))
@@ -158,7 +159,7 @@ impl Snapshot {
             .copied()
     }
 
-    /// Returns the held addresses in a range that are outside of every pool.
+    /// Returns the addresses in a range that Services have and that no pool contains.
     pub(crate) fn held_of_no_pool_in<'a>(
         &'a self,
         range: &AddressRange,
@@ -168,7 +169,7 @@ impl Snapshot {
         held.into_iter().flat_map(move |held| held.range(ends.clone())).copied()
     }
 
-    /// Returns the number of held and the number of quarantined addresses of a pool, in one IP family.
+    /// Returns the numbers of assigned and of quarantined addresses of a pool, in one IP family.
     #[must_use]
     pub fn counts_of_pool(&self, pool: &Name, family: IpFamily) -> (usize, usize) {
         let count =
@@ -176,23 +177,23 @@ impl Snapshot {
         (count(&self.load_balancing.held), count(&self.load_balancing.quarantined))
     }
 
-    /// Returns the quarantined addresses that are reserved for their former Service.
+    /// Returns the addresses in quarantine that are reserved for a Service, because the Service had them before.
     pub(crate) fn held_back_for(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
         self.load_balancing.by_former.get(service).into_iter().flatten().copied()
     }
 
-    /// Returns the addresses whose holders have a sharing key.
+    /// Returns the addresses that Services with the given sharing key have.
     pub(crate) fn shared_by(&self, key: &Name) -> impl Iterator<Item = IpAddr> + '_ {
         self.load_balancing.by_sharing_key.get(key).into_iter().flatten().copied()
     }
 
-    /// Returns the end of the quarantine that ends first.
+    /// Returns the time at which the next quarantine expires, if any.
     #[must_use]
     pub fn next_quarantine_end(&self) -> Option<Timestamp> {
         self.load_balancing.quarantine_ends.get_min().map(|(until, _)| *until)
     }
 
-    /// Returns the addresses whose quarantine has ended at `now`, earliest first.
+    /// Returns the addresses whose quarantine has expired at `now`, the earliest first.
     pub(crate) fn quarantines_ended(&self, now: Timestamp) -> impl Iterator<Item = IpAddr> + '_ {
         let ends = self.load_balancing.quarantine_ends.iter();
         ends.take_while(move |(until, _)| *until <= now).map(|(_, address)| *address)
@@ -211,8 +212,8 @@ impl Snapshot {
         Some((*address, holders.get_min()?))
     }
 
-    /// Returns the Services that lack a load balancer address, oldest first; if `after` is given, only the
-    /// ones that follow it.
+    /// Returns the Services that lack a load balancer address, oldest first, starting after `after` if it is
+    /// given.
     pub fn pending<'a>(
         &'a self,
         after: Option<&PendingService>,
@@ -283,7 +284,8 @@ impl Snapshot {
         }
     }
 
-    /// Adds or removes the entries of a Service; `object` is the Service itself.
+    /// Adds or removes the index entries for the ports of a Service at its external and load balancer addresses.
+    /// `object` is the Service itself.
     pub(super) fn index_routed(&mut self, object: &Object, service: &ServiceKey, entry: Entry) {
         let Some(spec) = object.as_service() else { return };
         for address in &spec.external_ips {
@@ -310,7 +312,7 @@ impl Snapshot {
         }
     }
 
-    /// Adds an existing Service to the pending ones if it lacks an address, and removes it otherwise.
+    /// Adds a Service to the pending Services if it exists and lacks an address; removes it otherwise.
     fn index_pending(&mut self, object: &Object, entry: Entry) {
         let Some(wanted) = LoadBalancerRequest::of(object) else { return };
         let lacks = || !wanted.lacking(self.addresses_of(&wanted.key)).is_empty();

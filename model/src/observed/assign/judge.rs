@@ -1,4 +1,4 @@
-//! Evaluation of every node as an announcer of one address.
+//! Evaluation of all nodes as candidates for announcing one address.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -26,18 +26,18 @@ use crate::{
     wire::report::{Facts, Report},
 };
 
-/// Result of the evaluation of all nodes as announcers of one address.
+/// Result of the evaluation of all nodes as candidates for one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressEvaluation {
     /// True if an Advertisement of type L2 covers the address.
     pub is_advertised: bool,
     /// True if one of the covering Advertisements enables replies to pings of the address.
     pub answer_ping: bool,
-    /// Strictest setting of `whenIsolated` among the covering Advertisements.
+    /// Strictest value of `whenIsolated` among the covering Advertisements.
     pub when_isolated: WhenIsolated,
     /// Advertisements of type BGP that cover the address.
     pub by_bgp: BTreeSet<Name>,
-    /// Result for every Node, in the order of names.
+    /// Result for each Node, ordered by name.
     pub nodes: Vec<(Name, Eligibility)>,
 }
 
@@ -48,21 +48,21 @@ pub enum Eligibility {
     Eligible(EligibleNode),
     /// The node may remain a candidate if it is one already, but may not become one now.
     NotReady {
-        /// Properties of the node as a candidate, if known.
+        /// Properties of the node as a candidate; `None` if they are not known yet.
         fit: Option<EligibleNode>,
-        /// Reason why the node may not become a candidate now.
+        /// Reason why the node may not become a new candidate now.
         reason: IneligibleReason,
     },
     /// The node must not announce the address, for this reason.
     Ineligible(IneligibleReason),
 }
 
-/// Properties of a node that may announce an address.
+/// Properties of a node as a candidate for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EligibleNode {
-    /// Candidate record: node name, interfaces, and the node's own address.
+    /// Candidate entry for the address record: node name, node address and interfaces.
     pub candidate: Candidate,
-    /// Sum of the weights of the Advertisements that prefer the node.
+    /// Sum of the weights of the node preferences (`preferredNodeSelectors`) that match the node.
     pub weight: u32,
 }
 
@@ -83,7 +83,7 @@ impl AddressEvaluation {
     }
 }
 
-/// Inputs that are equal for all nodes.
+/// Inputs of the evaluation that are the same for all nodes.
 struct EvaluationContext<'a> {
     view: &'a ClusterView<'a>,
     record: &'a AddressSpec,
@@ -118,7 +118,7 @@ pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvalua
     })
 }
 
-/// Returns the Advertisements of a type that cover an address through its pool and Services.
+/// Returns the Advertisements of a type that cover an address, by its pool and the labels of its Services.
 pub(crate) fn covering<'a>(
     snapshot: &'a Snapshot,
     record: &'a AddressSpec,
@@ -181,7 +181,8 @@ impl EvaluationContext<'_> {
         self.advertisements.iter().copied().filter(selects)
     }
 
-    /// Returns the node as a candidate, with the interfaces in the network of the address.
+    /// Returns the candidate entry of a node: its own address and its interfaces in the network of the load
+    /// balancer address.
     fn place(
         &self,
         name: &Name,
@@ -214,7 +215,8 @@ impl EvaluationContext<'_> {
         Ok(Candidate { node: name.clone(), address: own, interfaces })
     }
 
-    /// Returns the node's own address in one of the networks: the recorded one, else the first stated one.
+    /// Returns the node's own address in one of the networks. In order of preference: the address in the record,
+    /// an address in the Node's spec, any reported address.
     fn own_address(
         &self,
         name: &Name,
@@ -233,7 +235,7 @@ impl EvaluationContext<'_> {
         known.into_iter().chain(stated).chain(facts.addresses.iter().copied()).find(is_own)
     }
 
-    /// Returns the obstacle for a node in the network of the address.
+    /// Returns the reason why a node in the network of the address cannot serve its Services at present, if any.
     fn obstacle(&self, view: &NodeView<'_>, report: &Report) -> Option<IneligibleReason> {
         if self.services.is_empty() {
             return Some(IneligibleReason::NothingExposed);
@@ -261,8 +263,7 @@ impl EvaluationContext<'_> {
     }
 }
 
-/// Returns true for a network that can contain neighbors, that is, unless the prefix has full length (/32 or
-/// /128).
+/// Returns true if a network can contain neighbors: it is not a single address (/32 or /128).
 fn is_link(network: &IpNet) -> bool {
     network.prefix_len() < network.max_prefix_len()
 }
@@ -276,8 +277,8 @@ fn weight(advertisement: &AdvertisementSpec, labels: &Labels) -> u32 {
     preferred.filter(|one| one.preference.matches(labels)).map(|one| u32::from(one.weight)).sum()
 }
 
-/// Returns true if a node may accept traffic for a Service: with policy Local only with an endpoint of its own,
-/// including one that still serves while it terminates (KEP-1669).
+/// Returns true if a node may accept traffic for a Service. With policy Local, it needs an endpoint of its own
+/// that is ready, or that still serves while it terminates (KEP-1669).
 fn has_endpoint_for(service: &CompiledService, node: &Name, address: IpAddr) -> bool {
     let is_usable = |endpoint: &CompiledEndpoint| {
         endpoint.node.as_ref() == Some(node)

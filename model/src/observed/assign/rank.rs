@@ -1,4 +1,4 @@
-//! Order of the candidates: the owner remains first, known candidates retain their positions, and new
+//! Order of the candidates for an address: the owner remains first, known candidates keep their positions, and new
 //! candidates follow.
 
 use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
@@ -9,7 +9,8 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Ranks the candidates of an address. `takeover` is the candidate that has taken the address over.
+/// Ranks the candidates for an address. `takeover` is the candidate that took over the address from the previous
+/// owner, if any.
 pub(super) fn rank(
     evaluation: &AddressEvaluation,
     current: &Announcement,
@@ -34,7 +35,8 @@ pub(super) fn rank(
     ranked
 }
 
-/// Returns a known candidate with updated properties, or `None` if the node must not remain a candidate.
+/// Returns a candidate of the present record with its current address and interfaces, or `None` if the node must
+/// not remain a candidate.
 fn kept(evaluation: &AddressEvaluation, candidate: &Candidate) -> Option<Candidate> {
     match evaluation.eligibility(&candidate.node)? {
         Eligibility::Eligible(fit) | Eligibility::NotReady { fit: Some(fit), .. } => {
@@ -45,8 +47,8 @@ fn kept(evaluation: &AddressEvaluation, candidate: &Candidate) -> Option<Candida
     }
 }
 
-/// Returns the next owner of an address that has none or whose owner must be replaced; `None` if the first
-/// candidate in the recorded order becomes owner.
+/// Returns the node that becomes owner if the address has no owner or its owner must be replaced. `None` if the
+/// first remaining candidate is or becomes the owner.
 fn new_owner(
     evaluation: &AddressEvaluation,
     current: &Announcement,
@@ -56,7 +58,7 @@ fn new_owner(
 ) -> Option<Candidate> {
     if let Some(owner) = current.candidates.first() {
         let is_kept = kept.first().is_some_and(|first| first.node == owner.node);
-        // The other candidates detect a silent owner without control and follow the recorded order.
+        // The other candidates detect a silent owner without the control server and follow the recorded order.
         let is_silent = matches!(
             evaluation.eligibility(&owner.node),
             Some(Eligibility::Ineligible(IneligibleReason::Silent(_))) | None
@@ -80,7 +82,8 @@ fn fits(evaluation: &AddressEvaluation) -> impl Iterator<Item = &EligibleNode> {
     })
 }
 
-/// Returns the score of a node for an address (rendezvous hashing): a change of one node affects no score of another.
+/// Returns the score of a node for an address (rendezvous hashing). Adding or removing a node does not change the
+/// scores of others.
 pub(crate) fn rendezvous(address: IpAddr, node: &Name) -> u64 {
     let bytes = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

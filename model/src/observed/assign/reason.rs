@@ -1,4 +1,5 @@
-//! Reasons for which a node is no candidate, or an address has none, in machine-readable form and as messages.
+//! Reasons why a node is no candidate for an address, or why an address has no candidate, in machine-readable form
+//! and as messages.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
@@ -8,38 +9,38 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Nodes listed by name in the status of an address.
+/// Maximum number of nodes listed by name in the status of an address.
 const LISTED_MAX: usize = 10;
 
-/// Reason for which a node is no candidate.
+/// Reason why a node is no candidate for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IneligibleReason {
-    /// No Node has this name.
+    /// No Node with this name exists.
     NoNode,
-    /// No Service holds the address.
+    /// No Service has the address.
     NoService,
-    /// The Node is unschedulable, or in drain or maintenance.
+    /// The Node is set to `unschedulable`, or is in drain or maintenance.
     Drained,
     /// No agent has ever reported for the Node.
     NeverReported,
-    /// The agent has not reported within the lease; contains the time of its last report.
+    /// The agent has not reported within the lease. Contains the time of its last report, if any.
     Silent(Option<Timestamp>),
     /// No Advertisement that covers the address selects the Node.
     NotSelected,
-    /// None of the Node's networks contains the address.
+    /// None of the networks of the Node contains this address.
     NoSubnet(IpAddr),
-    /// The network of the address is on an interface that no Advertisement names.
+    /// The interface in the network of the address is not among the `interfaces` of the Advertisements.
     NoInterface,
-    /// The Node has no address in the network of the load balancer address, by which other candidates could
-    /// monitor it.
+    /// The Node has no address of its own in the network of the load balancer address, so other candidates could
+    /// not monitor it.
     NoOwnAddress,
-    /// No Service that holds the address is programmed.
+    /// No Service that has the address is programmed on the nodes.
     NothingExposed,
-    /// A Service of the address failed on the Node.
+    /// This Service, which has the address, failed on the Node; contains the message.
     Failed(ServiceKey, String),
-    /// A Service of the address has not been read back on the Node yet.
+    /// The Node has not verified this Service, which has the address, by reading its kernel yet.
     NotVerified(ServiceKey),
-    /// A Service with policy Local has no ready endpoint on the Node.
+    /// This Service has external traffic policy Local and no ready endpoint on the Node.
     NoLocalEndpoint(ServiceKey),
 }
 
@@ -72,14 +73,14 @@ impl fmt::Display for IneligibleReason {
     }
 }
 
-/// Reason for which an address has no candidate.
+/// Reason why an address has no candidate, as a condition reason with message and remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoCandidateReason {
     /// Machine-readable reason of the condition.
     pub reason: ConditionReason,
-    /// Text for users.
+    /// Message for users.
     pub message: String,
-    /// Remedy for the user.
+    /// Remedy, as an instruction for the user.
     pub hint: &'static str,
 }
 
@@ -96,7 +97,7 @@ impl NoCandidateReason {
 }
 
 impl AddressEvaluation {
-    /// Returns the reason for which the address has no candidate.
+    /// Returns the reason why no node is a candidate for the address.
     #[must_use]
     pub fn reason(&self, address: IpAddr) -> NoCandidateReason {
         let reasons = || self.nodes.iter().filter_map(|(_, eligibility)| eligibility.reason());
@@ -134,7 +135,7 @@ impl AddressEvaluation {
         }
     }
 
-    /// Returns the nodes that are no candidates, with the reason; at most ten.
+    /// Returns at most ten nodes that are no candidates, each with the reason.
     #[must_use]
     pub fn not_candidates(&self) -> BTreeMap<Name, String> {
         let unfit = self
@@ -146,7 +147,7 @@ impl AddressEvaluation {
 }
 
 impl Eligibility {
-    /// Returns the reason for which the node is no candidate, or cannot become one now.
+    /// Returns the reason why the node is no candidate, or cannot become one now; `None` if it is eligible.
     #[must_use]
     pub const fn reason(&self) -> Option<&IneligibleReason> {
         match self {

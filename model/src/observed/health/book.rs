@@ -1,6 +1,7 @@
-//! Check results of all agents: the last result of each node and endpoint, up to [`RESULTS_KEPT_MAX`].
+//! Health check results of all agents: the last result of each node for each endpoint, up to [`RESULTS_KEPT_MAX`].
 //!
-//! The results exist in memory only: decisions are recorded, and agents report everything again to a new server.
+//! The results exist in memory only: decisions are stored, and agents report all results again to a restarted
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,16 +14,17 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Maximum number of stored results, one for each node and endpoint: about 300 bytes each, so 60 MB. Further results
-/// are not stored; the last decision for an endpoint without results remains in force.
+/// Maximum number of stored results, one for each node and endpoint: about 300 bytes each, so 60 MB. Further
+/// results are not stored. For an endpoint without results, the last decision remains in force.
 pub const RESULTS_KEPT_MAX: usize = 200_000;
 
-/// Health data of one report.
+/// Health check results in one report of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HealthUpdate {
-    /// Services with any changed result; each list is complete.
+    /// Results by Service, for Services with a changed result. The list of a Service contains all of its endpoints
+    /// that the node checks.
     pub services: BTreeMap<ServiceKey, Vec<CheckReport>>,
-    /// True if the node checks no endpoint of other Services.
+    /// True if the node checks no endpoints of Services that are not in `services`.
     pub is_complete: bool,
 }
 
@@ -31,7 +33,7 @@ pub struct HealthUpdate {
 pub struct CheckResult {
     /// State of the endpoint according to the node.
     pub state: CheckState,
-    /// Time since which the endpoint has this state.
+    /// Time at which the endpoint entered this state.
     pub since: Timestamp,
     /// Description of the check that led to the state.
     pub message: String,
@@ -40,7 +42,7 @@ pub struct CheckResult {
 /// Results of one node for the endpoints of one Service, by endpoint.
 type NodeResults = BTreeMap<CheckKey, CheckResult>;
 
-/// Check results from the last reports of all agents.
+/// Last reported health check results of each endpoint by each node.
 #[derive(Debug, Default)]
 pub struct HealthBook {
     pages: BTreeMap<ServiceKey, BTreeMap<Name, NodeResults>>,
@@ -52,7 +54,7 @@ pub struct HealthBook {
 }
 
 impl HealthBook {
-    /// Applies a report of a node's agent. Returns the Services with changed states.
+    /// Applies a report of a node's agent. Returns the Services with an endpoint whose state changed.
     pub fn apply(&mut self, node: &Name, news: HealthUpdate) -> BTreeSet<ServiceKey> {
         let HealthUpdate { mut services, is_complete } = news;
         if is_complete {
@@ -69,7 +71,7 @@ impl HealthBook {
         changed
     }
 
-    /// Replaces the results of a node for a Service. Returns true if a state changed.
+    /// Replaces all results of a node for a Service. Returns true if the state of an endpoint changed.
     fn put(&mut self, node: &Name, service: &ServiceKey, reports: Vec<CheckReport>) -> bool {
         let before = self.remove(node, service);
         let mut part = NodeResults::new();
@@ -118,7 +120,7 @@ impl HealthBook {
         self.nodes.get(node).into_iter().flatten()
     }
 
-    /// Removes Nodes and Services that no longer exist.
+    /// Removes the results of nodes and Services for which `has_node` or `has_service` returns false.
     pub fn forget(&mut self, has_node: impl Fn(&Name) -> bool, has_service: impl Fn(&ServiceKey) -> bool) {
         let checked =
             self.nodes.iter().flat_map(|(node, services)| services.iter().map(move |of| (node, of)));

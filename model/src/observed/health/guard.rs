@@ -1,8 +1,9 @@
-//! Health guard: many endpoints that fail together indicate a fault of the checks, of the network or of a recent
-//! change rather than of the endpoints.
+//! Health guard: limits how many endpoints health checks remove from service within a minute. Many endpoints that
+//! fail together indicate a fault of the checks, of the network or of a recent change rather than of the
+//! endpoints.
 //!
-//! Endpoints beyond the limit are held: they remain in use and are reported, until an operator confirms the removal
-//! or their number falls below the limit.
+//! Endpoints beyond the limit are held: they remain in use and are reported, until an operator confirms the
+//! removal or the number of failed endpoints falls below the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,33 +12,34 @@ use crate::{kinds::resource::ServiceKey, primitives::quantity::Timestamp};
 
 /// Default share of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent.
 pub const GUARD_PERCENT_DEFAULT: u8 = 33;
-/// Minimum number of removals at which the guard acts. In a cluster with two or three endpoints, a single one
-/// is already a third.
+/// Minimum number of removals at which the health guard acts, because in a cluster with two or three endpoints, a
+/// single one is already a third.
 pub const GUARD_ENDPOINTS_MIN: usize = 3;
-/// Window in seconds within which removals are counted together. It exceeds most `fall × interval`, so that a
-/// fault that several checks detect one after the other is one event.
+/// Window in seconds within which removals are counted together. The window is longer than most `fall × interval`,
+/// so removals by checks that detect the same fault one after the other count together.
 pub const GUARD_WINDOW_SECS: i64 = 60;
 
 /// Unhealthy endpoint that the guard keeps in service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldEndpoint {
-    /// Time since which the endpoint is kept in service.
+    /// Time since which the guard keeps the endpoint in service.
     pub since: Timestamp,
-    /// Check result for which the endpoint would be removed.
+    /// Failed check result because of which the endpoint would be removed.
     pub message: String,
 }
 
-/// Health guard: counts recent removals from service, and keeps further unhealthy endpoints in service while
-/// there are too many, unless their removal is confirmed.
+/// State of the health guard: counts recent removals from service. If there are too many, it keeps further
+/// unhealthy endpoints in service until their removal is confirmed.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// Share of the checked endpoints that may leave within the window, in percent; 100 disables the limit.
+    /// Share of the checked endpoints that may be removed from service within [`GUARD_WINDOW_SECS`], in percent;
+    /// 100 disables the limit.
     percent: u8,
     checked: BTreeMap<ServiceKey, usize>,
     checked_total: usize,
     left: BTreeMap<ServiceKey, BTreeMap<CheckKey, Timestamp>>,
     held: BTreeMap<ServiceKey, BTreeMap<CheckKey, HeldEndpoint>>,
-    /// Endpoints whose removal is confirmed, until they leave or recover.
+    /// Endpoints whose removal an operator has confirmed, until they are removed or healthy again.
     confirmed: BTreeMap<ServiceKey, BTreeSet<CheckKey>>,
 }
 
@@ -48,13 +50,14 @@ impl Guard {
         Self { percent, ..Self::default() }
     }
 
-    /// Returns the share of the checked endpoints that may leave within the window, in percent.
+    /// Returns the share of the checked endpoints that may be removed from service within [`GUARD_WINDOW_SECS`],
+    /// in percent.
     #[must_use]
     pub const fn percent(&self) -> u8 {
         self.percent
     }
 
-    /// Returns the number of checked endpoints; an endpoint counts once for each Service.
+    /// Returns the number of checked endpoints. An endpoint of several Services counts for each of them.
     #[must_use]
     pub const fn checked(&self) -> usize {
         self.checked_total
@@ -65,7 +68,7 @@ impl Guard {
         self.checked.keys()
     }
 
-    /// Records the number of checked endpoints of a Service.
+    /// Sets the number of checked endpoints of a Service.
     pub fn record_checked(&mut self, service: &ServiceKey, endpoints: usize) {
         let before = if endpoints == 0 {
             self.checked.remove(service)
@@ -83,7 +86,7 @@ impl Guard {
         self.confirmed.remove(service);
     }
 
-    /// Records the endpoints of a Service that are out of service, with the times of their removal.
+    /// Sets the endpoints of a Service that are out of service, with the time of each removal.
     pub fn record_out(&mut self, service: &ServiceKey, out: BTreeMap<CheckKey, Timestamp>) {
         if out.is_empty() {
             self.left.remove(service);
@@ -92,8 +95,8 @@ impl Guard {
         }
     }
 
-    /// Returns the endpoints among `leaving` that the guard keeps in service. Endpoints of the Service that
-    /// were kept and are no longer `leaving` are released.
+    /// Returns the endpoints among `leaving` (unhealthy endpoints of the Service) that the guard keeps in service.
+    /// Endpoints of the Service that were kept and are no longer in `leaving` are released.
     pub fn weigh(
         &mut self,
         service: &ServiceKey,

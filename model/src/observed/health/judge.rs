@@ -23,7 +23,8 @@ use crate::{
 };
 use crate::{kinds::endpoint_health::CheckKey, wire::report::CheckState};
 
-/// Number of steps in which the share grows from 10 % to 90 %, before it is complete.
+/// Number of steps of slow start. The share grows from 10 % in the first step to 90 % in the last; afterwards the
+/// endpoint has its full weight.
 const STEPS: i64 = 9;
 
 /// Inputs of a health decision.
@@ -39,14 +40,14 @@ pub struct HealthInputs<'a> {
     pub now: Timestamp,
 }
 
-/// Results of the nodes that check an endpoint.
+/// Results of the nodes that check one endpoint.
 #[derive(Debug)]
 pub struct Tally<'a> {
-    /// Nodes that are selected to check the endpoint.
+    /// Nodes that should check the endpoint.
     pub chosen: BTreeSet<&'a Name>,
-    /// Number of the selected nodes whose agents report.
+    /// Number of nodes in `chosen` whose agents report.
     pub reporting: usize,
-    /// Results of the selected nodes whose agents report.
+    /// Results of the nodes in `chosen` whose agents report.
     pub results: BTreeMap<&'a Name, &'a CheckResult>,
 }
 
@@ -66,8 +67,8 @@ impl<'a> Tally<'a> {
         Self { chosen, reporting: reporting.len(), results }
     }
 
-    /// Returns the state according to the majority of the reporting nodes. A node without a result counts too, so
-    /// that the first result does not decide alone. `Pending` means no majority, `None` no result at all.
+    /// Returns the state that the majority of the reporting nodes observes. A node without a result counts as
+    /// well, so that the first result does not decide alone. `Pending` means no majority, `None` no result at all.
     #[must_use]
     pub fn state(&self) -> Option<CheckState> {
         if self.results.is_empty() {
@@ -79,7 +80,7 @@ impl<'a> Tally<'a> {
         Some(decided.unwrap_or(CheckState::Pending))
     }
 
-    /// Returns the nodes with a state, and their results.
+    /// Returns the nodes that observe the given state, with their results.
     pub fn with_state(&self, state: CheckState) -> impl Iterator<Item = (&'a Name, &'a CheckResult)> + '_ {
         self.results
             .iter()
@@ -88,19 +89,19 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Health record that a Service should have.
+/// Health record that a Service should have, and the endpoints that it removes from service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HealthDecision {
     /// Verdicts of endpoints that are out of service or in slow start; all others are fully in service.
     pub endpoints: BTreeMap<CheckKey, EndpointVerdict>,
-    /// Endpoints that the decision removes from service.
+    /// Endpoints that were in service and that the decision removes from service.
     pub leaving: BTreeSet<CheckKey>,
     /// Time at which the share of an endpoint in slow start increases next; `None` if no endpoint is in slow
     /// start.
     pub next: Option<Timestamp>,
 }
 
-/// Decides the health of a Service's endpoints. `current` is the present record.
+/// Decides the health of a Service's endpoints. `current` is the existing health record.
 #[must_use]
 pub fn judge(
     inputs: &HealthInputs<'_>,
@@ -134,7 +135,8 @@ pub fn judge(
     decision
 }
 
-/// Returns the verdict of an unhealthy endpoint. An existing record is kept: another message is no new decision.
+/// Returns the verdict of an unhealthy endpoint. If it was unhealthy before, the existing verdict remains, even if
+/// the message of the check has changed.
 fn take_out(
     inputs: &HealthInputs<'_>,
     tally: &Tally<'_>,
@@ -150,7 +152,8 @@ fn bring_back(inputs: &HealthInputs<'_>, tally: &Tally<'_>) -> EndpointVerdict {
     verdict(inputs, tally, CheckState::Healthy)
 }
 
-/// Creates a verdict from the newest result with a state. After the return to service, time alone sets the share.
+/// Creates a verdict with the message of the newest result in the given state. The share is 0 for unhealthy
+/// endpoints, otherwise 10 %, the first step of slow start.
 fn verdict(inputs: &HealthInputs<'_>, tally: &Tally<'_>, state: CheckState) -> EndpointVerdict {
     let newest = tally.with_state(state).max_by_key(|(_, result)| result.since);
     EndpointVerdict {

@@ -1,4 +1,4 @@
-//! Roll-up of announcements: of an address, of a Service with addresses, of a pool and of an Advertisement.
+//! Roll-up of announcements: condition Announced of addresses, Services, pools and Advertisements.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -24,7 +24,7 @@ use crate::{
     wire::report::{AddressReport, AnnouncementRole},
 };
 
-/// Type of the conditions that this module returns.
+/// Type of all conditions that this module returns.
 const AT: ConditionType = ConditionType::Announced;
 
 /// Inputs of the roll-up of announcements.
@@ -59,8 +59,8 @@ pub fn address_status(of: &AnnouncementInputs<'_>, record: &AddressSpec) -> Addr
     }
 }
 
-/// Returns the condition Announced of a Service: true if all its recorded addresses are announced; `None` if it has
-/// none.
+/// Returns the condition Announced of a Service, which is true if all its load balancer addresses are announced;
+/// `None` if it has none.
 #[must_use]
 pub fn service_announced(of: &AnnouncementInputs<'_>, service: &ServiceKey) -> Option<Condition> {
     let snapshot = of.scene.snapshot;
@@ -87,8 +87,8 @@ pub enum AddressStanding {
     Conflicting,
 }
 
-/// Returns the announcement state of an address, and the node that announces it by ARP or NDP. Reasons are omitted,
-/// because they are expensive to compute.
+/// Returns the announcement state of an address, and the node that announces it by ARP or NDP. Reasons are not
+/// computed, because they are expensive.
 #[must_use]
 pub fn address_standing<'a>(
     of: &'a AnnouncementInputs<'_>,
@@ -111,13 +111,13 @@ impl AnnouncementInputs<'_> {
         self.scene.nodes.get(at)
     }
 
-    /// Returns true if the agent of a node reports.
+    /// Returns true if the agent of a node currently reports.
     pub(super) fn is_reporting(&self, node: &Name) -> bool {
         self.view(node).is_some_and(|view| view.is_connected)
     }
 
-    /// Returns the node that reports ownership of the address. If several do, nodes whose agents report are
-    /// preferred, then the rank decides.
+    /// Returns the node that reports ownership of the address. If several do, nodes whose agents currently report
+    /// come first, then the rank of the candidate decides.
     fn owner(&self, record: &AddressSpec) -> Option<(&Name, &AddressReport)> {
         let rank = |node: &Name| {
             let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
@@ -145,7 +145,8 @@ impl AnnouncementInputs<'_> {
         }
     }
 
-    /// Returns the condition for the announcement by ARP or NDP; `None` if none is intended.
+    /// Returns the condition Announced for ARP and NDP; `None` if no Advertisement of type L2 concerns the
+    /// address.
     fn by_l2(&self, record: &AddressSpec) -> Option<Condition> {
         let AddressSpec { address, announcement, .. } = record;
         let owner = self.owner(record);
@@ -224,16 +225,16 @@ impl AnnouncementInputs<'_> {
     }
 }
 
-/// Combines the conditions of an address that must be announced both by ARP or NDP (`l2`) and by BGP. The
-/// result is true if both are, with the messages of both.
+/// Combines the conditions of an address that must be announced by ARP or NDP (`l2`) and also by BGP (`bgp`). The
+/// result is true if both are true, with both messages.
 fn both(l2: Condition, bgp: Condition) -> Condition {
     let is_bgp_first = l2.status == ConditionStatus::True && bgp.status != ConditionStatus::True;
     let (first, other) = if is_bgp_first { (bgp, l2) } else { (l2, bgp) };
     Condition { message: format!("{}; {}", first.message, other.message), ..first }
 }
 
-/// Returns the condition Announced of a pool: true if its addresses can be announced, which requires an Advertisement
-/// that covers the pool and, for ARP and NDP, a network of a node that overlaps each of its ranges.
+/// Returns the condition Announced of a pool, which is true if its addresses can be announced: an Advertisement
+/// covers the pool and, for ARP and NDP, a network of a node overlaps each of its ranges.
 #[must_use]
 pub fn pool_announced(scene: &ClusterView<'_>, name: &Name, spec: &AddressPoolSpec) -> Condition {
     let advertisements =

@@ -1,4 +1,4 @@
-//! Roll-up of address assignment: addresses of a Service, and usage of an AddressPool.
+//! Roll-up of address assignment: condition AddressAssigned of a Service, and usage of an AddressPool.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,8 @@ use crate::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Returns the condition AddressAssigned: true if a Service has all addresses that it requires.
+/// Returns the condition AddressAssigned, which is true if a Service has all load balancer addresses that it
+/// requires.
 pub(super) fn address_assigned(
     snapshot: &Snapshot,
     key: &ServiceKey,

@@ -1,4 +1,5 @@
-//! Roll-up of the BGP configuration: Nodes of each peer, users of profiles, and peers of Advertisements.
+//! Roll-up of the BGP configuration: Nodes of each BgpPeer, BgpPeers that use a BfdProfile, and peers of
+//! Advertisements.
 
 use std::collections::BTreeSet;
 
@@ -23,13 +24,13 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Maximum number of listed Nodes of a peer, and of listed peers of a profile.
+/// Maximum number of Nodes listed for a BgpPeer, and of BgpPeers listed for a BfdProfile.
 const LISTED_MAX: usize = 100;
-/// Maximum number of names in one message.
+/// Maximum number of Nodes or BgpPeers named in one message.
 const NAMED_MAX: usize = 10;
 
-/// Rolls up the status of a BgpPeer from the state; [`super::with_sessions`] adds the reported sessions. `asn` is the
-/// default AS number of Nodes.
+/// Rolls up the status of a BgpPeer from the stored objects; [`super::with_sessions`] adds the reported sessions.
+/// `asn` is the default AS number of Nodes.
 #[must_use]
 pub fn bgp_peer_status(snapshot: &Snapshot, name: &Name, spec: &BgpPeerSpec, asn: u32) -> BgpPeerStatus {
     let mut status = BgpPeerStatus { has_password: spec.password.is_some(), ..BgpPeerStatus::default() };
@@ -124,8 +125,8 @@ pub fn node_bgp_status(snapshot: &Snapshot, object: &Object, asn: u32) -> Option
     (spec.bgp.is_some() || is_selected()).then(|| identity(&object.metadata.name, spec, asn))
 }
 
-/// Returns the condition Announced of an Advertisement of type BGP: true if it reaches a peer. `selected` are the Nodes that it
-/// selects, at least one.
+/// Returns the condition Announced of an Advertisement of type BGP, which is true if one of its peers has a
+/// session with a node that it selects. `selected` are the Nodes that it selects, at least one.
 pub(super) fn reaches_peers(
     snapshot: &Snapshot,
     spec: &AdvertisementSpec,

@@ -1,4 +1,4 @@
-//! Roll-up of a `BgpPeer`: expected sessions, and the sessions that nodes report.
+//! Roll-up of a `BgpPeer`: the sessions that it should have, and the sessions that nodes report.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,8 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Maximum number of sessions in one status; the counts cover all, and `/v1/bgp/sessions` lists all.
+/// Maximum number of sessions listed in one status. The counts include all sessions, and `/v1/bgp/sessions` lists
+/// all.
 const SESSIONS_LISTED_MAX: usize = 50;
 
 /// Adds the reported sessions to the status of a `BgpPeer`.
@@ -45,7 +46,7 @@ pub fn with_sessions(
     status
 }
 
-/// Returns the nodes that should have a session.
+/// Returns the nodes that should have a session with the BgpPeer.
 fn expected<'a>(
     of: &AnnouncementInputs<'a>,
     name: &Name,
@@ -104,13 +105,13 @@ fn session_status(session: &BgpSession, spec: &BgpPeerSpec, is_reporting: bool) 
 struct SessionReports<'a> {
     established: usize,
     down: Vec<(&'a Name, &'a BgpSession)>,
-    /// Selected nodes whose agents report without a session to the peer.
+    /// Nodes that should have a session, but whose agents report none with the peer.
     without_session: Vec<&'a Name>,
-    /// Selected nodes whose agents do not report.
+    /// Nodes that should have a session, but whose agents do not report.
     silent: Vec<&'a Name>,
 }
 
-/// Returns the condition Ready: true if the expected sessions are established.
+/// Returns the condition Ready of a BgpPeer, which is true if all expected sessions are established.
 fn ready(of: &AnnouncementInputs<'_>, peer: &Name, spec: &BgpPeerSpec, expected: &[&Name]) -> Condition {
     let at = ConditionType::Ready;
     let mut reports = SessionReports::default();
@@ -157,8 +158,8 @@ fn ready(of: &AnnouncementInputs<'_>, peer: &Name, spec: &BgpPeerSpec, expected:
     Condition { message: format!("{sessions} established"), ..yes(at, ConditionReason::Established) }
 }
 
-/// Returns the condition Ready of a peer with sessions that are not established. `counts` are the number of
-/// these sessions and of all.
+/// Returns the condition Ready of a BgpPeer with sessions that are not established. `counts` are the number of
+/// these sessions and the number of all sessions.
 fn not_established(
     node: &Name,
     session: &BgpSession,

@@ -1,4 +1,4 @@
-//! Roll-up of the announcement of one address by BGP, over nodes and routers.
+//! Roll-up of the announcement of one address by BGP, over all nodes and routers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,25 +16,26 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Type of the conditions that this module returns.
+/// Type of all conditions that this module returns.
 const AT: ConditionType = ConditionType::Announced;
-/// Maximum number of named nodes and routers; the counts cover all.
+/// Maximum number of nodes or routers listed by name; the counts include all.
 const NAMES_MAX: usize = 10;
 
-/// Reported routes of one address, including withheld ones.
+/// Reported BGP routes of one address, including withheld ones.
 #[derive(Debug, Default)]
 struct RouteReports<'a> {
-    /// Nodes that announce the address, and whose agents report.
+    /// Nodes that announce the address and whose agents currently report.
     nodes: BTreeSet<&'a Name>,
-    /// Nodes that announced it in their last report, and are silent.
+    /// Nodes that announced the address in their last report and whose agents no longer report.
     silent: BTreeSet<&'a Name>,
-    /// Keys of the neighbors that received the address.
+    /// Keys of the neighbors to which the address is announced.
     routers: BTreeSet<&'a str>,
-    /// Prefixes in which the address is announced.
+    /// Announced prefixes that contain the address.
     prefixes: BTreeSet<IpNet>,
-    /// Nodes that report and withhold it from all neighbors, with the reason.
+    /// Nodes that withhold the address from all neighbors, with the reason.
     withheld: BTreeMap<&'a Name, &'a str>,
-    /// Nodes that report and have announced it to no neighbor, with the state of the first neighbor.
+    /// Nodes that have not announced the address to any neighbor yet, with the reason given for the first
+    /// neighbor.
     unannounced: BTreeMap<&'a Name, &'a str>,
 }
 
@@ -62,12 +63,13 @@ impl<'a> AnnouncementInputs<'a> {
         reports
     }
 
-    /// Returns true if a node that reports announces the address.
+    /// Returns true if a node whose agent currently reports announces the address by BGP.
     pub(super) fn is_announced_by_bgp(&self, record: &AddressSpec) -> bool {
         !self.reports(record).nodes.is_empty()
     }
 
-    /// Returns the announcement by BGP for the status; `None` if BGP does not apply.
+    /// Returns the BGP part of the status of an address; `None` if no Advertisement of type BGP covers the address
+    /// and no node reports a route.
     pub(super) fn status_by_bgp(&self, record: &AddressSpec) -> Option<AddressByBgp> {
         let RouteReports { nodes, silent: _, routers, prefixes, withheld, unannounced } =
             self.reports(record);
@@ -87,7 +89,7 @@ impl<'a> AnnouncementInputs<'a> {
         })
     }
 
-    /// Returns the condition for the announcement by BGP; `None` if no Advertisement of that type covers the address.
+    /// Returns the condition Announced for BGP; `None` if no Advertisement of type BGP covers the address.
     pub(super) fn by_bgp(&self, record: &AddressSpec) -> Option<Condition> {
         if record.announcement.advertisements.is_empty() {
             return None;
@@ -139,7 +141,8 @@ impl<'a> AnnouncementInputs<'a> {
         Some(no(AT, ConditionReason::NotYetAnnounced, message).hint(ROUTES_HINT))
     }
 
-    /// Returns the condition for an address that no router can receive, because no session is established.
+    /// Returns the condition for an address that no router receives, because no BGP session is established; `None`
+    /// if there is such a session.
     fn no_session(&self, record: &AddressSpec) -> Option<Condition> {
         let address = record.address;
         let wanted = self.peers_of(record);
@@ -171,7 +174,7 @@ impl<'a> AnnouncementInputs<'a> {
         Some(no(AT, ConditionReason::NoSession, message).hint(&hint))
     }
 
-    /// Returns the peers that the Advertisements of an address name; `None` if one of them applies to all
+    /// Returns the BgpPeers that the Advertisements of an address name; `None` if an Advertisement applies to all
     /// peers.
     fn peers_of(&self, record: &AddressSpec) -> Option<BTreeSet<&'a Name>> {
         let snapshot = self.scene.snapshot;
@@ -205,7 +208,7 @@ fn record_obstacle<'a>(reports: &mut RouteReports<'a>, node: &'a Name, route: &'
     }
 }
 
-/// Formats the message `192.0.2.7 is announced by 2 nodes to 2 routers (tor-1, tor-2)`.
+/// Formats a message such as `192.0.2.7 is announced by 2 nodes to 2 routers (tor-1, tor-2)`.
 fn announced(record: &AddressSpec, reports: &RouteReports<'_>) -> String {
     let RouteReports { nodes, routers, prefixes, withheld, unannounced, silent: _ } = reports;
     let is_whole = |prefix: &IpNet| prefix.prefix_len() == prefix.max_prefix_len();

@@ -1,5 +1,5 @@
-//! Roll-up of the health of endpoints: check results of nodes, recorded verdicts, and endpoints that the
-//! guard keeps in service.
+//! Roll-up of the health of endpoints: check results of nodes, stored verdicts, and unhealthy endpoints that the
+//! health guard keeps in service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::{
     wire::report::CheckState,
 };
 
-/// Maximum number of endpoints named in a message; `…/health` lists all.
+/// Maximum number of endpoints named in a message; `GET …/health` lists all.
 const ENDPOINTS_NAMED_MAX: usize = 3;
 
 /// Rolls up the health of a Service's endpoints.
@@ -102,8 +102,8 @@ fn why_undecided(tally: &Tally<'_>) -> String {
     }
 }
 
-/// Returns the ports in panic mode: so many endpoints are unhealthy that traffic goes to all of them,
-/// including ones that the health record removes from service.
+/// Returns the ports of which all endpoints receive connections, even unhealthy ones, because the share of healthy
+/// endpoints is below the panic threshold.
 fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<String> {
     let Some(check) = &compiled.health_check else { return Vec::new() };
     let has_one_out = record.endpoints.values().any(crate::kinds::endpoint_health::EndpointVerdict::is_out);
@@ -111,7 +111,7 @@ fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<S
     ports.map(|port| port_word(port.range(), port.protocol)).collect()
 }
 
-/// Sets the numbers of unhealthy endpoints, and of the ones without a known state, in `counts`.
+/// Sets the number of unhealthy endpoints, and the number of endpoints whose health is unknown, in `counts`.
 pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
     let addresses = |wanted: &dyn Fn(&CheckedEndpoint) -> bool| {
         let found = health.endpoints.iter().filter(|one| wanted(one));
@@ -121,7 +121,7 @@ pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
     counts.unknown = addresses(&|one| one.state == HealthState::Unknown);
 }
 
-/// Returns the condition `EndpointsAvailable` from the health, or `None` if the health adds no information.
+/// Returns the condition `EndpointsAvailable` if health checks affect it, otherwise `None`.
 pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts) -> Option<Condition> {
     let at = ConditionType::EndpointsAvailable;
     let out: Vec<_> = health.endpoints.iter().filter(|one| one.is_out()).collect();

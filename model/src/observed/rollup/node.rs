@@ -1,4 +1,4 @@
-//! Roll-up of a Node: connection of its agent, and convergence.
+//! Roll-up of a Node: conditions Connected (its agent reports) and Converged (it has verified the current state).
 
 use super::{NodeView, condition, no, ready, yes};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     wire::report::Report,
 };
 
-/// Rolls up the status of a Node. `head` is the position of a node that has everything.
+/// Rolls up the status of a Node. `head` is the position that a node with all changes has verified.
 #[must_use]
 pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> NodeStatus {
     let last_report = view.last_report;

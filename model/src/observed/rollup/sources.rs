@@ -1,4 +1,4 @@
-//! Roll-up of the sources of endpoints: use of an EndpointSet or a Workload by Services.
+//! Roll-up of EndpointSets and Workloads: whether Services use their endpoints.
 
 use crate::{
     cluster::snapshot::Snapshot,
@@ -17,7 +17,7 @@ use crate::{
 
 use super::{no, yes};
 
-/// Maximum number of Services examined and named in the status of a Workload.
+/// Maximum number of Services that are examined, and named, for the status of a Workload.
 const SERVICES_LISTED_MAX: usize = 10;
 
 /// Rolls up the status of an EndpointSet from the Service that it names.

@@ -22,26 +22,26 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Maximum number of listed addresses, Services and single points, each.
+/// Maximum number of listed addresses, of listed Services and of listed nodes in a simulation result.
 pub const LISTED_MAX: usize = 1000;
 
-/// Consequences of the failure of nodes.
+/// Simulated consequences of the failure of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIf {
-    /// Names of the failed nodes.
+    /// Names of the nodes whose failure is simulated.
     #[schema(value_type = Vec<String>)]
     pub failed: BTreeSet<Name>,
-    /// Addresses that other nodes, or none, would announce.
+    /// Addresses that other nodes, or no nodes, would announce.
     #[schema(max_items = 1000)]
     pub addresses: Vec<AddressMove>,
     /// Services that would lose endpoints.
     #[schema(max_items = 1000)]
     pub services: Vec<ServiceLoss>,
-    /// Single points of failure after the failure.
+    /// Nodes whose failure would cause an outage after the simulated failure.
     #[schema(max_items = 1000)]
     pub single_points: Vec<SinglePoint>,
-    /// Number of addresses, Services and nodes that are not listed.
+    /// Number of addresses, Services and nodes beyond the list limits.
     pub omitted: u64,
 }
 
@@ -55,33 +55,33 @@ pub struct AddressMove {
     /// Services with this address.
     #[schema(value_type = Vec<String>)]
     pub services: BTreeSet<ServiceKey>,
-    /// Node that announces it by ARP or NDP.
+    /// Node that announces the address by ARP or NDP; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Name>,
-    /// Node that would announce it by ARP or NDP.
+    /// Node that would announce the address by ARP or NDP; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_owner: Option<Name>,
-    /// Number of nodes that announce it by BGP.
+    /// Number of nodes that announce the address by BGP.
     pub paths: u32,
-    /// Number of nodes that would still announce it by BGP.
+    /// Number of nodes that would still announce the address by BGP.
     pub paths_left: u32,
-    /// True if no node would announce it.
+    /// True if no node would announce the address.
     pub is_lost: bool,
 }
 
-/// Loss of endpoints of a Service.
+/// Loss of endpoints of a Service because of the failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceLoss {
     /// Key of the Service.
     pub service: ServiceKey,
-    /// Number of ready endpoints, counted once for each port.
+    /// Number of ready endpoints at present. An endpoint counts once for each port.
     pub endpoints: u32,
-    /// Number of endpoints that would remain.
+    /// Number of ready endpoints that would remain. An endpoint counts once for each port.
     pub endpoints_left: u32,
-    /// Share of the weight that would remain, in percent, 0–100, at the port with the largest loss.
+    /// Share of the endpoint weight that would remain at the most affected port, in percent, 0–100.
     pub capacity_left: u8,
-    /// True if a port would have no endpoint left.
+    /// True if a port would have no ready endpoint left.
     pub is_down: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct SinglePoint {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// Computes the consequences of the failure of nodes.
+/// Computes the consequences of the simulated failure of nodes.
 #[must_use]
 pub fn what_if<'a>(
     of: &AnnouncementInputs<'_>,
@@ -143,9 +143,9 @@ fn single_point<'a>(single: &'a mut BTreeMap<Name, SinglePoint>, node: &Name) ->
     })
 }
 
-/// Nodes that announce an address, among the ones whose agents report.
+/// Nodes that announce an address and whose agents report.
 struct Announcers<'a> {
-    /// Candidates of the address by rank.
+    /// Candidates for announcing the address by ARP and NDP, by rank.
     candidates: Vec<&'a Name>,
     by_bgp: BTreeSet<&'a Name>,
 }
@@ -221,8 +221,8 @@ fn loss(service: &CompiledService, failed: &BTreeSet<Name>) -> Option<ServiceLos
     })
 }
 
-/// Returns the node that would have all remaining endpoints of one port after the failure, or `None` if no
-/// port depends on one node.
+/// Returns the node that would have all remaining endpoints of a port after the failure; `None` if no port depends
+/// on a single node.
 fn only_node<'a>(service: &'a CompiledService, failed: &BTreeSet<Name>) -> Option<&'a Name> {
     service.ports.iter().find_map(|port| {
         let mut left = ready(&port.endpoints).filter(|endpoint| survives(endpoint, failed));

@@ -16,16 +16,16 @@ use crate::{
 /// Maximum number of Services in one response.
 pub const BUSIEST_LISTED_MAX: usize = 1000;
 
-/// Sort key of the busiest Services.
+/// Sort key of the list of the busiest Services.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SortBy {
-    /// Connections per second.
+    /// New connections per second.
     #[default]
     ConnectionRate,
     /// Bytes per second.
     ByteRate,
-    /// Total number of connections.
+    /// Total number of connections so far.
     Connections,
     /// Number of established connections.
     Active,
@@ -38,7 +38,7 @@ pub struct Busiest {
     /// Services in the order of their traffic, busiest first.
     #[schema(max_items = 1000)]
     pub services: Vec<BusyService>,
-    /// Number of Services with traffic that are not listed.
+    /// Number of Services with traffic beyond the limit of `services`.
     pub services_omitted: usize,
     /// Sum over all Services, including those not listed.
     pub total: Counts,
@@ -71,8 +71,8 @@ impl SortBy {
 }
 
 impl TrafficBook {
-    /// Returns the busiest Services of one namespace or all: those with at least one connection or failure. The cost
-    /// is proportional to the number of all stored counters.
+    /// Returns the Services with traffic (at least one connection or failure) of one namespace or all, busiest
+    /// first. The cost is proportional to the number of all stored counters.
     #[must_use]
     pub fn busiest(
         &self,

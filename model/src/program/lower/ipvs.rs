@@ -1,4 +1,4 @@
-//! Lowering for IPVS, which cannot distinguish sources.
+//! Lowering of packet programs for IPVS, which cannot distinguish the sources of connections.
 //!
 //! A virtual server has the same destinations for every source. The lowered program expresses the consequences, so
 //! the oracle applied to it gives exactly the result of the kernel:
@@ -16,7 +16,7 @@ use crate::{
     program::{Destination, Frontend, Masquerade, Program, Route, Targets, Verdict},
 };
 
-/// Maximum number of ports of one frontend: each is a virtual server at every address.
+/// Maximum number of ports of one frontend. Each port becomes an IPVS virtual server at every address.
 pub const PORTS_MAX: u16 = 256;
 /// Maximum length of the name of a scheduler, in bytes (`IP_VS_SCHEDNAME_MAXLEN` includes a NUL).
 const SCHEDULER_BYTES_MAX: usize = 15;
@@ -30,14 +30,14 @@ pub enum Profile {
     BySource,
     /// All sources are masqueraded.
     Always,
-    /// Only the node itself is masqueraded.
+    /// Only connections from the node itself are masqueraded.
     NodeOnly,
 }
 
-/// Returns the program that the kernel implements.
+/// Returns the program that IPVS implements.
 ///
 /// # Errors
-/// The first feature that IPVS does not support.
+/// Returns a message for the first feature that IPVS does not support.
 pub fn lower(program: &Program) -> Result<Program, String> {
     let mut lowered = program.clone();
     for (frontend, route) in &mut lowered.frontends {
@@ -65,14 +65,15 @@ pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     program.frontends.keys().filter_map(of).collect()
 }
 
-/// Returns the targets of the first verdict that forwards, in the order elsewhere, workloads, node; `None` if
-/// no verdict forwards.
+/// Returns the targets that all sources share: those of the first verdict that forwards, in the order elsewhere,
+/// workloads, node. `None` if no verdict forwards.
 pub fn shared_targets(route: &Route) -> Option<Targets> {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;
     [from_elsewhere, from_workloads, from_node].into_iter().find_map(Verdict::targets).cloned()
 }
 
-/// Returns the masqueraded sources, or `None` if the rules cannot express them or cannot reject only some sources.
+/// Returns the sources of a route that are masqueraded. `None` if the rules of ipvs mode cannot express the
+/// combination of verdicts.
 #[must_use]
 pub fn profile(route: &Route) -> Option<Profile> {
     use Masquerade::{Always, Never, OffCluster};

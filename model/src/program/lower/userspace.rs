@@ -1,11 +1,11 @@
-//! Lowering for the userspace mode, in which a relay carries the connections.
+//! Lowering of packet programs for userspace mode, in which a relay process forwards the connections.
 
 use std::sync::Arc;
 
 use crate::program::{Masquerade, Program, Route, Verdict};
 
-/// Returns the expected behavior: the same verdicts and targets, but every target sees the node as the source,
-/// because the node opens the connection.
+/// Returns the program that a node in userspace mode implements: the same verdicts and targets, but all sources
+/// are masqueraded, because the relay opens the connections to the targets.
 #[must_use]
 pub fn expect(program: &Program) -> Program {
     let verdict = |verdict: &Verdict| match verdict {

@@ -1,4 +1,4 @@
-//! Candidate endpoints of a port for one packet, each with the reason why the packet may or may not go to it.
+//! Endpoints of a port for one packet, each with the reason why it can or cannot receive the packet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,22 +20,22 @@ use crate::{
     program::{NodeLocation, Role, oracle::Class},
 };
 
-/// Inputs of the choice between the endpoints of a port.
+/// Inputs for the list of endpoints of a port.
 pub(super) struct Choice<'a> {
     pub(super) service: &'a CompiledService,
     pub(super) port: &'a CompiledPort,
     pub(super) place: &'a NodeLocation,
     pub(super) family: IpFamily,
-    /// Targets that the oracle returns for the packet.
+    /// Targets that the oracle (the interpreter of packet programs) returns for the packet.
     pub(super) targets: &'a BTreeMap<(IpAddr, Port), Weight>,
     pub(super) role: Role,
     pub(super) class: Class,
-    /// Health verdicts of the Service's endpoints; `None` without a health record.
+    /// Health record of the Service, which lists its unhealthy endpoints; `None` if there is none.
     pub(super) health: Option<&'a EndpointHealthSpec>,
 }
 
 impl Choice<'_> {
-    /// Returns the candidate endpoints, eligible ones first, and the number of omitted ones.
+    /// Returns the endpoints, the ones that can receive the packet first, and the number of omitted endpoints.
     pub(super) fn listed(&self) -> (Vec<CandidateEndpoint>, u64) {
         let used: BTreeSet<IpAddr> = self.targets.keys().map(|(address, _)| *address).collect();
         let mut all: Vec<_> = self

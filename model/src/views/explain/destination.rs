@@ -1,4 +1,4 @@
-//! Owner of an address, and the Services that may handle packets to it.
+//! Object that has the destination address of a packet, and the Services that may handle packets to it.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -29,7 +29,7 @@ pub(super) fn holders(
     holders
 }
 
-/// Returns the steps that name the owner of an address and its announcers.
+/// Returns the steps that name the object with an address and the nodes that announce the address.
 pub(super) fn steps(of: &AnnouncementInputs<'_>, address: IpAddr) -> Vec<Step> {
     let snapshot = of.scene.snapshot;
     let about = About::Destination;
@@ -81,7 +81,7 @@ fn recorded(of: &AnnouncementInputs<'_>, record: &crate::kinds::address::Address
     vec![Step::fine(About::Destination, outcome).because(pool), announced(of, record)]
 }
 
-/// Returns the announcement step of a load balancer address.
+/// Returns the step that explains the announcement of a load balancer address.
 fn announced(of: &AnnouncementInputs<'_>, record: &crate::kinds::address::AddressSpec) -> Step {
     let status = address_status(of, record);
     let Some(condition) = status.conditions.first() else {
@@ -108,7 +108,7 @@ fn announced(of: &AnnouncementInputs<'_>, record: &crate::kinds::address::Addres
     step.because(why.join("; "))
 }
 
-/// Returns the nodes that attract traffic for a load balancer address, each with the reason.
+/// Returns the nodes that receive traffic for a load balancer address by ARP, NDP or BGP, each with the reason.
 pub(super) fn announcers(of: &AnnouncementInputs<'_>, address: IpAddr) -> Vec<(Name, String)> {
     let record = of.scene.snapshot.address(address).and_then(|object| object.as_address());
     let Some(status) = record.map(|record| address_status(of, record)) else { return Vec::new() };
@@ -125,8 +125,8 @@ pub(super) fn announcers(of: &AnnouncementInputs<'_>, address: IpAddr) -> Vec<(N
     found
 }
 
-/// True if the address belongs to a Service. Agents in ipvs mode configure such addresses on their nodes and
-/// report them.
+/// True if the address belongs to a Service. Such addresses do not identify a Node, although agents in ipvs mode
+/// configure and report them.
 pub(super) fn is_of_service(snapshot: &Snapshot, address: IpAddr) -> bool {
     snapshot.cluster_ip_holder(address).is_some()
         || snapshot.address(address).is_some()

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Maximum number of endpoints drawn for one choice; one box shows the number of the others.
+/// Maximum number of endpoints drawn for one verdict; one box shows the number of the others.
 const TARGETS_DRAWN_MAX: usize = 50;
 
 /// Language of the rendered graph.
@@ -26,17 +26,17 @@ pub enum GraphForm {
     Mermaid,
 }
 
-/// Nodes and edges of the drawing; equal nodes are merged.
+/// Nodes and edges of the graph; equal nodes are merged.
 #[derive(Default)]
 struct Drawing {
     boxes: BTreeMap<String, usize>,
     arrows: Vec<(usize, usize, String)>,
 }
 
-/// Draws the packet program of a Service on a node.
+/// Draws the packet program of a Service on a node as a graph.
 ///
 /// # Errors
-/// Returns the settings that no proxy mode supports, because the Service is not programmed then.
+/// Returns the settings that no proxy mode supports, because of which the Service is not programmed.
 pub fn graph(
     service: &CompiledService,
     place: &NodeLocation,
@@ -178,7 +178,8 @@ fn name(target: &Target) -> String {
     }
 }
 
-/// Escapes a quoted text. Names contain neither quotes nor backslashes, but the output does not depend on that.
+/// Escapes a text for use in double quotes. Names contain neither quotes nor backslashes, but the output must be
+/// safe even if they did.
 fn quoted(text: &str) -> String {
     text.replace('\\', "/").replace('"', "'")
 }

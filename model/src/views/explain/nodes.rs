@@ -29,8 +29,8 @@ pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a Nod
     }
 }
 
-/// Returns the nodes through which a packet may enter, each with the reason; all nodes if there is no
-/// restriction.
+/// Returns the nodes through which a packet may enter the cluster, each with the reason. Without a restriction,
+/// returns all nodes.
 pub(super) fn nodes_for(
     of: &AnnouncementInputs<'_>,
     packet: &Packet,
@@ -57,7 +57,7 @@ pub(super) fn nodes_for(
     of.scene.nodes.iter().map(|view| (view.name.clone(), why.to_owned())).collect()
 }
 
-/// Returns the Node whose workload networks contain the source.
+/// Returns the Node whose workload networks contain the source of the packet.
 fn home_of(of: &AnnouncementInputs<'_>, packet: &Packet) -> Option<Name> {
     let is_home = |name: &&Name| {
         let spec = spec_of(of.scene.snapshot, name);
@@ -67,7 +67,7 @@ fn home_of(of: &AnnouncementInputs<'_>, packet: &Packet) -> Option<Name> {
     names.find(is_home).cloned()
 }
 
-/// Returns an address of a Node in a family, at which it accepts node ports.
+/// Returns an address of a Node in an IP family at which the Node serves node ports.
 pub(super) fn address_of(
     of: &AnnouncementInputs<'_>,
     node: &Name,

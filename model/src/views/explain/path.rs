@@ -1,4 +1,5 @@
-//! Explanation of one packet: the owner of its destination, the nodes it may enter, and its path through each.
+//! Explanation of one packet: the object with its destination address, the nodes through which it may enter, and
+//! its path through each node.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -104,7 +105,7 @@ pub(super) fn path(of: &AnnouncementInputs<'_>, packet: &Packet, node: &Name, ch
 
 type Programs<'a> = BTreeMap<ServiceKey, (Program, Arc<CompiledService>)>;
 
-/// Node for which a path is explained, with its settings and report.
+/// Node on which a path is explained, with its settings and last report.
 struct NodeContext<'a> {
     view: Option<&'a NodeView<'a>>,
     place: NodeLocation,

@@ -1,4 +1,4 @@
-//! Explanation of a Service or an address without a packet: reachability, and the path of a sample packet to
+//! Explanation of a Service or an address instead of a packet: its conditions, and the path of a sample packet to
 //! each frontend.
 
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use crate::{
     wire::trace::Packet,
 };
 
-/// Maximum number of frontends of a Service that are followed on each node.
+/// Maximum number of frontends of a Service for which paths are explained on each node.
 const FRONTENDS_MAX: usize = 8;
 
 /// Explains a Service; returns `None` if it does not exist.
@@ -44,7 +44,7 @@ pub fn service(of: &AnnouncementInputs<'_>, key: &ServiceKey, at: Option<&Name>)
     Some(explanation.concluded())
 }
 
-/// Explains the reachability of an address: its announcement, and the paths to the Services that hold it.
+/// Explains the reachability of an address: its announcement, and the paths to the Services that have it.
 #[must_use]
 pub fn address(of: &AnnouncementInputs<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
     let mut explanation = Explanation {
@@ -68,7 +68,7 @@ pub fn address(of: &AnnouncementInputs<'_>, address: IpAddr, at: Option<&Name>) 
     explanation.concluded()
 }
 
-/// Returns the steps of an explanation that follow from the conditions of a Service.
+/// Returns the steps that correspond to the conditions of a Service.
 fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
     let scene = &of.scene;
     let Some(spec) = scene.snapshot.service(key).and_then(|object| object.as_service()) else {
@@ -113,7 +113,7 @@ fn follow(
     }
 }
 
-/// Returns a sample packet for each frontend, from a likely and permitted source.
+/// Returns a sample packet for each frontend of a Service, with a likely source that its source ranges allow.
 fn packets(
     of: &AnnouncementInputs<'_>,
     service: &CompiledService,
@@ -150,8 +150,8 @@ fn node_ports<'a>(
     })
 }
 
-/// Returns a sample client: a workload of the node for inside addresses, else an address of the first source
-/// range, else a documentation address.
+/// Returns a sample source address. For a cluster IP, it is a workload of the node. Otherwise, it is an address of
+/// the first source range or, without source ranges, an address for documentation (RFC 5737).
 fn source(
     of: &AnnouncementInputs<'_>,
     service: &CompiledService,

@@ -1,4 +1,4 @@
-//! Services that are affected by the lag of a node.
+//! Services that are affected because a node lacks recent changes.
 
 use std::cell::OnceCell;
 
@@ -8,7 +8,7 @@ use crate::{
     primitives::quantity::{Epoch, Position, Revision},
 };
 
-/// Compiled Services with their revisions, the newest first. The list is built and sorted on first use.
+/// Compiled Services with their revisions, newest first. The list is built and sorted when it is first used.
 pub struct Forms<'a> {
     epoch: Epoch,
     list: &'a dyn Fn() -> Vec<(Revision, ServiceKey)>,
@@ -16,7 +16,7 @@ pub struct Forms<'a> {
 }
 
 impl<'a> Forms<'a> {
-    /// Creates the list for an epoch from compiled Services in any order.
+    /// Creates an unsorted list; `list` returns the compiled Services when they are first needed.
     #[must_use]
     pub const fn new(epoch: Epoch, list: &'a dyn Fn() -> Vec<(Revision, ServiceKey)>) -> Self {
         Self { epoch, list, sorted: OnceCell::new() }
@@ -30,8 +30,8 @@ impl<'a> Forms<'a> {
         })
     }
 
-    /// Returns the Services that changed after the verified position of a node, and the number of those
-    /// beyond the limit.
+    /// Returns the Services that changed after the position that a node has verified, and the number of Services
+    /// beyond the list limit.
     pub(super) fn beyond(&self, verified: Option<Position>) -> (Vec<AffectedObject>, usize) {
         let is_newer = |revision: Revision| {
             verified.is_none_or(|verified| Position { epoch: self.epoch, revision } > verified)

@@ -1,4 +1,4 @@
-//! Changes between two overviews, and their application by a client.
+//! Differences between two overviews, and their application by a client.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -12,25 +12,25 @@ use crate::primitives::{
     quantity::{Position, Timestamp},
 };
 
-/// Line of the overview watch stream.
+/// Line of the overview watch stream (NDJSON).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum OverviewFrame {
-    /// Whole document; always the first line.
+    /// Whole overview; always the first line.
     Overview(Box<Overview>),
     /// Changes since the previous line.
     Change(Box<OverviewChange>),
-    /// Heartbeat without changes; sent at least every 2 seconds.
+    /// Heartbeat line without changes; a line is sent at least every 2 seconds.
     Heartbeat(OverviewHeartbeat),
-    /// End of the watch with an error.
+    /// Error that ends the watch; always the last line.
     Error(OverviewError),
 }
 
-/// Heartbeat of an overview without changes.
+/// Heartbeat of the overview watch: the overview has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewHeartbeat {
-    /// Position of the published state.
+    /// Position (epoch and revision) of the state that the overview describes.
     pub position: Position,
     /// Time of the heartbeat.
     pub at: Timestamp,
@@ -45,11 +45,12 @@ pub struct OverviewError {
     pub problem: Value,
 }
 
-/// Changes since the previous line. Absent fields are unchanged; present fields replace their former value.
+/// Changes of the overview since the previous line. Absent fields are unchanged; present fields replace their
+/// former value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewChange {
-    /// Position of the published state.
+    /// Position (epoch and revision) of the state that the overview describes.
     pub position: Position,
     /// Time at which the overview was computed.
     pub at: Timestamp,
@@ -84,11 +85,11 @@ pub struct OverviewChange {
 #[schema(as = OverviewServiceChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceChanges {
-    /// New or changed rows.
+    /// New rows, and rows that have changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<ServiceRow>)]
     pub changed: Vec<Arc<ServiceRow>>,
-    /// Services without a row from now on.
+    /// Keys of Services that no longer have a row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<ServiceName>,
 }
@@ -110,10 +111,10 @@ pub struct ServiceName {
 #[schema(as = OverviewNodeChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeChanges {
-    /// New or changed rows.
+    /// New rows, and rows that have changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<NodeRow>,
-    /// Names of Nodes without a row from now on.
+    /// Names of Nodes that no longer have a row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<Name>,
 }
@@ -126,7 +127,7 @@ pub struct ProblemChanges {
     /// New or changed problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<Problem>,
-    /// Identifiers of all problems in their new order; a problem that is not listed is over.
+    /// Identifiers of all present problems in their order. A problem that is not listed no longer exists.
     pub order: Vec<String>,
 }
 
@@ -165,7 +166,7 @@ pub fn between(old: &Overview, new: &Overview) -> Option<OverviewChange> {
     (!is_empty || old.position != *position).then_some(change)
 }
 
-/// Returns a change to `old` that contains no differences.
+/// Returns a change that leaves `old` unchanged, to which differences are added.
 fn nothing(old: &Overview) -> OverviewChange {
     OverviewChange {
         position: old.position,

@@ -1,8 +1,8 @@
-//! Memory of findings: the time at which each was first seen.
+//! Memory of findings: the time at which each deviation from the desired state was first seen.
 //!
-//! A finding is a candidate for a problem. If its source has no time, the memory supplies the time at which it
-//! was first seen. This is correct only if the previous look was shortly before; after a start, and after a
-//! pause in which nobody watched, the time is unknown.
+//! A finding may become a problem of the overview. If its source has no start time, the memory supplies the time
+//! at which the finding was first seen. This time is only correct if the previous evaluation was shortly before.
+//! After a start of the server, or a pause without evaluations, the time is unknown.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use crate::{
     primitives::quantity::Timestamp,
 };
 
-/// Maximum time in seconds between two evaluations after which a new finding counts as new: three times the
-/// interval of evaluations without watchers.
+/// Maximum time in seconds between two evaluations at which the start time of a new finding is known. Evaluations
+/// without watchers take place every 12 seconds.
 pub const LOOK_GAP_MAX_SECS: i64 = 30;
-/// Time after a start in which agents send their first reports, in seconds; equal to the time after which an
-/// agent counts as silent.
+/// Time in seconds after a server start during which agents send their first reports. Findings from reports that
+/// appear during this time have an unknown start time.
 pub const START_SECS: i64 = 60;
 /// Minimum duration of a transient finding before it becomes a problem, in seconds.
 pub const PASSING_SECS: i64 = 3;
-/// Maximum number of findings whose first-seen time is remembered; the start of further ones is unknown.
+/// Maximum number of findings whose first-seen time is stored; the start time of further ones is unknown.
 const FINDINGS_MAX: usize = 20_000;
 
-/// Deviation from the desired state, before it is known to last.
+/// Deviation of an object from the desired state, before it is reported as a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusFinding {
     /// Key of the object with the deviation.
     pub about: ObjectKey,
-    /// Aspect of the object: a condition type or another name.
+    /// Aspect of the object that deviates: a condition type or another name.
     pub aspect: &'static str,
     /// Impact of the deviation on users.
     pub impact: Impact,
@@ -38,39 +38,39 @@ pub struct StatusFinding {
     pub message: String,
     /// Remedy, if one is known.
     pub hint: Option<String>,
-    /// Time since which the deviation exists, if its source has a time.
+    /// Time since which the deviation exists; `None` if neither its source nor the memory has a time.
     pub since: Option<Timestamp>,
-    /// Source from which the finding is derived.
+    /// Source of the finding: stored objects or reports of agents.
     pub basis: Basis,
-    /// True if the deviation usually ends within moments.
+    /// True if the deviation is usually transient, so that it becomes a problem only after some seconds.
     pub is_passing: bool,
     /// Other objects that the deviation affects, up to a limit.
     pub affects: Vec<AffectedObject>,
     /// Number of affected objects beyond the limit.
     pub affects_more: usize,
-    /// Objects of which a preceding write is named as the likely cause.
+    /// Objects whose last write before the deviation is named as the likely cause.
     pub concerns: Concerns,
 }
 
 /// Source from which a finding is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// Stored objects, which are complete after a start.
+    /// Stored objects, which are complete directly after a server start.
     Intent,
-    /// Reports of agents, which are missing after a start.
+    /// Reports of agents, which are missing directly after a server start.
     Reports,
 }
 
-/// Objects that determine the likely cause of a finding: the last preceding write that changed one of them.
+/// Objects whose last write before the start of a finding is named as its likely cause.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Concerns {
-    /// Keys of single objects whose writes count.
+    /// Keys of the objects whose writes count.
     pub keys: Vec<ObjectKey>,
-    /// Kinds all of whose objects count, in addition to `keys`.
+    /// Kinds of which writes to any object count, in addition to `keys`.
     pub kinds: &'static [Kind],
 }
 
-/// Memory of the times at which findings were first seen.
+/// Times at which the present findings were first seen.
 #[derive(Debug)]
 pub struct FindingMemory {
     seen: BTreeMap<(ObjectKey, &'static str, Impact), Option<Timestamp>>,
@@ -104,7 +104,7 @@ impl StatusFinding {
         }
     }
 
-    /// Returns the identifier of the finding for as long as it lasts.
+    /// Returns the identifier of the finding, which stays the same while the finding lasts.
     #[must_use]
     pub fn id(&self) -> String {
         let ObjectKey { kind, namespace, name } = &self.about;
@@ -120,13 +120,13 @@ impl FindingMemory {
         Self { seen: BTreeMap::new(), started, looked: None }
     }
 
-    /// Records the time of an evaluation at which the state was unchanged.
+    /// Records an evaluation at `now` that found the state unchanged.
     pub fn note_unchanged(&mut self, now: Timestamp) {
         self.looked = Some(now);
     }
 
-    /// Sets the start of each finding, removes transient findings that are too young, and forgets findings that
-    /// are over. Returns true if any was removed as too young.
+    /// Sets the start time of each finding, removes transient findings that have not lasted long enough, and
+    /// forgets findings that no longer exist. Returns true if a transient finding was removed.
     pub fn update(&mut self, findings: &mut Vec<StatusFinding>, now: Timestamp) -> bool {
         let age = |at: Timestamp| now.unix_seconds() - at.unix_seconds();
         let has_looked = self.looked.is_some_and(|at| age(at) <= LOOK_GAP_MAX_SECS);
@@ -166,8 +166,8 @@ mod tests {
         StatusFinding { basis, is_passing, ..finding }
     }
 
-    /// Evaluates the findings of a test at time `now`. Returns the identifiers with their first-seen times,
-    /// and whether findings were omitted because they are too young.
+    /// Evaluates findings at time `now`. Returns their identifiers with the first-seen times, and true if
+    /// transient findings were removed because they are too young.
     fn look(
         memory: &mut FindingMemory,
         found: &[StatusFinding],

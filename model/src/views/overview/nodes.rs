@@ -1,4 +1,4 @@
-//! Row and findings of a Node.
+//! Overview row of a Node, and the findings (deviations) of the Node.
 
 use super::{
     BgpSessionTotals, Impact, NodeConvergence, NodeRow,
@@ -19,13 +19,14 @@ use crate::{
     wire::report::Report,
 };
 
-/// Time for which a Node may lack a change before it counts as lagging, in milliseconds. A change normally
-/// takes far less.
+/// Time for which a Node may lack a change before it counts as lagging, in milliseconds. A change normally arrives
+/// much faster.
 pub const LAGGING_MILLIS: u64 = 2000;
-/// Time for which a repaired drift is shown, in seconds; enough for an operator to react to the alert.
+/// Time for which a Node counts as drifted after a repair of its kernel state, in seconds; long enough for an
+/// operator to react to the alert.
 pub const DRIFT_SHOWN_SECS: i64 = 600;
-/// Maximum number of failed Services on a Node that are listed as problems one by one; with more failures,
-/// only the Node is listed.
+/// Maximum number of failed Services on a Node that are listed as separate problems. With more failures, only the
+/// Node is listed.
 pub const SINGLE_FAILURES_MAX: u64 = 3;
 
 /// Inputs of the overview row of a Node.
@@ -37,23 +38,23 @@ pub struct NodeInput<'a> {
     pub status: &'a NodeStatus,
     /// Zone of the Node, if the Node has one.
     pub zone: Option<&'a str>,
-    /// Age of the oldest change that the Node has not verified, in milliseconds; `None` without such a
-    /// change, or if the server does not remember it.
+    /// Age of the oldest change that the Node has not verified, in milliseconds. `None` if there is none, or if
+    /// the server no longer remembers the change.
     pub lag_millis: Option<u64>,
     /// Number of load balancer addresses that the Node announces by ARP or NDP.
     pub addresses: usize,
-    /// BGP sessions of the Node; `None` if it reports no session.
+    /// Numbers of BGP sessions of the Node by state; `None` if it has none.
     pub sessions: Option<BgpSessionTotals>,
 }
 
-/// True if the finding of a Node covers its failed Services, because more than [`SINGLE_FAILURES_MAX`]
-/// failed.
+/// True if the problem of the Node replaces those of its failed Services, because more than
+/// [`SINGLE_FAILURES_MAX`] failed.
 #[must_use]
 pub fn covers_failures(view: &NodeView<'_>) -> bool {
     view.report.is_some_and(|report| report.failures_total > SINGLE_FAILURES_MAX)
 }
 
-/// Returns the row of a Node, and adds its findings.
+/// Returns the overview row of a Node, and adds its findings.
 pub fn judge(
     sight: &NodeInput<'_>,
     forms: &Forms<'_>,
@@ -103,7 +104,7 @@ pub fn reset(row: &mut NodeRow) {
     (row.lag_millis, row.applied, row.verified) = (None, None, None);
 }
 
-/// Rounds a number to two significant digits, so that a lag that grows by the millisecond rarely changes the
+/// Rounds a number to two significant digits, so that a lag that grows with each millisecond rarely changes the
 /// row.
 #[must_use]
 pub fn two_digits(number: u64) -> u64 {

@@ -1,4 +1,5 @@
-//! Findings of pools, Advertisements, peers, and the guards of the server.
+//! Findings (deviations) of pools, Advertisements and BgpPeers, and of the guards that keep many silent Nodes or
+//! unhealthy endpoints in service.
 
 use super::{
     AffectedObject, Impact, affects,
@@ -22,9 +23,9 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Free share at which a pool counts as nearly full, in percent.
+/// Share of free addresses, in percent, at or below which a pool counts as nearly full.
 pub const NEARLY_FULL_PERCENT: u64 = 10;
-/// Maximum number of names in one message.
+/// Maximum number of objects named in one message.
 const NAMES_MAX: usize = 10;
 
 /// True if a pool is nearly full in one of its IP families.
@@ -56,7 +57,7 @@ pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<StatusFinding
     first(object, &status.conditions, if is_full { Impact::Risk } else { Impact::Notice })
 }
 
-/// Returns the finding of a peer, if any: a missing session means less redundancy.
+/// Returns the finding of a BgpPeer, if any. A missing session is a loss of redundancy.
 #[must_use]
 pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding> {
     let ready = status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
@@ -70,8 +71,8 @@ pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding
     Some(StatusFinding { affects, affects_more, is_passing, basis: Basis::Reports, ..found })
 }
 
-/// Returns a finding for the first condition that is not true. Further conditions that are not true are
-/// usually consequences.
+/// Returns a finding for the first condition that is not true. Further such conditions are usually consequences of
+/// the first.
 #[must_use]
 pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Option<StatusFinding> {
     let Condition { condition_type, status: _, reason, message, hint } =
@@ -93,7 +94,8 @@ pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Optio
     Some(StatusFinding { hint: hint.clone(), basis: Basis::Reports, ..found })
 }
 
-/// Returns the finding of the guard against the loss of many Nodes at once.
+/// Returns the finding for Nodes that are silent but not lost, because too many Nodes are silent at once; `held`
+/// are these Nodes.
 #[must_use]
 pub fn too_many_silent(held: &[Name]) -> Option<StatusFinding> {
     let names: Vec<_> = held.iter().take(NAMES_MAX).map(ToString::to_string).collect();
@@ -109,8 +111,9 @@ pub fn too_many_silent(held: &[Name]) -> Option<StatusFinding> {
     Some(StatusFinding { hint: Some(hint.to_owned()), affects, affects_more, basis: Basis::Reports, ..found })
 }
 
-/// Returns the finding for unhealthy endpoints that the health guard keeps in service. `first` is one of
-/// them, of `service`; `affected` are the other Services. `counts` are the kept and all checked endpoints.
+/// Returns the finding for unhealthy endpoints that the health guard keeps in service. `first` is one of these
+/// endpoints, of `service`; `affected` are the other Services. `counts` are the numbers of kept endpoints and of
+/// all checked endpoints.
 #[must_use]
 pub fn health_held(
     service: &ServiceKey,

@@ -1,4 +1,4 @@
-//! Likely cause of a problem: the last write before it that touches its objects.
+//! Likely cause of a problem: the last write before it that changed one of its objects.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,16 +9,16 @@ use crate::{
     primitives::quantity::{Revision, Timestamp},
 };
 
-/// Maximum time between a write and a problem for which the write is named, in seconds: longer than health
-/// checks, sessions and leases need to show an effect, and short enough that one write is not named for all
-/// problems of a day.
+/// Maximum time between a write and a problem for which the write is named as the likely cause, in seconds. The
+/// time is longer than health checks, sessions and leases need to show an effect, but short enough that one write
+/// is not named for all problems of a day.
 pub const WINDOW_SECS: i64 = 600;
 /// Maximum number of remembered writes.
 pub const WRITES_KEPT_MAX: usize = 1000;
-/// Maximum number of remembered touched objects over all writes.
+/// Maximum number of written objects that are remembered, over all writes.
 pub const TOUCHES_KEPT_MAX: usize = 50_000;
 
-/// Write with the objects that it touched.
+/// Write with the objects that it changed or affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// Revision that the write created.
@@ -31,11 +31,11 @@ pub struct Write {
     pub author: String,
     /// Reason that the author gave.
     pub message: Option<String>,
-    /// Written objects, and the Services of written endpoints.
+    /// Written objects, and the Services whose endpoints were written.
     pub touches: BTreeSet<ObjectKey>,
 }
 
-/// Recent writes of clients, oldest first.
+/// Recent writes by clients, oldest first.
 #[derive(Debug, Default)]
 pub struct Writes {
     writes: VecDeque<Write>,
@@ -43,7 +43,8 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// Adds a newer write. Writes of servers and agents by themselves are consequences and are ignored.
+    /// Adds a new write. Writes that servers or agents made by themselves are ignored, because they are
+    /// consequences.
     pub fn push(&mut self, write: Write) {
         match write.maker {
             Maker::Client => {}
@@ -58,7 +59,7 @@ impl Writes {
         }
     }
 
-    /// Returns the last write within the window before `since` that touches the objects.
+    /// Returns the last write within ten minutes before `since` that changed one of the given objects.
     #[must_use]
     pub fn preceding(&self, concerns: &Concerns, since: Timestamp) -> Option<PrecedingChange> {
         let touches = |write: &&Write| {

@@ -1,11 +1,11 @@
-//! Selection and order of problems from findings.
+//! Selects the problems of the overview from the findings (deviations), and orders them.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use super::{PROBLEMS_MAX, Problem, memory::StatusFinding, preceding::Writes};
 use crate::kinds::resource::{Kind, ObjectKey};
 
-/// Returns the worst finding of each Service and Node; of equal findings, the first.
+/// Returns the finding with the worst impact for each Service and Node; of equal findings, the first.
 #[must_use]
 pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &StatusFinding> {
     let mut worst: BTreeMap<&ObjectKey, &StatusFinding> = BTreeMap::new();
@@ -18,8 +18,8 @@ pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &Stat
     worst
 }
 
-/// Returns the listed problems and the number of all. Only the worst finding of a Service is listed, because
-/// the others are usually consequences.
+/// Returns the listed problems and the number of all problems. Only the worst finding of each Service is included,
+/// because the others are usually consequences.
 #[must_use]
 pub fn problems(findings: &[StatusFinding], writes: &Writes) -> (Vec<Problem>, usize) {
     let worst = worst_by_object(findings);

@@ -4,7 +4,7 @@ use super::{ConvergenceBrief, EndpointTotals, Overview, ServiceStateTotals, Tota
 use crate::primitives::name::Namespace;
 
 impl Overview {
-    /// Returns the overview without the writes that preceded problems.
+    /// Returns the overview without the preceding writes of problems.
     #[must_use]
     pub fn without_changes(&self) -> Self {
         let mut overview = self.clone();
@@ -12,8 +12,8 @@ impl Overview {
         overview
     }
 
-    /// Returns the overview of some namespaces: their Services and problems, without objects outside of
-    /// namespaces.
+    /// Returns the overview limited to some namespaces: it contains their Services and problems, but no objects
+    /// outside of namespaces.
     #[must_use]
     pub fn restricted(
         &self,

@@ -1,4 +1,4 @@
-//! Row and findings of a Service.
+//! Overview row of a Service, and the findings (deviations) of the Service.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -23,7 +23,7 @@ use crate::{
 
 use super::Impact::{Degraded, Notice, Risk, Unreachable};
 
-/// Maximum number of Nodes of missing endpoints whose writes are considered as causes.
+/// Maximum number of Nodes with missing endpoints whose writes are considered as the cause of a problem.
 const NODES_LOOKED_AT_MAX: usize = 10;
 
 /// Inputs of the overview row of a Service.
@@ -31,7 +31,7 @@ const NODES_LOOKED_AT_MAX: usize = 10;
 pub struct ServiceInput<'a> {
     /// Key of the Service.
     pub key: &'a ServiceKey,
-    /// Service as stored.
+    /// Stored object of the Service.
     pub object: &'a Object,
     /// Spec of the Service.
     pub spec: &'a ServiceSpec,
@@ -39,14 +39,14 @@ pub struct ServiceInput<'a> {
     pub status: &'a ServiceStatus,
     /// Compiled form that nodes receive; `None` if the Service has none.
     pub compiled: Option<&'a CompiledService>,
-    /// Health verdicts of the Service's endpoints; `None` without a health record.
+    /// Health record of the Service, which lists its unhealthy endpoints; `None` if there is none.
     pub health: Option<&'a EndpointHealthSpec>,
     /// Number of the Service's load balancer addresses that are announced.
     pub announced: usize,
 }
 
-/// Returns the row of a Service, and adds its findings. `is_covered_by_node` returns true for a Node whose own
-/// finding covers failed Services.
+/// Returns the overview row of a Service, and adds its findings. `is_covered_by_node` returns true for a Node
+/// whose own finding replaces those of its failed Services.
 pub fn judge(
     view: &ServiceInput<'_>,
     is_covered_by_node: &dyn Fn(&Name) -> bool,
@@ -74,7 +74,7 @@ pub fn judge(
     row(view)
 }
 
-/// Sets state and reason of a Service's row from its worst finding; of equal findings, from the first.
+/// Sets the state and reason of a Service's row from its worst finding; of equal findings, the first counts.
 pub fn explain(row: &mut ServiceRow, worst: &StatusFinding) {
     row.state = match worst.impact {
         Unreachable => ServiceState::Unreachable,
@@ -214,8 +214,8 @@ fn endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEndpoi
     compiled.ports.iter().flat_map(|port| &port.endpoints)
 }
 
-/// Returns the number of endpoint addresses that accept no connections, except ones that terminate or are in
-/// drain or maintenance.
+/// Returns the number of endpoint addresses that accept no connections on any port. Endpoints that terminate, or
+/// are in drain or maintenance, do not count.
 fn lost(compiled: &CompiledService) -> usize {
     let is_lost = |one: &&CompiledEndpoint| !one.ready && !one.terminating && one.maintenance.is_none();
     if !endpoints(compiled).any(|one| is_lost(&one)) {
@@ -226,7 +226,8 @@ fn lost(compiled: &CompiledService) -> usize {
     lost.filter(|address| !ready.contains(address)).collect::<BTreeSet<_>>().len()
 }
 
-/// Returns the Nodes of endpoints that accept no connections, because a drain is a write to the Node.
+/// Returns the Nodes of endpoints that accept no connections. A write to such a Node, such as a drain, may be the
+/// cause.
 fn nodes_of_absent(compiled: Option<&CompiledService>) -> Vec<ObjectKey> {
     let absent = compiled.into_iter().flat_map(endpoints).filter(|one| !one.ready || one.weight.0 == 0);
     let nodes: BTreeSet<_> = absent.filter_map(|one| one.node.as_ref()).collect();
@@ -268,7 +269,7 @@ fn programmed(
     Some(found)
 }
 
-/// Returns a finding for a new Service that no node has programmed yet. Later versions do not count: the
+/// Returns a finding for a new Service that no node has programmed yet. For a changed Service there is none: the
 /// former version still works, and the nodes count as lagging.
 fn first_form_nowhere(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     let metadata = &view.object.metadata;

@@ -1,4 +1,4 @@
-//! In-memory cluster for tests: writes in JSON, responses as the API returns them.
+//! In-memory cluster for tests, with writes as JSON and responses as the API returns them.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "every test binary uses its own part; tests may panic")]
 
@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
     pub(crate) snapshot: Snapshot,
     pub(crate) config: ClusterConfig,
     pub(crate) seed: u64,
-    /// Current time in Unix seconds, which a test advances.
+    /// Current time in Unix seconds; tests advance it.
     pub(crate) now: i64,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn key(name: &str) -> ServiceKey {
     ServiceKey::try_from(format!("default/{name}")).unwrap()
 }
 
-/// Returns pointers and codes of a refusal because of invalid fields.
+/// Returns the JSON pointers and codes of the violations in a refusal; panics for other results.
 pub(crate) fn violations(result: Result<Action, Refusal>) -> Vec<(String, ViolationCode)> {
     match result {
         Err(Refusal::Invalid(found)) => {

@@ -1,4 +1,4 @@
-//! Admission rules of addresses that BGP announces only as part of an aggregated prefix.
+//! Admission rules for addresses that BGP announces as part of an aggregated prefix instead of as a /32 or /128.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Checks the rules that depend on allocated addresses; runs after the allocation.
+/// Checks the BGP rules that depend on the allocated addresses. Must run after the allocation.
 pub(in crate::admission::admit) fn check_addresses(
     before: &Snapshot,
     snapshot: &Snapshot,
@@ -49,7 +49,8 @@ pub(in crate::admission::admit) fn check_addresses(
     }
 }
 
-/// Checks all addresses that an Advertisement covers for the rules of aggregated prefixes.
+/// Checks the rules of aggregated prefixes for all addresses that an Advertisement covers. Stops at the first
+/// violation.
 fn check_addresses_of(
     snapshot: &Snapshot,
     name: &Name,
@@ -67,8 +68,8 @@ fn check_addresses_of(
     }
 }
 
-/// Checks that an address may be announced as part of a longer aggregate. `name` is the Advertisement of the
-/// write; `None` if the Service is written.
+/// Checks that an address may be announced as part of an aggregated prefix. `name` is the written Advertisement;
+/// `None` if the write concerns the Service.
 fn check_address(snapshot: &Snapshot, address: IpAddr, name: Option<&Name>, found: &mut Vec<Violation>) {
     let Some(record) = snapshot.address(address).and_then(|object| object.as_address()) else { return };
     let family = IpFamily::of(address);

@@ -1,5 +1,5 @@
-//! Admission rules of BGP Advertisements: every attribute has a receiver, attributes of one prefix agree, and
-//! no announced prefix contains foreign addresses.
+//! Admission rules of BGP Advertisements: some peer receives each route attribute, the attributes of one prefix do
+//! not contradict each other, and no announced prefix contains addresses outside of the pools.
 
 use std::collections::BTreeSet;
 
@@ -61,7 +61,8 @@ impl BgpRules<'_> {
         }
     }
 
-    /// Returns the attributes that no named peer receives, each with the type of peer that would.
+    /// Returns the route attributes that no peer of the Advertisement receives, such as `localPref` without
+    /// internal peers, each with the required type of peer.
     pub(super) fn ineffective_attributes(
         &self,
         spec: &AdvertisementSpec,
@@ -85,9 +86,9 @@ impl BgpRules<'_> {
         ineffective
     }
 
-    /// True if the Advertisement selects Nodes and none of them has one of its peers although other Nodes
-    /// have. False while the selectors of the Advertisement or of the peers match no Node, because Nodes may
-    /// be added.
+    /// True if none of the Nodes that the Advertisement selects has a session with one of its peers, although
+    /// other Nodes have. False if the Advertisement selects no Node or no Node has such a peer, because Nodes may
+    /// be added later.
     pub(super) fn shares_no_node(&self, spec: &AdvertisementSpec) -> bool {
         let is_receiver = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
         let receivers: Vec<_> =
@@ -112,7 +113,8 @@ impl BgpRules<'_> {
         has_no_receiver.then(|| held.iter().map(|family| family.as_str()).collect::<Vec<_>>().join(" and "))
     }
 
-    /// Returns a message for each family whose prefixes would contain addresses outside of the pools.
+    /// Returns a message for each IP family in which an aggregated prefix would contain addresses outside of the
+    /// pools.
     fn outside(&self, spec: &AdvertisementSpec) -> impl Iterator<Item = (IpFamily, String)> {
         let wide: Vec<IpFamily> =
             IpFamily::ALL.into_iter().filter(|family| spec.aggregates(*family)).collect();
@@ -130,7 +132,7 @@ impl BgpRules<'_> {
         Coverage::of(covered.filter_map(|object| self.snapshot.pool(&object.metadata.name)))
     }
 
-    /// Checks a pool change against the Advertisements with aggregated prefixes.
+    /// Checks a changed pool against the Advertisements that announce aggregated prefixes.
     pub(super) fn check_pools(&self, at: &str, staged: &[StagedObject], found: &mut Vec<Violation>) {
         let is_written = |name: &Name| {
             staged.iter().any(|other| other.key.kind == Kind::Advertisement && other.key.name == *name)
@@ -149,7 +151,7 @@ impl BgpRules<'_> {
         }
     }
 
-    /// Checks two Advertisements for conflicting attributes of the same prefixes to the same peers.
+    /// Checks that two Advertisements do not send the same prefixes with different attributes to the same peers.
     fn check_contradiction(
         &self,
         spec: &AdvertisementSpec,
@@ -188,7 +190,7 @@ impl BgpRules<'_> {
         }
     }
 
-    /// True if two Advertisements announce prefixes of the same length in a family of a shared pool.
+    /// True if two Advertisements announce prefixes of equal length from a pool that both cover.
     fn announces_same_prefix(&self, a: &AdvertisementSpec, b: &AdvertisementSpec) -> bool {
         let pools = self.snapshot.list(Kind::AddressPool, None, None).map(|object| &object.metadata.name);
         let shared: BTreeSet<&Name> =

@@ -57,7 +57,7 @@ impl BgpRules<'_> {
         }
     }
 
-    /// Checks that no Node gets two sessions with the same router.
+    /// Checks that no Node has two sessions with the same router, through this peer and another one.
     fn check_same(&self, name: &Name, spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
         let same = |other: &BgpPeerSpec| !other.disabled && !spec.disabled && is_same_router(spec, other);
         for (other, _) in peers(self.snapshot).filter(|(other, of)| *other != name && same(of)) {

@@ -79,7 +79,7 @@ fn drain(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// Returns index and protocol of the first port whose protocol satisfies the condition.
+/// Returns the index and protocol of the first Service port whose protocol satisfies `is_such`.
 fn first_port(spec: &ServiceSpec, is_such: impl Fn(Protocol) -> bool) -> Option<(usize, Protocol)> {
     spec.ports.iter().map(|port| port.protocol).enumerate().find(|(_, protocol)| is_such(*protocol))
 }

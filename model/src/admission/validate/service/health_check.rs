@@ -61,8 +61,8 @@ fn ranges(check: &HealthCheck, found: &mut Vec<Violation>) {
     range("slowStartSeconds", check.slow_start_seconds, 0, 3600);
 }
 
-/// Checks that each block, such as `http` or `grpc`, is used by the type of the check, because it would have
-/// no effect otherwise.
+/// Checks that the blocks `http`, `tls`, `grpc` and `udp` are set only if the type of the check uses them, and
+/// that a UDP check has `udp`.
 fn parts(check: &HealthCheck, found: &mut Vec<Violation>) {
     use HealthCheckType::{Grpc, Http, Https, Udp};
     let is = |types: &[HealthCheckType]| types.contains(&check.check_type);
@@ -84,8 +84,8 @@ fn parts(check: &HealthCheck, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that the type of the check fits the protocol of the Service ports, to which a check without a port
-/// of its own connects.
+/// Checks that a health check without its own `port` can connect to all Service ports: they must have the
+/// transport protocol of the check.
 fn ports(spec: &ServiceSpec, check: &HealthCheck, found: &mut Vec<Violation>) {
     if spec.is_external_name() {
         let message = "must be left out when type is ExternalName, which is only a DNS name";

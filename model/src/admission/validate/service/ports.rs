@@ -1,4 +1,4 @@
-//! Rules of a Service's ports: names, ranges, node ports.
+//! Validation rules of the ports of a Service: names, ranges and node ports.
 
 use super::super::{check_length, check_unique};
 use crate::{
