@@ -24,7 +24,7 @@ use crate::{error::StoreError, group::EncodedCommit, record};
 /// Selection of history entries, with the maximum number to return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
-    /// Revision before which entries are returned; `None` starts with the newest.
+    /// Exclusive upper limit of the revisions to return; `None` starts with the newest.
     pub before: Option<Revision>,
     /// Filter of changed objects; an entry matches if one of its objects does.
     pub filter: ObjectFilter,

@@ -1,4 +1,4 @@
-//! Formats of the lines of a backup.
+//! Format of each line of a backup.
 
 use model::{
     cluster::history::RevisionEntry,
@@ -34,7 +34,7 @@ pub(super) struct AnyBackupHeader {
     pub(super) version: u32,
 }
 
-/// Line between the first and the last one, as read.
+/// Line of a backup between the first and the last, as decoded from the file.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum LineIn<'a> {
@@ -71,7 +71,7 @@ struct HistoryIn<'a> {
     body: &'a RawValue,
 }
 
-/// Line between the first and the last one, as written.
+/// Line of a backup between the first and the last, to be encoded.
 #[derive(Debug)]
 pub(super) enum Line {
     Object(Box<Object>),
@@ -108,7 +108,7 @@ pub(super) fn end(lines: u64, digest: &[u8]) -> String {
     format!("{{\"end\":{{\"lines\":{lines},\"sha256\":\"{}\"}}}}\n", hex(digest))
 }
 
-/// Decodes a line between the first and the last.
+/// Decodes a line between the first and the last of a backup.
 pub(super) fn parse(line: &[u8]) -> Result<Line, StoreError> {
     let unreadable = |reason: String| StoreError::Unreadable { key: "a line".to_owned(), reason };
     match serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))? {
