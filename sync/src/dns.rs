@@ -1,8 +1,8 @@
 //! Source `dns`: DNS names whose addresses are the endpoints of Services.
 //!
-//! An answer is valid for its TTL, within configured bounds. A name that no longer exists, or that no server
-//! resolves, keeps its last addresses and is reported. Addresses that cannot be endpoints, such as loopback
-//! addresses, are always rejected.
+//! An answer is valid for its TTL, limited to a configured range. A name that no longer exists, or that no
+//! server resolves, keeps its last addresses and is reported. Addresses that cannot be endpoints, such as
+//! loopback addresses, are always rejected.
 
 mod ask;
 mod machine;
@@ -67,7 +67,7 @@ pub struct DnsArguments {
     pub allow: Vec<IpNet>,
 }
 
-/// Synchronizes with the names until the process ends.
+/// Queries the DNS names and publishes their addresses as endpoints until the process ends.
 ///
 /// # Errors
 /// Returns an error if a flag is invalid or the machine has no name servers.

@@ -50,7 +50,7 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// Synchronizes with the files until the process ends.
+/// Publishes the objects in the files, and their changes, until the process ends.
 ///
 /// # Errors
 /// Returns an error if the kernel provides no file notifications.

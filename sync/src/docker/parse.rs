@@ -12,7 +12,7 @@ pub(super) const PREFIX: &str = "tidegate.";
 /// Maximum number of ports declared by one container.
 const PORTS_MAX: usize = 32;
 
-/// Configuration that a container requests by its labels.
+/// Configuration that a container requests by its `tidegate.` labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
     /// Service that the container serves, if a label names one.
