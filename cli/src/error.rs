@@ -34,7 +34,7 @@ impl ExitCode {
 /// Failure of a command. `Display` is the line after `error:`; hints are separate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Contradicting or malformed arguments.
+    /// Arguments that are malformed or contradict each other.
     #[error("{message}")]
     Usage {
         /// Error text without the remedy.
@@ -96,7 +96,7 @@ pub(crate) struct Problem {
     pub(crate) status: u16,
     /// Problem document of the response (RFC 9457), a JSON object.
     pub(crate) document: Value,
-    /// Names of the items of the request, for violations whose pointer starts with `/items/N`.
+    /// Display names of the items in the request, used for violations whose pointer starts with `/items/N`.
     pub(crate) items: Vec<String>,
 }
 
