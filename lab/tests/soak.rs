@@ -1,7 +1,6 @@
 //! Short soak test: changes, faults and traffic at once, without leftovers. `make soak` runs a long one.
 //!
-//! The test is a separate program, because its census counts everything that the process leaves on the
-//! machine.
+//! The test is a separate program, because it counts everything that the process leaves on the machine.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(
@@ -14,9 +13,10 @@ use lab::{
     host::random,
 };
 
-/// After a few seconds of all kinds of changes and random faults, every node has verified everything, every
-/// address leads to the backends given by the API, and no connection was lost without an excuse. Kernels and
-/// processes hold the same as before the first object, and after `cleanup` the same as before the agents.
+/// After a few seconds of all kinds of changes and random faults, every node has verified everything, and
+/// every address leads to the backends given by the API. No connection was lost, unless a fault explains it.
+/// Kernels and processes hold the same as before the first object, and after `cleanup` the same as before the
+/// agents.
 #[test]
 fn after_changes_and_faults_every_node_is_right_and_nothing_is_left_behind() {
     let (seed, _) = random::seed().unwrap();

@@ -1,5 +1,5 @@
-//! Load balancer addresses on a real network: one owner per address, failover without preemption, with and
-//! without control.
+//! Load balancer addresses on a real network: one owner per address, and failover without preemption, with or
+//! without a running control server.
 
 mod failover;
 mod guard;

@@ -36,14 +36,14 @@ const KILLS: usize = 200;
 const KILLS_PER_HISTORY: usize = 20;
 /// Number of writing clients.
 const WRITERS: usize = 6;
-/// Maximum milliseconds between ready and kill: enough for some dozens of commit groups.
+/// Maximum time in milliseconds from ready to kill: enough for some dozens of commit groups.
 const LIFE_MS_MAX: u64 = 120;
 /// Probability in percent of a kill during startup.
 const WHILE_STARTING_PERCENT: u64 = 15;
 /// Approximate startup time of the server in milliseconds, during which kills hit the startup.
 const START_MS: u64 = 80;
 
-/// A server in a namespace, and a namespace for its clients.
+/// Control server in one network namespace, and a second namespace for its clients.
 struct Stage {
     server: ProgramMachine,
     clients: lab::host::netns::Namespace,

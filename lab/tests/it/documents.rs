@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures/import/seed.yaml");
 
-/// F009, F037, F116, F118, F127, F135: Input: the ConfigMap and the Service of the documents. Output: an
-/// address of the range, announced by one of three nodes, and pages of both backends via `curl` from a
-/// workload and from an external machine.
+/// F009, F037, F116, F118, F127, F135: with the ConfigMap and the Service of the requirements documents, the
+/// Service gets an address of the range, announced by one of three nodes. `curl` from a workload and from an
+/// external machine gets pages of both backends there.
 #[test]
 fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_documents_give_out() {
     let mut cluster = Cluster::start(&Options { lan: true, ..Options::default() }).unwrap();
@@ -50,9 +50,9 @@ fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_document
     cluster.wait_moved(address, &owner).unwrap();
 }
 
-/// F037, F038, F116: Input: two Services of type LoadBalancer and first no pool, then one for other Services,
-/// then one with a single address. Output: each reports the reason for waiting; the first one gets the
-/// address and is reachable, also after a kill of control; the other gets the address when it is free.
+/// F037, F038, F116: two Services of type LoadBalancer report the reason for waiting: no pool, only a pool
+/// for other Services, or a pool whose single address is in use. The first one gets the address and is
+/// reachable, also after a kill of the control server. The other gets the address when it is free.
 #[test]
 fn f038_f116_services_wait_with_a_reason_and_the_next_address_follows_from_the_store() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();

@@ -57,15 +57,15 @@ fn tidegate(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
     cluster.place("control")?.run(&program.display().to_string(), &arguments)
 }
 
-/// Results of clients that connect in a loop.
+/// Backends reached and failures of clients that connect in a loop.
 #[derive(Default)]
 struct Met {
     names: BTreeSet<String>,
     failures: Vec<String>,
 }
 
-/// Input: clients in both modes loop on the virtual address while each backend is drained, removed and
-/// replaced. Output: no failure, and every backend was reached.
+/// No connection of clients in either mode fails while each backend is drained, removed and replaced, and
+/// every backend is reached.
 #[test]
 fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with_draining() {
     let (mut cluster, to) = web(&[("web-1", "node1", 11), ("web-2", "node2", 12)]);
@@ -159,13 +159,14 @@ fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them()
     assert_eq!(cluster.tcp("near1", to).unwrap().backend, "web-1");
 }
 
-/// F028: long transfers and a drain on three nodes in nftables, iptables and userspace mode.
+/// F028: in nftables, iptables and userspace mode, long transfers continue during a drain until its deadline.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_every_mode_and_its_deadline_cuts_what_is_left() {
     transfers::outlast_a_drain_until_its_deadline(&["nftables", "iptables", "userspace"]);
 }
 
-/// F028: long transfers and a drain in ipvs mode, in the guest VM whose kernel has IPVS.
+/// F028: in ipvs mode, in the guest VM whose kernel has IPVS, long transfers continue during a drain until
+/// its deadline.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left() {
     guest::run(

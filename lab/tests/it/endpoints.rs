@@ -30,8 +30,8 @@ fn endpoint_addresses(cluster: &Cluster, service: &str) -> Vec<String> {
         .collect()
 }
 
-/// F018, F019, F020, F021: labels, readiness, addresses, the selector and deletion each move traffic; nothing
-/// else does.
+/// F018, F019, F020, F021: a change of labels, readiness, addresses, the selector, or a deletion, each moves
+/// traffic; no other change does.
 #[test]
 fn f021_endpoints_follow_labels_readiness_addresses_and_the_selector() {
     let mut cluster = web(2);
@@ -78,7 +78,7 @@ fn f021_endpoints_follow_labels_readiness_addresses_and_the_selector() {
     );
 }
 
-/// F022: endpoints as objects and in CLI output.
+/// F022: `get ep` prints the endpoints with their ports; `-o wide` adds ready, serving and terminating.
 #[test]
 fn f022_get_endpoints_shows_addresses_with_ports_and_their_conditions() {
     let cluster = web(2);

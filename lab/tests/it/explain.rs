@@ -168,8 +168,8 @@ fn connect(cluster: &Cluster, case: &Case) -> Outcome {
     }
 }
 
-/// True if the predicted end matches the result. A reached backend replies from the requested address to the
-/// source that it saw: that is the return path.
+/// Returns true if the predicted end matches the result. A reached backend replies from the requested address
+/// to the source that it saw, which is the return path.
 fn is_end(cluster: &Cluster, node: &str, case: &Case, end: &Value, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Refused => end == "refused",
@@ -294,15 +294,15 @@ fn all_agree(modes: &[&'static str]) {
     });
 }
 
-/// F166, F167: explanations compared with real connections on three nodes in nftables, iptables and userspace
-/// mode.
+/// F166, F167: on three nodes in nftables, iptables and userspace mode, each explanation predicts the result
+/// of the real connection.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
     all_agree(&["nftables", "iptables", "userspace"]);
 }
 
-/// F166, F167: explanations compared with real connections in ipvs mode, in the guest VM whose kernel has
-/// IPVS.
+/// F166, F167: in ipvs mode, in the guest VM whose kernel has IPVS, each explanation predicts the result of
+/// the real connection.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode() {
     guest::run("explain::f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode", || {

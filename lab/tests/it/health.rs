@@ -20,13 +20,14 @@ use lab::{fixtures::scene::BACKEND_PORT, host::guest, network::client::at};
 use serde_json::json;
 use stage::{Stage, endpoints, wait_for};
 
-/// F061, F148: failing endpoints on three nodes in nftables, iptables and userspace mode.
+/// F061, F148: on nodes in nftables, iptables and userspace mode, failing endpoints leave service and come
+/// back.
 #[test]
 fn f061_f148_endpoints_that_break_leave_service_in_every_mode_and_come_back() {
     break_and_come_back(&["nftables", "iptables", "userspace"]);
 }
 
-/// F148: failing endpoints in ipvs mode, in the guest VM whose kernel has IPVS.
+/// F148: in ipvs mode, in the guest VM whose kernel has IPVS, failing endpoints leave service and come back.
 #[test]
 fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
     guest::run("health::f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back", || {
@@ -34,13 +35,15 @@ fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
     });
 }
 
-/// F148: a flapping endpoint on three nodes in nftables, iptables and userspace mode.
+/// F148: on nodes in nftables, iptables and userspace mode, flapping check results do not change the state of
+/// an endpoint.
 #[test]
 fn f148_an_endpoint_that_flaps_stays_as_it_is_in_every_mode() {
     flap_and_stay(&["nftables", "iptables", "userspace"]);
 }
 
-/// F148: a flapping endpoint in ipvs mode, in the guest VM whose kernel has IPVS.
+/// F148: in ipvs mode, in the guest VM whose kernel has IPVS, flapping check results do not change the state
+/// of an endpoint.
 #[test]
 fn f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode() {
     guest::run("health::f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode", || {

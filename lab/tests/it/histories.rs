@@ -1,7 +1,8 @@
 //! Consistency of the observations of clients, watchers and an agent while servers and their store are
 //! killed, suspended and cut off: all guarantees of `lab::histories` hold.
 //!
-//! `TIDEGATE_SEED` repeats one seed, printed by every round; `TIDEGATE_SOAK` runs thousands.
+//! `TIDEGATE_SEED` repeats the round with a seed, which every round prints; `TIDEGATE_SOAK` runs thousands of
+//! rounds.
 
 #![allow(clippy::print_stdout, reason = "seeds and counts are printed, so that a round can be repeated")]
 
@@ -29,8 +30,8 @@ const ROUNDS_SOAK: u64 = 2000;
 const WRITERS: usize = 8;
 /// Number of watchers that switch between servers.
 const WATCHERS: usize = 2;
-/// Node whose feed the simulated agent follows. No agent sends reports for it, so it is lost, but its feed is
-/// that of any node.
+/// Name of the Node whose feed a simulated agent follows. The agent sends no reports, so the Node counts as
+/// lost, but its feed is that of any Node.
 const NODE: &str = "follower";
 /// Maximum number of violations printed per round.
 const SHOWN_MAX: usize = 8;
@@ -82,7 +83,7 @@ fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
     assert!(faulty.is_empty(), "{faulty}");
 }
 
-/// One server with a file store, killed, suspended and unplugged.
+/// While one server with a file store is killed, suspended and unplugged, all observations are consistent.
 #[test]
 fn what_is_seen_of_one_server_with_a_file_is_one_history() {
     let directory = machines::directory().unwrap();
@@ -101,8 +102,8 @@ fn what_is_seen_of_one_server_with_a_file_is_one_history() {
     weather(&mut targets, ROUNDS_SQLITE, 3);
 }
 
-/// F002, F016: three servers on three etcd members; any of them is killed, suspended, unplugged or cut off
-/// from the others.
+/// F002, F016: while any of three servers and three etcd members is killed, suspended, unplugged or cut off
+/// from the others, all observations are consistent.
 #[test]
 fn f002_f016_what_is_seen_of_three_servers_on_three_members_of_etcd_is_one_history() {
     let directory = machines::directory().unwrap();

@@ -12,7 +12,7 @@ use lab::{
 
 /// Timeout for an expected message on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time without a message after which none is expected.
+/// Time without a message after which the test assumes that none follows.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Returns the next message that is not a watchdog keepalive.
@@ -29,8 +29,8 @@ fn next(socket: &UnixDatagram) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..count]).into_owned())
 }
 
-/// An agent without state is not ready; with state from control it is, its loop feeds the watchdog, and after
-/// a restart without control it is ready from its journal.
+/// An agent without state is not ready. With state from the control server it is ready, and its loop feeds
+/// the watchdog. After a restart without the control server it is ready from its journal.
 #[test]
 fn an_agent_is_ready_when_a_state_is_in_force_and_its_loop_feeds_the_watchdog() {
     let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();

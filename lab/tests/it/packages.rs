@@ -8,8 +8,8 @@ use std::{fs, process::Command};
 use lab::host::wait;
 use stage::{NEXT, Stage, build, during, guide, packages};
 
-/// Input: the commands of the guide, on a machine without external network. Output: control, agent and a
-/// Service that responds; no packet lost by an upgrade; nothing left in the end.
+/// The commands of the guide, on a machine without external network, set up a control server, an agent and a
+/// Service that responds. An upgrade loses no packet, and after a purge nothing is left.
 ///
 /// F015 as far as it is about systemd, F017, F134.
 #[test]
@@ -81,9 +81,8 @@ fn look_at_privileges(stage: &Stage) {
     assert_eq!([agent("Seccomp"), api("Seccomp")], ["2", "2"]);
 }
 
-/// Input: an agent alone, then with control, in mode userspace, in which a process carries the traffic.
-/// Output: it starts once control is configured; settings survive an upgrade; the process runs until the
-/// package is purged.
+/// A newly installed agent starts once its control server is configured, and its settings survive an upgrade.
+/// In userspace mode, the process that carries the traffic runs until the package is purged.
 #[test]
 fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_purged() {
     let stage = Stage::new();
@@ -135,7 +134,7 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
     stage.has_no_more_traces_than(&traces);
 }
 
-/// A policy-rc.d, as in an image build: nothing is started, and the services are enabled.
+/// If a `policy-rc.d` forbids it, as in an image build, the packages start nothing, but enable the services.
 #[test]
 fn packages_start_nothing_where_a_policy_forbids_it() {
     let stage = Stage::new();
@@ -224,7 +223,7 @@ fn bash_completes_commands_and_flags_of_all_programs() {
     }
 }
 
-/// Package metadata: required libraries, conffiles, and no build path.
+/// Each package declares its required libraries and conffiles, and contains no build path.
 #[test]
 fn packages_say_what_they_need_and_own() {
     for package in debs() {

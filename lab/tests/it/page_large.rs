@@ -145,7 +145,7 @@ fn measure_search(browser: &mut Browser) {
     browser.press(&[Key::Escape]).unwrap();
 }
 
-/// The page shows a silent node without interaction.
+/// Checks that the page shows a node as disconnected after its agent stops reporting, without interaction.
 fn follows(browser: &mut Browser, large: &Large) {
     browser.script("location.hash = '#/';", &[]).unwrap();
     let node = large.node(7);

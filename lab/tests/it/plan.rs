@@ -42,7 +42,8 @@ fn endpoints(service: &str, addresses: &[&str]) -> Value {
     }})
 }
 
-/// F011: exit status 1 and a diff if anything would change, 0 otherwise; nothing is written.
+/// F011: `diff` prints the differences and exits with 1 if anything would change, exits with 0 otherwise, and
+/// writes nothing.
 #[test]
 fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_would() {
     let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
@@ -70,8 +71,8 @@ fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_wo
     assert_eq!(tidegate(&cluster, &["diff", "-f", &broken]).0, 2, "what cannot be compared is no difference");
 }
 
-/// The lines that a plan adds or removes on each node are absent or present in its kernel before it is
-/// applied, and the reverse afterwards.
+/// Before a plan is applied, the lines that it adds are absent from each node's kernel and the lines that it
+/// removes are present; afterwards the reverse is true.
 #[test]
 fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     let cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();

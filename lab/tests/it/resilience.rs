@@ -42,7 +42,8 @@ fn wait_connected(cluster: &Cluster) {
     }
 }
 
-/// F003: after a kill of control agents resume their position, and nothing is programmed again.
+/// F003: after a kill of the control server, agents resume at their last position, and nothing is programmed
+/// again.
 #[test]
 fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
     let (mut cluster, to) = web();
@@ -73,13 +74,15 @@ fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
     cluster.expect_backends("inside", to, &["web-2"]).unwrap();
 }
 
-/// F059: with the agent terminated or killed, rules stay in force; a restart without the API writes nothing.
+/// F059: rules stay in force while the agent is terminated or killed, and a restart of the agent without the
+/// API writes nothing.
 #[test]
 fn f059_an_agent_restart_without_api_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("nftables");
 }
 
-/// F059: an agent restart in userspace mode, in which the relay process runs without the agent.
+/// F059: in userspace mode, in which the relay process runs without the agent, a restart of the agent makes
+/// no kernel write and breaks no connection.
 #[test]
 fn f059_an_agent_restart_in_userspace_mode_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("userspace");
@@ -113,7 +116,7 @@ fn restart_without_api(mode: &'static str) {
     connection.exchange("agents after SIGKILL").unwrap();
 }
 
-/// F078: if the rules are flushed or one element is changed, the agent repairs and counts it.
+/// F078: if the rules are flushed or one element is changed, the agent repairs the difference and counts it.
 #[test]
 fn f078_drift_is_repaired_and_counted() {
     let (cluster, to) = web();

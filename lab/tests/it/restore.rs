@@ -1,5 +1,5 @@
-//! Restore of a backup under a serving cluster: agents run a full sync with the new epoch, without a lost
-//! packet.
+//! Restore of a backup under a serving cluster: agents receive the whole state in a new epoch, and no packet
+//! is lost.
 
 use std::{path::PathBuf, process::Command};
 
@@ -39,9 +39,9 @@ fn transactions(cluster: &Cluster) -> Vec<u64> {
     NODES.iter().map(|node| cluster.agent_counter(node, "kernelTransactions").unwrap()).collect()
 }
 
-/// Input: a backup, another Service, then the restored backup under the same cluster, with an open
-/// connection. Output: watches get 410, agents restart in the higher epoch; unchanged objects cause no kernel
-/// write, and objects created after the backup are removed.
+/// After the restore of a backup, watches get 410 and agents receive the whole state in a higher epoch.
+/// Unchanged objects cause no kernel write, an open connection survives, and objects created after the backup
+/// are removed.
 #[test]
 fn after_a_restore_agents_take_the_whole_state_and_traffic_goes_on() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();

@@ -30,7 +30,7 @@ const CHANGES_IN_IPVS_MODE: usize = 8;
 /// Interval between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// F167: on nodes in three modes, with addresses announced by ARP and by BGP: each of 20 random changes
+/// F167: on nodes in three modes, with addresses announced by ARP and by BGP, each of 20 random changes
 /// appears in kernels or announcements, and its rollback restores all listings and announcements.
 #[test]
 fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_announcements() {
@@ -42,7 +42,8 @@ fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_annou
     history_tells_the_lines_of_then(&stage, &before);
 }
 
-/// F167: the same in ipvs mode, on the kernel with IPVS, for changes of the kernel state.
+/// F167: in ipvs mode, in the guest VM whose kernel has IPVS, the rollback of a random change of kernel state
+/// restores all listings.
 #[test]
 fn f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode() {
     guest::run("rollback::f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode", || {
@@ -99,8 +100,8 @@ fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) 
     .unwrap()
 }
 
-/// The kernel lines reported for a past change equal the difference of the listings at that time, regardless
-/// of later changes.
+/// Checks that the kernel lines reported for a past change equal the difference of the listings at that time,
+/// regardless of later changes.
 fn history_tells_the_lines_of_then(stage: &Stage, before: &Seen) {
     let patch = json!({"spec": {"ports": [{"name": "web", "port": 8443, "targetPort": 8080}]}});
     stage.carry_out(&Step::Patch("namespaces/default/services/sticky".to_owned(), patch));

@@ -43,8 +43,8 @@ fn metric(cluster: &Cluster, name: &str) -> u64 {
     value.trim().parse::<f64>().unwrap() as u64
 }
 
-/// Returns the cost of removing one Workload of `svc-00007` from readiness and restoring it, in messages and
-/// feed bytes.
+/// Makes one Workload of `svc-00007` not ready and ready again. Returns the cost of both changes, in messages
+/// and feed bytes.
 fn cost_of_one_change(cluster: &Cluster) -> (BTreeMap<&'static str, u64>, u64, u64) {
     let change = |ready: bool| {
         cluster.patch("namespaces/default/workloads/w-00007", &json!({"spec": {"ready": ready}})).unwrap();

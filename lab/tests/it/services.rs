@@ -27,7 +27,8 @@ fn web() -> Cluster {
 
 const BOTH: [&str; 2] = ["web-1", "web-2"];
 
-/// F004, F030, F041, F042, F044, F045, F046: one Service, port 80 → 8080, TCP and UDP on one port, IPv4 and IPv6.
+/// F004, F030, F041, F042, F044, F045, F046: a virtual address of both families forwards port 80 by TCP and
+/// UDP to port 8080 of the backends, from every node and workload.
 #[test]
 fn f030_a_virtual_address_answers_every_node_and_workload_in_both_protocols_and_families() {
     let cluster = web();
@@ -68,8 +69,8 @@ fn f030_a_virtual_address_answers_every_node_and_workload_in_both_protocols_and_
     assert!(BOTH.iter().all(|name| counts[*name] >= 60), "F046: successive connections spread: {counts:?}");
 }
 
-/// F032, F033, and a Service without endpoints: undefined ports are refused at once, and never reach the
-/// host.
+/// F032, F033: undefined ports and Services without endpoints refuse connections at once, and the packets
+/// never reach the host. A headless Service has no rules.
 #[test]
 fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_has_no_rules() {
     let mut cluster = web();
@@ -100,8 +101,8 @@ fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_
     cluster.topology.stop_serving("web-1");
 }
 
-/// F035, F036, F040, F043: the port of every node, also of one without endpoints, explicit and allocated;
-/// external addresses.
+/// F035, F036, F040, F043: explicit and allocated node ports of every node, also of one without endpoints,
+/// and external addresses reach a backend from outside.
 #[test]
 fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_every_node() {
     let cluster = web();

@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
 
-/// Input: nodes in three modes; seven connections through each of two of them, none through the third.
-/// Output: seven each, at the endpoint that served them, with their bytes; then a rate, and sums that
-/// continue after agent restarts.
+/// Nodes in three modes count seven connections through each of two of them, at the endpoint that served
+/// them, with their bytes and a rate. The sums continue after agent restarts.
 #[test]
 fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode() {
     let mut cluster =
@@ -116,9 +115,8 @@ fn sum(cluster: &Cluster) -> anyhow::Result<u64> {
     Ok(value.parse()?)
 }
 
-/// Input: an endpoint without a server whose next check is a minute away; the other endpoint serves the
-/// clients of a relay. Output: it leaves service due to the relay's connection failures, no client has
-/// failed, and a node without passive checks reports that.
+/// A dead endpoint leaves service because of the relay's failed connections, a minute before its next check.
+/// No client fails, because the relay uses the other endpoint. A node without passive checks reports this.
 #[test]
 fn f148_an_endpoint_that_refuses_clients_of_a_relay_leaves_service_before_its_checks_find_it() {
     let modes = vec!["userspace", "nftables"];

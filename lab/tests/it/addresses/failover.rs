@@ -1,4 +1,5 @@
-//! Ownership after a crash, a partition, a return and an orderly shutdown.
+//! Tests of the ownership of addresses after a crash, a partition, a return and an orderly shutdown of the
+//! owner.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -14,8 +15,8 @@ fn only(node: &str) -> BTreeSet<String> {
     BTreeSet::from([node.to_owned()])
 }
 
-/// F117, F132: input: a kill of the owner's agent. Output: another node takes over, control records it with a
-/// higher epoch, and the returning node does not preempt it.
+/// F117, F132: after a kill of the owner's agent another node takes over. The control server records this
+/// with a higher epoch, and the returning node does not preempt the new owner.
 #[test]
 fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns() {
     let mut cluster = stage(3);
@@ -39,8 +40,8 @@ fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns()
     }
 }
 
-/// F117, F132: input: the owner dies while control is down. Output: another node takes over, the returning
-/// node does not preempt it, and control adopts the observed owner when it is back.
+/// F117, F132: if the owner dies while the control server is down, another node takes over. The returning
+/// node does not preempt the new owner, and the control server adopts that owner when it is back.
 #[test]
 fn f132_failover_needs_no_control_and_control_adopts_it_later() {
     let mut cluster = stage(3);
@@ -93,7 +94,8 @@ fn f117_an_owner_without_a_link_withdraws_and_another_takes_over() {
     assert_eq!(answerers(&cluster, vip), only(&second));
 }
 
-/// F117: a partitioned network has an owner in each part; after healing it has one, with and without control.
+/// F117: in a partitioned network each part has an owner of the address. After the partition heals there is
+/// one owner, with or without a running control server.
 #[test]
 fn f117_a_healed_partition_has_one_owner() {
     for has_control in [true, false] {

@@ -27,7 +27,7 @@ fn epoch(cluster: &Cluster) -> u64 {
     position.split_once('-').unwrap().0.parse().unwrap()
 }
 
-/// Restarts control with another store and returns the argument that selects the previous one.
+/// Restarts the control server with another store, and returns the argument that selects the previous one.
 fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     cluster.server.kill();
     let arguments = cluster.server.arguments_mut();
@@ -37,8 +37,8 @@ fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     before
 }
 
-/// Restarts control on an empty store. The epoch is the creation time in seconds, so it must be in a later
-/// second.
+/// Restarts the control server on an empty store. The epoch is the creation time in seconds, so the store
+/// must be created in a later second.
 fn start_control_empty(cluster: &mut Cluster) -> String {
     let before = epoch(cluster);
     wait::until_true("the next second", || {
@@ -54,7 +54,7 @@ fn held(cluster: &Cluster, node: &str) -> Result<Value> {
     Ok(held)
 }
 
-/// Waits until every agent rejects the state pending confirmation and control reports the reason.
+/// Waits until every agent keeps its state until a confirmation, and the control server reports the reason.
 fn wait_held(cluster: &Cluster) {
     for node in NODES {
         let held = wait::until(&format!("{node} to hold the empty state"), || held(cluster, node)).unwrap();
@@ -89,9 +89,9 @@ fn expect_service(cluster: &Cluster, cluster_ip: SocketAddr, vip: SocketAddr) {
     cluster.expect_backends("client", vip, &BACKENDS).unwrap();
 }
 
-/// With control on an empty database, nodes in all modes keep serving and announcing, even after an agent
-/// restart. The restored database causes no kernel write; an empty one is applied only after confirmation,
-/// node by node.
+/// If the control server has an empty database, nodes in all modes keep serving and announcing, even after an
+/// agent restart. The restored database causes no kernel write; an empty one is applied only after
+/// confirmation, node by node.
 #[test]
 fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     let mut cluster = stage_with(&Options { nodes: 3, modes: MODES.to_vec(), ..Options::default() });
@@ -143,8 +143,8 @@ fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     assert!(cluster.tcp("inside-1", cluster_port).is_err(), "the Service is gone");
 }
 
-/// Confirms the new state through control and on the node, and checks that a confirmation for another epoch
-/// is rejected by both.
+/// Confirms the new state through the control API and on the node. Checks that both reject a confirmation for
+/// another epoch.
 fn confirm_everywhere(cluster: &Cluster) {
     let epoch = epoch(cluster);
     let confirm = |node: &str, epoch: u64| {

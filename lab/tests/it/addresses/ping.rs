@@ -32,7 +32,8 @@ fn table(cluster: &Cluster, node: &str) -> String {
 }
 
 /// F124, F125: an announced address replies to ping in every mode, from outside and from a workload, also
-/// after its owner changed; with `answerPing: false` it does not. After its deletion no rule is left.
+/// after a change of the owner. With `answerPing: false` it does not reply. After the address is deleted, no
+/// rule is left.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     let modes = vec!["nftables", "iptables", "userspace"];
@@ -71,8 +72,8 @@ fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     }
 }
 
-/// F124, F125: an agent that hands over removes its ping table; one that keeps its state leaves the table and
-/// adopts it after the restart.
+/// F124, F125: an agent that stops with `--on-exit=handover` removes its ping table. With `--on-exit=keep`
+/// the table stays and is adopted after the restart.
 #[test]
 fn f124_f125_a_restart_with_keep_goes_on_answering_to_ping() {
     for (on_exit, is_kept) in [("--on-exit=keep", true), ("--on-exit=handover", false)] {

@@ -159,7 +159,7 @@ fn mac_of(cluster: &Cluster, node: &str) -> String {
     listing[0]["address"].as_str().unwrap().to_owned()
 }
 
-/// Returns the epoch and the candidates that control has recorded for an address.
+/// Returns the epoch of an address's ownership and the candidates that the control server has recorded.
 pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
     let name = model::kinds::address::name_of(address);
     let record = cluster.object(&format!("addresses/{}", name.as_str())).unwrap();
@@ -169,7 +169,7 @@ pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
     (announcement["epoch"].as_u64().unwrap(), names)
 }
 
-/// Waits until control has recorded a node as the first candidate.
+/// Waits until the control server has recorded a node as the first candidate.
 #[track_caller]
 pub(crate) fn wait_first(cluster: &Cluster, address: IpAddr, node: &str) -> u64 {
     wait::until(&format!("control to record {node} as the first for {address}"), || {
@@ -191,7 +191,7 @@ pub(crate) fn wait_reached(cluster: &Cluster, addresses: &[IpAddr]) {
     }
 }
 
-/// Moves the port of a node to a separate switch, with carrier, or back.
+/// Moves the switch port of a node to a separate switch, so that its link stays up, or back.
 pub(crate) fn cut_off(cluster: &Cluster, node: &str, is_cut: bool) {
     let fabric = cluster.place("fabric").unwrap();
     if fabric.run("ip", &["link", "show", "apart"]).is_err() {

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage, object};
 
-/// F126, F127, F136: both routers spread connections over all nodes in both families; a failed node is
-/// removed after BFD detects it, and the others serve the client.
+/// F126, F127, F136: both routers spread connections over all nodes in both families. When BFD detects that a
+/// node has failed, the routers remove it, and the other nodes serve the client.
 #[test]
 fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     let mut stage = Stage::new(3, &Peering::default());
@@ -48,8 +48,8 @@ fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     }
 }
 
-/// F117, F126: with policy Local the routes lead to the nodes with ready endpoints and follow them; without
-/// endpoints no route is announced. The client address is preserved.
+/// F117, F126: with policy Local the routes lead to the nodes with ready endpoints, and change with the
+/// endpoints; without endpoints no route is announced. The client address is preserved.
 #[test]
 fn f117_f126_routes_of_policy_local_follow_the_endpoints() {
     let mut stage = Stage::new(3, &Peering::default());
@@ -69,7 +69,7 @@ fn f117_f126_routes_of_policy_local_follow_the_endpoints() {
     stage.wait_routed(vip, &[1]);
 }
 
-/// F126: attributes of an Advertisement are announced with the routes, change without a session reset, and an
+/// F126: attributes of an Advertisement are announced with the routes and change without a session reset. An
 /// aggregate covers its addresses.
 #[test]
 fn f126_attributes_and_aggregates_follow_the_advertisement() {

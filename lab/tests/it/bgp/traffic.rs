@@ -20,8 +20,8 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage};
 
-/// F126, F127: neither a drain and its end nor a terminating agent loses a new connection: the routes are
-/// withdrawn before any other change.
+/// F126, F127: no new connection fails when a node is drained or returns, or when its agent is terminated,
+/// because the routes are withdrawn before any other change.
 #[test]
 fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
     let mut stage = Stage::new(3, &Peering::default());
@@ -46,9 +46,9 @@ fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
     }
 }
 
-/// F126, F127: during a planned restart and after a kill of an agent its node stays a next hop: both routers
-/// keep its routes of both families, its kernel serves them, and no connection times out. Without BFD, which
-/// would report the agent instead of the path.
+/// F126, F127: during a planned restart and after a kill of an agent, its node stays a next hop. Both routers
+/// keep its routes of both families, its kernel serves them, and no connection times out. BFD is disabled,
+/// because it would detect the failure of the agent instead of the path.
 #[test]
 fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
     let peering = Peering {
@@ -87,7 +87,7 @@ fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
     }
 }
 
-/// F136: clients inside and outside reach every endpoint at the address.
+/// F136: clients inside and outside the cluster reach every endpoint at an announced address.
 #[test]
 fn f136_inside_and_outside_every_endpoint_answers_at_an_announced_address() {
     let mut stage = Stage::new(2, &Peering::default());

@@ -1,4 +1,4 @@
-//! Long transfers during a drain: some complete, others run until the deadline resets them.
+//! Long transfers during a drain, of which some complete, and others run until the deadline resets them.
 
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
@@ -189,9 +189,9 @@ fn upload(stream: &mut TcpStream, counted: &AtomicU64) -> io::Result<()> {
     }
 }
 
-/// During the drain of a workload with transfers of each kind in each mode, all continue, and new connections
-/// go elsewhere. Finite transfers complete; the deadline resets the remaining ones, not earlier, and each
-/// client receives the reset.
+/// During the drain of a workload, transfers of each kind in each mode continue, and new connections go to
+/// other workloads. Finite transfers complete. The deadline, and nothing before it, resets the remaining
+/// ones, and each client receives the reset.
 pub(crate) fn outlast_a_drain_until_its_deadline(modes: &[&'static str]) {
     let nodes = u8::try_from(modes.len()).unwrap();
     let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };

@@ -48,8 +48,8 @@ pub(crate) enum Behaviour {
     Slow,
     /// TLS certificate for another name.
     Impostor,
-    /// Serves clients normally; responds to checks by a script ([`Answering::play`]), with status 503 for
-    /// bad.
+    /// Normal responses to clients; checks get results from a script ([`Answering::play`]), with status 503
+    /// for a failure.
     Plays,
 }
 

@@ -73,8 +73,8 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// True if the result is not acceptable: a failure while none is allowed, or a reply of an endpoint out
-    /// of service.
+    /// Returns true if the result is not acceptable: a failure while none is allowed, or a reply of an
+    /// endpoint out of service.
     pub(crate) fn is_wrong(&self, victim: &str) -> bool {
         let may_fail = self.begun_in <= Phase::Broken && self.ended_in >= Phase::Broken;
         match &self.outcome {
@@ -155,7 +155,7 @@ impl Patience<'_> {
         self.began.elapsed() > if may_fail { IMPATIENCE } else { PATIENCE }
     }
 
-    /// Retries until the time limit.
+    /// Retries an I/O operation until the time limit of the connection.
     fn with<T>(self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match attempt() {

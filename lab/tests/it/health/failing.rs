@@ -1,4 +1,4 @@
-//! Endpoints that fail in all ways at once, with a client of each in each mode.
+//! Endpoints that fail in every way at the same time, each with a client in each proxy mode.
 
 use std::{
     net::SocketAddr,
@@ -29,7 +29,7 @@ const VICTIM: &str = "victim";
 /// Failure threshold: three results in a row, so that a busy machine does not fail a working endpoint.
 const FALL: u64 = 3;
 
-/// Timing and size of the test, different per kernel.
+/// Timing and size of the test, which differ between the host and the guest VM.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     /// Number of endpoints per Service that always work.
@@ -44,7 +44,7 @@ struct Pace {
 
 /// Timing on the host's kernel. The probability that all connections miss one of four endpoints is 1e-5.
 const QUICK: Pace = Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40 };
-/// For the second kernel, which is slow and uses endpoints in rotation.
+/// Timing in the guest VM (`lab/guest.sh`), which is slow and uses endpoints in rotation.
 const SLOW: Pace = Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8 };
 
 /// Kind of endpoint failure.
@@ -242,9 +242,9 @@ fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String
     )
 }
 
-/// Endpoints of seven Services break, each in a different way, without a change in control: they leave
-/// service on every node, no client fails after that, and they come back. One below the panic threshold is
-/// used until the threshold is removed.
+/// Endpoints of seven Services break, each in a different way, without any change through the API. They leave
+/// service on every node, no client fails after that, and they come back. An endpoint below the panic
+/// threshold is used until the threshold is removed.
 pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     let pace = if guest::is_inside() { SLOW } else { QUICK };
     let stage = Stage::new(modes, pace.steady);

@@ -1,6 +1,6 @@
-//! A flapping endpoint: its check results change all the time, and clients are always served. The test
-//! depends on counts instead of times: check results follow a script, and a part of it is over when the agent
-//! has counted enough results.
+//! Test of a flapping endpoint, whose check results change all the time while clients are always served. The
+//! test depends on counts instead of times: check results follow a script, and a part of the script is over
+//! when the agent has counted enough results.
 //!
 //! ```text
 //!  in service                                    out of service
@@ -99,8 +99,8 @@ struct Flapping {
 }
 
 /// A flapping endpoint stays in service, leaves after the configured number of bad results in a row, stays
-/// out while it flaps, and comes back after as many good ones: two decisions in total. No client fails, and
-/// none reaches it while it is out.
+/// out while it flaps, and comes back after as many good ones, which is two decisions in total. No client
+/// fails, and none reaches the endpoint while it is out.
 pub(crate) fn flap_and_stay(modes: &[&'static str]) {
     let story = Flapping::start(modes);
     story.stay(Side::In);

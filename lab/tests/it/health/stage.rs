@@ -10,7 +10,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Name of a Node without an agent, whose endpoints are not checked.
+/// Name of a Node that has no agent, so that the Node's endpoints are not checked.
 pub(crate) const UNWATCHED: &str = "unwatched";
 
 /// Nodes `node1` and so on, each in one of the modes, and workloads `web-1` and so on behind them in
@@ -102,7 +102,7 @@ pub(crate) fn wait_for(cluster: &Cluster, service: &str, to: SocketAddr, state: 
     .unwrap()
 }
 
-/// True if all nodes with an agent have verified a Service. A Node without one verifies nothing.
+/// Returns true if all nodes with an agent have verified a Service. A Node without an agent verifies nothing.
 pub(crate) fn is_verified(cluster: &Cluster, service: &str) -> Result<bool> {
     let status = &cluster.service(&format!("default/{service}"))?["status"]["nodes"];
     Ok(status["verified"] == cluster.agents.len() as u64)

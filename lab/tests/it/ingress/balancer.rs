@@ -25,10 +25,9 @@ use serde_json::{Value, json};
 const BALANCER_HOST: u8 = 210;
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
-/// F039: Input: a Service of type LoadBalancer without a matching pool, and a load balancer configured with
-/// the node addresses, its node port and its health check node port. Output: the load balancer uses exactly
-/// the nodes with endpoints, and follows changes without a failed connection, when a backend terminates and
-/// when it comes back. Each node is in another mode.
+/// F039: HAProxy, configured with the node port and the health check node port of a Service, uses exactly the
+/// nodes with endpoints. No connection fails when a backend terminates or comes back. Each node is in a
+/// different mode, and the Service has type LoadBalancer but no pool.
 #[test]
 fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
     let modes = vec!["nftables", "iptables", "userspace"];
@@ -149,7 +148,8 @@ fn while_connecting(from: &Namespace, to: std::net::SocketAddr, work: impl FnOnc
     failures
 }
 
-/// Guard that stops the client even if the work panics, because a thread scope waits for its threads.
+/// Guard that stops the client thread even if the other work panics, because a thread scope waits for its
+/// threads.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -14,21 +14,21 @@ use super::stage::{SITE, Stage};
 const CLIENT_HOST: u8 = 200;
 const INGRESSES: [&str; 2] = ["ingress-1", "ingress-2"];
 
-/// F138, F139, F140: Input: the name of a site. Output: its pages, and with policy Local they contain the
-/// user's address, in both families.
+/// F138, F139, F140: in nftables mode, users get the pages of a site by its name on every path in both
+/// families. With policy Local the pages contain the user's address.
 #[test]
 fn f138_f139_f140_users_reach_pages_through_nginx_in_nftables_mode() {
     every_way("nftables");
 }
 
-/// F138, F139, F140: pages through nginx with nodes in iptables mode.
+/// F138, F139, F140: in iptables mode, users get the pages of a site by its name on every path.
 #[test]
 fn f138_f139_f140_users_reach_pages_through_nginx_in_iptables_mode() {
     every_way("iptables");
 }
 
-/// F138: if the relay of the node is between user and nginx, the PROXY protocol carries the user's address,
-/// in both versions.
+/// F138: in userspace mode, in which the node's relay is between user and nginx, the PROXY protocol carries
+/// the user's address, in both versions.
 #[test]
 fn f138_in_userspace_mode_nginx_hears_of_users_by_the_proxy_protocol() {
     let stage = Stage::new("userspace", true);
@@ -48,7 +48,8 @@ fn every_way(mode: &'static str) {
     nginx_is_a_workload_like_any_other(&mut stage);
 }
 
-/// F138: the address is announced to the client's network; a request for another host name gets no page.
+/// F138: checks that the address is announced to the client's network, and that a request for another host
+/// name gets no page.
 fn through_an_address_of_the_pool(stage: &Stage) {
     set_ingress(stage, &json!({"type": "LoadBalancer", "externalTrafficPolicy": "Cluster"}));
     let addresses = stage.wait_addresses();
@@ -100,7 +101,7 @@ fn through_node_ports_and_an_external_address(stage: &Stage) {
     assert!(!is_refusal(&silence), "a node without ingress says nothing: {silence:#}");
 }
 
-/// F140: no process listens on the nodes, and the address follows the workloads.
+/// F140: checks that no process listens on the nodes, and that the address follows the workloads.
 fn nginx_is_a_workload_like_any_other(stage: &mut Stage) {
     for node in ["node1", "node2", "node3"] {
         let listening = stage.cluster.place(node).unwrap().run("ss", &["-Htln", "sport = :80"]).unwrap();

@@ -90,13 +90,15 @@ fn is_time(word: &str) -> bool {
     word.len() >= 20 && word.as_bytes().get(10) == Some(&b'T') && word.ends_with('Z')
 }
 
-/// A time is shown as a clock time, or as a growing age of which only the form is checked.
+/// Returns true if the text represents a time: as a clock time, or as a growing age, of which only the form
+/// is checked.
 fn tells_time(word: &str, text: &str) -> bool {
     let clock = word.get(11..19).unwrap_or_default();
     text.contains(clock) || text == "now" || text.ends_with(" ago") || number_of(text).is_some()
 }
 
-/// A number is shown unchanged, with a larger unit, or rounded to the displayed digits.
+/// Returns true if the text represents a number: unchanged, with a larger unit, or rounded to the displayed
+/// digits.
 fn tells_number(number: f64, text: &str) -> bool {
     // Words may precede it: `share 25 %`.
     let starts = text.char_indices().filter(|(at, one)| {

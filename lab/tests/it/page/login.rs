@@ -74,8 +74,9 @@ fn send(api: &Http, token: &str, method: &str, path: &str, body: &Value) -> Valu
 const MANIFEST: &str =
     "apiVersion: tidegate/v1\nkind: Service\nmetadata: {name: other}\nspec: {ports: [{port: 80}]}\n";
 
-/// Without a token only the form is shown; a wrong one is rejected with a message; a viewer can read but not
-/// change, neither with the page nor directly; an administrator can change; after logout nothing is shown.
+/// Without a token the page shows only the login form, and rejects a wrong token with a message. A viewer can
+/// read but not change, neither with the page nor by the API; an administrator can change. After logout no
+/// data are shown.
 #[test]
 fn a_token_opens_the_page_a_viewer_cannot_change_anything_and_logging_out_closes_it() {
     let mut guarded = Guarded::new();

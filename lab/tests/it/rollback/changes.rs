@@ -19,7 +19,8 @@ pub(crate) enum Step {
 /// Kind of random change, with the listings in which it must appear.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// Name fragments of locations, each of which must differ afterwards.
+    /// Name fragments of listing locations; the listing at a location with each of them must differ after the
+    /// change.
     pub(crate) shows: &'static [&'static str],
     pub(crate) change: fn(&mut Dice) -> Step,
 }
@@ -39,7 +40,7 @@ pub(crate) const RULES: &[&str] = &["node1 map inet tidegate ", "node2 iptables 
 /// Name fragments of the listing locations that contain rules or ARP announcements.
 const BY_ARP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "announced", "records"];
-/// Rules and routes learned by a router.
+/// Name fragments of the listing locations that contain rules, or routes that the router learned.
 const BY_BGP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "router routes", "told"];
 
