@@ -336,7 +336,7 @@ pub struct Delete {
     /// Delete the objects of a file or directory, or of stdin with -
     #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
     pub filename: Option<PathBuf>,
-    /// Namespace of the objects; files carry their own
+    /// Namespace of the objects; files contain their own
     #[arg(
         short, long, default_value = "default",
         conflicts_with = "filename", value_parser = Namespace::parse

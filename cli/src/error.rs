@@ -8,13 +8,13 @@ use serde_json::Value;
 /// Exit code of the process. Stable, because scripts depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExitCode {
-    /// Success; for `status`: no problems.
+    /// The command succeeded; for `status`, the cluster also has no problems.
     Success,
-    /// Rejection by the server, or any failure not covered by another code.
+    /// The server rejected the request, or the command failed for a reason not covered by another code.
     Failed,
-    /// Invalid command line; for `status`: there are problems.
+    /// The command line is invalid; for `status`, the cluster has problems.
     Usage,
-    /// No response, because the server is unreachable or timed out.
+    /// The server is unreachable or did not respond in time.
     Unreachable,
 }
 

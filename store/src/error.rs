@@ -70,7 +70,7 @@ pub enum CommitError {
         unit: &'static str,
         /// Actual count or size. Counting stops soon after the limit.
         found: usize,
-        /// Maximum permitted count.
+        /// Maximum permitted count or size.
         limit: usize,
     },
     /// The store failed, and the outcome is unknown. The caller must load the store before the next write.
@@ -88,7 +88,7 @@ pub enum ChangesError {
         /// Revision of the oldest commit in the log.
         oldest: Revision,
     },
-    /// The backend failed.
+    /// The disk, the file or the etcd server failed.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
@@ -103,10 +103,10 @@ pub enum StatusError {
         unit: &'static str,
         /// Actual count or size.
         found: usize,
-        /// Maximum permitted count.
+        /// Maximum permitted count or size.
         limit: usize,
     },
-    /// The backend failed.
+    /// The disk, the file or the etcd server failed.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
@@ -127,7 +127,7 @@ pub enum VaultError {
         unit: &'static str,
         /// Actual count or size.
         found: usize,
-        /// Maximum permitted count.
+        /// Maximum permitted count or size.
         limit: usize,
     },
     /// The store failed, and the outcome is unknown.

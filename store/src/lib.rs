@@ -76,7 +76,7 @@ pub const AUDIT_AGE_MAX_SECS: i64 = 400 * 86_400;
 pub const AUDIT_BODY_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of commits per group; beyond this the share of the fsync per commit is negligible.
 pub const GROUP_COMMITS_MAX: usize = 1024;
-/// Maximum size of encoded changes per group in bytes; bounds memory and transaction time.
+/// Maximum size of encoded changes per group in bytes; limits memory and transaction time.
 pub const GROUP_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Maximum size of a status in bytes; several times the largest node report.
 pub const STATUS_BYTES_MAX: usize = 1024 * 1024;
@@ -105,7 +105,7 @@ pub struct StoredState {
 
 /// Store of objects with a single history.
 ///
-/// Methods are cancel safe: a cancelled write is applied completely or not at all.
+/// Methods are cancel safe: a canceled write is applied completely or not at all.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Reads epoch, revision, objects and recent commits as of one instant.

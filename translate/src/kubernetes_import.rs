@@ -42,7 +42,7 @@ fn service_of(slice: &Value) -> String {
     labels.and_then(|labels| labels.get(SERVICE_NAME_LABEL)?.as_str()).unwrap_or_default().to_owned()
 }
 
-/// Translates a document of one of these kinds.
+/// Translates a document of kind Service, EndpointSlice, Endpoints or Node.
 pub(crate) fn document(draft: &mut Draft, document: &Value, kind: &str) {
     if text(document, "/apiVersion") == API_VERSION {
         draft.report.ignored("", "already a Tidegate object: use `tidegate apply`");

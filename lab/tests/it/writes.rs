@@ -158,8 +158,8 @@ fn f025_f029_f031_addresses_of_one_kind_are_refused_as_another_and_bad_fields_ar
     assert_eq!(after, before, "refusals change nothing");
 }
 
-/// F034, F036: an address stays with its Service, a free one is allocated on request, and a used one is
-/// rejected with its holder.
+/// F034, F036: an address stays with its Service. A requested address is allocated if it is free, and
+/// rejected with the name of its holder if it is in use.
 #[test]
 fn f034_f036_requested_addresses_and_ports_are_honoured_kept_or_refused_with_the_holder() {
     let cluster = control();

@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use super::VERSION;
 use crate::{error::StoreError, history, record};
 
-/// Name of the format in the first line.
+/// Value of the field `format` in the first line of a backup.
 pub(super) const FORMAT: &str = "tidegate-backup";
-/// Prefix of the last line, and of no other.
+/// Prefix of the last line of a backup; no other line begins with it.
 pub(super) const END: &[u8] = b"{\"end\":";
 
 /// First line of a backup: format, version, time and position.
@@ -27,7 +27,7 @@ pub(super) struct BackupHeader {
     pub(super) history_floor: Revision,
 }
 
-/// Fields of the first line in every version.
+/// Fields that the first line of a backup has in every format version.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnyBackupHeader {
     pub(super) format: String,

@@ -98,13 +98,13 @@ impl Core {
 }
 
 impl Etcd {
-    /// Inspects the store at these members without creating anything.
+    /// Inspects the store at the given etcd members without creating anything.
     pub(crate) async fn inspect(members: &str, options: &EtcdOptions) -> Result<StoreState, OpenError> {
         let reach = options::check(members, options)?;
         prepare::inspect(&Link::new(reach), &Keys::new(&options.prefix)).await
     }
 
-    /// Opens or creates the store at these members.
+    /// Opens the store at the given etcd members, and creates it if it does not exist.
     pub(crate) async fn open(
         members: &str,
         options: &EtcdOptions,

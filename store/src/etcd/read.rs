@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{StoreError, StoredState, record, window::Entry};
 
-/// Page size of groups; at most 8 MiB of inline values.
+/// Number of groups per page; their values have at most 8 MiB, unless stored in pieces.
 const GROUPS_AT_ONCE: i64 = 32;
-/// Page size of objects; at most 16 MiB of inline values.
+/// Number of objects per page; their values have at most 16 MiB, unless stored in pieces.
 const OBJECTS_AT_ONCE: i64 = 256;
 /// Number of pieces read at once.
 const PIECES_AT_ONCE: i64 = 8;
@@ -61,7 +61,7 @@ pub(super) struct Head {
     pub(super) position: Position,
     /// Modification revision of the head key in etcd.
     pub(super) version: i64,
-    /// etcd revision at which the head was read.
+    /// etcd revision at which the store's position was read.
     pub(super) at: i64,
 }
 

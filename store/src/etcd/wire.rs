@@ -27,7 +27,7 @@ pub(super) struct Envelope {
     v: u32,
     /// Unique id of the write attempt.
     pub(super) id: String,
-    /// Number of pieces; 0 if the payload is inline.
+    /// Number of pieces; 0 if the payload follows in the same value.
     pub(super) pieces: usize,
     /// Size of the payload in bytes.
     bytes: usize,
@@ -46,7 +46,7 @@ pub(super) struct EncodedValue {
 #[derive(Debug)]
 pub(super) struct DecodedValue {
     pub(super) envelope: Envelope,
-    /// Inline payload; empty if it is in pieces.
+    /// Payload in the value itself; empty if the payload is in pieces.
     pub(super) payload: Vec<u8>,
 }
 

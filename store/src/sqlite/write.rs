@@ -69,7 +69,7 @@ impl Writer {
         Self { session: None, file }
     }
 
-    /// Commits a group that was decided at `at`.
+    /// Commits a group that was decided at position `at`.
     pub(super) async fn commit(
         &mut self,
         at: Position,

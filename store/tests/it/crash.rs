@@ -87,7 +87,7 @@ struct Told {
     attempted: Option<u64>,
     /// Head revision of the last group whose commit was acknowledged.
     acknowledged: Option<u64>,
-    /// Number of the last acknowledged status.
+    /// Number of the last status whose write was acknowledged.
     status: Option<u64>,
 }
 

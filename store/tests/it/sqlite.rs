@@ -191,7 +191,8 @@ async fn a_failure_in_the_middle_of_a_group_leaves_nothing_of_it() {
     store.commit(at(1), &group).await.unwrap();
 }
 
-/// Changing a released migration would break old files; the golden file only gains lines.
+/// Released migrations are unchanged, because a change would break existing files. Lines may only be added to
+/// the golden file.
 #[tokio::test]
 async fn released_migrations_are_unchanged() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -84,7 +84,7 @@ pub struct ClusterState {
     objects: BTreeMap<Resource, BTreeMap<Id, Value>>,
     /// EndpointSlices by the Service to which they belong.
     slices: BTreeMap<Id, BTreeSet<Id>>,
-    /// Derived objects by source object.
+    /// Keys of the derived objects, by cluster object.
     made: BTreeMap<(Resource, Id), Vec<ObjectKey>>,
     /// Kinds that have been listed completely at least once.
     read: BTreeSet<Resource>,

@@ -43,7 +43,7 @@ impl NameServer {
             .expect("dnsmasq (Debian package dnsmasq-base)")
     }
 
-    /// Restarts the server with other records.
+    /// Restarts the name server with other records.
     fn say(&mut self, records: &str) {
         self.stop();
         self.child = Self::spawn(&self.directory, self.port, records);

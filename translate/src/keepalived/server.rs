@@ -1,4 +1,4 @@
-//! Translation of a `virtual_server`.
+//! Translation of a `virtual_server` block of keepalived.
 
 use model::kinds::service::Protocol;
 use serde_json::{Value, json};

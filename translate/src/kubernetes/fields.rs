@@ -48,7 +48,7 @@ impl Kind {
         Self::Community,
     ];
 
-    /// Returns the value of `kind:`.
+    /// Returns the name of the kind, as in the field `kind` of a manifest.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Translation of a Service.
+//! Translation of a Kubernetes Service.
 
 use crate::json::{items, text};
 use serde_json::{Map, Value, json};

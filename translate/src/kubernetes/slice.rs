@@ -1,4 +1,4 @@
-//! Translation of an EndpointSlice.
+//! Translation of a Kubernetes EndpointSlice.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

@@ -47,7 +47,7 @@ pub(crate) struct Stage {
 
 /// Settings of the peers that differ between tests.
 pub(crate) struct Peering {
-    /// Fields of every `BgpPeer`.
+    /// Fields added to the spec of every `BgpPeer`.
     pub(crate) peer: Value,
     /// Arguments of every agent.
     pub(crate) arguments: Vec<String>,

@@ -21,7 +21,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Host number of the load balancer on the fabric.
+/// Host number of the load balancer in the network of the nodes.
 const BALANCER_HOST: u8 = 210;
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 

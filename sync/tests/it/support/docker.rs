@@ -150,7 +150,7 @@ impl Engine {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Runs a backend of the Service `web`.
+    /// Runs a container that is a backend of the Service `web`.
     pub fn run(&self, name: &str, more: &[&str]) {
         let name_variable = format!("NAME={name}");
         let common =
