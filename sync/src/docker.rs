@@ -67,7 +67,7 @@ const FADING_FOR: Duration = Duration::from_secs(3);
 /// Delay before the next attempt to reach the engine.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Engine connection and address settings.
+/// Arguments of `tidegate-sync docker`: connection to the engine, and address settings.
 #[derive(Debug, Clone, Args)]
 pub struct DockerArguments {
     /// Socket of the engine

@@ -33,7 +33,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// Scan interval without notifications, which network file systems do not send.
 const RESCAN: Duration = Duration::from_secs(10);
 
-/// Paths of the files.
+/// Arguments of `tidegate-sync files`.
 #[derive(Debug, Clone, Args)]
 pub struct FilesArguments {
     /// Files, and directories with .yaml, .yml and .json files

@@ -1,5 +1,5 @@
-//! The page on a large cluster of 500 nodes and 5,000 Services. Its size is asserted; durations are only
-//! printed.
+//! Tests of the status page on a large cluster of 500 nodes and 5,000 Services. The transfer size is
+//! asserted; durations are only printed.
 
 #![allow(clippy::print_stdout, reason = "what was measured is printed, never asserted")]
 

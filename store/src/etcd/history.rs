@@ -255,7 +255,8 @@ async fn entries(
     Ok(found.into_values().collect())
 }
 
-/// Reads the history value of one group. Returns the revision of the group's last commit, and the rows.
+/// Reads the history value of one group. Returns the revision of the group's last commit, and a row for each
+/// history entry.
 async fn rows(
     core: &Core,
     space: Space,

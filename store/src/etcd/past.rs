@@ -20,8 +20,8 @@ const TURN: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_secs(2);
 /// Default growth of the database in bytes after which etcd's history is compacted to [`AGE_MIN`].
 pub(super) const GROWTH_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Divisor of etcd's quota: growth by this fraction of the quota (1/8) triggers the same compaction, if etcd
-/// reports its quota.
+/// Divisor of etcd's quota. Growth of the database by this fraction of the quota (1/8) also triggers a
+/// compaction to [`AGE_MIN`], if etcd reports its quota.
 const QUOTA_SHARE: u64 = 8;
 
 /// Database size and use of one etcd member.

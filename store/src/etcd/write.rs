@@ -1,4 +1,5 @@
-//! Commits: a transaction that compares the head, with a definite outcome even if etcd's response is lost.
+//! Commits of groups, each by one transaction that compares the etcd key `head` (the store's position). The
+//! outcome is certain even if etcd's response is lost.
 //!
 //! A transaction whose response is lost may still be in flight. Rewriting the key `head` without a change
 //! increases its version, so that the transaction can no longer succeed (fencing). Then the outcome is known,

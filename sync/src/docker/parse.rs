@@ -172,7 +172,8 @@ fn declared_port(text: &str) -> Option<DeclaredPort> {
     Some(DeclaredPort { port: number(port)?, target: number(target)?, protocol })
 }
 
-/// Returns the number of a signal name that ends a process, or a plain number.
+/// Parses the name or number of a signal that ends a process, and returns the number. Returns `None` for
+/// other names.
 pub(super) fn ending_signal(text: &str) -> Option<u8> {
     let name = text.trim().to_ascii_uppercase();
     match name.strip_prefix("SIG").unwrap_or(&name) {

@@ -1,11 +1,11 @@
 //! Parser for the syntax of `keepalived.conf`: lines of words, some with a block of lines in braces.
 
-/// Maximum number of lines.
+/// Maximum number of lines of a keepalived configuration.
 pub(crate) const LINES_MAX: usize = 200_000;
 /// Maximum nesting of blocks; the deepest meaningful one is a URL in a check in a real server in a virtual
 /// server.
 const DEPTH_MAX: usize = 16;
-/// Maximum number of words per line.
+/// Maximum number of words per line of a keepalived configuration.
 const WORDS_MAX: usize = 1024;
 
 /// Line of words, with the lines in the braces that follow.

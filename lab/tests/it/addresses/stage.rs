@@ -169,7 +169,7 @@ pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
     (announcement["epoch"].as_u64().unwrap(), names)
 }
 
-/// Waits until the control server has recorded a node as the first candidate.
+/// Waits until the control server has recorded a node as the first candidate for an address.
 #[track_caller]
 pub(crate) fn wait_first(cluster: &Cluster, address: IpAddr, node: &str) -> u64 {
     wait::until(&format!("control to record {node} as the first for {address}"), || {

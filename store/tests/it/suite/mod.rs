@@ -36,7 +36,7 @@ pub(crate) enum Place {
     Etcd(Box<EtcdPlace>),
 }
 
-/// Prefix in the etcd shared by all tests of the program.
+/// Location of a store in an etcd cluster: the address with the key prefix, and the options.
 pub(crate) struct EtcdPlace {
     url: String,
     options: Options,
