@@ -1,10 +1,10 @@
 //! Source `docker`: containers of a Docker engine, or of Podman's compatible socket, that request a Service
 //! by labels.
 //!
-//! Events only name the containers and networks to inspect; the inspection result counts. The event stream is
-//! opened before the first full listing, and everything is listed again periodically. While the engine is
-//! unreachable, the last known state stays. The Workload of a removed container is first marked as ended, so
-//! that its address receives no new connections, and then removed.
+//! Events only name the containers and networks to inspect; objects are made from the results of the
+//! inspection. The event stream is opened before the first full listing, and everything is listed again
+//! periodically. While the engine is unreachable, the last known state stays. The Workload of a removed
+//! container is first marked as ended, so that its address receives no new connections, and then removed.
 
 mod container;
 mod elsewhere;
@@ -55,7 +55,8 @@ const CONTAINERS_MAX: usize = 5000;
 const LOOKS_MAX: usize = 8;
 /// Delay after the first event during which further events are collected, so that they cause one update.
 const COLLECT: Duration = Duration::from_millis(30);
-/// Delay of the second full listing, for events before the engine had opened the event stream.
+/// Delay of the second full listing, which finds changes missed before the engine had opened the event
+/// stream.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// Interval at which all containers and networks are listed again, in case an event was missed.
 const RESYNC: Duration = Duration::from_secs(30);

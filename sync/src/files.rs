@@ -1,8 +1,8 @@
 //! Source `files`: objects in YAML and JSON files, watched for changes.
 //!
-//! Kernel notifications only trigger a scan; the result of the scan counts, and scans also run periodically.
-//! A file that cannot be read or parsed keeps its last good objects. If it has none because the process has
-//! just started, the source is incomplete and nothing is removed.
+//! Kernel notifications only trigger a scan, whose result determines the objects. Scans also run
+//! periodically. A file that cannot be read or parsed keeps its last good objects. If it has none because the
+//! process has just started, the source is incomplete and nothing is removed.
 
 mod file_index;
 mod parse;

@@ -1,5 +1,5 @@
 //! Tests that the observations of clients, watchers and an agent are consistent while servers and their store
-//! are killed, suspended and cut off, as defined by the guarantees of `lab::histories`.
+//! are killed, suspended and cut off, as defined by the guarantees of `lab::chaos::histories`.
 //!
 //! `TIDEGATE_SEED` repeats the round with a seed, which every round prints; `TIDEGATE_SOAK` runs thousands of
 //! rounds.
