@@ -106,7 +106,7 @@ async fn f037_a_service_gets_its_address_back_and_follows_its_endpoints_through_
     assert_eq!(api.names("services"), ["other"]);
 }
 
-/// When the leading process is stopped, its Lease is released and all objects stay unchanged.
+/// If the leading process is stopped, its Lease is released and all objects stay unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_asked_to_end_gives_its_lease_back() {
     let server = ApiServer::start(true).await;
