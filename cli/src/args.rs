@@ -146,7 +146,7 @@ pub enum Command {
     /// Show the audit log, including rejected requests
     #[command(after_help = help::AUDIT_HELP)]
     Audit(history::Audit),
-    /// Show state that a node rejected pending confirmation, and confirm it
+    /// Show the new state that a node rejects until an operator confirms it, and confirm it
     #[command(after_help = help::CONFIRM_HELP)]
     Confirm(confirm::Confirm),
     /// Move the announcement of an address to another node
@@ -307,7 +307,7 @@ pub struct Apply {
     /// Fail if more than N objects would be pruned; by default the server's limit applies
     #[arg(long, value_name = "N", requires = "prune")]
     pub prune_limit: Option<usize>,
-    /// Reason for the change, and the override for large removals.
+    /// Reason for the change, and permission for large removals.
     #[command(flatten)]
     pub because: history::Because,
     /// Output format
@@ -336,7 +336,7 @@ pub struct Delete {
     /// Delete the objects of a file or directory, or of stdin with -
     #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
     pub filename: Option<PathBuf>,
-    /// Namespace of the objects; files carry their own
+    /// Namespace of the objects; files contain their own
     #[arg(
         short, long, default_value = "default",
         conflicts_with = "filename", value_parser = Namespace::parse
@@ -352,7 +352,7 @@ pub struct Delete {
     /// Succeed if an object does not exist
     #[arg(long)]
     pub ignore_not_found: bool,
-    /// Reason for the change, and the override for large removals.
+    /// Reason for the change, and permission for large removals.
     #[command(flatten)]
     pub because: history::Because,
 }
@@ -418,8 +418,7 @@ pub struct Health {
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
-    /// List unhealthy endpoints of all Services that the mass-failure guard keeps in service because too many
-    /// failed at once
+    /// List unhealthy endpoints, of all Services, that stay in service because too many failed at once
     #[arg(long, conflicts_with_all = ["service", "namespace", "confirm"])]
     pub guard: bool,
     /// Confirm the failures listed by --guard and take those endpoints out of service

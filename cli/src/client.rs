@@ -1,4 +1,4 @@
-//! Client of the control servers whose errors are failures of a command, and the `curl` form of requests.
+//! Client of the control API, which returns errors as [`Failure`] and can print requests as `curl` commands.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     lenient_json::clean,
 };
 
-/// Connect timeout if another server can be tried instead.
+/// Connect timeout if there are several servers; another one can be tried after it.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(3);
 
 /// Client of the control servers. Requests go to the current server; if it fails, the next server of the list
@@ -185,7 +185,8 @@ fn show(connection: Vec<String>) -> OnSend {
     })
 }
 
-/// Returns an equivalent `curl` command. Secrets are referenced by file or variable in `connection`.
+/// Returns the `curl` command that is equivalent to a request. Secrets are referenced by file or variable in
+/// `connection`.
 fn curl(request: &Request, url: &Url, min_position: Option<&str>, connection: &[String]) -> String {
     let mut words = vec!["curl -sS".to_owned()];
     words.extend(connection.iter().cloned());

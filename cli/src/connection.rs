@@ -1,4 +1,4 @@
-//! Connection of the command: servers, trust and token.
+//! Connection settings of the command: control servers, trusted certificates and token.
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 

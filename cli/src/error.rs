@@ -8,13 +8,13 @@ use serde_json::Value;
 /// Exit code of the process. Stable, because scripts depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExitCode {
-    /// Success; for `status`: no problems.
+    /// The command succeeded; for `status`, the cluster also has no problems.
     Success,
-    /// Rejection by the server, or any failure not covered by another code.
+    /// The server rejected the request, or the command failed for a reason not covered by another code.
     Failed,
-    /// Invalid command line; for `status`: there are problems.
+    /// The command line is invalid; for `status`, the cluster has problems.
     Usage,
-    /// No response, because the server is unreachable or timed out.
+    /// The server is unreachable or did not respond in time.
     Unreachable,
 }
 
@@ -34,7 +34,7 @@ impl ExitCode {
 /// Failure of a command. `Display` is the line after `error:`; hints are separate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Contradicting or malformed arguments.
+    /// Arguments that are malformed or contradict each other.
     #[error("{message}")]
     Usage {
         /// Error text without the remedy.
@@ -96,7 +96,7 @@ pub(crate) struct Problem {
     pub(crate) status: u16,
     /// Problem document of the response (RFC 9457), a JSON object.
     pub(crate) document: Value,
-    /// Names of the items of the request, for violations whose pointer starts with `/items/N`.
+    /// Display names of the items in the request, used for violations whose pointer starts with `/items/N`.
     pub(crate) items: Vec<String>,
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 
 use crate::{error::Failure, terminal::style::Style, views::render};
 
-/// Output streams and their colour settings.
+/// Output streams of the process, with their color settings.
 pub(crate) struct Terminal {
     out: BufWriter<Stdout>,
     err: Stderr,
@@ -14,7 +14,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Opens the streams of the process, with colour on terminals unless `NO_COLOR` is set to a non-empty
+    /// Opens the streams of the process, with color on terminals unless `NO_COLOR` is set to a non-empty
     /// value.
     pub(crate) fn of_process() -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -30,7 +30,7 @@ impl Terminal {
         Ok(self.out.write_all(text.as_bytes())?)
     }
 
-    /// Flushes the results printed so far, as a watch does after each event.
+    /// Flushes the results printed so far; used by watches after each event.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

@@ -82,7 +82,7 @@ impl FromStr for Resource {
     }
 }
 
-/// The argument `KIND`: `svc`, `svc,eps`, `all`, or `svc/web` for one object.
+/// Parsed argument `KIND`, such as `svc`, `svc,eps`, `all`, or `svc/web` for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Selected resources; never empty.

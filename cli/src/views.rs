@@ -1,4 +1,4 @@
-//! Renderers: pure functions from answers of the server to text.
+//! Pure functions that render responses of the server as text.
 
 pub mod bgp;
 pub mod columns;

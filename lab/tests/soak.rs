@@ -1,7 +1,6 @@
 //! Short soak test: changes, faults and traffic at once, without leftovers. `make soak` runs a long one.
 //!
-//! The test is a separate program, because its census counts everything that the process leaves on the
-//! machine.
+//! The test is a separate program, because it counts everything that the process leaves on the machine.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(

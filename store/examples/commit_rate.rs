@@ -31,7 +31,7 @@ use store::{GROUP_COMMITS_MAX, Store};
 const SETS: u64 = 10_000;
 const ENDPOINTS: u8 = 10;
 const GROUPS: [usize; 5] = [1, 8, 64, 256, 1000];
-/// Measurement time per group size, half of it with history.
+/// Duration of the measurement for each group size; half of it writes with history.
 const TIME_PER_SIZE: Duration = Duration::from_secs(6);
 
 #[tokio::main]
@@ -132,8 +132,8 @@ fn commit(revision: u64, kind: ChangeKind) -> Result<Commit, NameError> {
     Ok(Commit { revision: Revision(revision), at, changes: vec![Change { kind, object }] })
 }
 
-/// Returns the history that the server's writer would store: the set before and after the write, which are
-/// equal here.
+/// Returns the history entry that a control server would store for a commit: the object before and after the
+/// write, which are equal here.
 fn entry(commit: &Commit) -> RevisionEntry {
     let origin = Origin {
         maker: Maker::Client,

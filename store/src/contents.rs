@@ -30,11 +30,11 @@ pub struct Contents {
     pub revision: Revision,
     /// All objects in the order of store keys.
     pub objects: Vec<Arc<Object>>,
-    /// Retained history entries, oldest first.
+    /// Retained entries of the history, oldest first.
     pub history: Vec<RevisionEntry>,
     /// Writes up to this revision may be missing from the history.
     pub history_floor: Revision,
-    /// Vault records by key, all of them secret.
+    /// Records of the vault (keys, tokens, roles) by key; all of them are secret.
     pub vault: BTreeMap<String, Vec<u8>>,
 }
 
@@ -72,7 +72,7 @@ impl Contents {
         revision.0 == 0 && objects.is_empty() && history.is_empty() && vault.is_empty()
     }
 
-    /// Rejects contents that no store could have written.
+    /// Returns an error if the contents are inconsistent, so that no store can have written them.
     pub(crate) fn check(&self) -> Result<(), ReplaceError> {
         let Self { revision: head, objects, history, history_floor, vault } = self;
         let refuse = |why: String| Err(ReplaceError::Malformed(why));

@@ -1,10 +1,11 @@
-//! Errors of a store, grouped by the caller's options.
+//! Errors of store operations, with variants that differ in how the caller must react.
 
 use std::{error::Error, fmt, path::PathBuf, sync::Arc};
 
 use model::primitives::quantity::{Position, Revision};
 
-/// Cause of a failure; shared, because a failed group is reported to many callers.
+/// Cause of a failure. Shared, because the failure of a commit group is reported to the author of each
+/// commit.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
 /// Failure of the store itself; the request was valid.
@@ -18,7 +19,7 @@ pub enum StoreError {
         /// Decoding error of the body.
         reason: String,
     },
-    /// The disk, the file or the peer failed. May be temporary.
+    /// The disk, the file or the etcd server failed. May be temporary.
     #[error("the store could not {action}")]
     Unavailable {
         /// Attempted action, as a phrase after "could not".
@@ -53,26 +54,26 @@ impl fmt::Display for Chain<'_> {
 /// Reason why a commit failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// The commit was decided on a different state. Load and decide again.
+    /// The group was decided on an outdated state. The caller must load the store and decide again.
     #[error("the store is at {current}, not at the position of the decision")]
     Stale {
-        /// Position of the store.
+        /// Current position (epoch and revision) of the store.
         current: Position,
     },
-    /// The group contradicts itself or the state it was decided on: a bug of the caller.
+    /// The changes of the group contradict each other or the state they were decided on: a bug of the caller.
     #[error("the group is malformed: {0}")]
     Malformed(String),
-    /// The group exceeds a limit. Commit less at once.
+    /// The group exceeds a limit. The caller must commit fewer changes at once.
     #[error("the group has {found} {unit}, at most {limit} are allowed")]
     TooLarge {
         /// Name of the counted unit, such as `changes`.
         unit: &'static str,
         /// Actual count or size. Counting stops soon after the limit.
         found: usize,
-        /// Maximum permitted count.
+        /// Maximum permitted count or size.
         limit: usize,
     },
-    /// The store failed, and the outcome is unknown. Load before the next write.
+    /// The store failed, and the outcome is unknown. The caller must load the store before the next write.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
@@ -80,13 +81,14 @@ pub enum CommitError {
 /// Reason why changes cannot be read.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChangesError {
-    /// The log begins later. Start over from the complete state.
+    /// The change log begins after the requested revision. The caller must start over from the complete
+    /// state.
     #[error("the change log begins at revision {oldest}")]
     Compacted {
         /// Revision of the oldest commit in the log.
         oldest: Revision,
     },
-    /// The backend failed.
+    /// The disk, the file or the etcd server failed.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
@@ -101,10 +103,10 @@ pub enum StatusError {
         unit: &'static str,
         /// Actual count or size.
         found: usize,
-        /// Maximum permitted count.
+        /// Maximum permitted count or size.
         limit: usize,
     },
-    /// The backend failed.
+    /// The disk, the file or the etcd server failed.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
@@ -112,7 +114,7 @@ pub enum StatusError {
 /// Reason why a vault record cannot be written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum VaultError {
-    /// The record was changed concurrently. Read it and decide again.
+    /// The record was changed concurrently. The caller must read the record and decide again.
     #[error("the record was changed concurrently; its version is now {found}")]
     Stale {
         /// Current version of the record; 0 if it does not exist.
@@ -125,7 +127,7 @@ pub enum VaultError {
         unit: &'static str,
         /// Actual count or size.
         found: usize,
-        /// Maximum permitted count.
+        /// Maximum permitted count or size.
         limit: usize,
     },
     /// The store failed, and the outcome is unknown.
@@ -133,16 +135,16 @@ pub enum VaultError {
     Unavailable(#[from] StoreError),
 }
 
-/// Error of replacing the contents of a store.
+/// Reason why the contents of a store cannot be replaced.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReplaceError {
     /// The store has changed since the expected position.
     #[error("the store has meanwhile moved to {current}; stop all servers that use it")]
     Stale {
-        /// Position of the store.
+        /// Current position (epoch and revision) of the store.
         current: Position,
     },
-    /// The contents were not written by a store.
+    /// The new contents are inconsistent, so that no store can have written them.
     #[error("the contents are malformed: {0}")]
     Malformed(String),
     /// The backend does not support the replacement of its contents.
@@ -153,7 +155,7 @@ pub enum ReplaceError {
     Unavailable(#[from] StoreError),
 }
 
-/// Error of opening a store. Every message contains the store and the remedy.
+/// Reason why a store cannot be opened. Every message contains the store and the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
     /// The value of `--store` is not a store address.
@@ -162,20 +164,20 @@ pub enum OpenError {
          store that is lost at exit"
     )]
     Address(String),
-    /// Invalid members, options, or data below the prefix.
+    /// The members or options of an etcd store are invalid, or the data below its key prefix is not a store.
     #[error("--store etcd: {0}")]
     Etcd(String),
-    /// No member responds, or the data cannot be read.
+    /// No etcd member responds, or the data cannot be read.
     #[error("--store etcd: cannot open the store; check that etcd is running and that this user has access")]
     EtcdUnavailable {
         /// Error that the backend returned.
         #[source]
         cause: Cause,
     },
-    /// The local store beside a shared store would be shared as well.
+    /// `--local-store` names a shared store, but must name a store of this process alone.
     #[error("--local-store must be sqlite:PATH or memory:, not `{0}`")]
     Local(String),
-    /// The directory of the file is missing or not accessible.
+    /// The directory of the database file is missing or not accessible.
     #[error("cannot use the directory of {path}; create it, and make it writable for this user")]
     Directory {
         /// Path of the requested file.
@@ -198,7 +200,7 @@ pub enum OpenError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The file was written by a newer version.
+    /// The file was written by a newer version of Tidegate.
     #[error(
         "{path} has schema {found}, newer than {known}, the latest of this version; start the newer \
              version"
@@ -208,7 +210,7 @@ pub enum OpenError {
         path: PathBuf,
         /// Number of the newest migration applied to the file.
         found: i64,
-        /// Number of the newest migration that this version contains.
+        /// Number of the newest migration that this version of Tidegate contains.
         known: i64,
     },
     /// The file cannot be opened, read or written.

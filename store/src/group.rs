@@ -1,4 +1,4 @@
-//! Validation and encoding of commit groups before any store is accessed: consistency and size.
+//! Validation and encoding of commit groups before any store is accessed; checks consistency and size.
 
 use model::{
     cluster::{
@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct Group {
     /// Commits of the group, at least one, with consecutive revisions.
     pub(crate) commits: Vec<EncodedCommit>,
-    /// History of some of the commits, in their order.
+    /// History entries of some of the commits, in the order of the commits.
     pub(crate) history: Vec<EncodedEntry>,
 }
 
@@ -51,13 +51,13 @@ impl Group {
         self.commits.last().expect("a group has at least one commit").revision
     }
 
-    /// Returns the group's entries of the change log.
+    /// Returns revision and size of each commit in the group, for the retention window of the change log.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |commit: &EncodedCommit| Entry { revision: commit.revision, bytes: commit.body.len() };
         self.commits.iter().map(entry).collect()
     }
 
-    /// Returns the group's entries of the server's or the clients' history.
+    /// Returns revision and size of each history entry of the server or of clients, for the retention window.
     pub(crate) fn history_entries(&self, is_by_server: bool) -> Vec<Entry> {
         let own = self.history.iter().filter(|entry| entry.is_by_server == is_by_server);
         own.map(|entry| Entry { revision: entry.revision, bytes: entry.bytes() }).collect()
@@ -106,7 +106,8 @@ fn encode_history(
     history.iter().map(encode_one).collect()
 }
 
-/// Returns the error of a change that does not match the state.
+/// Returns the error for a change that does not match the stored state, such as the addition of an existing
+/// object.
 pub(crate) fn misfit(kind: ChangeKind, key: &str) -> CommitError {
     let why = match kind {
         ChangeKind::Added => "is added, but exists",

@@ -24,7 +24,7 @@ use crate::{error::StoreError, group::EncodedCommit, record};
 /// Selection of history entries, with the maximum number to return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
-    /// Revision before which entries are returned; `None` starts with the newest.
+    /// Exclusive upper limit of the revisions to return; `None` starts with the newest.
     pub before: Option<Revision>,
     /// Filter of changed objects; an entry matches if one of its objects does.
     pub filter: ObjectFilter,
@@ -46,7 +46,7 @@ pub struct ObjectFilter {
 /// Page of history entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryPage {
-    /// Heads of the entries, newest first.
+    /// Heads of the entries (author and keys), newest first.
     pub heads: Vec<RevisionHead>,
     /// Revision up to which client writes may be missing. Server writes may be missing beyond it, because
     /// fewer of them are retained.
@@ -155,7 +155,7 @@ pub(crate) fn encode_alone(entry: &RevisionEntry) -> EncodedEntry {
     encode(entry, &commit)
 }
 
-/// Decodes a head from its row.
+/// Decodes the head of an entry (author and keys) from its row.
 pub(crate) fn decode_head((revision, at, head): HeadRow) -> Result<RevisionHead, StoreError> {
     let revision = Revision(revision.unsigned_abs());
     let EntryHeader { origin, touched } =

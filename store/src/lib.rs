@@ -11,7 +11,7 @@
 //!            load(): one consistent read ┘            └ changes(after): what a watch missed
 //! ```
 //! Out of scope by design: partial queries, validation of objects, notification (the writer knows its own
-//! writes), and retries (only the caller can tell if its decision still holds).
+//! writes), and retries (only the caller can check that its decision is still valid).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -64,8 +64,8 @@ pub const HISTORY_BYTES_KEPT: usize = 128 * 1024 * 1024;
 pub const SERVER_HISTORY_KEPT: usize = 500;
 /// Maximum size of the encoded history of server writes in bytes.
 pub const SERVER_HISTORY_BYTES_KEPT: usize = 8 * 1024 * 1024;
-/// Maximum number of requests with changes in the audit log; same as the history. May be exceeded temporarily
-/// by a tenth.
+/// Maximum number of requests with changes in the audit log; same number as in the history. May be exceeded
+/// temporarily by a tenth.
 pub const AUDIT_KEPT: usize = 10_000;
 /// Maximum number of requests without changes in the audit log; they are informational only. May be exceeded
 /// temporarily by a tenth.
@@ -76,7 +76,7 @@ pub const AUDIT_AGE_MAX_SECS: i64 = 400 * 86_400;
 pub const AUDIT_BODY_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of commits per group; beyond this the share of the fsync per commit is negligible.
 pub const GROUP_COMMITS_MAX: usize = 1024;
-/// Maximum size of encoded changes per group in bytes; bounds memory and transaction time.
+/// Maximum size of encoded changes per group in bytes; limits memory and transaction time.
 pub const GROUP_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Maximum size of a status in bytes; several times the largest node report.
 pub const STATUS_BYTES_MAX: usize = 1024 * 1024;
@@ -105,7 +105,7 @@ pub struct StoredState {
 
 /// Store of objects with a single history.
 ///
-/// Methods are cancel safe: a cancelled write is applied completely or not at all.
+/// Methods are cancel safe: a canceled write is applied completely or not at all.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Reads epoch, revision, objects and recent commits as of one instant.
@@ -149,14 +149,14 @@ pub trait Store: Send + Sync + 'static {
         audit: &[AuditRecord],
     ) -> Result<(), CommitError>;
 
-    /// Stores audit records of requests without a commit. They survive a crash of the process; the latest may
-    /// be lost with the machine. Records with an existing number are ignored.
+    /// Stores audit records of requests without a commit. The records survive a crash of the process; the
+    /// latest may be lost if the machine crashes. Records with an existing number are ignored.
     async fn put_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError>;
 
     /// Deletes audit records older than [`AUDIT_AGE_MAX_SECS`].
     async fn drop_old_audit(&self, now: Timestamp) -> Result<(), StoreError>;
 
-    /// Lists the audit log, newest first: at most `limit` records, optionally before a number.
+    /// Lists at most `limit` audit records, newest first; only those with a number below `before`, if given.
     async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRecord>, StoreError>;
 
     /// Returns a page of history entries, newest first.
@@ -165,14 +165,14 @@ pub trait Store: Send + Sync + 'static {
     /// Reads the history from a revision on, oldest first, at most `limit` entries.
     async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError>;
 
-    /// Reads the commits after a revision in order, at most `limit`; empty if there are none.
+    /// Reads at most `limit` commits after a revision, oldest first; empty if there are none.
     ///
     /// # Errors
     /// Returns [`ChangesError::Compacted`] if the log no longer reaches back to `after`.
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError>;
 
-    /// Stores observed state under a key, replacing the previous one, without a new revision. It survives a
-    /// crash of the process; the latest may be lost with the machine.
+    /// Stores observed state under a key, replacing the previous one, without a new revision. The state
+    /// survives a crash of the process; the latest may be lost if the machine crashes.
     async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError>;
 
     /// Removes the observed state under a key, if any, without a new revision.
@@ -185,8 +185,8 @@ pub trait Store: Send + Sync + 'static {
     /// epoch is `now` in Unix seconds, or the previous one plus 1 if that is higher.
     async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError>;
 
-    /// Reads the vault: small records with keys, tokens and roles, separate from the objects. They appear in
-    /// no watch and no history, and create no revision; all replicas share them.
+    /// Reads the vault: small records with keys, tokens and roles, separate from the objects. Vault records
+    /// appear in no watch and no history, and create no revision; all control servers of a store share them.
     async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError>;
 
     /// Writes or deletes (`None`) a vault record, if its current version is `at`; 0 means absent. Returns the
@@ -197,11 +197,11 @@ pub trait Store: Send + Sync + 'static {
     /// [`VaultError::Unavailable`] the outcome is unknown. After any other error nothing has changed.
     async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError>;
 
-    /// Replaces the cluster data of the store with `contents` atomically, if it is still at `at`. A new epoch
-    /// begins at the revision of the contents, higher than the previous one and `above`; so all old positions
-    /// are rejected, and observed state is dropped. The audit log stays. No other process may use the store
-    /// meanwhile. etcd needs several requests, during which the store has no head, so that no process can
-    /// write to it or open it.
+    /// Replaces the cluster data of the store with `contents` atomically, if it is still at `at`. A new
+    /// epoch, higher than the previous one and than `above`, begins at the revision of the contents.
+    /// Positions of earlier epochs are rejected, and observed state is dropped. The audit log stays. No other
+    /// process may use the store meanwhile. etcd needs several requests, during which the store has no head,
+    /// so that no process can write to it or open it.
     ///
     /// # Errors
     /// After [`ReplaceError::Unavailable`] the outcome is unknown. After any other error nothing has changed.

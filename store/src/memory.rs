@@ -46,7 +46,7 @@ struct State {
     vault_version: u64,
 }
 
-/// Audit log by number: requests with changes, and the rest.
+/// Audit records by number: at index 0 of requests with changes, at index 1 of requests without.
 #[derive(Debug, Default)]
 struct Audit([BTreeMap<u64, AuditRecord>; 2]);
 

@@ -64,7 +64,7 @@ pub enum StoreState {
     Absent,
     /// The store exists and this version can open it.
     Ready,
-    /// Another process has opened the store.
+    /// Another process is using the store.
     InUse {
         /// Description of the other process, as far as known.
         holder: String,
@@ -92,8 +92,8 @@ pub async fn inspect_with(url: &str, options: &Options) -> Result<StoreState, Op
     }
 }
 
-/// Rejects paths with a special meaning for other programs: SQLite's `:memory:`, hosts and query parameters
-/// of URLs.
+/// Returns false for paths with a special meaning for other programs, such as SQLite's `:memory:`, and for
+/// the host or query part of a URL.
 fn is_path(path: &str) -> bool {
     let names_host = path.starts_with("//") && !path.starts_with("///");
     !path.is_empty() && !path.starts_with(':') && !names_host && !path.contains(['?', '\0'])

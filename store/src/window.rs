@@ -1,7 +1,7 @@
-//! Retention window of a log: the newest entries, up to a number and a size.
+//! Retention window of a log: the newest entries, up to a number and a total size.
 //!
-//! The window only keeps revision and size of each entry, so that trimming costs as much as the added entries
-//! and never scans the log.
+//! The window contains only the revision and size of each entry, so that trimming costs as much as the added
+//! entries and never scans the log.
 
 use std::collections::VecDeque;
 
@@ -20,11 +20,11 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Bounds of the change log.
+    /// Maximum number and total size of the commits in the change log.
     pub(crate) const CHANGES: Self = Self { count: CHANGES_KEPT, bytes: CHANGES_BYTES_KEPT };
-    /// Bounds of the history of client writes.
+    /// Maximum number and total size of the client writes in the history.
     pub(crate) const HISTORY: Self = Self { count: HISTORY_KEPT, bytes: HISTORY_BYTES_KEPT };
-    /// Bounds of the history of server writes.
+    /// Maximum number and total size of the server writes in the history.
     pub(crate) const SERVER: Self = Self { count: SERVER_HISTORY_KEPT, bytes: SERVER_HISTORY_BYTES_KEPT };
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub(crate) bytes: usize,
 }
 
-/// Entries of a log within its bounds, oldest first.
+/// Revisions and sizes of the newest entries of a log, oldest first, up to a number and a total size.
 #[derive(Debug)]
 pub(crate) struct Window {
     bounds: Bounds,
@@ -51,7 +51,7 @@ impl Window {
         Self { bounds, entries, bytes }
     }
 
-    /// Returns the newest entry to drop to make room for `added`, or `None` if all may stay.
+    /// Returns the revision of the newest entry to drop to make room for `added`, or `None` if all may stay.
     pub(crate) fn drop_through(&self, added: &[Entry]) -> Option<Revision> {
         let mut count = self.entries.len() + added.len();
         let mut bytes = self.bytes + added.iter().map(|entry| entry.bytes).sum::<usize>();

@@ -15,7 +15,7 @@ pub struct Cli {
     /// Options of every source.
     #[command(flatten)]
     pub global: Global,
-    /// The source.
+    /// Type of the source, with its arguments.
     #[command(subcommand)]
     pub source: Source,
 }

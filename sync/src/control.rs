@@ -11,7 +11,7 @@ pub use client::{Error, Pin, Problem, Request};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of requests other than streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum silence of a watch; servers send a heartbeat at least every 10 s.
+/// Maximum time without any data on a watch; servers send a heartbeat at least every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(35);
 /// Minimum delay before a retry.
 pub(crate) const RETRY_MIN: Duration = Duration::from_millis(100);

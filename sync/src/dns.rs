@@ -1,8 +1,8 @@
 //! Source `dns`: DNS names whose addresses are the endpoints of Services.
 //!
-//! An answer is valid for its TTL, within configured bounds. A name that no longer exists, or that no server
-//! resolves, keeps its last addresses and is reported. Addresses that cannot be endpoints, such as loopback
-//! addresses, are always rejected.
+//! An answer is valid for its TTL, limited to a configured range. A name that no longer exists, or that no
+//! server resolves, keeps its last addresses and is reported. Addresses that cannot be endpoints, such as
+//! loopback addresses, are always rejected.
 
 mod ask;
 mod machine;
@@ -31,7 +31,7 @@ const NAMES_MAX: usize = 1000;
 /// Maximum time by which a query is brought forward to run together with others.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// Names and resolution limits.
+/// Arguments of `tidegate-sync dns`: names, and limits of their resolution.
 #[derive(Debug, Clone, Args)]
 pub struct DnsArguments {
     /// DNS names of Services, as [NAMESPACE/]SERVICE[:PORT-NAME]=DNS-NAME[:PORT]. A name that begins with _
@@ -67,7 +67,7 @@ pub struct DnsArguments {
     pub allow: Vec<IpNet>,
 }
 
-/// Synchronizes with the names until the process ends.
+/// Queries the DNS names and publishes their addresses as endpoints until the process ends.
 ///
 /// # Errors
 /// Returns an error if a flag is invalid or the machine has no name servers.

@@ -1,10 +1,10 @@
 //! Source `docker`: containers of a Docker engine, or of Podman's compatible socket, that request a Service
 //! by labels.
 //!
-//! Events only name the containers and networks to inspect; the inspection result counts. The event stream is
-//! opened before the first full listing, and everything is listed again periodically. While the engine is
-//! unreachable, the last known state stays. The Workload of a removed container is first marked as ended, so
-//! that its address receives no new connections, and then removed.
+//! Events only name the containers and networks to inspect; objects are made from the results of the
+//! inspection. The event stream is opened before the first full listing, and everything is listed again
+//! periodically. While the engine is unreachable, the last known state stays. The Workload of a removed
+//! container is first marked as ended, so that its address receives no new connections, and then removed.
 
 mod container;
 mod elsewhere;
@@ -49,25 +49,26 @@ const TIMEOUT_SECS: u64 = 60;
 /// Maximum number of queued engine events. If the queue is full, no more events are read from the engine's
 /// stream.
 const EVENTS_MAX: usize = 1024;
-/// Maximum number of containers read from one engine; with more of them, the listing fails with an error.
+/// Maximum number of containers read from one engine; the listing fails if there are more.
 const CONTAINERS_MAX: usize = 5000;
-/// Maximum number of concurrent inspections.
+/// Maximum number of containers and networks that are inspected concurrently.
 const LOOKS_MAX: usize = 8;
 /// Delay after the first event during which further events are collected, so that they cause one update.
 const COLLECT: Duration = Duration::from_millis(30);
-/// Delay of the second full listing, for events before the engine had opened the event stream.
+/// Delay of the second full listing, which finds changes missed before the engine had opened the event
+/// stream.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// Interval at which all containers and networks are listed again, in case an event was missed.
 const RESYNC: Duration = Duration::from_secs(30);
 /// Maximum time for which a container that received a stop signal gets no connections while it keeps running;
-/// somewhat longer than an engine waits before it kills.
+/// somewhat longer than an engine waits before it kills the container.
 const ENDING_FOR: Duration = Duration::from_secs(15);
 /// Time for which the Workload of a removed container is published as ended.
 const FADING_FOR: Duration = Duration::from_secs(3);
 /// Delay before the next attempt to reach the engine.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Engine connection and address settings.
+/// Arguments of `tidegate-sync docker`: connection to the engine, and address settings.
 #[derive(Debug, Clone, Args)]
 pub struct DockerArguments {
     /// Socket of the engine
@@ -123,7 +124,7 @@ impl DockerArguments {
     }
 }
 
-/// Synchronizes with the engine until the process ends.
+/// Mirrors the containers of the engine until the process ends.
 ///
 /// # Errors
 /// Returns an error if a flag is invalid.
@@ -162,7 +163,7 @@ struct AdapterState {
     /// Deadline by container id. Until the deadline, a container that received a stop signal gets no new
     /// connections.
     ending: BTreeMap<String, Instant>,
-    /// Workloads of removed containers, and the time of their removal.
+    /// Workloads of removed containers, with the time of removal, which are still published as ended.
     fading: BTreeMap<ObjectKey, (Object, Instant)>,
     elsewhere: Elsewhere,
 }

@@ -58,7 +58,7 @@ const COLLECT: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Interval at which removals that wait for confirmation are logged again.
 const REMIND: Duration = Duration::from_secs(60);
-/// Maximum number of held or rejected objects named in one log line.
+/// Maximum number of objects that one log line names as rejected or waiting for confirmation.
 const NAMED_MAX: usize = 10;
 
 /// Settings of the reconciliation engine.
@@ -81,7 +81,7 @@ pub struct EngineChannels {
     pub wanted: watch::Receiver<DesiredObjects>,
     /// State of the source's objects on the server, published for the source.
     pub observed: watch::Sender<ObservedObjects>,
-    /// Confirmations of held removals by the operator (SIGUSR1).
+    /// Confirmations by the operator (SIGUSR1) of removals that wait for one.
     pub consent: mpsc::Receiver<()>,
     /// Status and metrics that the engine updates.
     pub progress: Arc<Progress>,
@@ -195,7 +195,7 @@ struct Engine<'a> {
     waiting: BTreeSet<ObjectKey>,
     /// Changes that are not applied until the operator confirms them, because they would remove many objects.
     held: BTreeSet<ObjectKey>,
-    /// Held changes that have been logged; only these can be confirmed.
+    /// Changes waiting for confirmation that have been logged; only these can be confirmed.
     told: BTreeSet<ObjectKey>,
     told_at: Option<Instant>,
     confirmed: BTreeSet<ObjectKey>,
@@ -313,7 +313,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Confirms the held changes that have been logged.
+    /// Confirms the logged changes that wait for a confirmation.
     fn confirm(&mut self) {
         let told: Vec<_> = self.told.iter().cloned().collect();
         tracing::info!(objects = told.len(), "held changes confirmed");
@@ -357,7 +357,8 @@ impl<'a> Engine<'a> {
         plan::plan(self.rules(), &self.taken, &self.mirror, self.dirty.union(&self.held))
     }
 
-    /// Reconciles the dirty keys, as far as the server permits.
+    /// Reconciles the objects of the dirty keys with the server. Does nothing while writes are blocked after a
+    /// failure.
     async fn pass(&mut self) {
         if !self.mirror.is_listed() || self.blocked_until.is_some() {
             return;
@@ -499,7 +500,7 @@ impl<'a> Engine<'a> {
         Some(format!("\"{}.{}\"", metadata.uid?, metadata.revision()))
     }
 
-    /// Logs held changes when they appear, and again at the reminder interval.
+    /// Logs the changes that wait for confirmation: when they appear, and again at the reminder interval.
     fn remind(&mut self) {
         let held: BTreeSet<_> = self.held.union(&self.guarded).cloned().collect();
         self.tell();

@@ -1,8 +1,8 @@
 //! Source `files`: objects in YAML and JSON files, watched for changes.
 //!
-//! Kernel notifications only trigger a scan; the result of the scan counts, and scans also run periodically.
-//! A file that cannot be read or parsed keeps its last good objects. If it has none because the process has
-//! just started, the source is incomplete and nothing is removed.
+//! Kernel notifications only trigger a scan, whose result determines the objects. Scans also run
+//! periodically. A file that cannot be read or parsed keeps its last good objects. If it has none because the
+//! process has just started, the source is incomplete and nothing is removed.
 
 mod file_index;
 mod parse;
@@ -33,7 +33,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// Scan interval without notifications, which network file systems do not send.
 const RESCAN: Duration = Duration::from_secs(10);
 
-/// Paths of the files.
+/// Arguments of `tidegate-sync files`.
 #[derive(Debug, Clone, Args)]
 pub struct FilesArguments {
     /// Files, and directories with .yaml, .yml and .json files
@@ -50,7 +50,7 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// Synchronizes with the files until the process ends.
+/// Publishes the objects in the files, and their changes, until the process ends.
 ///
 /// # Errors
 /// Returns an error if the kernel provides no file notifications.

@@ -1,4 +1,4 @@
-//! Connection of a source with the engine, and handling of signals.
+//! Connects a source to the engine, and handles signals.
 
 use std::{
     io::Write as _,
@@ -147,8 +147,8 @@ fn connect(global: &Global, source: &Label) -> anyhow::Result<Control> {
     Ok(control::connect(connection, format!("tidegate-sync/{source}"))?)
 }
 
-/// Waits until the source has been read completely. Returns `false` if that fails; the objects read so far
-/// are used then, and nothing is removed.
+/// Waits until the source has been read completely. Returns `false` if that fails; the command then uses the
+/// objects read so far and removes nothing.
 async fn is_read(ports: &mut EngineChannels, progress: &Progress) -> bool {
     let is_complete = async { ports.wanted.wait_for(|wanted| wanted.is_complete).await.is_ok() };
     let is_hopeless = async {
@@ -185,7 +185,7 @@ async fn once(
     Ok(if is_done && is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints the changes made or planned. Returns true if nothing was held or rejected.
+/// Prints the changes made or planned. Returns true if none was rejected or waits for confirmation.
 fn print(out: &mut impl std::io::Write, round: &Round, is_dry_run: bool) -> std::io::Result<bool> {
     let Round { plan, refused } = round;
     for write in plan.writes.iter().filter(|write| !refused.contains_key(&write.key)) {
@@ -218,7 +218,7 @@ fn print(out: &mut impl std::io::Write, round: &Round, is_dry_run: bool) -> std:
     Ok(plan.held.is_empty() && refused.is_empty())
 }
 
-/// Waits for a stop signal, and forwards SIGUSR1, which confirms held changes.
+/// Waits for a stop signal. Forwards each SIGUSR1, by which the operator confirms removals.
 async fn signals(consent: mpsc::Sender<()>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

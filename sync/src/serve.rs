@@ -28,7 +28,7 @@ async fn ready(State(progress): State<Arc<Progress>>) -> (StatusCode, String) {
     }
 }
 
-/// Returns the networks of a container engine; other sources have none.
+/// Returns the networks of a container engine, or an error for other sources.
 async fn networks(State(progress): State<Arc<Progress>>) -> Result<Json<Value>, (StatusCode, &'static str)> {
     let none = (StatusCode::NOT_FOUND, "this source has no networks, or has not been reached yet\n");
     progress.networks().map(Json).ok_or(none)

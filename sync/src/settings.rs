@@ -99,7 +99,7 @@ mod tests {
         assert!(parse(words).unwrap_err().to_string().contains("No such file"));
     }
 
-    /// Commented-out lines are examples and must be valid.
+    /// Every setting in the packaged example files is valid, including those in commented-out lines.
     #[test]
     fn every_setting_of_the_example_files_is_one() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/etc/tidegate");

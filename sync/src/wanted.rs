@@ -6,20 +6,21 @@ use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};
 use serde_json::Value;
 
-/// Desired objects of a source, with the completeness of the reading.
+/// Desired objects of a source, and whether the source has been read completely.
 #[derive(Debug, Clone, Default)]
 pub struct DesiredObjects {
     /// Complete set of objects that should exist for this source.
     pub objects: OrdMap<ObjectKey, Object>,
-    /// True if the source has been read completely since it was last lost. Until then nothing is removed.
+    /// True if the source has been read completely since the connection to it was last lost. Otherwise no
+    /// objects are removed.
     pub is_complete: bool,
 }
 
-/// State on the server of a source's objects, published to the source.
+/// State of a source's objects on the server, published to the source.
 #[derive(Debug, Clone, Default)]
 pub struct ObservedObjects {
-    /// Object as stored by the server, including its status, by key.
+    /// Objects as stored by the server, including their statuses, by key.
     pub objects: OrdMap<ObjectKey, Value>,
-    /// Rejection messages of desired objects that could not be written.
+    /// Rejection messages, by key of the desired object that could not be written.
     pub refused: OrdMap<ObjectKey, String>,
 }

@@ -1,4 +1,4 @@
-//! Tidegate objects under construction during an import, and the report about them.
+//! Tidegate objects under construction during an import, with the report on the input.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -37,7 +37,7 @@ pub(crate) struct Draft {
     pub(crate) peers: BTreeMap<Name, Map<String, Value>>,
     /// BGP communities that the input defines by name.
     pub(crate) communities: BTreeMap<String, Community>,
-    /// Names of the pools to which at least one advertisement refers.
+    /// Names of the pools that at least one advertisement announces.
     pub(crate) announced: BTreeSet<Name>,
     /// Complete objects of the other kinds, in `apply` order.
     others: BTreeMap<(Kind, String, String), Value>,
@@ -54,7 +54,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Adds a complete object of a kind that no other input object refers to; a duplicate is reported and
+    /// Adds a complete object of a kind that no other input object refers to. A duplicate is reported and
     /// left out.
     pub(crate) fn add(&mut self, kind: Kind, object: Value) {
         let key = (kind, text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));

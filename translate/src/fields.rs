@@ -1,4 +1,4 @@
-//! Consumes an object field by field, so that unhandled fields are reported.
+//! Removes the fields of an input object one by one, so that the remaining ones can be reported.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,8 @@ impl<'a> Fields<'a> {
         self.left.remove(key)
     }
 
-    /// Removes and returns a boolean, including YAML 1.1 words. An invalid value counts as `careful`.
+    /// Removes and returns a boolean, also in the YAML 1.1 forms `yes`, `no`, `on` and `off`. Reports an
+    /// invalid value and returns `careful` instead.
     pub(crate) fn flag(&mut self, key: &str, careful: bool, report: &mut Report) -> Option<bool> {
         let value = self.take(key)?;
         let word = value.as_str().map(str::to_ascii_lowercase);
@@ -50,7 +51,8 @@ impl<'a> Fields<'a> {
     /// Removes and returns a list; empty if absent.
     ///
     /// # Errors
-    /// Returns an error if the field is not a list: ignoring a restriction would match more than before.
+    /// Returns an error if the field is not a list. Ignoring an invalid restriction would match more than
+    /// intended.
     pub(crate) fn list(&mut self, key: &str) -> Result<&'a [Value], String> {
         match self.take(key) {
             Some(value) => match value.as_array() {
@@ -72,13 +74,14 @@ impl<'a> Fields<'a> {
     /// Removes and returns a list of label selectors.
     ///
     /// # Errors
-    /// Returns an error if one of them is invalid: ignoring it would match more than before.
+    /// Returns an error if a selector is invalid. Ignoring an invalid selector would match more than
+    /// intended.
     pub(crate) fn selectors(&mut self, key: &str) -> Result<Vec<Selector>, String> {
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
         serde_json::from_value(value.clone()).map_err(|error| format!("{}: {error}", self.path(key)))
     }
 
-    /// Reports the unhandled fields.
+    /// Reports the fields that have not been removed as unsupported.
     pub(crate) fn rest(self, report: &mut Report) {
         for key in self.left.keys() {
             report.ignored(&self.path(key), "not supported");

@@ -1,5 +1,5 @@
-//! Lenient access to JSON: absent values and values of the wrong type are empty, so that no input can stop
-//! the reader.
+//! Lenient access to JSON: values that are absent or have the wrong type count as empty, so that no input
+//! causes an error.
 
 use serde_json::Value;
 
@@ -20,13 +20,13 @@ pub fn scalar(value: &Value) -> String {
     }
 }
 
-/// Returns the entries of the array at a JSON pointer.
+/// Returns the items of the array at a JSON pointer; empty if there is no array.
 #[must_use]
 pub fn items<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Returns the entries of the object at a JSON pointer, in key order.
+/// Returns keys and values of the object at a JSON pointer, in key order; empty if there is no object.
 pub fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a str, &'a Value)> {
     let fields = value.pointer(pointer).and_then(Value::as_object);
     fields.into_iter().flatten().map(|(key, value)| (key.as_str(), value))

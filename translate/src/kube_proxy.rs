@@ -1,7 +1,7 @@
 //! `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1), standalone and in kubeadm's ConfigMap.
 //!
-//! It configures one process on one machine, so no objects are created: it is translated to agent settings,
-//! and to Node fields where agents have no setting.
+//! The document configures one process on one machine, so no objects are created: the settings become agent
+//! settings, or Node fields to set where agents have no setting.
 
 use std::net::IpAddr;
 
@@ -51,7 +51,8 @@ const WINDOWS: &str = "agents run on Linux";
 const KERNEL_TIMES: &str = "kernel timeouts are not changed; set them with `ipvsadm --set`";
 const DETECT: &str = "workloads are identified by their networks: set --workload-cidr or --cluster-cidr";
 
-/// All fields (v1alpha1, Kubernetes 1.36, and removed ones); a trailing `*` matches any key.
+/// Translation of each field by path (v1alpha1, Kubernetes 1.36, and removed fields); a trailing `*` matches
+/// any key.
 const FIELDS: &[(&str, SettingMapping)] = &[
     ("apiVersion", Looked),
     ("kind", Looked),
@@ -163,7 +164,8 @@ fn configuration(draft: &mut Draft, document: &Value) {
     }
 }
 
-/// Calls `found` for every setting: each listed path, and each leaf.
+/// Calls `found` with path and value of each setting: each path in [`FIELDS`], and each value below other
+/// paths.
 fn walk(value: &Value, at: &str, depth: usize, found: &mut impl FnMut(&str, &Value)) {
     let is_listed = FIELDS.iter().any(|(path, _)| *path == at);
     match value {
@@ -183,7 +185,8 @@ fn walk(value: &Value, at: &str, depth: usize, found: &mut impl FnMut(&str, &Val
     }
 }
 
-/// Returns true for kube-proxy's representation of an unset value; kubeadm writes all fields.
+/// Returns true if kube-proxy treats the value as unset; kubeadm writes all fields, most of them with such a
+/// value.
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -302,7 +305,8 @@ fn networks<'a>(draft: &mut Draft, at: &str, setting: &'static str, words: impl 
     }
 }
 
-/// Returns a network in the agents' format, or the word itself as an error.
+/// Parses a network, or an address as a /32 or /128 network, and returns it as CIDR text with the host bits
+/// cleared. The error is the invalid input.
 fn network(word: &str) -> Result<String, String> {
     let net = word.parse::<IpNet>().or_else(|_| word.parse::<IpAddr>().map(IpNet::from));
     net.map(|net| net.trunc().to_string()).map_err(|_| word.to_owned())

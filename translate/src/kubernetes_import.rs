@@ -1,5 +1,5 @@
 //! Import of Services, Endpoints, EndpointSlices and Nodes from Kubernetes manifests. Fields are translated
-//! as by the adapter in proxy mode ([`crate::kubernetes`]), except for the differences without a running
+//! as by the adapter in proxy mode ([`crate::kubernetes`]), except where the adapter reads the running
 //! cluster.
 
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ fn service_of(slice: &Value) -> String {
     labels.and_then(|labels| labels.get(SERVICE_NAME_LABEL)?.as_str()).unwrap_or_default().to_owned()
 }
 
-/// Translates a document of one of these kinds.
+/// Translates a document of kind Service, EndpointSlice, Endpoints or Node.
 pub(crate) fn document(draft: &mut Draft, document: &Value, kind: &str) {
     if text(document, "/apiVersion") == API_VERSION {
         draft.report.ignored("", "already a Tidegate object: use `tidegate apply`");
@@ -66,7 +66,8 @@ pub(crate) fn document(draft: &mut Draft, document: &Value, kind: &str) {
     }
 }
 
-/// Settings of the only adapter of a cluster in proxy mode, for any class of the Service.
+/// Returns the settings of an adapter in proxy mode that mirrors a single cluster and handles the class of
+/// the given Service.
 fn settings(service: Option<&Value>) -> Settings {
     let class = service.and_then(|service| service.pointer("/spec/loadBalancerClass")?.as_str());
     Settings { cluster: None, mode: Mode::Proxy, class: class.map(ToOwned::to_owned) }
@@ -113,8 +114,8 @@ fn address_there(document: &Value, made: &mut TranslationResult) {
     }
 }
 
-/// Derives the Service's endpoints: those in the input take precedence; without them, Workloads that match
-/// the Service's selector.
+/// Adds endpoints to a Service: those in the input take precedence; without any, the Service's selector
+/// selects Workloads.
 fn selector(draft: &Draft, document: &Value, made: &mut TranslationResult) {
     let selector = document
         .pointer("/spec/selector")
@@ -178,7 +179,7 @@ fn node(draft: &mut Draft, document: &Value) {
     put(draft, fields::Kind::Node, Kind::Node, document, made);
 }
 
-/// Adds the created objects to the draft, and a line for every field to the report.
+/// Adds the translated objects to the draft, and a line for every field to the report.
 fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: TranslationResult) {
     let TranslationResult { objects: _, documents, findings } = made;
     let target = documents.first().map_or_else(|| "nothing".to_owned(), crate::json::object_name);

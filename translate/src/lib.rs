@@ -1,10 +1,10 @@
-//! Translates configurations of other load balancers into Tidegate objects, with a report on each setting;
-//! and Tidegate objects back ([`export`]). Input is documents, output is objects and a report; the crate has
-//! no runtime and accesses neither files nor the clock.
+//! Translates configurations of other load balancers into Tidegate objects, with a report on each setting,
+//! and Tidegate objects into Kubernetes or MetalLB manifests ([`export`]). Input is documents, output is
+//! objects and a report; the crate has no runtime and accesses neither files nor the clock.
 //!
-//! Invariant: no restriction is dropped, so that more Services or nodes than before would get or announce an
-//! address. A pool with an unsupported restriction assigns addresses only on request, and such an
-//! advertisement is left out.
+//! Invariant: a restriction that cannot be translated is never ignored, because more Services or nodes than
+//! before would get or announce an address. A pool with such a restriction gets `autoAssign: false`, and an
+//! advertisement with one is left out.
 
 mod draft;
 pub mod export;

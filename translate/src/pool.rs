@@ -1,4 +1,4 @@
-//! Common parts of all pool formats: name and ranges.
+//! Name and address ranges of a pool, which all input formats translate in the same way.
 
 use ipnet::IpNet;
 use model::{kinds::address_pool::AddressRange, primitives::name::Name};

@@ -7,13 +7,13 @@ use crate::json::clean;
 /// Fidelity with which a setting was translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fidelity {
-    /// Same meaning as in the input.
+    /// Translated with the same meaning as in the input.
     Mapped,
-    /// Slightly different meaning; the note describes the difference.
+    /// Translated with a slightly different meaning; the note describes the difference.
     Approximated,
-    /// Setting left out; the note gives the reason.
+    /// Left out; the note gives the reason.
     Ignored,
-    /// Additional information, not a setting.
+    /// Additional information that is not about a setting.
     Note,
 }
 

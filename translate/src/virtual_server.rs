@@ -222,7 +222,8 @@ fn make_pools(draft: &mut Draft, addresses: &BTreeSet<IpAddr>) {
     }
 }
 
-/// Returns a pool whose addresses are assigned only on request.
+/// Returns the spec of an address pool with `autoAssign: false`: Services get these addresses only if they
+/// request the address or the pool.
 pub(crate) fn pool_spec(addresses: &[IpAddr]) -> Map<String, Value> {
     let ranges: Vec<String> = addresses.iter().map(|address| network_of(*address)).collect();
     Map::from_iter([("addresses".to_owned(), json!(ranges)), ("autoAssign".to_owned(), json!(false))])
@@ -232,7 +233,7 @@ fn network_of(address: IpAddr) -> String {
     format!("{address}/{}", IpFamily::of(address).bits())
 }
 
-/// Returns an address as part of a name.
+/// Returns an address in a form that is valid in object names.
 fn dashed(address: IpAddr) -> String {
     let text = address.to_string().replace(['.', ':'], "-");
     // A trailing `::` would end the name with a hyphen.
@@ -248,20 +249,21 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-/// Limits an affinity timeout to the range of a Service; describes the difference.
+/// Limits an affinity timeout to the range of a Service. Returns a description of the difference, if any.
 pub(crate) fn affinity(seconds: u32) -> (u32, Option<String>) {
     let kept = seconds.clamp(1, AFFINITY_TIMEOUT_SECONDS_MAX);
     let words = format!("{kept} s; the range is 1 to {AFFINITY_TIMEOUT_SECONDS_MAX}");
     (kept, (kept != seconds).then_some(words))
 }
 
-/// Limits a weight to the range of an endpoint; describes the difference.
+/// Limits a weight to the range of an endpoint. Returns a description of the difference, if any.
 pub(crate) fn weight(weight: u32) -> (u32, Option<String>) {
     let kept = weight.min(WEIGHT_MAX);
     (kept, (kept != weight).then_some(format!("{WEIGHT_MAX}, the maximum")))
 }
 
-/// Translates a persistence granularity: true if equivalent, and a description.
+/// Translates a persistence granularity (netmask). Returns true if the translation is equivalent, and a
+/// description.
 pub(crate) fn granularity(address: IpAddr, mask: &str) -> (bool, String) {
     let whole = match IpFamily::of(address) {
         IpFamily::V4 => ["255.255.255.255", "32"],
@@ -274,7 +276,7 @@ pub(crate) fn granularity(address: IpAddr, mask: &str) -> (bool, String) {
     }
 }
 
-/// Report text for direct routing and tunnels.
+/// Report text for real servers with direct routing or tunneling as their forwarding method.
 pub(crate) const FORWARDED_OTHERWISE: &str = "packets are translated, and replies return through the \
                                               node: endpoints need neither the virtual address nor a \
                                               tunnel, and see the node's address, unless \

@@ -40,7 +40,7 @@ pub enum What {
     Service,
 }
 
-/// Reason, and wait options.
+/// Options of `drain` and `maintenance`: who makes the change and why, and waiting for connections to end.
 #[derive(Debug, Args)]
 pub struct DrainOptions {
     /// Reason to record with the drain
@@ -67,7 +67,7 @@ pub struct Drain {
     /// finish
     #[arg(long, value_name = "TIME", value_parser = parse_long)]
     pub deadline: Option<Duration>,
-    /// Reason, and wait options.
+    /// Options for the recorded reason and for waiting.
     #[command(flatten)]
     pub manner: DrainOptions,
 }
@@ -78,7 +78,7 @@ pub struct Maintenance {
     /// Object to take out of service.
     #[command(flatten)]
     pub subject: DrainSubject,
-    /// Reason, and wait options.
+    /// Options for the recorded reason and for waiting.
     #[command(flatten)]
     pub manner: DrainOptions,
 }

@@ -56,7 +56,7 @@ pub enum ExplainOutput {
     Yaml,
 }
 
-/// Subject that `explain` describes.
+/// Parsed subject of `explain`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExplainSubject {
     /// One packet, given by its source and destination.
@@ -68,9 +68,9 @@ pub enum ExplainSubject {
         /// Transport protocol in the API's spelling.
         protocol: &'static str,
     },
-    /// A load balancer address: its owner and candidates.
+    /// Load balancer address, explained by its owner and candidates.
     Address(IpAddr),
-    /// A Service by name.
+    /// Service, given by name.
     Service(Name),
 }
 

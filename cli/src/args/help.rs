@@ -1,4 +1,4 @@
-//! Texts below the options in `--help`: examples that can be pasted, exit codes and background.
+//! Texts printed below the options in `--help`: examples that can be pasted, exit codes and background.
 
 pub(super) const AFTER_HELP: &str = "\
 First steps:

@@ -1,4 +1,4 @@
-//! Arguments of `history`, `rollback` and `audit`, and the options of every change.
+//! Arguments of `history`, `rollback` and `audit`, and the options that all changing commands have.
 
 use clap::{Args, ValueEnum};
 use model::{cluster::history::MESSAGE_LENGTH_MAX, kinds::resource::ObjectKey, primitives::name::Namespace};
@@ -12,7 +12,7 @@ const LAST_MAX: u32 = 5000;
 /// Maximum number of rows of `audit`; higher than the number of records kept.
 const AUDIT_LAST_MAX: u32 = 20_000;
 
-/// Options of every change.
+/// Options that all changing commands have: the reason, and permission for large removals.
 #[derive(Debug, Args)]
 pub struct Because {
     /// Reason for the change, recorded in the history
@@ -84,7 +84,7 @@ pub struct Rollback {
     /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Reason for the change, and the override for large removals.
+    /// Reason for the change, and permission for large removals.
     #[command(flatten)]
     pub because: Because,
 }

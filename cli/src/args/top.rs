@@ -59,7 +59,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// Returns the API's name of the sort key.
+    /// Returns the sort key as the API spells it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

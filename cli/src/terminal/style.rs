@@ -1,4 +1,4 @@
-//! Colour output, enabled once per stream if it is a terminal that supports colour.
+//! Colored output, enabled for each stream if it is a terminal that supports color.
 
 /// Style of one output stream: with or without color.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

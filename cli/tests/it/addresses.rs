@@ -1,4 +1,4 @@
-//! Requests of the commands for pools and addresses, against a stub server.
+//! Tests of the requests that commands for pools and addresses send to a stub server.
 
 use crate::stub::{JSON, Stub, run, write_answer};
 

@@ -1,4 +1,4 @@
-//! Requests of the commands for BGP sessions, routes and events, against a stub server.
+//! Tests of the requests that commands for BGP sessions, routes and events send to a stub server.
 
 use crate::stub::{JSON, PROBLEM, Stub, run, write_answer};
 

@@ -11,7 +11,7 @@ use reference_pages::{
 };
 use serde_json::Value;
 
-/// Returns the fenced blocks of a page, each with the word after its fence.
+/// Returns the fenced code blocks of a page, each with its language.
 fn blocks(page: &str) -> Vec<(String, String)> {
     let (mut blocks, mut open) = (Vec::new(), None::<(String, String)>);
     for line in page.lines() {

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::stub::{JSON, PROBLEM, Stub, run, write_answer};
 
-/// Stub of a cluster with two nodes; one fix repairs the finding on the first node if allowed.
+/// Starts a stub of a cluster with two nodes. If `is_allowed`, one fix repairs the finding on the first node.
 fn cluster(is_allowed: bool) -> Stub {
     let mut is_fixed = false;
     Stub::new(move |_, request, stream| {
@@ -50,7 +50,7 @@ fn what_is_odd_is_printed_with_its_reason_and_its_fix() {
     assert_eq!(run(&stub.url, &["doctor", "node/n2"]).1, "1 of 1 nodes: no problems found\n");
 }
 
-/// Without a terminal, fixes require `--yes`; then each fix is printed and the checks are repeated.
+/// Without a terminal, `--fix` requires `--yes`. Then each fix is printed, and the checks are repeated.
 #[test]
 fn fixes_are_made_when_confirmed_and_said() {
     let stub = cluster(true);

@@ -62,7 +62,8 @@ fn a_wait_that_is_too_long_is_exit_code_1_and_undoes_nothing() {
     );
 }
 
-/// An address is looked up in sets and Workloads; a set is patched only in the state that was read.
+/// An address is looked up in EndpointSets and Workloads. An EndpointSet is patched only if it has not
+/// changed since it was read.
 #[test]
 fn an_endpoint_is_found_by_its_address_and_given_back() {
     let stub = Stub::new(|_, request, stream| {

@@ -55,7 +55,7 @@ fn an_answer_that_is_no_failure_of_the_server_is_the_answer() {
     assert_eq!(other.first_lines(), Vec::<String>::new());
 }
 
-/// F016: a lost server does not cause a write to be applied twice.
+/// F016: a failover after the loss of a server does not apply a write twice.
 #[test]
 fn f016_a_write_goes_to_another_server_only_when_the_first_cannot_have_it() {
     let deleted = r#"{"kind":"Service","metadata":{"name":"a"}}"#;
@@ -102,7 +102,7 @@ fn f016_a_watch_that_is_cut_goes_on_at_the_other_server_from_the_same_position()
     assert_eq!(first.first_lines().len(), 1);
 }
 
-/// In: a given minimum position, and a write of the command itself. Out: reads on any server require at least
+/// After a given minimum position, or a write of the command itself, reads on any server require at least
 /// that state.
 #[test]
 fn reads_ask_for_no_older_state_than_was_named_or_written() {

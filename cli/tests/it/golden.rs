@@ -85,8 +85,8 @@ fn table(resource: Resource, columns: Columns, style: Style) -> String {
     table.render(style)
 }
 
-/// F005, F022: the specified columns and the `ip:port,…` form; the wide view includes ready, serving and
-/// terminating.
+/// F005, F022: the table of every kind matches its golden file. Endpoints have the form `ip:port,…`, and the
+/// wide table includes ready, serving and terminating.
 #[test]
 fn every_table_reads_as_recorded() {
     for resource in RESOURCES {
@@ -150,7 +150,7 @@ fn holds(fixtures: &Value, resource: Resource, object: &Value) -> Option<Vec<Val
     is_asked.then(|| fixtures["addresses"].as_array().unwrap().iter().filter(wanted).cloned().collect())
 }
 
-/// F086, F087: values that a mode does not count are printed as a dash, never as zero.
+/// F086, F087: values that the node's proxy mode does not count are printed as a dash, never as zero.
 #[test]
 fn f086_traffic_reads_as_recorded() {
     let fixtures = fixtures();
@@ -175,7 +175,7 @@ fn f086_top_reads_as_recorded() {
     );
 }
 
-/// F148: results of each node per endpoint, and the resulting state.
+/// F148: `health` prints the result of each checking node per endpoint, and the resulting state.
 #[test]
 fn f148_health_reads_as_recorded() {
     let fixtures = fixtures();
@@ -376,8 +376,8 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<NodeSpec, NodeStatus>(&fixtures["nodes"]);
 }
 
-/// A server of another version may send fields and conditions that this command does not have, or an object that
-/// it cannot decode: the rest of the answer is rendered.
+/// If a server of another version sends unknown fields or conditions, or an object that the command cannot
+/// decode, the rest of the response is rendered.
 #[test]
 fn a_status_with_an_unknown_field_and_an_unknown_condition_is_rendered() {
     let resource = Resource::Object(Kind::Service);

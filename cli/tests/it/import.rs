@@ -1,5 +1,5 @@
-//! Conversion of configurations of other load balancers. Input, output and report are text files next to this
-//! test; `UPDATE_GOLDEN=1 cargo test -p cli --test it import::` rewrites output and report.
+//! Tests of the conversion of other load balancers' configurations. Input, output and report are text files
+//! next to this test; `UPDATE_GOLDEN=1 cargo test -p cli --test it import::` rewrites output and report.
 
 use std::{
     fs,
@@ -55,8 +55,8 @@ fn check_import(file: &str) {
     check(&format!("import_{name}"), &format!("{objects}\n{report}"));
 }
 
-/// F009. In: the ConfigMap of the requirements, unchanged. Out: its pool and its advertisement, without
-/// losses.
+/// F009: the unchanged MetalLB ConfigMap of the requirements results in its pool and its advertisement, and
+/// nothing is left out.
 #[test]
 fn f135_the_configmap_of_the_documents_imports_unchanged() {
     check_import("seed.yaml");
@@ -87,7 +87,7 @@ fn what_holds_nothing_to_import_is_refused() {
     assert_eq!(import(&[file.path().to_str().unwrap()]).0, 1, "no YAML");
 }
 
-/// Any document content leads to a report entry, never to an abort.
+/// Any document content results in report entries; the command never aborts.
 #[test]
 fn no_shape_of_a_document_stops_the_import() {
     let odd = [json!(null), json!([]), json!(1), json!("x"), json!({"a": [1]})];
@@ -126,8 +126,8 @@ fn no_shape_of_a_document_stops_the_import() {
     }
 }
 
-/// In: the kube-proxy configuration of the requirements, as a file and on stdin. Out: a settings file for an
-/// agent, which cannot be applied.
+/// The kube-proxy configuration of the requirements, as a file or on stdin, is converted to an agent's
+/// settings file, which cannot be applied.
 #[test]
 fn f130_what_configures_kube_proxy_is_printed_as_the_file_of_an_agent() {
     let file =
@@ -144,8 +144,8 @@ fn f130_what_configures_kube_proxy_is_printed_as_the_file_of_an_agent() {
     assert!(code == 1 && report.contains("nothing in it can be imported"), "{report}");
 }
 
-/// In: pools in a manifest. Out: MetalLB resources that import to the same pools, and a report in a separate
-/// file.
+/// Pools in a manifest are exported as MetalLB resources that import to the same pools, and the report is
+/// written to a separate file.
 #[test]
 fn what_is_exported_is_imported_the_same() {
     let pools = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
@@ -167,7 +167,7 @@ fn what_is_exported_is_imported_the_same() {
     assert_eq!(import(&[pools.path().to_str().unwrap()]).1, manifest);
 }
 
-/// In: a server with a Service in each of two namespaces. Out: both, with unsupported settings reported on
+/// `export -A` exports the Services on the server in all namespaces, and reports unsupported settings on
 /// stderr.
 #[test]
 fn an_export_asks_the_server_for_what_the_format_has_words_for() {

@@ -1,4 +1,4 @@
-//! Requests of the commands for tokens and roles, against a stub server.
+//! Tests of the requests that commands for tokens and roles send to a stub server.
 
 use crate::stub::{JSON, Stub, run, write_answer};
 

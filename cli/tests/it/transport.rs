@@ -1,5 +1,5 @@
-//! Behaviour of the command with servers that respond late, incorrectly, partially or not at all. The server
-//! is a stub; the lab tests real servers.
+//! Behavior of the command with servers that respond late, incorrectly, partially or not at all. The server
+//! is a stub; the tests in `lab` use real servers.
 
 use std::{
     io::Write,
@@ -285,7 +285,7 @@ fn mistakes_on_the_command_line_are_exit_code_2_and_reach_no_server() {
     assert_eq!(stub.first_lines(), Vec::<String>::new());
 }
 
-/// Runs a watch for a limited time, kills it, and returns its output.
+/// Runs a watch until `done` returns true or a time limit, kills it, and returns stdout and stderr.
 fn watch_for(child: Child, done: impl Fn() -> bool) -> (String, String) {
     let mut child = child;
     let begin = Instant::now();
@@ -393,8 +393,8 @@ fn a_reader_that_stops_reading_is_no_failure() {
     assert_eq!((code, err.as_str()), (0, ""));
 }
 
-/// F086: the table goes to stdout; a Service without traffic leads to a note, an unknown one to the server's
-/// error.
+/// F086: the table is printed on stdout. A Service without traffic causes a note on stderr, an unknown
+/// Service the server's error.
 #[test]
 fn f086_traffic_asks_for_one_service_and_prints_its_table() {
     let answer = r#"{"service": "shop/web", "total": {"connections": 7}, "endpoints": [], "nodes": {"n1": {"mode": "nftables",

@@ -35,9 +35,9 @@ fn revision_of(cluster: &Cluster, service: &str) -> u64 {
     string(&service, "/metadata/resourceVersion").unwrap().parse().unwrap()
 }
 
-/// Input: a control server and an agent with traffic, and clock jumps. Output: after each jump a write is
-/// accepted and programmed, the node counts as connected, nothing else is written to the kernel, an open
-/// connection keeps working, and a restarted control server has all acknowledged writes.
+/// After each jump of the clock a write is accepted and programmed, the node counts as connected, and nothing
+/// else is written to the kernel. An open connection keeps working, and a restarted control server has all
+/// acknowledged writes.
 #[test]
 fn a_clock_that_jumps_loses_no_write_and_touches_no_traffic() {
     guest::run("clock::a_clock_that_jumps_loses_no_write_and_touches_no_traffic", move_the_clock_and_write);

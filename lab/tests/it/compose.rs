@@ -30,9 +30,9 @@ struct Step {
     said: Vec<String>,
 }
 
-/// Input: the guide, in a namespace without external routes. Output: every command prints the documented
-/// output; the address is found in the kernels of the client and of the router; a stopped backend receives no
-/// connection; nothing is left in the end.
+/// F017, F027: in a namespace without external routes, every command of the guide prints its documented
+/// output. The address is in the kernels of the client and of the router, a stopped backend receives no
+/// connection, and nothing is left in the end.
 #[test]
 fn f017_f027_the_guide_of_the_compose_lab_holds_on_a_real_engine_without_a_way_out() {
     let namespace = Namespace::new("compose").unwrap();
@@ -67,7 +67,7 @@ fn f017_f027_the_guide_of_the_compose_lab_holds_on_a_real_engine_without_a_way_o
 
 struct Lab<'a> {
     engine: &'a Engine,
-    /// True if compose is a separate command (before version 2).
+    /// True if Compose is installed as the separate command `docker-compose` (before version 2).
     old_command: bool,
 }
 
@@ -111,7 +111,7 @@ impl Lab<'_> {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Checks that every connection from each client to each address is answered by backend 3.
+    /// Checks that backend 3 replies to every connection from each client to each address.
     fn only_backend_3_answers(&self) {
         for from in ["client", "router"] {
             for address in [BY_ARP, BY_BGP] {

@@ -44,7 +44,7 @@ const WHILE_STARTING_PERCENT: u64 = 15;
 /// Approximate startup time of the server in milliseconds, within which kills during startup are spread.
 const START_MS: u64 = 80;
 
-/// A server in a namespace, and a namespace for its clients.
+/// Control server in one network namespace, and a second namespace for its clients.
 struct Stage {
     server: ProgramMachine,
     clients: lab::host::netns::Namespace,

@@ -58,9 +58,9 @@ impl Writes {
     }
 }
 
-/// Input: writes until the disk is full and beyond, then free space, then a kill. Output: at any time exactly
-/// the acknowledged writes exist, rejections are 503 with their code, `readyz` reports the reason, and no
-/// restart is needed.
+/// On a full disk exactly the acknowledged writes exist, others are rejected with status 503 and their code,
+/// and `readyz` reports the reason. With free space, writes succeed again without a restart. After a kill,
+/// all acknowledged writes still exist.
 #[test]
 fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_with_room_it_goes_on() {
     let mut machine = Machine::start(Medium::Small);
@@ -92,8 +92,9 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_with_room_it_goes
     println!("full disk: {} writes acknowledged, 0 lost; {} refused, 0 kept", kept.len(), refused.len());
 }
 
-/// Input: a disk whose medium is full, so that `fsync` fails; then the medium is repaired and unsynced data
-/// are lost, as after a power failure. Output: all acknowledged writes exist, and no unrequested ones.
+/// If `fsync` fails because the medium is full, and unsynced data are lost as in a power failure, all
+/// acknowledged writes exist after the repair. No other object exists, except one whose rejection left the
+/// outcome open.
 #[test]
 fn when_fsync_fails_nothing_is_acknowledged_and_nothing_that_was_is_lost() {
     if !Path::new("/dev/loop-control").exists() {

@@ -54,8 +54,8 @@ fn set_forwarding(cluster: &Cluster, value: &str) {
 
 const CHECK: &str = "net.ipv4.ip_forward=1";
 
-/// Disabled IP forwarding is found, fixed by an agent with permission, no longer reported, and recorded in
-/// the audit log.
+/// Disabled IP forwarding is found, fixed by an agent that has permission, no longer reported, and recorded
+/// in the audit log.
 #[test]
 fn the_doctor_finds_what_is_odd_and_agents_that_may_put_it_right() {
     let cluster = one_node_that_forwards_nothing(vec!["--allow-fixes".to_owned()]);
@@ -71,7 +71,7 @@ fn the_doctor_finds_what_is_odd_and_agents_that_may_put_it_right() {
     assert!(audit.contains("/fixes"), "{audit}");
 }
 
-/// A default agent rejects the fix with a remedy and changes nothing.
+/// An agent with default settings rejects the fix with a remedy, and changes nothing.
 #[test]
 fn an_agent_that_was_not_told_to_changes_nothing_of_its_machine() {
     let cluster = one_node_that_forwards_nothing(Vec::new());

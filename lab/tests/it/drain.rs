@@ -64,8 +64,8 @@ struct Met {
     failures: Vec<String>,
 }
 
-/// Input: clients in both modes loop on the virtual address while each backend is drained, removed and
-/// replaced. Output: no failure, and every backend was reached.
+/// No connection of clients in either mode fails while each backend is drained, removed and replaced, and
+/// every backend is reached.
 #[test]
 fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with_draining() {
     let (mut cluster, to) = web(&[("web-1", "node1", 11), ("web-2", "node2", 12)]);

@@ -1,5 +1,5 @@
-//! The agent image on a real Docker engine, run like `packaging/kubernetes` and as a privileged container,
-//! with a control server with TLS and authentication.
+//! Tests of the agent image on a real Docker engine, run as `packaging/kubernetes` does and as a privileged
+//! container. The control server has TLS and authentication.
 
 #![allow(
     clippy::print_stderr,
@@ -53,9 +53,9 @@ metadata: {name: web}
 spec: {service: web, ports: [{port: 80}], endpoints: [{address: 10.1.1.21}]}
 ";
 
-/// Input: the DaemonSet's container, translated field by field into engine flags, and the same image with
-/// full privileges. Output: each joins, programs and announces, and a client on the link gets the page;
-/// stopping it changes nothing in the kernel, and `cleanup` leaves nothing.
+/// F015: the agent image joins, programs and announces, both with the DaemonSet's settings as engine flags
+/// and with full privileges, and a client on the link gets the page. Stopping it changes nothing in the
+/// kernel, and `cleanup` leaves nothing.
 #[test]
 fn f015_the_image_of_the_agent_programs_and_announces_as_the_daemon_set_runs_it_and_privileged() {
     let stage = Stage::new();
@@ -140,8 +140,8 @@ impl Stage {
         self.topology.control.run(program.to_str().context("a path that is no text")?, &all)
     }
 
-    /// Runs the image with these security flags on a node without agent state, stops it, and runs its
-    /// cleanup.
+    /// Runs the image with the given security flags on a node without agent state, stops the container, and
+    /// runs its cleanup.
     fn runs_stops_and_cleans(&self, pod: &Pod, security: &[String], judge: impl Fn(&str)) {
         let before = self.rules();
         let host = tempfile::tempdir_in(self.directory.path()).unwrap();
@@ -217,7 +217,7 @@ impl Stage {
     }
 }
 
-/// Container of the DaemonSet.
+/// Container of the DaemonSet in `packaging/kubernetes`.
 struct Pod {
     container: Value,
     volumes: Vec<Value>,

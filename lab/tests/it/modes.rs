@@ -69,8 +69,8 @@ fn f053_nodes_in_different_modes_serve_one_desired_state_alike() {
     }
 }
 
-/// F013, F053: input: a Node whose mode is changed through the API. Output: no new connection fails during
-/// the change, an established one survives, and no kernel state of the previous mode is left.
+/// F013, F053: when the mode of a running Node is changed through the API, no new connection fails, an
+/// established one survives, and no kernel state of the previous mode is left.
 #[test]
 fn f053_a_running_node_changes_its_mode_without_a_failed_connection() {
     let cluster = cluster(&["nftables"]);

@@ -73,7 +73,8 @@ fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
     cluster.expect_backends("inside", to, &["web-2"]).unwrap();
 }
 
-/// F059: with the agent terminated or killed, rules stay in force; a restart without the API writes nothing.
+/// F059: rules stay in force while the agent is terminated or killed, and a restart of the agent without the
+/// API writes nothing.
 #[test]
 fn f059_an_agent_restart_without_api_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("nftables");

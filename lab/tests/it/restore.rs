@@ -1,5 +1,5 @@
-//! Restore of a backup under a serving cluster: agents run a full sync with the new epoch, without a lost
-//! packet.
+//! Restore of a backup under a serving cluster: agents receive the whole state in a new epoch, and no packet
+//! is lost.
 
 use std::{path::PathBuf, process::Command};
 

@@ -30,7 +30,7 @@ const CHANGES_IN_IPVS_MODE: usize = 8;
 /// Interval between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// F167: on nodes in three modes, with addresses announced by ARP and by BGP: each of 20 random changes
+/// F167: on nodes in three modes, with addresses announced by ARP and by BGP, each of 20 random changes
 /// appears in kernels or announcements, and its rollback restores all listings and announcements.
 #[test]
 fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_announcements() {

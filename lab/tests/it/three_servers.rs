@@ -28,7 +28,7 @@ use stage::Stage;
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
 const HEADING: &str = "## Three control servers, with TLS";
-/// Machines of the control servers, with the last octets of their addresses.
+/// Machines of the control servers: names and last octets of their addresses.
 const CONTROL: [(&str, u8); 3] = [("control1", 1), ("control2", 2), ("control3", 3)];
 /// Address of the agent's HTTP endpoint.
 const AGENT: &str = "127.0.0.1:7441";
@@ -196,9 +196,9 @@ impl Cluster {
     }
 }
 
-/// Input: the README's five commands, a Service, and the failure of the machine that the agent is connected
-/// to. Output: CLI and agent continue with another server, an open connection survives, the failure causes no
-/// kernel write on the node, and a further change arrives.
+/// F002: with a cluster made by the README's five commands, CLI and agent continue with another server when
+/// the machine of the current server fails. An open connection survives, the failure causes no kernel write
+/// on the node, and a later change arrives.
 #[test]
 fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_its_servers() {
     let mut cluster = Cluster::start("");
@@ -246,9 +246,8 @@ fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_i
     println!("the state came from {gone}, which was killed with its etcd, then from {next}");
 }
 
-/// Input: servers that publish themselves as a Service, and the failure of one of them. Output: the API is
-/// reachable at the virtual address of the Service, on the node and for any server name, and the failed
-/// server is no longer an endpoint.
+/// F007: control servers publish themselves as a Service, so that the API is reachable at its virtual
+/// address, on the node and for any server name. A failed server is no longer an endpoint.
 #[test]
 fn f007_control_servers_publish_themselves_and_one_that_dies_is_left_out() {
     let mut cluster = Cluster::start("TIDEGATE_PUBLISH_AS=tidegate/control");

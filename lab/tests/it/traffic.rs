@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
 
-/// Input: nodes in three modes; seven connections through each of two of them, none through the third.
-/// Output: seven each, at the endpoint that served them, with their bytes; then a rate, and sums that
-/// continue after agent restarts.
+/// Nodes in three modes count seven connections through each of two of them, at the endpoint that served
+/// them, with their bytes and a rate. The sums continue after agent restarts.
 #[test]
 fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode() {
     let mut cluster =

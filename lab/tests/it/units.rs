@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// systemd units with their maximum exposure score (`systemd-analyze security`) in tenths: API server and
+/// Systemd units with their maximum exposure score (`systemd-analyze security`) in tenths: API server and
 /// adapter without privileges, agent that programs the kernel.
 const UNITS: [(&str, u32); 3] =
     [("tidegate-api.service", 20), ("tidegate-agent.service", 45), ("tidegate-sync@.service", 20)];

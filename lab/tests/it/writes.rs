@@ -183,8 +183,8 @@ fn f034_f036_requested_addresses_and_ports_are_honoured_kept_or_refused_with_the
     create(&cluster, "second", spec).expect(201).unwrap();
 }
 
-/// Eight writers race for one node port, and eight for one address: exactly one of each succeeds, in ten
-/// rounds.
+/// If eight writers race for one node port, and eight for one address, exactly one of each succeeds, in each
+/// of ten rounds.
 #[test]
 fn of_writers_racing_for_one_node_port_or_address_exactly_one_wins() {
     let cluster = control();
@@ -214,7 +214,7 @@ fn of_writers_racing_for_one_node_port_or_address_exactly_one_wins() {
     }
 }
 
-/// After kills of the server under write load, all acknowledged writes exist.
+/// After kills of the control server under write load, all acknowledged writes exist.
 #[test]
 fn a_write_that_was_answered_survives_kill_9() {
     let mut cluster = control();
@@ -254,7 +254,8 @@ fn a_write_that_was_answered_survives_kill_9() {
     }
 }
 
-/// F003: a watch resumes after a cut with all missed events in order; a token of another epoch gets 410.
+/// F003: after a cut, a watch resumes with all missed events in order. A resume token of another epoch gets
+/// status 410.
 #[test]
 fn f003_a_watch_resumes_in_order_and_a_foreign_token_is_gone() {
     let cluster = control();

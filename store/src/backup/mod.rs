@@ -40,7 +40,7 @@ pub struct Backup {
     pub made_at: Timestamp,
     /// Position of the store when the backup was created.
     pub position: Position,
-    /// Objects, history and vault records.
+    /// Objects, history, and the records of the vault (keys, tokens, roles).
     pub contents: Contents,
 }
 
@@ -53,7 +53,7 @@ pub enum BackupError {
     /// The file is not a backup, or its first line is damaged.
     #[error("the file is not a Tidegate backup, or its first line is damaged")]
     NotABackup,
-    /// The file was written by a newer version.
+    /// The file was written by a newer version of Tidegate.
     #[error(
         "format version {found} is newer than {VERSION}, the latest supported one; use the newer \
              version"
@@ -62,18 +62,18 @@ pub enum BackupError {
         /// Format version of the file.
         found: u32,
     },
-    /// Bytes are changed or missing; contains a description.
+    /// Bytes of the file are changed or missing; contains a description of the damage.
     #[error("the file is damaged: {0}; use another backup")]
     Broken(String),
-    /// The file is intact, but contains unsupported data.
+    /// The file is intact, but this version does not support its data; contains the cause.
     #[error("the file contains unsupported data: {0}")]
     Unknown(StoreError),
     /// The file exceeds a size limit.
     #[error("the file has more than {limit} {unit}")]
     TooLarge {
-        /// Name of the counted unit.
+        /// Unit of the limit, such as `bytes in one line`.
         unit: &'static str,
-        /// Maximum permitted count.
+        /// Maximum permitted number of units.
         limit: u64,
     },
 }

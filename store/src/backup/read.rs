@@ -60,7 +60,7 @@ struct Gathering {
     objects: Vec<Arc<model::kinds::resource::Object>>,
     history: Vec<model::cluster::history::RevisionEntry>,
     vault: BTreeMap<String, Vec<u8>>,
-    /// First invalid line; reported only if the file is intact.
+    /// Error of the first invalid line, returned only if the whole file is intact.
     failure: Option<StoreError>,
 }
 

@@ -1,4 +1,4 @@
-//! Formats of the lines of a backup.
+//! Format of each line of a backup.
 
 use model::{
     cluster::history::RevisionEntry,
@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use super::VERSION;
 use crate::{error::StoreError, history, record};
 
-/// Name of the format in the first line.
+/// Value of the field `format` in the first line of a backup.
 pub(super) const FORMAT: &str = "tidegate-backup";
-/// Prefix of the last line, and of no other.
+/// Prefix of the last line of a backup; no other line begins with it.
 pub(super) const END: &[u8] = b"{\"end\":";
 
 /// First line of a backup: format, version, time and position.
@@ -27,14 +27,14 @@ pub(super) struct BackupHeader {
     pub(super) history_floor: Revision,
 }
 
-/// Fields of the first line in every version.
+/// Fields that the first line of a backup has in every format version.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnyBackupHeader {
     pub(super) format: String,
     pub(super) version: u32,
 }
 
-/// Line between the first and the last one, as read.
+/// Line of a backup between the first and the last, as decoded from the file.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum LineIn<'a> {
@@ -71,7 +71,7 @@ struct HistoryIn<'a> {
     body: &'a RawValue,
 }
 
-/// Line between the first and the last one, as written.
+/// Line of a backup between the first and the last, to be encoded.
 #[derive(Debug)]
 pub(super) enum Line {
     Object(Box<Object>),
@@ -108,7 +108,7 @@ pub(super) fn end(lines: u64, digest: &[u8]) -> String {
     format!("{{\"end\":{{\"lines\":{lines},\"sha256\":\"{}\"}}}}\n", hex(digest))
 }
 
-/// Decodes a line between the first and the last.
+/// Decodes a line between the first and the last of a backup.
 pub(super) fn parse(line: &[u8]) -> Result<Line, StoreError> {
     let unreadable = |reason: String| StoreError::Unreadable { key: "a line".to_owned(), reason };
     match serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))? {

@@ -1,11 +1,11 @@
-//! Operation counters of a store, exported as metrics.
+//! Operation counters of an etcd store, exported as metrics.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// Counters of store operations since the store was opened.
+/// Counters of etcd store operations since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Number of committed groups.
@@ -14,15 +14,15 @@ pub struct Figures {
     pub commit_micros: u64,
     /// Number of groups rejected because another process had committed first.
     pub conflicts: u64,
-    /// Groups whose outcome was temporarily or permanently unknown.
+    /// Number of commit groups whose outcome was temporarily or permanently unknown.
     pub in_doubt: u64,
     /// Number of calls to etcd.
     pub calls: u64,
     /// Total duration of calls to etcd, in microseconds.
     pub call_micros: u64,
-    /// Calls without a response, or with an error that causes a switch to another member.
+    /// Number of calls to etcd without a response, or with an error that causes a switch to another member.
     pub failed_calls: u64,
-    /// Commits folded from the log into the objects.
+    /// Number of commits whose changes were moved from the change log to the stored objects.
     pub folded: u64,
 }
 

@@ -1,9 +1,10 @@
-//! Folds the log into the objects.
+//! Folds the change log into the stored objects: writes the newest state of each changed object under its own
+//! key.
 //!
-//! The changes of many commits are merged, so that each object is written once. Transactions may be
-//! interrupted at any point: loading applies the whole log after `base` again, over objects of which some are
-//! newer, with the same result. Each transaction changes the version of `base`, so that a suspended former
-//! leader can never overwrite a newer object.
+//! The changes of many commits are merged, so that each object is written once. Folding may be interrupted
+//! after any transaction: loading applies all log entries after the revision in the key `base` again, over
+//! objects of which some are newer, with the same result. Each transaction changes the version of `base`, so
+//! that a suspended former leader can never overwrite a newer object.
 
 use std::collections::BTreeMap;
 
@@ -23,19 +24,19 @@ use crate::StoreError;
 /// Maximum number of operations per transaction; etcd's default limit is 128, and one operation updates
 /// `base`.
 const OPERATIONS_MAX: usize = 118;
-/// Size in bytes after which folding starts another transaction. One more object stays below etcd's request
-/// limit of 1.5 MiB.
+/// Size of a transaction in bytes after which another one starts. With one more object, a transaction stays
+/// below etcd's request limit of 1.5 MiB.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Maximum size of the log folded at once in bytes; bounds memory.
+/// Maximum number of bytes of the log that one run folds; limits memory.
 const FOLD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Revision up to which the log has been folded.
+/// Base: revision up to which the log has been folded into the objects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base {
     pub(super) revision: Revision,
     /// Modification revision of the etcd key that contains the base.
     pub(super) version: i64,
-    /// Head of the store when the base was read.
+    /// Position of the store when the base was read.
     pub(super) head: Head,
 }
 
@@ -53,7 +54,8 @@ pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
     Ok(Base { revision, version, head: read::parse_head(value(0), at)? })
 }
 
-/// Folds the commits after the base into objects, all of them or a large part. Returns the new base.
+/// Writes the changes of the commits after the base to the objects, at most [`FOLD_BYTES_MAX`] of them.
+/// Returns the new base.
 pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     let (_, groups) = read::log_from(&core.link, &core.keys, base.revision.next()).await?;
     let (through, states, commits) = squash(&groups)?;
@@ -91,8 +93,8 @@ pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     Ok(base)
 }
 
-/// Merges the changes of groups up to a size limit. Returns the last revision, the states and the number of
-/// commits.
+/// Merges the changes of log groups up to a size limit. Returns the last revision, the states of the objects
+/// and the number of commits.
 fn squash(groups: &[LogGroup]) -> Result<(Option<Revision>, States, usize), StoreError> {
     let (mut through, mut states, mut bytes, mut count) = (None, States::new(), 0, 0);
     for group in groups {
@@ -115,7 +117,8 @@ fn squash(groups: &[LogGroup]) -> Result<(Option<Revision>, States, usize), Stor
     Ok((through, states, count))
 }
 
-/// Applies operations and moves the base to a revision, if no other process has folded meanwhile.
+/// Executes etcd operations and moves the base to `revision` in one transaction. Fails if another process has
+/// moved the base meanwhile.
 async fn step(
     core: &Core,
     base: Base,

@@ -1,6 +1,7 @@
-//! Watches the head, to notify waiters of commits by other processes.
+//! Watches the etcd key `head`, which contains the store's position, to notify waiters of commits by other
+//! processes.
 //!
-//! The watch is only a hint: the head is read again after each event, and an ended watch is restarted. A poll
+//! The watch is only a hint: the key is read again after each event, and an ended watch is restarted. A poll
 //! every few seconds covers missed events.
 
 use std::{sync::Arc, time::Duration};
@@ -16,7 +17,7 @@ use super::{
     read::{self, parse_head},
 };
 
-/// Maximum silence of a watch before the head is read.
+/// Maximum time without a watch event before the key `head` is read.
 const POLL: Duration = Duration::from_secs(5);
 /// Delay after a failure; a restarting member needs a moment, and another member may be available.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -36,7 +37,7 @@ pub(super) async fn run(core: Arc<Core>, mut alive: watch::Receiver<()>) {
     }
 }
 
-/// Follows the head by one etcd watch, until the watch ends.
+/// Follows the store's position by one etcd watch, until the watch ends.
 async fn follow(core: &Core) {
     let Ok(mut events) = core.link.watch(&core.keys.head(), WatchOptions::new()).await else { return };
     // The watch is opened before the read, so that it covers all later writes.

@@ -1,4 +1,4 @@
-//! History in etcd. A small in-memory index avoids listing all keys.
+//! History of writes in etcd. A small in-memory index avoids listing all keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,10 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// Number of groups whose history is read at once; their inline heads and bodies take at most 1 MiB each.
+/// Number of commit groups whose history is read at once. Their heads, and their bodies, take at most 4 MiB
+/// unless stored in pieces.
 const GROUPS_AT_ONCE: usize = 16;
-/// Number of heads per page while the index is built.
+/// Number of history heads (author and keys) per page while the index is built.
 const HEADS_AT_ONCE: i64 = 32;
 
 /// Index of the retained history; `None` if the next use must build it from etcd.
@@ -31,11 +32,11 @@ pub(super) struct Index(Mutex<Option<HistoryIndex>>);
 
 #[derive(Debug)]
 struct HistoryIndex {
-    /// Last revision in the index.
+    /// Last revision that the index covers.
     through: Revision,
     of_others: Window,
     of_server: Window,
-    /// Last revisions of the groups with retained history, of clients and of the server.
+    /// Last revision of each group with retained history: of client writes at index 0, of server writes at 1.
     groups: [BTreeSet<Revision>; 2],
     floor: Revision,
 }
@@ -78,13 +79,13 @@ impl HistoryIndex {
         self.groups[usize::from(is_by_server)].insert(last);
     }
 
-    /// Returns the oldest retained entries of clients and server.
+    /// Returns the revisions of the oldest retained client entry and of the oldest retained server entry.
     fn oldest(&self) -> [Option<Revision>; 2] {
         [self.of_others.oldest(), self.of_server.oldest()]
     }
 
-    /// Drops old groups from the index, client and server groups separately: server writes are rare, so the
-    /// oldest retained one may be as old as the store.
+    /// Removes groups without retained entries from the index. Client and server groups are removed
+    /// separately: server writes are rare, so the oldest retained one may be as old as the store.
     fn forget_groups(&mut self) {
         let oldest = self.oldest();
         for (groups, oldest) in self.groups.iter_mut().zip(oldest) {
@@ -166,8 +167,8 @@ async fn try_revisions(core: &Core, first: Revision, limit: usize) -> Result<Vec
     Ok(found)
 }
 
-/// Returns the newest revisions of client and server writes beyond the retention limits, and the history
-/// floor.
+/// Returns the newest client and server revisions that are beyond the retention limits, and the revision up
+/// to which client writes may be missing from the history.
 pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revision), StoreError> {
     let mut attempts = ReadAttempts::default();
     let view = loop {
@@ -254,7 +255,8 @@ async fn entries(
     Ok(found.into_values().collect())
 }
 
-/// Reads the history value of a group: the revision of its last commit, and its rows.
+/// Reads the history value of one group. Returns the revision of the group's last commit, and a row for each
+/// history entry.
 async fn rows(
     core: &Core,
     space: Space,
@@ -288,8 +290,8 @@ mod tests {
     use super::*;
     use crate::HISTORY_KEPT;
 
-    /// In: one server write, then more client writes than are retained. Out: no group without retained
-    /// entries.
+    /// After one server write and more client writes than are retained, the index contains no group without
+    /// retained entries.
     #[test]
     fn groups_of_which_nothing_is_kept_are_forgotten_though_the_server_seldom_writes() {
         let mut known = HistoryIndex::new(Revision(0));

@@ -1,5 +1,6 @@
-//! Maintenance by the leader: folds the log, trims log and history, deletes orphaned pieces, and compacts
-//! etcd's history. Two concurrent leaders are harmless, because each step compares `base`.
+//! Maintenance by the leading process: moves the log's changes to the objects, trims log and history, deletes
+//! orphaned pieces of large values, and compacts etcd's history. Two concurrent leaders are harmless, because
+//! each step compares the etcd key `base`.
 
 use std::{
     sync::Arc,
@@ -13,9 +14,10 @@ use crate::StoreError;
 
 /// Interval at which the maintenance task checks for due work.
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum age of unfolded commits while there is a leader; until then a startup reads them twice.
+/// Maximum age of log entries before they are folded into the objects. Startup reads both the old object and
+/// the log entry until then.
 const FOLD_AGE: Duration = Duration::from_secs(60);
-/// Size of the unfolded log in bytes that triggers folding.
+/// Number of log bytes not yet folded into the objects that triggers folding.
 const FOLD_BYTES: usize = 8 * 1024 * 1024;
 /// Interval of searches for orphaned pieces of large values.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
@@ -77,7 +79,7 @@ impl Keeper {
         self.forget(core, at).await
     }
 
-    /// Records the current etcd revision, and compacts etcd up to an older one if that is due.
+    /// Records the current etcd revision, and compacts etcd's history up to an older revision if that is due.
     async fn forget(&mut self, core: &Core, at: i64) -> Result<(), StoreError> {
         // Without permission for the status request, compaction is by age only.
         let room = core.link.room().await.ok();

@@ -26,17 +26,17 @@ pub(super) struct Keys {
     prefix: String,
 }
 
-/// Type of group values, stored under the revision of the group's last commit.
+/// Key space with one value per commit group; the key ends with the revision of the group's last commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Space {
     /// Groups of the change log.
     Log,
-    /// Heads of history entries, one value for each group.
+    /// Heads of history entries (author and keys), one value for each group.
     Heads {
         /// True for server writes, false for client writes.
         is_by_server: bool,
     },
-    /// Bodies of history entries, one value for each group.
+    /// Bodies of history entries (objects before and after), one value for each group.
     Bodies {
         /// True for server writes, false for client writes.
         is_by_server: bool,
@@ -44,7 +44,7 @@ pub(super) enum Space {
 }
 
 impl Space {
-    /// All key spaces of groups.
+    /// All key spaces with values of commit groups.
     pub(super) const ALL: [Self; 5] = [
         Self::Log,
         Self::Heads { is_by_server: false },
@@ -112,25 +112,25 @@ impl Keys {
         format!("{}{}/{:020}", self.prefix, space.name(), last.0)
     }
 
-    /// Returns the end of the range of a space's values.
+    /// Returns the exclusive end of the key range of a space.
     pub(super) fn group_end(&self, space: Space) -> String {
         // The character after the slash.
         format!("{}{}0", self.prefix, space.name())
     }
 
-    /// Returns the revision in the key of a group's value.
+    /// Returns the revision in the key of a group's value, or `None` if the key is malformed.
     pub(super) fn last_of(&self, space: Space, key: &[u8]) -> Option<Revision> {
         let digits = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(space.name().as_bytes())?;
         let digits = std::str::from_utf8(digits.strip_prefix(b"/")?).ok()?;
         digits.parse().ok().map(Revision).filter(|last| *last <= REVISION_MAX)
     }
 
-    /// Returns the prefix of the pieces of all groups of a space.
+    /// Returns the key prefix of the pieces of large values in a space.
     pub(super) fn staged_groups(&self, space: Space) -> String {
         format!("{}stage/{}/", self.prefix, space.name())
     }
 
-    /// Returns the prefix of the pieces of groups with this last revision, of all writers.
+    /// Returns the key prefix of the pieces of groups that end with revision `last`, from all writers.
     pub(super) fn staged_at(&self, space: Space, last: Revision) -> String {
         format!("{}{:020}/", self.staged_groups(space), last.0)
     }
@@ -140,7 +140,7 @@ impl Keys {
         format!("{}{id}/", self.staged_at(space, last))
     }
 
-    /// Returns the last revision and the writer id in the key of a piece.
+    /// Returns the last revision of the group and the id of the writer in the key of a piece.
     pub(super) fn staged_by(&self, space: Space, key: &[u8]) -> Option<(Revision, String)> {
         let rest = key.strip_prefix(self.staged_groups(space).as_bytes())?;
         let mut parts = std::str::from_utf8(rest).ok()?.split('/');
@@ -160,12 +160,12 @@ impl Keys {
     }
 }
 
-/// Returns the key of the piece with this number.
+/// Returns the key of piece `number` below the prefix `stage`.
 pub(super) fn piece(stage: &str, number: usize) -> String {
     format!("{stage}{number:05}")
 }
 
-/// Returns the end of the range of keys with a prefix, which ends with a slash.
+/// Returns the exclusive end of the range of keys that begin with `prefix`, which must end with a slash.
 pub(super) fn end_of(prefix: &str) -> String {
     let mut end = prefix.to_owned();
     if end.pop() == Some('/') {

@@ -24,14 +24,14 @@ use super::{Core, link::Failure};
 /// Duration of the etcd lease of the leader. An unresponsive leader keeps the leader key for this long after
 /// the last renewal.
 const LEASE: Duration = Duration::from_secs(5);
-/// Time by which leadership ends before the lease; far more than the clock drift of two machines in that
+/// Time by which leadership ends before the lease expires; far more than two clocks can drift apart in that
 /// time.
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
 /// Renewal interval of the lease; two consecutive renewals may fail.
 const RENEW: Duration = Duration::from_millis(1_200);
 /// Delay after a failed renewal; the next attempt uses another member.
 const RENEW_AGAIN: Duration = Duration::from_millis(100);
-/// Interval at which candidates check if the leader key is free.
+/// Interval at which candidates check whether the leader key is free.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the election task until the store is dropped or resigns leadership.
@@ -64,7 +64,8 @@ pub(super) async fn run(core: Arc<Core>, leads: watch::Sender<bool>, mut alive: 
     }
 }
 
-/// Tries once to become the leader. Returns the lease and the time until which it is certainly valid.
+/// Tries once to become the leader. Returns the lease id and the time until which the lease is certainly
+/// valid.
 async fn campaign(core: &Core, id: &str) -> Option<(i64, Instant)> {
     match try_campaign(core, id).await {
         Ok(won) => won,

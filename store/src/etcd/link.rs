@@ -1,5 +1,4 @@
-//! Connection to the etcd members: one at a time, failover to the next one on failure, and a timeout for
-//! everything.
+//! Connection to one etcd member at a time, with failover to the next member and a time limit for each call.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -18,27 +17,26 @@ use tokio::{
 use super::{figures::Counters, options::Reach, past::Room};
 use crate::StoreError;
 
-/// Time limit for connecting to a member. Members are expected to be close by.
+/// Time limit for connecting to an etcd member. Members are expected to have a low latency.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of HTTP/2 keepalives, which detect stopped members.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Time limit for the acknowledgment of a keepalive.
 pub(super) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time limit of one call. A member on a disk with slow syncs may take a second; a stopped member never
-/// responds.
+/// Time limit of one call. A member on a slow disk may take a second; a stopped member never responds.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
-/// Maximum time for attempts over all members. A leader election in etcd takes a few seconds.
+/// Maximum total time for attempts of one call at all members. A leader election in etcd takes a few seconds.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
-/// Minimum delay between attempts.
+/// Minimum delay between two attempts of a call.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Maximum size of a response in bytes: a page of values with the maximum size, with a margin for keys.
+/// Maximum size of a response in bytes: a page of values of maximum size, with a margin for keys.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Failure of a call to etcd.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// No response, or a temporary error. The outcome of a write is unknown.
+    /// The member did not respond, or returned a temporary error. The outcome of a write is unknown.
     #[error("{member}: {reason}")]
     Lost {
         /// URL of the member that was called.
@@ -46,7 +44,7 @@ pub(super) enum Failure {
         /// Description of the error, without secrets.
         reason: String,
     },
-    /// Rejected without effect; a retry would fail too.
+    /// The member rejected the call without effect; a retry would fail too.
     #[error("{member}: {reason}")]
     Refused {
         /// URL of the member that was called.
@@ -97,7 +95,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// Creates a retry with a maximum total time.
+    /// Creates retry delays that end after the time `patience`.
     pub(super) fn new(patience: Duration) -> Self {
         Self { end: Instant::now() + patience, pause: PAUSE_MIN }
     }
@@ -157,7 +155,7 @@ impl Link {
         self.judge(at, started, answer).await
     }
 
-    /// Compacts the history of etcd up to a revision.
+    /// Compacts etcd's own history up to an etcd revision.
     pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -165,7 +163,7 @@ impl Link {
         self.judge(at, started, answer).await.map(|_| ())
     }
 
-    /// Returns the database usage of the current member.
+    /// Returns the size and the quota of the current member's database.
     pub(super) async fn room(&self) -> Result<Room, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -186,7 +184,7 @@ impl Link {
         self.judge(at, started, answer).await.map(|granted| granted.id())
     }
 
-    /// Renews a lease. Returns false if it has expired.
+    /// Renews an etcd lease. Returns false if the lease has expired.
     pub(super) async fn renew(&self, lease: i64, patience: Duration) -> Result<bool, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -323,7 +321,7 @@ mod tonic_code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// Describes an etcd error. Of a gRPC status only the message is included, because its metadata may contain
+/// Describes an etcd error. Of a gRPC status, only the message is included, because the metadata may contain
 /// tokens.
 fn reason(error: &Error) -> String {
     match error {

@@ -1,5 +1,5 @@
-//! Cached state of the store: head, object keys, and extent of the log. It is updated from the log before
-//! use.
+//! Cached state of the store: position, object keys, and revisions and sizes of the log entries. The cache is
+//! updated from the log before use.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,7 +16,7 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// State against which the next commit is checked.
+/// Cached state of the store, against which the next commit is checked.
 #[derive(Debug)]
 pub(super) struct Mirror {
     pub(super) position: Position,
@@ -26,7 +26,7 @@ pub(super) struct Mirror {
     window: Window,
 }
 
-/// Group of the change log in stored form.
+/// Commit group as stored in the change log.
 #[derive(Debug)]
 pub(super) struct LogGroup {
     /// Revision of the group's last commit.
@@ -34,7 +34,7 @@ pub(super) struct LogGroup {
     payload: Vec<u8>,
 }
 
-/// Commit of a stored group, not decoded.
+/// Commit of a stored group whose changes are not decoded yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogCommit<'a> {
     pub(super) revision: Revision,
@@ -89,7 +89,7 @@ impl LogCommit<'_> {
         record::split_changes(self.revision, self.body)
     }
 
-    /// Returns revision and size of the commit, for the retention window.
+    /// Returns the revision and the size of the commit, for the retention window.
     pub(super) fn entry(&self) -> Entry {
         Entry { revision: self.revision, bytes: self.body.len() }
     }

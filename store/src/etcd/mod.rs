@@ -5,12 +5,12 @@
 //! leader ──▶ keep: log ──folded──▶ objects; trims log and history           (see `keep`)
 //! load ◀──── objects as of base + log after it, all at one revision of etcd
 //! ```
-//! Log-structured, so that a commit takes a handful of puts however much it changes, and atomic whatever its
-//! size: values too large for a request are written beforehand in pieces, which are invisible until the
-//! commit references them.
+//! The layout is log-structured: a commit needs only a few etcd puts, however many objects it changes.
+//! Commits of any size are atomic: values too large for a request are written beforehand in pieces, which are
+//! invisible until the commit references them.
 //!
-//! Out of scope by design: statuses and the audit log. They are numerous, change often and concern one
-//! process; they are in a local store of this process.
+//! Out of scope by design: statuses and the audit log. These are numerous, change often and concern one
+//! process, so each process keeps them in a local store.
 
 use std::{
     collections::BTreeMap,
@@ -80,7 +80,7 @@ pub(crate) struct Core {
     /// may be incorrect and must be read again.
     mirror: Arc<Mutex<Option<Mirror>>>,
     history: history::Index,
-    /// Newest known position.
+    /// Newest known position (epoch and revision) of the store.
     head: watch::Sender<Position>,
 }
 
@@ -98,13 +98,13 @@ impl Core {
 }
 
 impl Etcd {
-    /// Inspects the store at these members without creating anything.
+    /// Inspects the store at the given etcd members without creating anything.
     pub(crate) async fn inspect(members: &str, options: &EtcdOptions) -> Result<StoreState, OpenError> {
         let reach = options::check(members, options)?;
         prepare::inspect(&Link::new(reach), &Keys::new(&options.prefix)).await
     }
 
-    /// Opens or creates the store at these members.
+    /// Opens the store at the given etcd members, and creates it if it does not exist.
     pub(crate) async fn open(
         members: &str,
         options: &EtcdOptions,

@@ -12,8 +12,8 @@ use crate::OpenError;
 
 /// Default prefix of all keys in etcd.
 pub const ETCD_PREFIX_DEFAULT: &str = "/tidegate/";
-/// Default number of unfolded commits that triggers folding: low enough that a startup reads little twice,
-/// high enough that frequently changed objects are written once for many changes.
+/// Default number of commits in the log, not yet folded into the objects, that triggers folding. Lower values
+/// rewrite frequently changed objects more often; higher values make startup read more of the log.
 pub const ETCD_FOLD_AFTER_DEFAULT: usize = 1_000;
 /// Maximum number of members; etcd advises against more than seven.
 const MEMBERS_MAX: usize = 16;
@@ -29,9 +29,9 @@ pub struct EtcdOptions {
     pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,
     /// User name and password; `None` connects without authentication by password.
     pub user: Option<(String, String)>,
-    /// Number of unfolded commits that triggers folding of the log into objects.
+    /// Number of commits in the log that triggers folding, which moves their changes to the stored objects.
     pub fold_after: usize,
-    /// Growth of etcd's database in bytes after which etcd retains only seconds of its history.
+    /// Growth of etcd's database in bytes after which etcd's history is compacted to the last 10 seconds.
     pub growth_bytes_max: u64,
 }
 
@@ -62,7 +62,8 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// Validated options. No `Debug`, because the client library's options would print the password.
+/// Validated member URLs and connection options. Not `Debug`, because the client library's options would
+/// print the password.
 pub(super) struct Reach {
     /// URLs of the members of the etcd cluster.
     pub(super) members: Vec<String>,

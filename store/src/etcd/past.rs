@@ -16,11 +16,12 @@ const AGE: Duration = Duration::from_secs(300);
 const AGE_MIN: Duration = Duration::from_secs(10);
 /// Minimum interval between compactions by age.
 const TURN: Duration = Duration::from_secs(30);
-/// Interval at which etcd revisions are recorded with their time.
+/// Minimum interval at which etcd revisions are recorded with their time.
 const STEP: Duration = Duration::from_secs(2);
-/// Growth of the database in bytes that triggers a compaction to the minimum retention.
+/// Default growth of the database in bytes after which etcd's history is compacted to [`AGE_MIN`].
 pub(super) const GROWTH_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Fraction of etcd's quota (1/n) that triggers it, where etcd reports the quota.
+/// Divisor of etcd's quota. Growth of the database by this fraction of the quota (1/8) also triggers a
+/// compaction to [`AGE_MIN`], if etcd reports its quota.
 const QUOTA_SHARE: u64 = 8;
 
 /// Database size and use of one etcd member.
@@ -35,7 +36,7 @@ pub(super) struct Room {
 /// Recent etcd revisions with their times, and the growth of etcd's database.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// Recorded etcd revisions with their times, oldest first; bounded by [`AGE`] and [`STEP`].
+    /// Recorded etcd revisions with their times, oldest first; limited in number by [`AGE`] and [`STEP`].
     revisions: VecDeque<(Instant, i64)>,
     /// Time and etcd revision of the last compaction.
     forgotten: Option<(Instant, i64)>,
@@ -45,7 +46,8 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Creates an empty history with a growth limit in bytes.
+    /// Creates an empty record of revisions. `growth_max` is the database growth in bytes that triggers a
+    /// compaction.
     pub(super) fn new(growth_max: u64) -> Self {
         Self { revisions: VecDeque::new(), forgotten: None, used_min: None, growth_max }
     }
@@ -84,7 +86,7 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// Simulates second by second with given bytes in use and one revision per second; returns the
+    /// Simulates `seconds` with one etcd revision per second and the given database size; returns the
     /// compactions.
     fn play(quota: u64, used: impl Fn(u64) -> Option<u64>, seconds: u64) -> Vec<(u64, i64)> {
         let attempts = Instant::now();

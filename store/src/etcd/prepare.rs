@@ -28,7 +28,8 @@ pub(super) async fn prepare(link: &Link, keys: &Keys, now: Timestamp) -> Result<
     }
 }
 
-/// Inspects the prefix without creating anything. A running server always keeps a leader key.
+/// Returns the state of the store below the key prefix without writing. The store is in use if it has a
+/// leader key.
 pub(super) async fn inspect(link: &Link, keys: &Keys) -> Result<StoreState, OpenError> {
     if find(link, keys).await?.is_none() {
         return Ok(StoreState::Absent);

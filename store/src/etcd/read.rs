@@ -19,14 +19,14 @@ use super::{
 };
 use crate::{StoreError, StoredState, record, window::Entry};
 
-/// Page size of groups; at most 8 MiB of inline values.
+/// Number of groups per page; their values have at most 8 MiB, unless stored in pieces.
 const GROUPS_AT_ONCE: i64 = 32;
-/// Page size of objects; at most 16 MiB of inline values.
+/// Number of objects per page; their values have at most 16 MiB, unless stored in pieces.
 const OBJECTS_AT_ONCE: i64 = 256;
 /// Number of pieces read at once.
 const PIECES_AT_ONCE: i64 = 8;
-/// Maximum number of attempts of a read whose revision is compacted meanwhile. The leader retains minutes;
-/// other compactors may retain none.
+/// Maximum number of attempts of a read whose etcd revision is compacted meanwhile. The leader keeps minutes
+/// of etcd's history; other programs may compact all of it.
 const READS_MAX: usize = 10;
 
 /// Reason why a read ended early.
@@ -55,13 +55,13 @@ impl From<StoreError> for ReadError {
     }
 }
 
-/// Head of the store with the etcd revision of the read.
+/// Position of the store, with the etcd revision at which it was read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) position: Position,
     /// Modification revision of the head key in etcd.
     pub(super) version: i64,
-    /// etcd revision at which the head was read.
+    /// etcd revision at which the store's position was read.
     pub(super) at: i64,
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn load(link: &Link, keys: &Keys) -> Result<(StoredState, Mirro
     decoded.await.unwrap_or_else(|error| Err(StoreError::unavailable("decode the state", error)))
 }
 
-/// Reads the head, and the log groups from a revision on at the same etcd revision.
+/// Reads the store's position, and the log groups from revision `first` on, at the same etcd revision.
 pub(super) async fn log_from(
     link: &Link,
     keys: &Keys,
@@ -105,14 +105,14 @@ pub(super) async fn log_from(
     }
 }
 
-/// Reads the head of the store.
+/// Reads the position of the store from the etcd key `head`.
 pub(super) async fn head(link: &Link, keys: &Keys) -> Result<Head, StoreError> {
     let answer = link.get(&keys.head(), &GetOptions::new()).await.map_err(reading)?;
     let at = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
     parse_head(answer.kvs().first(), at)
 }
 
-/// Parses the head from its etcd key. `at` is the etcd revision of the response.
+/// Parses the store's position from the etcd key `head`. `at` is the etcd revision of the response.
 pub(super) fn parse_head(value: Option<&KeyValue>, at: i64) -> Result<Head, StoreError> {
     let value = value.ok_or_else(|| unreadable("head", "the key is missing".to_owned()))?;
     let text = value.value_str().map_err(|error| unreadable("head", error.to_string()))?;

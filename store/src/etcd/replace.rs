@@ -1,4 +1,4 @@
-//! Replacement of the contents in etcd.
+//! Replacement of the contents of an etcd store.
 //!
 //! ```text
 //! head unchanged? ──▶ delete head, objects, log, history, vault; format marks the replacement
@@ -33,10 +33,10 @@ use crate::{
 pub(super) const IN_BETWEEN: &str = "being-replaced";
 /// Maximum number of operations per transaction; etcd's default limit is 128.
 const OPERATIONS_MAX: usize = 120;
-/// Size in bytes after which another transaction starts. One more value stays below etcd's request limit of
-/// 1.5 MiB.
+/// Size of a transaction in bytes after which another one starts. With one more value, a transaction stays
+/// below etcd's request limit of 1.5 MiB.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Number of history entries in one value.
+/// Number of history entries that are written as one value.
 const ENTRIES_AT_ONCE: usize = 32;
 
 /// Writer that groups puts into transactions of limited size.
@@ -108,8 +108,8 @@ async fn clear(core: &Core, version: i64, at: Position) -> Result<(), ReplaceErr
     Ok(())
 }
 
-/// Writes history entries, client and server entries in separate values. All values have the revision of the
-/// last of these entries in their keys.
+/// Writes history entries, those of clients and of the server in separate values. The key of each value
+/// contains the revision of the last entry in `entries`.
 async fn put_history(batch: &mut Batch<'_>, entries: &[RevisionEntry]) -> Result<(), StoreError> {
     let Some(last) = entries.last().map(|entry| entry.revision) else { return Ok(()) };
     let id = Uuid::now_v7().to_string();

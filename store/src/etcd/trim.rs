@@ -1,4 +1,5 @@
-//! Deletes log and history beyond their retention limits, and orphaned pieces of commits that never happened.
+//! Deletes entries of the log and the history beyond their retention limits, and orphaned pieces of failed
+//! commits.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +42,7 @@ pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Deletes the groups of a space that end before a revision, and their pieces.
+/// Adds operations that delete the groups of a space that end before a revision, and their pieces.
 fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut Vec<TxnOp>) {
     let values = (core.keys.group(space, Revision(0)), core.keys.group(space, revision));
     let pieces = (core.keys.staged_groups(space), core.keys.staged_at(space, revision));
@@ -52,8 +53,8 @@ fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut V
     }
 }
 
-/// Deletes orphaned pieces of large values. Their commits can no longer succeed, because the head has passed
-/// them.
+/// Deletes orphaned pieces of large values. Their commits can no longer succeed, because the store is already
+/// past their revision.
 pub(super) async fn sweep(core: &Core, head: Revision) -> Result<(), StoreError> {
     for space in Space::ALL {
         let start = core.keys.staged_groups(space);

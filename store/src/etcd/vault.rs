@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 
-/// Page size of records; at most 8 MiB.
+/// Number of vault records per page; at most 8 MiB.
 const RECORDS_AT_ONCE: i64 = 128;
 
 /// Reads all vault records by key.
@@ -83,8 +83,8 @@ pub(super) async fn put(core: &Core, key: &str, at: u64, body: Option<&[u8]>) ->
     }
 }
 
-/// Two concurrent writes may both pass the check: the limit bounds memory, and exceeding it by one is
-/// harmless.
+/// Returns an error if the vault is full. Two concurrent writes may both pass the check; exceeding the limit
+/// by one is harmless, because it only limits memory.
 async fn check_room(core: &Core) -> Result<(), VaultError> {
     let start = core.keys.vault();
     let options = GetOptions::new().with_range(end_of(&start)).with_count_only();

@@ -1,8 +1,8 @@
 //! Format of values in etcd: JSON header lines followed by the payload.
 //!
 //! ```text
-//! {"v":1,"id":"…","pieces":0,"bytes":123}        the envelope; with pieces, nothing follows here
-//! [[7,1795219200,60,0],[8,1795219200,63,0]]      the table: revision, time, bytes, and bytes elsewhere
+//! {"v":1,"id":"…","pieces":0,"bytes":123}        the envelope; the last line if the payload is in pieces
+//! [[7,1795219200,60,0],[8,1795219200,63,0]]      the table: revision, time, bytes of text, related bytes
 //! …                                              the texts of the table's rows, one after the other
 //! ```
 //! Object values have no table. Everything is validated when read, because other programs can write to etcd.
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the layout and of the values.
 pub(super) const FORMAT: u32 = 1;
-/// Maximum inline size of a group's value in bytes; log and history together stay below etcd's default
-/// request limit of 1.5 MiB.
+/// Maximum size in bytes of a group's value that is stored under a single key. Log and history values of a
+/// commit stay below etcd's default request limit of 1.5 MiB.
 pub(super) const GROUP_INLINE_BYTES_MAX: usize = 256 * 1024;
-/// Maximum inline size of an object in bytes; keeps pages of many objects small.
+/// Maximum size in bytes of an object that is stored under a single key; keeps pages of many objects small.
 pub(super) const OBJECT_INLINE_BYTES_MAX: usize = 64 * 1024;
 /// Size of a piece in bytes; well below the request limit of 1.5 MiB.
 pub(super) const PIECE_BYTES: usize = 1024 * 1024;
@@ -25,9 +25,9 @@ pub(super) const PIECES_MAX: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Envelope {
     v: u32,
-    /// Id of the write attempt, unique to it.
+    /// Unique id of the write attempt.
     pub(super) id: String,
-    /// Number of pieces; 0 if the payload is inline.
+    /// Number of pieces; 0 if the payload follows in the same value.
     pub(super) pieces: usize,
     /// Size of the payload in bytes.
     bytes: usize,
@@ -42,28 +42,28 @@ pub(super) struct EncodedValue {
     pub(super) pieces: Vec<Vec<u8>>,
 }
 
-/// Value as read: an envelope, with the payload if it is inline.
+/// Value as read from a key: an envelope, and the payload unless it is in pieces.
 #[derive(Debug)]
 pub(super) struct DecodedValue {
     pub(super) envelope: Envelope,
-    /// Inline payload; empty if it is in pieces.
+    /// Payload in the value itself; empty if the payload is in pieces.
     pub(super) payload: Vec<u8>,
 }
 
-/// Row of the table before a group's texts.
+/// Row of the table that precedes the texts of a commit group; one for each commit or history entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row(
-    /// Revision of the row.
+    /// Revision of the commit.
     pub(super) u64,
-    /// Time of the row in Unix seconds.
+    /// Time of the commit in Unix seconds.
     pub(super) i64,
-    /// Length in bytes of the text that belongs to the row.
+    /// Length in bytes of the commit's text below the table.
     pub(super) usize,
-    /// Size of related data stored elsewhere, in bytes.
+    /// Number of bytes that belong to the commit in another value, such as the body of a history head.
     pub(super) usize,
 );
 
-/// Encodes a payload: inline up to `inline_max` bytes, else in pieces.
+/// Encodes a payload: under a single key up to `inline_max` bytes, in pieces above that.
 pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> EncodedValue {
     let bytes = payload.len();
     let is_inline = bytes <= inline_max;
@@ -110,7 +110,7 @@ pub(super) fn join(envelope: &Envelope, pieces: &[Vec<u8>]) -> Result<Vec<u8>, S
     }
 }
 
-/// Encodes rows, followed by their texts.
+/// Encodes the table of rows, followed by the text of each row.
 pub(super) fn encode_rows<'a>(rows: impl Iterator<Item = (Row, &'a str)>) -> Vec<u8> {
     let (mut table, mut texts) = (Vec::new(), String::new());
     for (row, text) in rows {
@@ -183,7 +183,7 @@ mod tests {
         assert!(decode_rows(&payload, 8).is_err());
     }
 
-    /// In: every prefix of valid values, and foreign values. Out: an error, never a panic.
+    /// Decoding a truncated or foreign value returns an error and never panics.
     #[test]
     fn what_is_not_ours_is_refused_with_a_reason() {
         let payload = encode_rows([(Row(7, 0, 3, 0), "abc")].into_iter());

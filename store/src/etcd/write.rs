@@ -1,7 +1,9 @@
-//! Commits: a transaction that compares the head, with a definite outcome even if etcd's response is lost.
+//! Commits of groups, each by one transaction that compares the etcd key `head` (the store's position). The
+//! outcome is certain even if etcd's response is lost.
 //!
-//! A transaction whose response is lost may still be in flight. Rewriting the unchanged head changes its
-//! version and so fences off the transaction: afterwards its outcome is known, and it can be retried.
+//! A transaction whose response is lost may still be in flight. Rewriting the key `head` without a change
+//! increases its version, so that the transaction can no longer succeed (fencing). Then the outcome is known,
+//! and the commit can be retried.
 
 use std::time::Instant;
 
@@ -19,7 +21,7 @@ use super::{
 };
 use crate::{CommitError, StoreError, group::Group, history::EncodedEntry, open::epoch_after};
 
-/// Values written with the head for a group.
+/// Encoded values of a commit group, written in the same transaction as the key `head`.
 struct EncodedGroup {
     id: String,
     values: Vec<(Space, EncodedValue)>,
@@ -27,9 +29,9 @@ struct EncodedGroup {
 
 /// Outcome of a commit that is known for certain.
 enum Outcome {
-    /// Committed at this etcd revision.
+    /// The group was committed at this etcd revision.
     Landed(i64),
-    /// Not committed and fenced off; contains the current head.
+    /// The group was not committed and can no longer be; contains the current position.
     Lost(Head),
 }
 
@@ -37,12 +39,13 @@ enum Outcome {
 enum FencedCommit {
     /// The commit certainly succeeded or certainly failed.
     Known(Outcome),
-    /// The commit did not happen and no longer can. The head is unchanged and has this version, so that the
-    /// commit may be repeated.
+    /// The commit did not happen and no longer can. The key `head` has this new version and the same
+    /// position, so that the commit may be repeated.
     Open(i64),
 }
 
-/// Commits a group that was decided at `at`. The mirror is dropped if it may be incorrect afterwards.
+/// Commits a group that was decided at position `at`. Drops the cached state if it may be incorrect
+/// afterwards.
 pub(super) async fn commit(
     core: &Core,
     mirror: &mut Option<Mirror>,
@@ -88,7 +91,7 @@ pub(super) async fn commit(
     }
 }
 
-/// Returns the mirror, updated if it is behind `at`.
+/// Returns the cached state, updated first if it is behind `at`.
 async fn synced<'a>(
     core: &Core,
     mirror: &'a mut Option<Mirror>,
@@ -104,7 +107,7 @@ async fn synced<'a>(
     })
 }
 
-/// Updates the mirror and returns the new groups.
+/// Updates the cached state from the log, and returns the groups that other processes committed.
 pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec<LogGroup>, StoreError> {
     if let Some(known) = mirror {
         let next = known.position.revision.next();
@@ -122,7 +125,7 @@ pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec
     Ok(Vec::new())
 }
 
-/// Applies groups of other processes to the mirror. Returns false if they do not follow its state.
+/// Applies groups of other processes to the cached state. Returns false if they do not continue that state.
 fn follow(known: &mut Mirror, head: Head, groups: &[LogGroup]) -> Result<bool, StoreError> {
     for group in groups {
         let first = group.commits()?.first().map(|commit| commit.revision);
@@ -181,7 +184,7 @@ pub(super) async fn put_pieces(core: &Core, stage: &str, pieces: &[Vec<u8>]) -> 
     Ok(())
 }
 
-/// Deletes the pieces of a failed commit. Leftovers are swept later.
+/// Deletes the pieces of a failed commit. Pieces that remain are deleted by a later sweep.
 async fn unstage(core: &Core, group: &Group, written: &EncodedGroup) {
     for (space, sealed) in &written.values {
         if sealed.pieces.is_empty() {
@@ -193,7 +196,7 @@ async fn unstage(core: &Core, group: &Group, written: &EncodedGroup) {
     }
 }
 
-/// Commits, and resolves an unknown outcome by fencing.
+/// Executes the transaction of a commit, and determines its outcome by fencing if the response is lost.
 async fn land(
     core: &Core,
     at: Position,
@@ -246,7 +249,7 @@ enum Fence {
     Store(StoreError),
 }
 
-/// Fences off a commit: afterwards it either has happened or never will. Returns which.
+/// Fences off a commit, so that it has either happened or never will. Returns which of the two.
 async fn fence(
     core: &Core,
     at: Position,

@@ -1,5 +1,5 @@
-//! Batching of changes into statements. Each statement costs a round trip to the connection's thread, usually
-//! more than its work; a batch pays it once.
+//! Batching of changes into SQL statements. Each statement costs a round trip to the connection's thread,
+//! usually more than its work; a batch costs only one.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -7,13 +7,14 @@ use model::cluster::change::ChangeKind;
 
 use crate::group::EncodedChange;
 
-/// Statement sizes in rows, largest first. Few, because each statement is prepared and cached.
+/// Numbers of rows per statement, largest first. Only a few sizes, because each statement is prepared and
+/// cached.
 pub(super) const BATCHES: &[usize] = &[32, 8, 1];
 /// Single row per statement: slow, but identifies the row that does not match.
 pub(super) const ONE_BY_ONE: &[usize] = &[1];
 
-/// Splits changes into ranges of one change type with distinct keys. Applied in order they are equivalent to
-/// the single changes.
+/// Splits changes into ranges of one change type with distinct keys. Applying the ranges in order is
+/// equivalent to applying each change.
 pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut keys = BTreeSet::new();
@@ -43,9 +44,9 @@ pub(super) fn pieces<'a, T>(rows: &'a [T], sizes: &'a [usize]) -> impl Iterator<
     })
 }
 
-/// Returns the statement for a piece of one kind. Additions and modifications bind key and body of each row,
-/// deletions only the key. The number of affected rows equals the size of the piece if and only if every
-/// change matches the state.
+/// Returns the SQL statement for `rows` changes of one type. Additions and modifications bind key and body of
+/// each row, deletions only the key. The number of affected rows equals `rows` if and only if every change
+/// matches the stored state.
 pub(super) fn sql(kind: ChangeKind, rows: usize) -> String {
     let pairs = repeated("(?, ?)", rows);
     match kind {
@@ -59,13 +60,14 @@ pub(super) fn sql(kind: ChangeKind, rows: usize) -> String {
     }
 }
 
-/// Returns the statement that appends a piece to the change log; binds revision, time and body of each row.
+/// Returns the SQL statement that appends `rows` commits to the change log; binds revision, time and body of
+/// each.
 pub(super) fn log_sql(rows: usize) -> String {
     format!("INSERT INTO changes (revision, at, body) VALUES {}", repeated("(?, ?, ?)", rows))
 }
 
-/// Returns the statement that stores the history of a piece; binds revision, time, origin, head and body of
-/// each row.
+/// Returns the SQL statement that stores `rows` history entries; binds revision, time, origin, head and body
+/// of each.
 pub(super) fn history_sql(rows: usize) -> String {
     let rows = repeated("(?, ?, ?, ?, ?)", rows);
     format!("INSERT INTO history (revision, at, by_server, head, body) VALUES {rows}")

@@ -15,8 +15,8 @@ use sqlx::{
 
 use crate::{error::OpenError, open::epoch_after, sqlite::file::StoreFile};
 
-/// Version, description and text of each file in `migrations/sqlite`. A store has the checksums of the texts: a
-/// released text never changes.
+/// Version, description and text of each file in `migrations/sqlite`. A store contains the checksums of the
+/// texts, so a released text never changes.
 const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "init", include_str!("../../../migrations/sqlite/0001_init.sql")),
     (2, "history", include_str!("../../../migrations/sqlite/0002_history.sql")),
@@ -61,7 +61,7 @@ pub(super) enum Durability {
     Process,
 }
 
-/// Initializes or migrates the file, if it is empty or a store.
+/// Initializes an empty file, or migrates a store to the schema of this version.
 pub(super) async fn prepare(file: &StoreFile, now: Timestamp) -> Result<(), OpenError> {
     let path = file.path();
     if !is_ours(path).await.map_err(|cause| failed(path, "look into the file", cause))? {
@@ -129,8 +129,8 @@ fn options(path: &Path, durability: Durability) -> SqliteConnectOptions {
     sqlx::ConnectOptions::disable_statement_logging(options)
 }
 
-/// Inspects a file without writing, so that foreign files stay unchanged. Only a file with an interrupted
-/// transaction must be rolled back before reading; its owner would do the same first.
+/// Returns true if the file is a store, or empty. Reads without writing, so that foreign files stay
+/// unchanged; only an interrupted transaction is rolled back first, as the owner of the file would do.
 async fn is_ours(path: &Path) -> Result<bool, sqlx::Error> {
     let options = options(path, Durability::Full);
     match look(&options.clone().read_only(true)).await {

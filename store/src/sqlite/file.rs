@@ -15,9 +15,10 @@ use std::{
 
 use crate::error::OpenError;
 
-/// Header of every SQLite file.
+/// First bytes of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// File mode: readable by the control server's user only, because the state contains passwords of BGP peers.
+/// Mode of a created file: accessible only to the control server's user, because it contains passwords of BGP
+/// peers.
 const MODE: u32 = 0o600;
 /// Maximum number of bytes read from a lock file, which contains a process id.
 const HOLDER_BYTES_MAX: u64 = 32;
@@ -58,7 +59,7 @@ pub(super) enum FileState {
         /// Description of the other process, as far as known.
         holder: String,
     },
-    /// A database or an empty file; absolute path.
+    /// A database or an empty file exists at this absolute path.
     File(PathBuf),
 }
 

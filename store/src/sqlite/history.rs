@@ -1,4 +1,4 @@
-//! History in the SQLite file: written together with its commits, read in pages.
+//! History of writes in the SQLite file: written together with the commits, and read in pages.
 
 use model::{cluster::history::RevisionEntry, primitives::quantity::Revision};
 use sqlx::{AssertSqlSafe, SqliteConnection, SqlitePool};
@@ -14,7 +14,8 @@ use crate::{
     window::{Bounds, Window},
 };
 
-/// Number of heads read at a time while filtering: a few hundred kilobytes for typical writes.
+/// Number of history heads (author and keys) read at a time while filtering: a few hundred kilobytes for
+/// typical writes.
 const HEADS_AT_ONCE: i64 = 500;
 
 /// Retention windows of the history, separately for client and server writes.
@@ -24,7 +25,8 @@ pub(super) struct Windows {
     of_server: Window,
 }
 
-/// Newest client entry and newest server entry that a group displaces; everything older is dropped as well.
+/// Newest client entry and newest server entry that must be dropped to make room for a group; older entries
+/// are dropped as well.
 #[derive(Debug)]
 pub(super) struct DroppedHistory {
     of_others: Option<Revision>,
@@ -32,7 +34,7 @@ pub(super) struct DroppedHistory {
 }
 
 impl Windows {
-    /// Returns the entries to drop to make room for a group.
+    /// Returns the newest entries to drop to make room for a group.
     pub(super) fn drop_through(&self, group: &Group) -> DroppedHistory {
         DroppedHistory {
             of_others: self.of_others.drop_through(&group.history_entries(false)),

@@ -4,8 +4,8 @@
 //! commit, put_status, raise_epoch ──▶ [ Writer ] in turns, each in a task of its own ──▶ file
 //! load, changes, history … ◀───────── readers ◀──────────────────────────────────────────┘
 //! ```
-//! A write runs in a separate task once it holds the writer: if the caller is cancelled, the transaction
-//! still completes.
+//! A write runs in a separate task once it holds the writer: if the caller is canceled, the transaction still
+//! completes.
 
 use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc};
 
@@ -62,7 +62,7 @@ impl Sqlite {
         }
     }
 
-    /// Runs a write to completion, even if the caller is cancelled.
+    /// Runs a write to completion, even if the caller is canceled.
     async fn write<T, E, F>(
         &self,
         write: impl FnOnce(OwnedMutexGuard<Writer>) -> F + Send + 'static,

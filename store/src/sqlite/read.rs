@@ -59,19 +59,19 @@ pub(super) async fn position(connection: &mut SqliteConnection) -> Result<Positi
     Ok(Position { epoch: Epoch(row.0.unsigned_abs()), revision: Revision(row.1.unsigned_abs()) })
 }
 
-/// Reads the entries of the change log without the bodies.
+/// Reads the revision and the size of each commit in the change log, without the changes.
 pub(super) async fn window(connection: &mut SqliteConnection) -> Result<Window, sqlx::Error> {
     let sql = "SELECT revision, length(body) FROM changes ORDER BY revision";
     let rows = sqlx::query_as::<_, (i64, i64)>(sql).fetch_all(connection).await?;
     Ok(Window::new(Bounds::CHANGES, rows.into_iter().map(entry)))
 }
 
-/// Converts a row of revision and size to an entry of the retention window.
+/// Converts a row of revision and size to an [`Entry`].
 pub(super) fn entry((revision, bytes): (i64, i64)) -> Entry {
     Entry { revision: Revision(revision.unsigned_abs()), bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
 }
 
-/// Returns a conversion of database errors for an action.
+/// Returns a function that converts a database error to a store error that names the failed action.
 pub(super) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
     move |cause| StoreError::unavailable(action, cause)
 }

@@ -19,7 +19,7 @@ use crate::{
     record,
 };
 
-/// Contents encoded for the tables of the file.
+/// New contents of a store, encoded as rows of the tables.
 #[derive(Debug)]
 pub(super) struct Replacement {
     objects: Vec<EncodedChange>,
@@ -29,7 +29,7 @@ pub(super) struct Replacement {
 }
 
 impl Replacement {
-    /// Encodes contents that have been validated.
+    /// Encodes validated contents as rows of the tables.
     pub(super) fn of(contents: &Contents) -> Self {
         let Contents { revision: _, objects, history, history_floor, vault } = contents;
         let objects = objects.iter().map(|object| EncodedChange {
@@ -46,7 +46,7 @@ impl Replacement {
     }
 }
 
-/// Replaces the contents, provided that the file is still at position `at`.
+/// Replaces the contents of the store, provided that it is still at position `at`.
 pub(super) async fn run(
     connection: &mut SqliteConnection,
     at: Position,

@@ -48,7 +48,7 @@ struct WriterSession {
     audit: audit::Counts,
 }
 
-/// Log and history entries that a group displaces from the retention windows.
+/// Newest entries of log and history that must be dropped to make room for a group.
 #[derive(Debug)]
 struct DroppedEntries {
     changes: Option<Revision>,
@@ -69,7 +69,7 @@ impl Writer {
         Self { session: None, file }
     }
 
-    /// Commits a group that was decided at `at`.
+    /// Commits a group that was decided at position `at`.
     pub(super) async fn commit(
         &mut self,
         at: Position,

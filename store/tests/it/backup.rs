@@ -50,7 +50,8 @@ async fn a_backup_holds_what_the_store_kept() {
     assert!(backup::read(&file(&*empty, true).await[..]).unwrap().contents.is_empty());
 }
 
-/// Every bit of every byte, every length, and trailing bytes.
+/// Reading fails if a bit of any byte is flipped, if the file is truncated at any length, or if bytes follow
+/// the end.
 #[tokio::test]
 async fn a_damaged_backup_is_refused_wherever_the_damage_is() {
     let store = filled().await;
@@ -86,7 +87,8 @@ async fn a_newer_backup_and_other_files_are_refused_in_words() {
     }
 }
 
-/// Backups taken during writes are consistent states: every commit adds two objects.
+/// A backup taken during writes is a consistent state: every commit adds two objects, so their number is
+/// twice the revision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_under_load_is_a_state_that_existed() {
     let place = Place::sqlite();

@@ -1,4 +1,4 @@
-//! Generates a test for each pair of a conformance scenario and a store.
+//! Generates one test for each conformance scenario and each type of store.
 
 macro_rules! on_every_store {
     ($($file:ident::{$($scenario:ident),* $(,)?})*) => {

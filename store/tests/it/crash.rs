@@ -39,9 +39,10 @@ const SEED: &str = "TIDEGATE_SEED";
 const SOAK: &str = "TIDEGATE_SOAK";
 const ROUNDS: u64 = 24;
 const ROUNDS_SOAK: u64 = 200;
-/// Number of rounds on one file. A new file for every few rounds also interrupts the creation of stores.
+/// Number of rounds on one database file. New files are used regularly, so that the creation of stores is
+/// interrupted as well.
 const ROUNDS_PER_FILE: u64 = 6;
-/// Maximum lifetime of the process in milliseconds; enough for hundreds of groups.
+/// Maximum lifetime of the killed process in milliseconds; enough for hundreds of commit groups.
 const LIFE_MS_MAX: u64 = 250;
 const OBJECTS: u64 = 40;
 const GROUP_COMMITS: u64 = 6;
@@ -86,11 +87,11 @@ struct Told {
     attempted: Option<u64>,
     /// Head revision of the last group whose commit was acknowledged.
     acknowledged: Option<u64>,
-    /// Number of the last acknowledged status.
+    /// Number of the last status whose write was acknowledged.
     status: Option<u64>,
 }
 
-/// Contents that the file must have, carried over from round to round.
+/// Contents that the store must have, carried over from round to round.
 #[derive(Default)]
 struct Expected {
     revision: u64,

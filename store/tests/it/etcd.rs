@@ -18,7 +18,7 @@ use store::{ChangesError, CommitError, HistoryQuery, ObjectFilter, Options, Stor
 
 use crate::suite::{BIRTH, Place, added, at, commit, etcd::Cluster, history::entry, object};
 
-/// Time limit of all conditions; longer than any step takes on a busy machine.
+/// Time limit for every awaited condition; longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
@@ -34,7 +34,7 @@ fn prefix(place: &Place) -> String {
     place.options().etcd.prefix
 }
 
-/// Returns the value of a key below the prefix.
+/// Returns the value of an etcd key below the store's prefix.
 fn value(place: &Place, key: &str) -> String {
     let key = format!("{}{key}", prefix(place));
     Cluster::shared().ctl(&["get", "--print-value-only", &key]).trim().to_owned()
@@ -115,8 +115,8 @@ async fn one_server_leads_and_another_when_it_resigns_or_is_gone() {
     first.commit(at(1), &[added(2, 1)]).await.unwrap();
 }
 
-/// In: a group of three megabytes with history, with one object of more than one. Out: it is readable for all
-/// processes from the log and after folding, and deleted without leftovers.
+/// A commit group of three megabytes, with one object above the request limit, is readable by all processes
+/// from the log and after folding. Its deletion leaves no pieces in etcd.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_that_is_too_large_for_a_request_is_there_whole_or_not_at_all() {
     let place = Place::etcd();
@@ -153,8 +153,8 @@ async fn a_group_that_is_too_large_for_a_request_is_there_whole_or_not_at_all() 
     assert_eq!(open().await.load().await.unwrap().objects, [object(0, 2)]);
 }
 
-/// In: more commits than the log retains, folded concurrently. Out: old groups are deleted from etcd, and a
-/// new server reads the same state as a running one.
+/// Old commit groups are deleted from etcd when the log exceeds its limit. A new server then reads the same
+/// state as a running one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_folded_and_trimmed_reads_the_same() {
     let place = folding();
@@ -197,7 +197,7 @@ async fn what_is_folded_and_trimmed_reads_the_same() {
     fresh.commit(at(12_001), &[commit(12_002, [(Modified, 0)])]).await.unwrap();
 }
 
-/// In: commits of one large object, with a low growth limit. Out: etcd is compacted within seconds, and the
+/// Writing a large object repeatedly, with a low growth limit, compacts etcd's history within seconds. The
 /// store keeps its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_forgets_sooner_when_much_is_written() {
@@ -226,7 +226,7 @@ async fn etcd_forgets_sooner_when_much_is_written() {
     assert_eq!(loaded.recent.len() as u64, written);
 }
 
-/// In: concurrent writes, loads and etcd compactions. Out: every load is consistent.
+/// Every load is consistent, even during concurrent writes and etcd compactions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loads_begin_again_when_etcd_is_compacted_under_them() {
     let place = folding();
@@ -277,7 +277,8 @@ async fn what_is_not_a_store_of_this_version_is_refused() {
     assert!(unreadable.contains("log/00000000000000000001"), "{unreadable}");
 }
 
-/// Commits until the outcome is certain, like a control server: reloads after an unknown outcome.
+/// Commits a group and, after an unknown outcome, reloads and retries until the outcome is certain, like a
+/// control server.
 async fn commit_surely(store: &dyn Store, position: Position, group: &[Commit]) -> Position {
     let landed = Position { revision: group.last().unwrap().revision, ..position };
     for _ in 0..10 {
@@ -295,9 +296,8 @@ async fn commit_surely(store: &dyn Store, position: Position, group: &[Commit]) 
     panic!("etcd does not come back");
 }
 
-/// In: three members; the current one is stopped and continued, another is killed, and then the majority is
-/// lost. Out: every acknowledged write is applied once; without a majority a write is not acknowledged and
-/// does not hang.
+/// Every acknowledged write is applied exactly once while one of three members is stopped or killed. Without
+/// a majority, a write fails instead of being acknowledged or blocking forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_go_on_while_a_majority_of_the_members_does() {
     let cluster = Cluster::start(3, &[]);

@@ -1,4 +1,4 @@
-//! etcd with TLS client authentication and users; errors must not contain secrets.
+//! Etcd with TLS client authentication and users. Errors must not contain secrets.
 
 use std::{error::Error, fs};
 
@@ -46,8 +46,8 @@ async fn open(url: &str, options: &Options) -> Result<std::sync::Arc<dyn Store>,
     })
 }
 
-/// In: an etcd with TLS and users. Out: access requires certificate and password, and no error contains the
-/// password.
+/// Access to an etcd with TLS and users requires the client certificate and the password, and no error
+/// contains the password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_with_tls_and_users_is_used_by_who_may() {
     let directory = tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap();

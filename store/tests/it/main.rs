@@ -1,4 +1,4 @@
-//! Integration tests of the stores; `suite` is the support that all modules share.
+//! Integration tests of the stores; `suite` contains shared test support.
 
 #![allow(
     clippy::unwrap_used,

@@ -19,7 +19,8 @@ const OBJECTS: u32 = 8;
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// A group of commits, decided this far from the head.
+    /// Commit of a group decided at `off` revisions after the current one; the store must reject it unless
+    /// `off` is 0.
     Commit {
         off: u64,
         group: Vec<Vec<Step>>,

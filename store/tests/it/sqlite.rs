@@ -1,4 +1,4 @@
-//! Failures specific to files: opened twice, written by another version, or not a store.
+//! Failures specific to database files: opened twice, written by another version, or not a store.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
@@ -30,7 +30,7 @@ async fn reopening_gives_the_same_and_keeps_the_epoch() {
     store.commit(at(3), &[added(4, 9)]).await.unwrap();
 }
 
-/// In: a history at its limit, and a reopened store. Out: the limit still applies.
+/// The limit of the history still applies after the store is reopened.
 #[tokio::test]
 async fn reopening_keeps_history_and_its_bounds() {
     let place = Place::sqlite();
@@ -96,7 +96,7 @@ async fn a_file_of_something_else_is_refused_and_stays_as_it_is() {
     }
 }
 
-/// In: the files of a process killed while initializing. Out: a store.
+/// A store can be opened if an earlier process was killed while initializing its file.
 #[tokio::test]
 async fn a_start_that_was_cut_off_is_taken_up_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -172,8 +172,7 @@ async fn the_files_are_readable_by_their_owner_only() {
     assert_eq!(names, ["state.db", "state.db-shm", "state.db-wal", "state.db.lock"]);
 }
 
-/// In: a database that fails in the middle of a group. Out: nothing of the group is stored, and later commits
-/// succeed.
+/// A database error in the middle of a group stores nothing of the group, and later commits succeed.
 #[tokio::test]
 async fn a_failure_in_the_middle_of_a_group_leaves_nothing_of_it() {
     let place = Place::sqlite();
@@ -192,7 +191,8 @@ async fn a_failure_in_the_middle_of_a_group_leaves_nothing_of_it() {
     store.commit(at(1), &group).await.unwrap();
 }
 
-/// Changing a released migration would break old files; the golden file only gains lines.
+/// Released migrations are unchanged, because a change would break existing files. Lines may only be added to
+/// the golden file.
 #[tokio::test]
 async fn released_migrations_are_unchanged() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -209,7 +209,7 @@ async fn released_migrations_are_unchanged() {
     );
 }
 
-/// `PRAGMA integrity_check` by SQLite's own tool as a second opinion, if the tool is installed.
+/// `PRAGMA integrity_check` of the `sqlite3` tool, if installed, finds no error in the file.
 #[tokio::test]
 async fn another_reader_of_the_format_finds_the_file_sound() {
     let place = Place::sqlite();

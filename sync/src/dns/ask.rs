@@ -18,7 +18,7 @@ use super::{
     parse::Binding,
 };
 
-/// Timeout and number of attempts per query.
+/// Timeout of each attempt of a DNS query, and maximum number of attempts.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const ATTEMPTS: usize = 2;
 /// Maximum number of target hosts queried per SRV name.
@@ -51,7 +51,7 @@ pub(super) fn resolver(servers: &[SocketAddr]) -> anyhow::Result<TokioResolver> 
     Ok(builder.build()?)
 }
 
-/// Queries the records of a binding and converts the result to endpoints.
+/// Queries the records of one configured DNS name and converts the result to endpoints.
 pub(super) async fn ask(resolver: &TokioResolver, binding: &Binding) -> Answer {
     let asked = if binding.is_srv() {
         services(resolver, &binding.name).await
@@ -114,7 +114,7 @@ async fn addresses(resolver: &TokioResolver, name: &str) -> Result<(Vec<IpAddr>,
     if addresses.is_empty() { Err(format!("{name} has no addresses")) } else { Ok((addresses, lifetime)) }
 }
 
-/// Returns the records of a type. An empty result is a valid answer; a nonexistent name is an error.
+/// Returns the records of one type. An empty result is a valid answer; a nonexistent name is an error.
 async fn lookup(
     resolver: &TokioResolver,
     name: &str,

@@ -7,7 +7,7 @@ use model::primitives::name::{Label, Name, Namespace};
 /// DNS name whose addresses are the endpoints of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Binding {
-    /// Namespace of the Service; by default that of the flag.
+    /// Namespace of the Service; `None` means the value of `--namespace`.
     pub namespace: Option<Namespace>,
     /// Name of the Service that receives the endpoints.
     pub service: Label,

@@ -46,7 +46,7 @@ pub(super) enum Life {
     Ending,
     /// Exited with code 0, so it will not serve again by itself.
     Ended,
-    /// Exited with another code than 0, or dead.
+    /// Exited with a code other than 0, or dead.
     Failed,
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::plan::{ENGINE_LABEL, Elsewhere, SUBNETS_ANNOTATION};
 use crate::control::{Control, Request};
 
-/// Page size, and maximum number of pages per poll.
+/// Number of Workloads per page of a listing, and maximum number of pages per poll.
 const PAGE: usize = 500;
 const PAGES_MAX: usize = 40;
 

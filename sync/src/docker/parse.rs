@@ -12,7 +12,7 @@ pub(super) const PREFIX: &str = "tidegate.";
 /// Maximum number of ports declared by one container.
 const PORTS_MAX: usize = 32;
 
-/// Configuration that a container requests by its labels.
+/// Configuration that a container requests by its `tidegate.` labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
     /// Service that the container serves, if a label names one.
@@ -158,7 +158,7 @@ fn address_kind(text: &str) -> Option<AddressKind> {
     }
 }
 
-/// Parses `80`, `80:8080` or `53:5353/udp`.
+/// Parses a declared port, such as `80`, `80:8080` or `53:5353/udp`.
 fn declared_port(text: &str) -> Option<DeclaredPort> {
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let protocol = match protocol.to_ascii_lowercase().as_str() {
@@ -172,7 +172,8 @@ fn declared_port(text: &str) -> Option<DeclaredPort> {
     Some(DeclaredPort { port: number(port)?, target: number(target)?, protocol })
 }
 
-/// Returns the number of a signal name that ends a process, or a plain number.
+/// Parses the name or number of a signal that ends a process, and returns the number. Returns `None` for
+/// other names.
 pub(super) fn ending_signal(text: &str) -> Option<u8> {
     let name = text.trim().to_ascii_uppercase();
     match name.strip_prefix("SIG").unwrap_or(&name) {

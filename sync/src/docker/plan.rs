@@ -28,7 +28,8 @@ use super::{
 pub(super) const SERVICE_LABEL: &str = "tidegate.io/service";
 /// Label of Workloads that are containers, used by adapters on other machines.
 pub(super) const ENGINE_LABEL: &str = "tidegate.io/engine";
-/// Annotations with the network of a container's address, and its subnets.
+/// Annotations of Workloads: the network that contains the container's address, and the subnets of that
+/// network.
 pub(super) const NETWORK_ANNOTATION: &str = "tidegate.io/network";
 pub(super) const SUBNETS_ANNOTATION: &str = "tidegate.io/subnets";
 /// First engine version that blocks other machines from container addresses by default.
@@ -69,14 +70,14 @@ pub(super) struct Elsewhere {
     pub(super) subnets: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Objects translated from an engine, and complaints to report.
+/// Objects translated from an engine, and the problems to report.
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     pub(super) objects: BTreeMap<ObjectKey, Object>,
     pub(super) complaints: Vec<String>,
 }
 
-/// Translates the complete state of an engine into Workloads, Services and problems.
+/// Translates the complete state of an engine into Workloads, Services and problems to report.
 pub(super) fn translate(host: &Host, engine: &EngineState, elsewhere: &Elsewhere) -> Translation {
     let mut translation = Translation::default();
     let mut declared = BTreeMap::<(Namespace, Label), (String, DeclaredService)>::new();
@@ -227,7 +228,8 @@ fn reach<'a>(
     Ok(Reach { addresses, ports: own, network: network.map(|network| (name, network)) })
 }
 
-/// Returns the container whose network a container uses.
+/// Returns the container that owns the network namespace of a given container: the container itself, or one
+/// that it joins.
 pub(super) fn network_owner<'a>(
     engine: &'a EngineState,
     container: &'a Container,
@@ -313,8 +315,8 @@ fn of_machine(host: &Host) -> Result<Vec<IpAddr>, String> {
     Ok(host.addresses.clone())
 }
 
-/// Returns the container labels that are valid Kubernetes labels. Others are dropped, because Compose stores
-/// paths and lists in some labels.
+/// Returns the container labels to copy to the Workload: those that are valid Kubernetes labels. Compose, for
+/// example, stores paths and lists in other labels.
 fn carried(labels: &BTreeMap<String, String>) -> Map<String, Value> {
     let is_usable = |(key, value): &(&String, &String)| {
         check_key(key).is_ok() && check_value(value).is_ok() && !key.starts_with("tidegate.io/")
@@ -377,7 +379,7 @@ fn workload_name(node: &Name, container: &str) -> String {
     format!("{node}.{}", name.trim_matches('-'))
 }
 
-/// Returns a line per network whose subnet engines on other machines also use.
+/// Returns a line for each network whose subnet is also used by engines on other machines.
 fn equal_subnets(host: &Host, engine: &EngineState, elsewhere: &Elsewhere) -> Vec<String> {
     let mut lines = Vec::new();
     for network in engine.networks.values() {

@@ -36,7 +36,7 @@ pub(super) enum WatchEvent {
     Lost(String),
 }
 
-/// Watches until the receiver is closed.
+/// Watches the source's objects and sends their events, until the receiver is closed.
 pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sender<WatchEvent>) {
     let mut position = None;
     let mut backoff = Backoff::new(RETRY_MIN, PAUSE_MAX);

@@ -1,5 +1,5 @@
-//! Computes the changes that make Tidegate match the desired objects of a source. Pure: only keys that may
-//! differ are compared.
+//! Computes the changes that make the server's objects match the desired objects of a source. Pure: only keys
+//! that may differ are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub struct Rules<'a> {
     pub prune_limit: Option<usize>,
     /// True to accept a source without any object.
     pub allow_empty: bool,
-    /// Keys of the held changes that the operator has confirmed.
+    /// Keys of the objects whose removal the operator has confirmed.
     pub confirmed: &'a BTreeSet<ObjectKey>,
     /// Objects that the server reported as unchanged, although they differ from the desired form.
     pub settled: &'a BTreeMap<ObjectKey, SettledObject>,
@@ -59,12 +59,12 @@ pub struct Write {
     pub wanted: Object,
 }
 
-/// Planned changes: all writes in order, then all removals in order.
+/// Planned changes: all writes in order, followed by all removals in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Objects to create or replace, referenced ones first.
+    /// Objects to create or replace; an object comes before the ones that refer to it.
     pub writes: Vec<Write>,
-    /// Objects to remove, referring ones first.
+    /// Objects to remove; an object comes after the ones that refer to it.
     pub removals: Vec<ObjectKey>,
     /// Objects whose removal waits for confirmation.
     pub held: BTreeSet<ObjectKey>,
@@ -128,7 +128,7 @@ fn secret_json(object: &Object) -> Vec<u8> {
     json.to_string().into_bytes()
 }
 
-/// Returns the removals that need confirmation: too many, or from a source that has lost everything.
+/// Returns the removals that need confirmation, because they are too many or the source has lost all objects.
 fn held(
     rules: Rules<'_>,
     wanted: &DesiredObjects,

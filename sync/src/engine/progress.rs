@@ -110,12 +110,12 @@ impl Progress {
         self.lock().source = complaints;
     }
 
-    /// Replaces the networks and their members.
+    /// Replaces the published networks of a container engine and their containers.
     pub fn show_networks(&self, networks: Value) {
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(networks);
     }
 
-    /// Returns the networks of the source; `None` for sources without networks.
+    /// Returns the networks of the container engine; `None` for other sources.
     #[must_use]
     pub fn networks(&self) -> Option<Value> {
         self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,4 +1,4 @@
-//! Polls the statuses of a source's Services: a status change alone is no watch event.
+//! Polls the statuses of a source's Services, because a watch does not report a change of the status alone.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Number of Services per page of a listing.
 const PAGE: usize = 500;
 
-/// Polls until the receiver is closed.
+/// Polls the statuses of Services and sends them, until the receiver is closed.
 pub(super) async fn follow(control: &Control, source: &Label, shown: mpsc::Sender<Vec<(ObjectKey, Value)>>) {
     while !shown.is_closed() {
         tokio::time::sleep(LOOK).await;

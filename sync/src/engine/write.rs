@@ -1,5 +1,5 @@
-//! Executes a plan: writes in batches, deletes one by one. A rejected object does not hold up others: it is
-//! isolated by the fields named in the rejection, or else by bisection.
+//! Executes a plan: writes objects in batches, deletes them one by one. The rest of a batch is written
+//! without a rejected object, which is found by the fields named in the rejection, or else by bisection.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(super) enum Fate {
     Written {
         /// Object as the server stores it now.
         own: Box<Own>,
-        /// True if the write created a revision.
+        /// True if the write created a new revision.
         is_changed: bool,
         /// Desired object that was written.
         wanted: Box<Object>,
@@ -33,7 +33,8 @@ pub(super) enum Fate {
     Refused {
         /// Reason that the server gives for the rejection.
         why: String,
-        /// True if the operator can confirm the change, because the server's guard rejected it.
+        /// True if the server rejected the change because it would remove too much at once; the operator can
+        /// confirm such a change.
         by_guard: bool,
         /// True if the object has a newer state, which the watch will deliver.
         is_stale: bool,
@@ -56,7 +57,7 @@ pub(super) struct Writer<'a> {
     pub(super) control: &'a Control,
     /// Name of the source.
     pub(super) source: &'a Label,
-    /// Keys of the held changes that the operator has confirmed.
+    /// Keys of the changes that the operator has confirmed.
     pub(super) confirmed: &'a BTreeSet<ObjectKey>,
     /// True to request a dry run, in which the server changes nothing.
     pub(super) is_dry_run: bool,
@@ -89,7 +90,7 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Deletes objects in their known states.
+    /// Deletes objects, each provided that its entity tag is unchanged.
     pub(super) async fn remove(&self, removals: Vec<(ObjectKey, String)>) -> Outcome {
         let mut outcome = Outcome::default();
         for (key, tag) in removals {
@@ -156,7 +157,8 @@ impl Writer<'_> {
     }
 }
 
-/// Records the rejection of the objects named in it. Returns the batches to retry without them.
+/// Records the rejection of the objects that a problem document names. Returns the batches to retry without
+/// these objects.
 fn refused(batch: Vec<Write>, problem: &Problem, fates: &mut Vec<(ObjectKey, Fate)>) -> Vec<Vec<Write>> {
     let mut named = std::collections::BTreeMap::<usize, Vec<String>>::new();
     for violation in &problem.violations {

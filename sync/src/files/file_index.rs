@@ -1,4 +1,5 @@
-//! Merges the objects of all files; if several files contain an object, the first wins. Pure.
+//! Merges the objects of all files; if several files contain the same object, the first in path order is
+//! used. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -12,15 +13,15 @@ use model::kinds::resource::{Object, ObjectKey};
 #[derive(Debug, Default)]
 pub(super) struct FileIndex {
     files: BTreeMap<PathBuf, BTreeMap<ObjectKey, Object>>,
-    /// Files that contain an object; the first in path order wins.
+    /// Files that contain each object; the first in path order is used.
     claims: BTreeMap<ObjectKey, BTreeSet<PathBuf>>,
-    /// Objects that occur more than once in a file.
+    /// Objects that occur more than once in the same file.
     repeated: BTreeMap<PathBuf, BTreeSet<ObjectKey>>,
     objects: OrdMap<ObjectKey, Object>,
 }
 
 impl FileIndex {
-    /// Returns the merged objects; the identical map if nothing changed.
+    /// Returns the merged objects; the same shared map as before if nothing has changed.
     pub(super) const fn objects(&self) -> &OrdMap<ObjectKey, Object> {
         &self.objects
     }

@@ -44,7 +44,7 @@ use crate::{
     wanted::{DesiredObjects, ObservedObjects},
 };
 
-/// Maximum number of queued changes; the watches are not read beyond it.
+/// Maximum number of queued changes; if the queue is full, the watches are not read.
 const CHANGES_MAX: usize = 1024;
 
 /// Arguments of `tidegate-sync kubernetes`.
@@ -272,7 +272,7 @@ async fn keep(mut state: ClusterState, mut changes: mpsc::Receiver<(Resource, st
     }
 }
 
-/// Reports problems when they change.
+/// Reports problems if they differ from those last reported.
 fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
     let unread = state.unread().map(|kind| match kind {
         Resource::Secret => {

@@ -18,7 +18,8 @@ use translate::json::{items, text};
 
 use crate::control::{Control, Request};
 
-/// Annotation with the names of labels that came from the cluster, so that they can be removed with it.
+/// Annotation with the names of the labels that came from the cluster, so that they are removed when the
+/// cluster removes them.
 const LABELS_NOTE: &str = "tidegate.io/kubernetes-labels";
 /// Annotation that marks `unschedulable` as set by the cluster.
 const UNSCHEDULABLE_NOTE: &str = "tidegate.io/kubernetes-unschedulable";
@@ -30,7 +31,7 @@ const PAGE: usize = 500;
 /// Node data of the cluster by Node name in Tidegate.
 pub type Nodes = OrdMap<Name, Object>;
 
-/// Updates Nodes until the source is gone.
+/// Updates the server's Nodes until the channel of node data is closed.
 pub(super) async fn keep(control: Arc<Control>, mut nodes: watch::Receiver<Nodes>) {
     loop {
         let wanted = nodes.borrow_and_update().clone();
@@ -74,8 +75,8 @@ async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
     }
 }
 
-/// Merges the cluster's data into a Node, with the version that was read. Returns `None` if nothing changes.
-/// Pure.
+/// Merges the cluster's data into a Node read from the server, keeping the version that was read. Returns
+/// `None` if nothing changes. Pure.
 fn merged(node: &Value, wanted: &Object) -> Option<Value> {
     let Spec::Node(NodeSpec { addresses, zone, workload_cidrs, unschedulable, .. }) = &wanted.spec else {
         return None;

@@ -21,13 +21,13 @@ use super::{
     words,
 };
 
-/// Poll interval, and so the maximum delay until a changed password is used.
+/// Poll interval of the Secrets, and so the maximum delay until a changed password is used.
 const LOOK: Duration = Duration::from_secs(5);
-/// Timeout of one read.
+/// Timeout of reading one Secret.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reads until the receiver is closed. At startup an unreadable Secret delays everything, like an incomplete
-/// listing; the log names it.
+/// Reads the Secrets and sends the passwords, until the receiver is closed. An unreadable Secret at startup
+/// delays everything, like an incomplete listing; the log names the Secret.
 pub(super) async fn follow(
     client: Client,
     mut names: watch::Receiver<Option<BTreeSet<Id>>>,

@@ -1,8 +1,8 @@
 //! State of the cluster and the objects derived from it. Pure: changes in, [`DesiredObjects`] out.
 //!
-//! A change costs only the objects that it concerns: a slice updates one EndpointSet, a Service updates
-//! itself and, if its claim changes, its slices. MetalLB's resources and namespaces are few and are
-//! translated together.
+//! A change costs only the affected objects: an EndpointSlice updates one EndpointSet; a Service updates
+//! itself and, if Tidegate's role for it changes, its slices. MetalLB's resources and namespaces are few and
+//! are translated together.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::wanted::DesiredObjects;
 
-/// Pointer to the UID of an object.
+/// JSON pointer to the UID of an object.
 const UID: &str = "/metadata/uid";
 
 /// Change received from the API server.
@@ -44,7 +44,7 @@ pub enum Change {
     Gone(Id),
     /// Complete listing of a kind.
     Listed(Vec<Value>),
-    /// The Secrets referenced by BGPPeers, after reading each of them.
+    /// Passwords from the Secrets that BGPPeers refer to, after reading each of them.
     Passwords(Passwords),
 }
 
@@ -53,7 +53,7 @@ pub enum Change {
 pub struct Entry {
     /// Service as read from the cluster, without managed fields.
     pub object: Value,
-    /// Part of the Service's traffic that Tidegate is responsible for.
+    /// Role of Tidegate for the Service: not handled, proxied, or with a load balancer address.
     pub claim: Claim,
     /// Key of the derived object in Tidegate, if there is one.
     pub key: Option<ObjectKey>,
@@ -69,7 +69,7 @@ pub type Findings = OrdMap<(Resource, Id), Vec<Finding>>;
 pub struct WriteBackInput {
     /// Services of the cluster with their derived objects and findings.
     pub services: OrdMap<Id, Arc<Entry>>,
-    /// Problems of other objects.
+    /// Problems of objects other than Services.
     pub findings: Findings,
     /// Data of the cluster's nodes. Not desired objects, because agents create their Nodes.
     pub nodes: Nodes,
@@ -84,12 +84,13 @@ pub struct ClusterState {
     objects: BTreeMap<Resource, BTreeMap<Id, Value>>,
     /// EndpointSlices by the Service to which they belong.
     slices: BTreeMap<Id, BTreeSet<Id>>,
-    /// Derived objects by source object.
+    /// Keys of the derived objects, by cluster object.
     made: BTreeMap<(Resource, Id), Vec<ObjectKey>>,
     /// Kinds that have been listed completely at least once.
     read: BTreeSet<Resource>,
     needed: BTreeSet<Resource>,
-    /// Objects missing in a doubtful listing; kept until they are seen again or deleted by an event.
+    /// Objects missing in a doubtful listing (one without any known object); kept until they are seen again
+    /// or deleted by an event.
     doubted: BTreeMap<Resource, BTreeSet<Id>>,
     objects_wanted: OrdMap<ObjectKey, Object>,
     published: WriteBackInput,
@@ -147,7 +148,8 @@ impl ClusterState {
         self.read.contains(&Resource::BgpPeer).then(|| passwords::named(peers))
     }
 
-    /// Returns the kinds with doubtful listings, and the number of objects kept of each.
+    /// Returns the kinds with doubtful listings (without any known object), and the number of objects kept of
+    /// each.
     #[must_use]
     pub fn doubted(&self) -> BTreeMap<Resource, usize> {
         self.doubted.iter().map(|(resource, kept)| (*resource, kept.len())).collect()
@@ -239,7 +241,8 @@ impl ClusterState {
         touched.insert(id);
     }
 
-    /// Marks an object as confirmed by an event.
+    /// Removes an object from the doubtful ones, because a watch event has confirmed its existence or
+    /// deletion.
     fn trust(&mut self, resource: Resource, id: &Id) {
         if let Some(doubted) = self.doubted.get_mut(&resource) {
             doubted.remove(id);
@@ -274,7 +277,7 @@ impl ClusterState {
         }
     }
 
-    /// Derives the objects again that depend on the changed ones.
+    /// Translates the changed objects, and those that depend on them, again.
     fn follow(&mut self, resource: Resource, touched: BTreeSet<Id>) {
         match resource {
             Resource::Service => touched.iter().for_each(|id| self.service(id)),
@@ -369,8 +372,8 @@ impl ClusterState {
         }
     }
 
-    /// Translates MetalLB's resources. The derived objects are stored under the first kind, because all kinds
-    /// are translated together.
+    /// Translates all MetalLB resources together. The derived objects are recorded under the first of the
+    /// kinds.
     fn metallb(&mut self) {
         let documents: Vec<Value> = Resource::METALLB
             .iter()
@@ -390,7 +393,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns the object with the title `KIND NAME` of a report.
+    /// Returns the kind and id of the object that a report calls `title`, in the form `KIND NAME`.
     fn titled(&self, title: &str) -> Option<(Resource, Id)> {
         let (kind, name) = title.split_once(' ')?;
         Resource::METALLB.into_iter().find_map(|resource| {

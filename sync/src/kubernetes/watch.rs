@@ -23,7 +23,7 @@ const PAGE: u32 = 500;
 /// Retry interval of a kind that the cluster does not have; MetalLB's resources may be installed later.
 const ABSENT_RETRY: Duration = Duration::from_secs(10);
 
-/// Watches until the receiver is closed.
+/// Watches one kind and sends its changes, until the receiver is closed.
 pub(super) async fn follow(client: Client, resource: Resource, changes: mpsc::Sender<(Resource, Change)>) {
     let mut is_known = false;
     loop {
@@ -41,8 +41,8 @@ pub(super) async fn follow(client: Client, resource: Resource, changes: mpsc::Se
     }
 }
 
-/// Watches until the receiver is closed, or the API server reports that the kind does not exist in this
-/// version.
+/// Watches one API version of a kind until the receiver is closed, or the API server reports that the kind
+/// does not exist in this version.
 async fn follow_at(
     client: &Client,
     resource: Resource,
@@ -90,7 +90,7 @@ async fn follow_at(
     }
 }
 
-/// Returns an object in manifest form. List entries lack their kind.
+/// Returns an object as in a manifest, with the kind and API version that the items of a list lack.
 fn value(place: &ApiResource, object: &DynamicObject) -> Option<Value> {
     let mut value = serde_json::to_value(object).ok()?;
     value["apiVersion"] = json!(place.api_version);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Api, Sync, eventually};
 
-/// Name server with the records of a file; it ends with the test.
+/// Name server (dnsmasq) with the records of a file; it ends with the test.
 struct NameServer {
     child: Child,
     directory: tempfile::TempDir,
@@ -43,7 +43,7 @@ impl NameServer {
             .expect("dnsmasq (Debian package dnsmasq-base)")
     }
 
-    /// Restarts the server with other records.
+    /// Restarts the name server with other records.
     fn say(&mut self, records: &str) {
         self.stop();
         self.child = Self::spawn(&self.directory, self.port, records);
@@ -92,8 +92,8 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// In: a name with addresses of both families changes; it is removed; its server stops. Out: endpoints
-/// follow; a removed name or a stopped server keeps the last endpoints and is reported, also after a restart.
+/// Endpoints follow the addresses of a name. If the name is removed or its server stops, the last endpoints
+/// stay and the problem is reported, also after a restart.
 #[test]
 fn endpoints_follow_a_name_and_stay_when_it_is_gone_or_nobody_answers() {
     let api = Api::memory();
@@ -129,8 +129,8 @@ fn endpoints_follow_a_name_and_stay_when_it_is_gone_or_nobody_answers() {
     sync.wait_until_equal();
 }
 
-/// In: SRV records of two priorities, with ports and weights. Out: the hosts of the first priority, one set
-/// per port.
+/// Only the hosts of the first SRV priority become endpoints, in one EndpointSet per port, with their
+/// weights.
 #[test]
 fn srv_records_say_ports_and_weights_and_the_first_priority_counts() {
     let api = Api::memory();
@@ -146,8 +146,8 @@ fn srv_records_say_ports_and_weights_and_the_first_priority_counts() {
     sync.wait_until_equal();
 }
 
-/// In: a name with a loopback, a link-local and an ordinary address, then only the first two. Out: only the
-/// ordinary address is used, and it stays.
+/// Loopback and link-local addresses of a name are rejected. An ordinary address is used, and stays when the
+/// name has only rejected addresses.
 #[test]
 fn names_that_lead_to_the_machine_or_the_link_are_refused() {
     let api = Api::memory();

@@ -47,9 +47,8 @@ fn is_phase(phase: &'static str, is_ready: bool) -> impl Fn(&Value) -> bool {
     move |spec| spec["phase"] == phase && spec["ready"] == is_ready
 }
 
-/// In: containers that start, are stopped, killed, started again, become unhealthy and healthy, and join
-/// networks and each other; an engine that restarts. Out: Workloads and the backends of the Service's address
-/// follow.
+/// Workloads and the backends of the Service's address follow containers that start, stop, are killed, change
+/// their health, or join networks or other containers. They also follow after a restart of the engine.
 #[test]
 fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_follows_them() {
     in_namespace("dock", || {
@@ -99,7 +98,8 @@ fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_f
     });
 }
 
-/// A stop is effective while the process still runs and responds.
+/// A container that received a stop signal gets no connections, even while its process still runs and
+/// responds.
 fn stopped_containers_take_no_connections_before_they_end(engine: &Engine, api: &Api) {
     thread::scope(|scope| {
         let stop = scope.spawn(|| engine.docker(&["stop", "--time", "4", "two"]));
@@ -167,9 +167,8 @@ fn restarts_of_the_engine_take_nothing_away(engine: &mut Engine, api: &Api, sync
     eventually("the engine is followed again", || sync.trouble(), |text| !text.contains("engine:"));
 }
 
-/// In: a container that only holds a network, like a pod's pause container, and three that share it; two of
-/// them serve the same port of one Service. Out: each port is one endpoint at the address of the first
-/// container; without the first container there is none.
+/// Of containers that share the network of a first one, each port is one endpoint at the address of the first
+/// container. Without the first container there is no endpoint.
 #[test]
 fn f024_containers_that_share_a_network_are_one_endpoint_for_each_port_at_the_address_of_its_owner() {
     in_namespace("pod", || {
@@ -223,9 +222,8 @@ fn f024_containers_that_share_a_network_are_one_endpoint_for_each_port_at_the_ad
     });
 }
 
-/// In: two engines with default settings on two machines, and an additional network on one of them. Out: each
-/// network is listed with its bridge, subnet and containers; the equal subnets and the equal address are
-/// reported, and the second container is omitted.
+/// Each network is listed with its bridge, subnet and containers. Equal subnets and equal addresses on two
+/// machines are reported, and the container with the ambiguous address is left out.
 #[test]
 fn f026_networks_are_listed_with_their_containers_and_equal_subnets_of_two_machines_are_told() {
     in_namespace("nets", || {

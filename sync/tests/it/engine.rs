@@ -23,8 +23,8 @@ fn follow(api: &Api, directory: &Path) -> Sync {
     Sync::start(&api.url, &["files", directory.to_str().unwrap()])
 }
 
-/// In: a manually created object with the name of one in the files. Out: it is unchanged and reported; the
-/// other objects are created; after its removal the source's object is created.
+/// A manually created object with the name of an object in the files stays unchanged and is reported. After
+/// its removal, the source's object is created.
 #[test]
 fn what_another_made_is_reported_and_left_alone_and_holds_up_nothing_else() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -48,8 +48,8 @@ fn what_another_made_is_reported_and_left_alone_and_holds_up_nothing_else() {
     assert_eq!(api.get("/v1/namespaces/default/services/web")["metadata"]["applySet"], "files");
 }
 
-/// In: objects of the source are changed and deleted externally, and one is drained. Out: they are restored;
-/// the drain stays, even if the source changes the object.
+/// Objects of the source that were changed or deleted externally are restored. The drain of an object stays,
+/// even if the source changes the object.
 #[test]
 fn what_others_change_is_put_back_and_what_operators_drain_stays_drained() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -80,7 +80,7 @@ fn what_others_change_is_put_back_and_what_operators_drain_stays_drained() {
     assert_eq!(address, &given["spec"]["clusterIP"], "what the server gave is kept");
 }
 
-/// In: 20 Workloads, of which the source loses 10, then all. Out: nothing is removed without confirmation.
+/// If the source loses 10 of 20 Workloads, or all of them, none is removed without confirmation.
 #[test]
 fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -108,8 +108,8 @@ fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
     assert_eq!(api.names("workloads"), ["w00"]);
 }
 
-/// In: a few objects are removed from the source. Out: they are removed without confirmation, referring
-/// objects first.
+/// A few objects that the source no longer contains are removed without confirmation, objects before the ones
+/// they refer to.
 #[test]
 fn a_few_objects_that_the_source_no_longer_has_are_removed() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -123,8 +123,8 @@ fn a_few_objects_that_the_source_no_longer_has_are_removed() {
     assert_eq!(sync.metric("objects_removed_total"), Some(3.0));
 }
 
-/// In: the control server is killed, the files change, it returns; then it returns with an empty store. Out:
-/// the changes arrive; all objects are recreated.
+/// Changes made while the control server is down are written when it returns. If it returns with an empty
+/// store, all objects are created again.
 #[test]
 fn control_servers_that_are_killed_and_come_again_or_lose_everything_become_equal_again() {
     let (files, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -152,8 +152,7 @@ fn control_servers_that_are_killed_and_come_again_or_lose_everything_become_equa
     assert_eq!(api.names("workloads").len(), 3, "nothing changes because the process ends");
 }
 
-/// In: a killed and restarted synchronizer without changes; then a change of one of many objects in a file.
-/// Out: no write; one write.
+/// A restart without changes writes nothing, and the change of one of many objects writes only that object.
 #[test]
 fn a_restart_with_nothing_to_do_writes_nothing_and_a_change_writes_what_changed() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -172,8 +171,8 @@ fn a_restart_with_nothing_to_do_writes_nothing_and_a_change_writes_what_changed(
     sync.wait_until_equal();
 }
 
-/// In: `--dry-run`, then `--once`, with files of which the server rejects one object. Out: the planned
-/// changes without any write; then the writes, and an exit code for partial success.
+/// `--dry-run` prints the planned changes without writing, and `--once` writes them. Both exit with 1 if the
+/// server rejects an object.
 #[test]
 fn once_and_dry_run_say_what_they_do_and_end() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -201,8 +200,8 @@ fn once_and_dry_run_say_what_they_do_and_end() {
     assert_eq!((code, out.as_str()), (Some(0), "nothing to do\n"));
 }
 
-/// In: two sources with an object of the same name. Out: the first owns it, the second gets an error naming
-/// the owner.
+/// If two sources contain an object of the same name, the first owns it, and the second gets an error that
+/// names the owner.
 #[test]
 fn two_sources_do_not_take_each_other_s_objects() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());

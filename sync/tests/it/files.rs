@@ -1,4 +1,4 @@
-//! The source `files` with broken, replaced and missing files.
+//! Tests of the source `files` with broken, replaced and missing files.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ fn workload(name: &str, address: &str) -> String {
     format!("---\nkind: Workload\nmetadata: {{name: {name}}}\nspec: {{addresses: [{address}]}}\n")
 }
 
-/// In: a file becomes invalid, valid again, and invalid while the process is down. Out: its objects stay; the
-/// error is reported with file and line; changes in other files are applied.
+/// The objects of a file stay when the file becomes invalid, and the error is reported with file and line.
+/// Changes in other files are applied.
 #[test]
 fn a_broken_file_keeps_its_last_objects_and_is_reported_with_its_line() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -41,7 +41,7 @@ fn a_broken_file_keeps_its_last_objects_and_is_reported_with_its_line() {
     sync.wait_until_equal();
 }
 
-/// In: the directory is missing at startup, and at run time. Out: nothing is removed; when it returns, its
+/// If the directory is missing, at startup or later, nothing is removed. When the directory returns, its
 /// files are used.
 #[test]
 fn a_directory_that_is_away_takes_nothing_away() {
@@ -67,8 +67,8 @@ fn a_directory_that_is_away_takes_nothing_away() {
     assert_eq!(api.names("workloads"), ["b"]);
 }
 
-/// In: an object in two files. Out: the first is used and the duplicate reported; when the first is removed,
-/// the second is used.
+/// If two files contain the same object, the first is used and the duplicate is reported. When the first file
+/// is removed, the second is used.
 #[test]
 fn an_object_in_two_files_is_reported_and_the_first_counts() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());

@@ -106,7 +106,7 @@ async fn f037_a_service_gets_its_address_back_and_follows_its_endpoints_through_
     assert_eq!(api.names("services"), ["other"]);
 }
 
-/// In: the leading process is stopped. Out: the Lease is free, and all objects are unchanged.
+/// If the leading process is stopped, its Lease is released and all objects stay unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_asked_to_end_gives_its_lease_back() {
     let server = ApiServer::start(true).await;
@@ -142,8 +142,8 @@ async fn f038_a_service_without_room_says_so_and_gets_its_address_when_there_is(
     eventually("an address", || ingress(&server, "web"), |ip| ip == "192.0.2.16");
 }
 
-/// In: a Service with an address assigned by MetalLB. Out: it keeps the address even if that is not the next
-/// free one, and gets another address only if that one is not available.
+/// A Service keeps the address that MetalLB assigned, even if another address is the next free one. It gets a
+/// different address only if its own is not available.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_metallb_gave_an_address_keeps_it() {
     let server = ApiServer::start(true).await;
@@ -191,8 +191,8 @@ async fn two_clusters_feed_one_tidegate_without_a_clash() {
     );
 }
 
-/// In: Nodes that agents have registered. Out: the cluster's labels and pod networks are added to the Node's
-/// existing ones, and no Node is created or removed.
+/// Labels and pod networks of the cluster's nodes are added to those of the registered Nodes. No Node is
+/// created or removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_get_the_labels_and_networks_of_the_cluster_and_are_never_removed() {
     let server = ApiServer::start(true).await;

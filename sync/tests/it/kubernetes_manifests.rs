@@ -1,4 +1,5 @@
-//! The Kubernetes manifests use options that the programs accept, and kubectl combines them as documented.
+//! The Kubernetes manifests only use options that the programs accept, and kubectl combines the manifests as
+//! documented.
 
 use std::{fs, path::PathBuf};
 
@@ -55,8 +56,8 @@ fn the_agent_has_its_variables_and_the_capabilities_of_its_unit() {
     assert_eq!(given.join(" "), bounds);
 }
 
-/// In: `kubectl kustomize packaging/kubernetes`, the input of `kubectl apply -k`. Out: all objects are in the
-/// namespace of the role bindings, and both containers read the existing settings.
+/// In the output of `kubectl kustomize packaging/kubernetes`, all objects are in the namespace of the role
+/// bindings, and both containers use existing settings.
 #[test]
 fn kubectl_puts_the_manifests_together() {
     let made = std::process::Command::new("kubectl")

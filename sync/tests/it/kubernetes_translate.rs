@@ -102,8 +102,8 @@ fn metallb_s_resources_and_annotations_are_read_as_they_are() {
     golden("metallb.yaml", "metallb.yaml", settings(Mode::LoadBalancer));
 }
 
-/// Two clusters with the same objects share none in Tidegate, and affect neither each other's addresses nor
-/// announcements.
+/// Two clusters with the same objects have no object in common in Tidegate, and do not affect each other's
+/// addresses or announcements.
 #[test]
 fn the_same_objects_of_two_clusters_never_meet() {
     let of = |name: &str| Settings { cluster: Some(name.parse().unwrap()), ..settings(Mode::LoadBalancer) };
@@ -121,7 +121,8 @@ fn the_page_of_fields_is_the_list_that_the_adapter_goes_by() {
     check(&page, &fields::page());
 }
 
-/// Removes each listed field from objects that use it; the effect matches the list.
+/// Removing a field from an object that uses it has an effect exactly if the table of fields lists it as
+/// translated or reported.
 #[test]
 fn every_field_is_treated_as_the_list_says() {
     let everything = read("everything.yaml");
@@ -211,7 +212,7 @@ fn what_is_wanted_depends_on_the_state_and_not_on_the_way_to_it() {
     assert_eq!(shown(&state), shown(&forward));
 }
 
-/// An API server without its store lists nothing, but has deleted nothing.
+/// No object is removed if an API server that has lost its store lists nothing.
 #[test]
 fn a_list_without_any_of_what_was_there_takes_nothing_away() {
     let mut state = cluster(settings(Mode::Proxy), &read("everything.yaml"));
@@ -228,8 +229,8 @@ fn a_list_without_any_of_what_was_there_takes_nothing_away() {
     assert_eq!(state.published().services.len(), 1);
 }
 
-/// In: an API server that has lost its store, in which other clients create new objects. Out: the old objects
-/// stay in Tidegate until some of them are listed again.
+/// If other clients create new objects on an API server that has lost its store, the old objects stay in
+/// Tidegate until some of them are listed again.
 #[test]
 fn what_others_make_in_a_server_that_has_lost_its_store_takes_nothing_away() {
     let service = |name: &str, uid: &str| {

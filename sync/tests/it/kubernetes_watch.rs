@@ -1,5 +1,5 @@
-//! Watching a cluster through API server failures, and writing back. The API server is minimal, but
-//! connections are real and the adapter is the production one; the test holds the engine's ends of the
+//! Tests of watching a cluster through API server failures, and of writing back. The API server is minimal,
+//! but connections are real and the adapter is the production one; the test holds the engine's ends of the
 //! channels.
 
 #![allow(
@@ -163,7 +163,7 @@ async fn an_api_server_that_is_away_takes_nothing_with_it_and_is_found_again() {
     adapter.wants(&["services/shop/a", "services/shop/b"]).await;
 }
 
-/// In: MetalLB's pools are uninstalled and installed again. Out: they are removed, and return.
+/// A kind that is uninstalled and installed again is read again, and its objects return.
 #[tokio::test]
 async fn a_kind_that_is_uninstalled_is_found_when_it_is_there_again() {
     let server = ApiServer::start(true).await;
@@ -184,7 +184,7 @@ async fn a_kind_that_is_uninstalled_is_found_when_it_is_there_again() {
     adapter.wants(&["addresspools//lan", "services/shop/a"]).await;
 }
 
-/// Three Services need two pages. A listing that breaks between them is never used.
+/// A listing that breaks after the first of two pages is never used.
 #[tokio::test]
 async fn a_list_that_was_not_read_to_its_end_does_not_count() {
     let server = ApiServer::start(true).await;
@@ -314,7 +314,7 @@ async fn of_two_adapters_one_works_and_the_other_takes_over() {
     assert_eq!(holder().as_deref(), Some("second"));
 }
 
-/// A stopped adapter releases its Lease, so that its successor need not wait for the expiry.
+/// A stopped adapter releases its Lease, so that the next one need not wait until it expires.
 #[tokio::test]
 async fn an_adapter_that_is_stopped_gives_its_lease_back() {
     let server = ApiServer::start(true).await;
@@ -338,9 +338,9 @@ fn secret(of_type: &str, password: &str) -> Value {
     })
 }
 
-/// In: a peer with its password in a Secret, which is changed and then deleted. Out: the peer gets the first,
-/// then the second password, and keeps it; nothing is desired before the Secret has been read; the Role of
-/// the manifest allows exactly that.
+/// A peer gets its password from a Secret, follows a change of the Secret, and keeps the password after its
+/// deletion. No objects are desired before the Secret has been read, and the Role of the manifest allows
+/// exactly the requests that were made.
 #[tokio::test]
 async fn a_password_in_a_secret_reaches_its_peer_and_is_followed() {
     let server = ApiServer::start(true).await;
@@ -377,7 +377,7 @@ async fn a_password_in_a_secret_reaches_its_peer_and_is_followed() {
     assert_eq!(asked, allowed);
 }
 
-/// Without the flag no Secret is read, and this is reported.
+/// Without `--password-secrets` no Secret is read, and this is reported.
 #[tokio::test]
 async fn without_being_told_to_the_adapter_reads_no_secret() {
     let server = ApiServer::start(true).await;
@@ -402,7 +402,7 @@ async fn without_being_told_to_the_adapter_reads_no_secret() {
     assert!(!server.asked().iter().any(|rule| rule.ends_with(" secrets")));
 }
 
-/// The Role of the manifests allows exactly the requests of the adapter in this run.
+/// The Role of the manifests allows exactly the requests that the adapter makes in this test.
 #[tokio::test]
 async fn the_role_of_the_manifests_allows_exactly_what_is_asked_for() {
     let server = ApiServer::start(true).await;

@@ -1,4 +1,4 @@
-//! Integration tests of `tidegate-sync`; `support` and `cluster` are the support that the modules share.
+//! Integration tests of `tidegate-sync`; `support` and `cluster` contain shared test support.
 
 #![allow(
     clippy::unwrap_used,

@@ -59,8 +59,8 @@ pub(super) fn peer(made: &mut ExportResult, metadata: &Metadata, spec: &BgpPeerS
     push(line, "BGPPeer", metadata);
 }
 
-/// Passwords are write-only. A protected session is not attempted without protection: it waits for the
-/// Secret.
+/// Copies the password of a peer. If it is unknown, because the API never returns passwords, the peer refers
+/// to a Secret to be created, so that MetalLB does not attempt the session without a password.
 fn password(line: &mut DocumentDraft<'_>, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
     if let Some(password) = spec.password.as_ref().filter(|password| !password.reveal().is_empty()) {
         line.put("password", "password", json!(password.reveal()));
@@ -91,8 +91,8 @@ fn families(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     line.same("dualStackAddressFamily", json!(!is_own), true);
 }
 
-/// Reports settings that MetalLB lacks. All fields are listed, so that new fields of a peer are not forgotten
-/// here.
+/// Reports the settings of a peer that MetalLB lacks. All fields are listed, so that the compiler reports new
+/// ones.
 fn only_here(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     let BgpPeerSpec {
         peer_address: _,

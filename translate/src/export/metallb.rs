@@ -152,7 +152,8 @@ pub(super) fn advertisement(made: &mut ExportResult, metadata: &Metadata, spec: 
     }
 }
 
-/// Formats a community numerically, as accepted by all versions of MetalLB.
+/// Formats a community numerically, as accepted by all versions of MetalLB. Returns an extended community as
+/// the error.
 fn community(community: &Community) -> Result<String, &Community> {
     match community {
         Community::Standard(value) => Ok(format!("{}:{}", value >> 16, value & 0xffff)),
@@ -161,7 +162,7 @@ fn community(community: &Community) -> Result<String, &Community> {
     }
 }
 
-/// Adds the finished document.
+/// Adds the finished document of a MetalLB kind to the result.
 pub(super) fn push(line: DocumentDraft<'_>, kind: &str, metadata: &Metadata) {
     let version = if kind == "BGPPeer" { "metallb.io/v1beta2" } else { API_VERSION };
     let DocumentDraft { made, spec } = line;

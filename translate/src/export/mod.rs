@@ -1,8 +1,8 @@
 //! Export of Tidegate objects as Kubernetes or MetalLB documents, with a report on unsupported settings.
 //! [`crate::import`] of the result restores the same objects.
 //!
-//! Invariant: no restriction is dropped, so that more than before would be assigned, announced or served.
-//! Such an object is left out.
+//! Invariant: no export assigns, announces or serves more than its source. If the format lacks a restriction
+//! that an object has, the object is left out.
 
 mod bgp;
 mod endpoints;
@@ -82,7 +82,7 @@ pub struct ExportResult {
     pub report: Report,
 }
 
-/// Exports Tidegate objects in the form of the API or of manifests.
+/// Exports Tidegate objects, given as API responses or as manifests.
 #[must_use]
 pub fn export(target: Target, objects: &[Value]) -> ExportResult {
     let mut made = ExportResult::default();
@@ -124,7 +124,7 @@ fn read<'a>(value: &'a Value, report: &mut Report) -> Option<(&'a Value, Object)
     }
 }
 
-/// Returns the reason for which an object of an unsupported kind is left out.
+/// Returns the reason for leaving out an object of an unsupported kind.
 fn elsewhere(target: Target, kind: Kind) -> &'static str {
     match (target, kind) {
         (_, Kind::Node) => "left out: nodes of a cluster register themselves",
@@ -187,8 +187,8 @@ impl<'a> DocumentDraft<'a> {
         Self { made, spec: Map::new() }
     }
 
-    /// Sets a field of the document to a value with the same meaning, and reports it. Absent, empty and null
-    /// values are skipped.
+    /// Sets a field of the document to a value with the same meaning as a Tidegate field, and reports the
+    /// translation. Absent, empty and null values are skipped.
     fn put(&mut self, ours: &str, theirs: &str, value: Value) {
         let is_empty = match &value {
             Value::Null => true,

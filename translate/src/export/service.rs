@@ -70,8 +70,8 @@ fn traffic(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     line.put("trafficDistribution", "trafficDistribution", json!(spec.traffic_distribution));
 }
 
-/// Reports settings that Kubernetes lacks. All fields are listed, so that new fields of a Service are not
-/// forgotten here.
+/// Reports the settings of a Service that Kubernetes lacks. All fields are listed, so that the compiler
+/// reports new ones.
 fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     let ServiceSpec {
         service_type: _,

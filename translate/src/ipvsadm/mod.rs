@@ -27,7 +27,7 @@ const SCHEDULER_DEFAULT: &str = "wlc";
 /// Identity of a virtual server: protocol, address, and port or `None` for all ports.
 type Key = (Protocol, IpAddr, Option<u16>);
 
-/// Translates a text into the draft.
+/// Adds the objects for the virtual servers in an `ipvsadm -S -n` output to the draft.
 ///
 /// # Errors
 /// Returns an error if it has too many lines.
@@ -148,7 +148,7 @@ fn persistent(value: &str, server: &mut VirtualServer, report: &mut Report) -> R
     Ok(())
 }
 
-/// Translates scheduler flags, given by the names that `-S` writes or by number.
+/// Translates IPVS scheduler flags, given by the names that `ipvsadm -S` writes or by number.
 fn flags(line: &ParsedLine, value: &str, server: &mut VirtualServer, report: &mut Report) {
     let is_hash = |setting: &Setting| setting.option == "-s" && matches!(setting.value.as_str(), "sh" | "mh");
     let hashes = line.settings.iter().any(is_hash);
@@ -215,7 +215,7 @@ fn real_server(
     Ok(())
 }
 
-/// Parses an address and a port in ipvsadm's format; port 0 means none.
+/// Parses an address and a port in ipvsadm's format; port 0 is returned as `None`.
 fn socket(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     let (address, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, rest)) => {

@@ -17,7 +17,7 @@ pub(crate) enum Verb {
 /// ipvsadm option with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// Short form, or the long form if there is no short one.
+    /// Short form of the option, or the long form if there is no short one.
     pub(crate) option: &'static str,
     /// Value of the option; empty if the option has none.
     pub(crate) value: String,

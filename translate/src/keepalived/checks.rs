@@ -35,7 +35,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Applies a setting. Returns true if it is a timer.
+    /// Applies a setting of the check if it is a timer. Returns true if so.
     pub(super) fn take(&mut self, item: &Item, report: &mut Report) -> bool {
         let at = super::server::place(item);
         let (field, ours, (min, max)) = match item.keyword() {
@@ -229,7 +229,7 @@ fn http(url: Option<&Item>, mut host: Option<String>, report: &mut Report) -> Va
     http
 }
 
-/// Returns a regular expression that is plain text.
+/// Returns the text that a regular expression matches, or `None` if the expression has special characters.
 fn plain(regex: &str) -> Option<&str> {
     let is_plain = !regex.contains(['.', '*', '+', '?', '[', ']', '(', ')', '{', '}', '|', '^', '$', '\\']);
     Some(regex).filter(|text| is_plain && !text.is_empty() && text.len() <= EXPECT_BYTES_MAX)

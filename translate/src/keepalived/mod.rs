@@ -21,7 +21,7 @@ use crate::{
     virtual_server::{VirtualServer, put_all},
 };
 
-/// Keywords that can begin a file.
+/// Keywords at the beginning of a line by which an input is recognized as a keepalived configuration.
 pub(crate) const KEYWORDS: [&str; 24] = [
     "global_defs",
     "vrrp_instance",
@@ -53,7 +53,7 @@ const TEXT_CHARS_MAX: usize = 200;
 /// Maximum number of virtual servers of an input, after the expansion of groups.
 const SERVERS_MAX: usize = 20_000;
 
-/// Translates a text into the draft.
+/// Adds the objects for a keepalived configuration to the draft.
 ///
 /// # Errors
 /// Returns an error if the syntax is invalid, other files are included, or the text is too long.
@@ -107,7 +107,7 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Reports VRRP addresses without a virtual server: they are announced once a Service has them.
+/// Reports VRRP addresses that no virtual server uses; Tidegate announces them once a Service has them.
 fn unused_addresses(
     draft: &mut Draft,
     file: &str,
@@ -131,7 +131,7 @@ fn title(file: &str, item: &Item) -> String {
     format!("{file}: line {}: {}", item.line, item.text())
 }
 
-/// Reports an unsupported item with its children.
+/// Reports an item that is not supported, including its children.
 fn rest(item: &Item, at: &str, report: &mut Report) {
     // Secrets must not appear in the report.
     let is_secret = matches!(item.keyword(), "auth_pass" | "password" | "key");
@@ -147,7 +147,7 @@ fn rest(item: &Item, at: &str, report: &mut Report) {
     }
 }
 
-/// Returns the reason for leaving out a setting.
+/// Returns the reason for leaving out the setting with a keyword.
 fn reason(keyword: &str) -> &'static str {
     match keyword {
         "notification_email"

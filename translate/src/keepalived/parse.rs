@@ -1,14 +1,14 @@
 //! Parser for the syntax of `keepalived.conf`: lines of words, some with a block of lines in braces.
 
-/// Maximum number of lines.
+/// Maximum number of lines of a keepalived configuration.
 pub(crate) const LINES_MAX: usize = 200_000;
 /// Maximum nesting of blocks; the deepest meaningful one is a URL in a check in a real server in a virtual
 /// server.
 const DEPTH_MAX: usize = 16;
-/// Maximum number of words per line.
+/// Maximum number of words per line of a keepalived configuration.
 const WORDS_MAX: usize = 1024;
 
-/// Line of words, with the lines in the braces that follow it.
+/// Line of words, with the lines in the braces that follow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Item {
     /// Words of the line; the first one is the keyword.
@@ -57,7 +57,7 @@ enum Piece {
     Close,
 }
 
-/// Parses a text.
+/// Parses the text of a keepalived configuration file.
 ///
 /// # Errors
 /// Returns an error if braces or quotes do not match, a limit is exceeded, or other files are included.
@@ -118,7 +118,8 @@ fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), S
     Ok(())
 }
 
-/// A brace on a separate line belongs to the previous line.
+/// Removes and returns the line before an opening brace that begins a line, because the brace belongs to that
+/// line.
 fn before_brace(open: &mut [Item]) -> Result<Item, String> {
     let last = open.last_mut().and_then(|block| block.children.pop());
     last.filter(|item| !item.is_block).ok_or_else(|| "opening brace without a preceding keyword".to_owned())

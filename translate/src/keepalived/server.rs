@@ -1,4 +1,4 @@
-//! Translation of a `virtual_server`.
+//! Translation of a `virtual_server` block of keepalived.
 
 use model::kinds::service::Protocol;
 use serde_json::{Value, json};
@@ -20,12 +20,12 @@ pub(super) const ENDPOINTS_MAX: usize = 200_000;
 /// Default `persistence_timeout` in seconds.
 const PERSISTENCE_SECONDS_DEFAULT: u32 = 360;
 
-/// Formats an item with its line, such as `weight 5 (line 12)`.
+/// Formats an item with its line number, such as `weight 5 (line 12)`.
 pub(super) fn place(item: &Item) -> String {
     format!("{} (line {})", item.text(), item.line)
 }
 
-/// Settings that the virtual servers of a block with several addresses share.
+/// Settings that all virtual servers share if a `virtual_server` block has several addresses.
 struct Common {
     server: VirtualServer,
     timers: Timers,

@@ -1,4 +1,5 @@
-//! Translation of a `vrrp_instance`: its addresses become a pool, and each is announced by one node.
+//! Translation of a `vrrp_instance` block of keepalived: its addresses become a pool, and one node announces
+//! each of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Load balancer settings in Service annotations: those of MetalLB, in both spellings.
+//! Load balancer settings in the Service annotations of MetalLB, under the current and the former prefix.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::{READY, Settings, Severity, Surroundings, TranslationResult, names::d
 /// Annotation prefixes in order of precedence.
 const PREFIXES: [&str; 2] = ["metallb.io", "metallb.universe.tf"];
 
-/// Returns the value of an annotation and its full name.
+/// Returns the value and the field path of the annotation `key`, under the first prefix that has it.
 fn annotation(service: &Value, key: &str, made: &mut TranslationResult) -> Option<(String, String)> {
     let annotations = service.pointer("/metadata/annotations")?;
     let mut found = PREFIXES.iter().filter_map(|prefix| {
@@ -32,7 +32,7 @@ fn annotation(service: &Value, key: &str, made: &mut TranslationResult) -> Optio
     Some(first).filter(|(value, _)| !value.is_empty())
 }
 
-/// Returns `spec.loadBalancer`, or `None` if nothing is requested.
+/// Returns `spec.loadBalancer` of the translated Service, or `None` if the annotations request nothing.
 pub(super) fn load_balancer(
     settings: &Settings,
     around: &Surroundings,
@@ -76,9 +76,9 @@ fn addresses(service: &Value, made: &mut TranslationResult) -> Vec<String> {
     if field.is_empty() { given_by_metallb(service) } else { vec![normal(&field)] }
 }
 
-/// Returns the addresses assigned by MetalLB, until our condition is in the status: a Service keeps its
-/// address when it is migrated. If the address is not available, the rejection is written to the status, and
-/// any address is requested afterwards.
+/// Returns the addresses assigned by MetalLB, until the adapter's condition is in the status: a Service keeps
+/// its address when it is migrated. If the address is not available, the rejection is written to the status,
+/// and any address is requested afterwards.
 fn given_by_metallb(service: &Value) -> Vec<String> {
     let note = |prefix: &&str| {
         service.pointer("/metadata/annotations")?.get(format!("{prefix}/ip-allocated-from-pool"))

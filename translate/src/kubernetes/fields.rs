@@ -1,5 +1,5 @@
-//! Table of all fields and their translation, from which findings and `docs/reference/kubernetes-fields.md` are
-//! generated.
+//! Lookup in the table of Kubernetes and MetalLB fields, from which findings and
+//! `docs/reference/kubernetes-fields.md` are generated.
 
 use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
 
@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of the page.
+    /// All kinds, in the order of the reference page.
     pub const ALL: [Self; 10] = [
         Self::Service,
         Self::EndpointSlice,
@@ -48,7 +48,7 @@ impl Kind {
         Self::Community,
     ];
 
-    /// Returns the value of `kind:`.
+    /// Returns the name of the kind, as in the field `kind` of a manifest.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -93,7 +93,7 @@ impl FieldMapping {
     }
 }
 
-/// Row of the table of fields.
+/// Row of the table of fields: one Kubernetes or MetalLB field.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     /// Kind of the object that has the field.
@@ -109,14 +109,14 @@ pub struct Field {
 static INDEX: LazyLock<BTreeMap<(Kind, &'static str), &'static Field>> =
     LazyLock::new(|| TABLE.iter().map(|field| ((field.kind, field.path), field)).collect());
 
-/// Maximum length of a key in bytes: a label key with its prefix (RFC 1123) and name.
+/// Maximum length in bytes of a map key: a label key with prefix (RFC 1123) and name.
 const KEY_BYTES_MAX: usize = 253 + 1 + 63;
 /// Maximum nesting depth; all listed fields are less deep.
 const DEPTH_MAX: usize = 16;
 /// Maximum number of findings per object.
 const FINDINGS_MAX: usize = 32;
-/// Maximum number of fields per object: those of the thousand endpoints of the largest slice, and its
-/// envelope.
+/// Maximum number of fields per object: those of the thousand endpoints of the largest slice, and of the
+/// slice itself.
 const USES_MAX: usize = 20_000;
 
 /// Returns the unsupported and unknown fields that an object uses.
@@ -141,7 +141,8 @@ pub fn uses(kind: Kind, object: &Value) -> Vec<(String, Option<&'static Field>)>
     uses
 }
 
-/// Calls `found` for every used field until it returns false. Returns false if it did.
+/// Calls `found` for every field that an object uses, until `found` returns false. Returns false in that
+/// case.
 fn walk(
     kind: Kind,
     value: &Value,
@@ -226,7 +227,7 @@ fn finding(field: Option<&Field>, at: &str) -> Option<Finding> {
     Some(Finding { severity, field: at.to_owned(), message: field.words.to_owned() })
 }
 
-/// Renders the table as a documentation page.
+/// Renders the table as the reference page of Kubernetes fields.
 #[must_use]
 pub fn page() -> String {
     let mut text = String::from(PREFACE);

@@ -1,5 +1,5 @@
-//! Translation of MetalLB resources. The importer translates the settings; this module adds namespace labels
-//! and multiple clusters.
+//! Translation of MetalLB resources. The settings are translated by the importer; this module resolves
+//! namespace selectors and separates the objects of several clusters.
 
 use crate::{Fidelity, json::text};
 use model::kinds::selector::Selector;
@@ -17,8 +17,8 @@ const KINDS: [fields::Kind; 6] = [
     fields::Kind::Community,
 ];
 
-/// Translates all MetalLB resources together, because they refer to each other. `findings` have the title of
-/// their object.
+/// Translates all MetalLB resources together, because they refer to each other. Each finding comes with the
+/// title of the object that it concerns.
 #[must_use]
 pub fn metallb(
     settings: &Settings,
@@ -67,7 +67,7 @@ pub fn metallb(
 }
 
 /// Replaces namespace selectors by the names of matching namespaces. If none matches, the selectors stay, and
-/// the pool assigns addresses only on request: an empty list would mean all namespaces.
+/// the pool gets `autoAssign: false`: an empty list would mean all namespaces.
 fn resolve_namespaces(settings: &Settings, around: &Surroundings, pool: &mut Value) {
     let Some(allocation) = pool.pointer_mut("/spec/serviceAllocation").and_then(Value::as_object_mut) else {
         return;
@@ -92,7 +92,8 @@ fn resolve_namespaces(settings: &Settings, around: &Surroundings, pool: &mut Val
     }
 }
 
-/// Prefixes an object with its cluster, and restricts it to Services and Nodes of the cluster.
+/// Prefixes the name of an object with its cluster, and restricts the object to Services and Nodes of the
+/// cluster.
 fn among_clusters(settings: &Settings, object: &mut Value) {
     let Some(cluster) = &settings.cluster else { return };
     let kind = text(object, "/kind");
@@ -119,7 +120,8 @@ fn among_clusters(settings: &Settings, object: &mut Value) {
     }
 }
 
-/// Adds the cluster label to every selector of a list, and a selector to an empty list.
+/// Adds the cluster label to every selector in the list `key`, or a selector with this label to an empty
+/// list.
 fn only_of(cluster: &str, spec: &mut Map<String, Value>, key: &str) {
     let list = spec.entry(key).or_insert_with(|| json!([]));
     if list.as_array().is_some_and(Vec::is_empty) {

@@ -1,7 +1,8 @@
 //! Translation of Kubernetes and MetalLB objects: documents in, Tidegate objects and findings out. Pure.
 //!
 //! Invariants: every used but unsupported setting is reported ([`fields`] lists every field; unlisted ones
-//! are reported too), and no restriction is dropped so that more than before would be served.
+//! are reported too), and no object serves more than its source, because a restriction that cannot be
+//! translated is never ignored.
 
 mod annotations;
 mod endpoints;
@@ -39,7 +40,7 @@ pub use self::{
     slice::{SERVICE_NAME_LABEL, endpoint_slice},
 };
 
-/// Condition type of a Service: traffic arrives.
+/// Type of the Service condition that is true if traffic reaches the Service.
 pub const READY: &str = "tidegate.io/Ready";
 
 /// Role of the adapter in the cluster.
@@ -48,7 +49,7 @@ pub enum Mode {
     /// Services of type LoadBalancer get addresses, which are announced; the cluster's own proxy does the
     /// rest.
     LoadBalancer,
-    /// All Services are proxied, replacing kube-proxy.
+    /// Tidegate proxies all Services, replacing kube-proxy.
     Proxy,
 }
 
@@ -85,7 +86,7 @@ pub struct Settings {
 pub struct Surroundings {
     /// Names of the cluster's IPAddressPools.
     pub pools: BTreeSet<String>,
-    /// Namespace labels by name.
+    /// Labels of each namespace, by namespace name.
     pub namespaces: BTreeMap<String, Labels>,
     /// Secrets referenced by BGPPeers; `None` if they are not read.
     pub passwords: Option<passwords::Passwords>,
@@ -94,7 +95,7 @@ pub struct Surroundings {
 /// Report about a setting that is not translated exactly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Severity of the inexact translation.
+    /// Severity of the difference.
     pub severity: Severity,
     /// Field path, such as `spec.ports[0].name`.
     pub field: String,
@@ -118,7 +119,7 @@ pub enum Severity {
 pub struct TranslationResult {
     /// Valid Tidegate objects, after defaulting.
     pub objects: Vec<Object>,
-    /// Objects of [`Self::objects`] as documents, before defaulting.
+    /// Manifests of the objects in [`Self::objects`], before defaulting.
     pub documents: Vec<Value>,
     /// Report about settings that are not translated exactly.
     pub findings: Vec<Finding>,
@@ -134,7 +135,7 @@ impl TranslationResult {
         self.findings.push(Finding { severity, field: field.into(), message: message.into() });
     }
 
-    /// Decodes a finished document like the server does; an invalid one is left out and reported.
+    /// Decodes a finished manifest like the server does; an invalid one is left out and reported.
     fn finish(&mut self, document: &Value) -> bool {
         match decode(document, &Expect::default()) {
             Ok(object) => {
@@ -156,7 +157,7 @@ impl TranslationResult {
     }
 }
 
-/// Builds a Tidegate document from its kind, name, labels and spec.
+/// Builds a Tidegate manifest from its kind, name, labels and spec.
 fn document(kind: &str, namespace: Option<&str>, name: &str, labels: &Value, spec: Value) -> Value {
     let mut metadata = json!({ "name": name });
     if let Some(namespace) = namespace {

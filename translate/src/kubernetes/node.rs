@@ -1,4 +1,4 @@
-//! Translation of a Node.
+//! Translation of a Kubernetes Node.
 
 use crate::json::{items, text};
 use serde_json::{Value, json};

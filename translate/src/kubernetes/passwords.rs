@@ -25,7 +25,7 @@ const FIELD: &str = "spec.passwordSecret";
 pub struct SecretValue {
     /// Type of the Secret, such as `kubernetes.io/basic-auth`.
     pub of_type: String,
-    /// Bytes of the password entry.
+    /// Value of the Secret's `password` key, not validated yet.
     pub password: Vec<u8>,
 }
 
@@ -36,14 +36,14 @@ pub enum PasswordState {
     Password(Secret),
     /// Last password read from the Secret, with the reason why it cannot be read now; it stays in use.
     Last(Secret, String),
-    /// No password so far, with the reason.
+    /// No password is known; contains the reason.
     Nothing(String),
 }
 
-/// State of the referenced Secrets.
+/// State of each referenced Secret, by its namespace and name.
 pub type Passwords = BTreeMap<Id, PasswordState>;
 
-/// Updates the state after a read or a failed read. A known password stays in use.
+/// Returns the state after an attempt to read the Secret. A known password stays in use.
 #[must_use]
 pub fn judge(known: Option<&PasswordState>, read: Result<Option<SecretValue>, String>) -> PasswordState {
     let known = known.and_then(|known| match known {
@@ -75,15 +75,15 @@ fn password(read: SecretValue) -> Result<Secret, String> {
     if text.is_empty() { Err(format!("has no `{ENTRY}`")) } else { Ok(Secret::new(text)) }
 }
 
-/// Returns the Secrets that BGPPeers may use, up to the limit.
+/// Returns the Secrets that BGPPeers refer to and may use, at most [`SECRETS_MAX`].
 #[must_use]
 pub fn named<'a>(peers: impl Iterator<Item = &'a Value>) -> BTreeSet<Id> {
     let all: BTreeSet<Id> = peers.filter_map(|peer| of(peer)?.ok()).collect();
     all.into_iter().take(SECRETS_MAX).collect()
 }
 
-/// Returns the Secret of a BGPPeer, or the reason why it must not be used. Secrets of other namespaces are
-/// not permitted.
+/// Returns the Secret that a BGPPeer refers to, or the reason for which it must not be used. Secrets of other
+/// namespaces are not permitted.
 fn of(peer: &Value) -> Option<Result<Id, String>> {
     let name = text(peer, "/spec/passwordSecret/name");
     if name.is_empty() {
@@ -96,8 +96,8 @@ fn of(peer: &Value) -> Option<Result<Id, String>> {
     Some(Ok(Id { namespace: own, name }))
 }
 
-/// Inserts the password of a Secret into a BGPPeer. Without one the BGPPeer is unchanged, which results in a
-/// disabled peer.
+/// Inserts the password from a Secret into a BGPPeer. If no password is known, the BGPPeer stays unchanged,
+/// and is translated to a disabled peer.
 #[must_use]
 pub fn resolve(passwords: Option<&Passwords>, peer: &mut Value) -> Option<Finding> {
     let named = of(peer)?;

@@ -1,4 +1,4 @@
-//! Translation of a Service.
+//! Translation of a Kubernetes Service.
 
 use crate::json::{items, text};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::{
     Mode, Settings, Severity, Surroundings, TranslationResult, annotations, document, fields, labels_of,
 };
 
-/// Label that assigns a Service to another proxy.
+/// Label of a Service that assigns it to a proxy other than kube-proxy.
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 /// Service fields copied unchanged in load-balancer mode and in proxy mode.
 const SAME: [&str; 8] = [
@@ -87,7 +87,8 @@ pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> T
     made
 }
 
-/// Returns the type. If another load balancer assigns the addresses, the node ports that it may use remain.
+/// Returns the type of the translated Service. If another load balancer assigns the addresses, the type is
+/// `NodePort` or `ClusterIP`, so that node ports used by that load balancer stay open.
 fn service_type(claim: Claim, theirs: &Value, made: &mut TranslationResult) -> String {
     let written =
         Some(text(theirs, "/type")).filter(|word| !word.is_empty()).unwrap_or_else(|| "ClusterIP".to_owned());
@@ -130,7 +131,7 @@ fn distribution(theirs: &Value, spec: &mut Map<String, Value>, made: &mut Transl
     }
 }
 
-/// Adds the fields of Services with an address of Tidegate.
+/// Adds the fields of a Service that gets a load balancer address from Tidegate.
 fn addressed(
     settings: &Settings,
     around: &Surroundings,

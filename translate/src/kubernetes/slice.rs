@@ -1,4 +1,4 @@
-//! Translation of an EndpointSlice.
+//! Translation of a Kubernetes EndpointSlice.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -52,7 +52,7 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> TranslationResult {
     made
 }
 
-/// Leaves out invalid endpoints, so that one bad address does not affect the others.
+/// Completes the EndpointSet without invalid endpoints, so that one bad address does not affect the others.
 pub(super) fn finish(
     made: &mut TranslationResult,
     mut endpoints: Vec<Value>,

@@ -13,7 +13,7 @@ const fn row(kind: Kind, path: &'static str, fate: FieldMapping, words: &'static
     Field { kind, path, fate, words }
 }
 
-/// All fields, kind by kind.
+/// Translation of every Kubernetes and MetalLB field, kind by kind.
 #[rustfmt::skip]
 pub const TABLE: &[Field] = &[
     row(Service, "apiVersion", NotNeeded, ""),

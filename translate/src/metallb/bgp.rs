@@ -87,7 +87,7 @@ impl<'a> Work<'a> {
         self.spec.insert(ours.to_owned(), value);
     }
 
-    /// Copies a value unchanged; it is validated with the finished object.
+    /// Copies a value unchanged to the field `ours`; the value is validated with the finished object.
     pub(crate) fn carry(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(value) = self.take(key) {
             self.put(key, ours, value.clone(), report);
@@ -101,7 +101,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Converts a duration to whole seconds.
+    /// Converts a duration to a field in whole seconds.
     fn carry_seconds(&mut self, key: &'static str, report: &mut Report) {
         let Some(value) = self.take(key) else { return };
         let at = self.path(key);
@@ -119,7 +119,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Converts the node selectors.
+    /// Converts the node selectors of a peer or an advertisement.
     pub(crate) fn node_selectors(&mut self, report: &mut Report) -> Result<(), String> {
         let Some(value) = self.take("nodeSelectors") else { return Ok(()) };
         let at = self.path("nodeSelectors");

@@ -69,7 +69,8 @@ pub(crate) fn advertisements_of_pool(
     }
 }
 
-/// Returns an unused advertisement name, because L2 and BGP advertisements become one kind.
+/// Returns an unused name for an advertisement. L2 and BGP advertisements become objects of one kind, so
+/// their names may collide.
 fn free_name(draft: &mut Draft, name: Name, at: &str) -> Option<Name> {
     if !draft.advertisements.contains_key(&name) {
         return Some(name);
@@ -125,7 +126,8 @@ fn advertisement_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<Strin
     Ok(work.done(&mut draft.report))
 }
 
-/// LOCAL_PREF is only sent to internal peers; without any, MetalLB ignores it and Tidegate would reject it.
+/// Copies the local preference, unless all peers are external: MetalLB does not send LOCAL_PREF to these, and
+/// Tidegate would reject the setting.
 fn preference(draft: &mut Draft, work: &mut Work<'_>, named: &[String]) {
     let is_external = |name: &String| {
         let spec = draft.peers.iter().find(|(peer, _)| peer.as_str() == name.as_str()).map(|(_, spec)| spec);

@@ -85,7 +85,7 @@ fn begin<'a>(draft: &mut Draft, document: &'a Value) -> Option<(Name, Fields<'a>
     Some((name, fields, spec))
 }
 
-/// Translates the restrictions of a pool to Services.
+/// Translates the settings that restrict a pool to some Services.
 fn service_allocation(
     draft: &mut Draft,
     allocation: &Value,

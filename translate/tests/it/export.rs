@@ -35,8 +35,8 @@ fn check(target: Target) -> ExportResult {
     exported
 }
 
-/// In: every setting of a Service and an EndpointSet. Out: documents, and a report line for each unsupported
-/// setting.
+/// Every setting of a Service and an EndpointSet is exported to Kubernetes, or has a report line that names
+/// it as unsupported.
 #[test]
 fn services_are_said_in_the_words_of_kubernetes_and_what_cannot_be_said_is_named() {
     let text = check(Target::Kubernetes).report.text();
@@ -45,8 +45,8 @@ fn services_are_said_in_the_words_of_kubernetes_and_what_cannot_be_said_is_named
     }
 }
 
-/// In: every setting of pools, advertisements, peers and profiles. Out: documents that announce and connect
-/// no more than before.
+/// Exported MetalLB resources do not announce or connect more than the pools, advertisements, peers and
+/// profiles that they are made of.
 #[test]
 fn pools_and_routers_are_said_in_the_words_of_metallb_and_no_restriction_is_lost() {
     let exported = check(Target::Metallb);

@@ -49,8 +49,8 @@ fn count(imported: &ImportResult, kind: &str) -> usize {
     imported.objects.iter().filter(|object| object["kind"] == kind).count()
 }
 
-/// In: every option of a saved table. Out: a Service for each virtual server except the one with a firewall
-/// mark.
+/// Each virtual server in a file with every `ipvsadm` option becomes a Service, except the one with a
+/// firewall mark.
 #[test]
 fn what_ipvsadm_saves_becomes_services_and_every_option_is_accounted_for() {
     let imported = check("ipvsadm.txt");
@@ -58,8 +58,8 @@ fn what_ipvsadm_saves_becomes_services_and_every_option_is_accounted_for() {
     assert!(imported.report.text().contains("firewall mark 1"), "{}", imported.report.text());
 }
 
-/// In: `ipvsadm -S -n` output (1.31) of a kernel table with every kind of virtual server. Out: everything
-/// except two marks, and no line is left out.
+/// Every line of an `ipvsadm -S -n` output (1.31) with all kinds of virtual servers is translated, except
+/// those with firewall marks.
 #[test]
 fn a_table_that_a_kernel_had_is_read_as_ipvsadm_saved_it() {
     let imported = check("ipvsadm_saved.txt");
@@ -72,8 +72,8 @@ fn a_table_that_a_kernel_had_is_read_as_ipvsadm_saved_it() {
     );
 }
 
-/// In: lines written by people or other tools, some of them invalid. Out: the valid ones, and the reason for
-/// each invalid one.
+/// Valid lines written by people or other tools are translated, and each invalid line is reported with its
+/// reason.
 #[test]
 fn lines_of_ipvsadm_that_cannot_be_read_are_named_and_stop_nothing() {
     let imported = check("ipvsadm_odd.txt");
@@ -86,7 +86,7 @@ fn lines_of_ipvsadm_that_cannot_be_read_are_named_and_stop_nothing() {
     );
 }
 
-/// In: virtual servers with checks, a group, VRRP. Out: Services with health checks, pools and
+/// Virtual servers of keepalived become Services with health checks, and the VRRP addresses become pools and
 /// advertisements.
 #[test]
 fn keepalived_s_virtual_servers_and_addresses_become_services_pools_and_advertisements() {
@@ -112,7 +112,8 @@ fn a_configuration_that_goes_on_elsewhere_is_refused_with_a_word() {
     }
 }
 
-/// In: the kube-proxy configuration of the requirements. Out: its two agent settings, without losses.
+/// The kube-proxy configuration of the requirements results in its two agent settings, and nothing is left
+/// out.
 #[test]
 fn f130_the_kube_proxy_configuration_of_the_documents_is_read_and_its_settings_are_reported() {
     let imported = check("kube_proxy_seed.yaml");
@@ -122,15 +123,15 @@ fn f130_the_kube_proxy_configuration_of_the_documents_is_read_and_its_settings_a
     assert_eq!(imported.report.count(Fidelity::Ignored), 0, "{}", imported.report.text());
 }
 
-/// In: the output of kubeadm with every field. Out: a report line for each one that is set.
+/// Every field that kubeadm sets in a kube-proxy configuration has a line in the report.
 #[test]
 fn f130_every_setting_of_kubeadm_s_kube_proxy_is_accounted_for() {
     let imported = check("kube_proxy.yaml");
     assert!(imported.report.text().contains("flavour: not supported"));
 }
 
-/// In: a dump of a cluster. Out: its Services with their endpoints; kinds that run pods are left out with a
-/// reason.
+/// The Services of a dumped cluster are imported with their endpoints. Kinds that run pods are left out with
+/// a reason.
 #[test]
 fn f023_services_and_endpoints_of_kubernetes_are_imported_and_what_runs_pods_is_not() {
     let imported = check("kubernetes.yaml");
@@ -162,7 +163,7 @@ fn formats_are_recognised_by_their_content_and_another_can_be_asked_for() {
     assert_eq!(bare.agent_settings.len(), 2);
 }
 
-/// Checks that an import of any input, valid or not, yields a report and only valid objects.
+/// The import of any input, valid or not, yields a report and only valid objects.
 #[test]
 fn no_bytes_stop_an_import() {
     let mut inputs: Vec<Vec<u8>> = Vec::new();

@@ -1,4 +1,4 @@
-//! Stub server with a given response, and the command run against it.
+//! Stub server with a given response, and functions that run the command against it.
 
 #![allow(dead_code, reason = "no test program uses all of it")]
 
@@ -13,7 +13,7 @@ use std::{
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const PROBLEM: &str = "application/problem+json";
 
-/// Stub HTTP server. A closure receives the request of each connection and writes the response.
+/// Stub HTTP server. A closure reads the request of each connection and writes the response.
 pub(crate) struct Stub {
     pub(crate) url: String,
     pub(crate) requests: Arc<Mutex<Vec<String>>>,

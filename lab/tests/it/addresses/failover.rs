@@ -1,4 +1,5 @@
-//! Ownership after a crash, a partition, a return and an orderly shutdown.
+//! Tests of the ownership of addresses after a crash, a partition, a return and an orderly shutdown of the
+//! owner.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

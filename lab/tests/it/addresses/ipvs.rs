@@ -1,5 +1,5 @@
-//! ARP in ipvs mode, which assigns every address to an interface of every node: only the elected node may
-//! reply.
+//! ARP in ipvs mode, which assigns every address to an interface of every node, although only the elected
+//! node may reply.
 
 use std::collections::BTreeSet;
 

@@ -32,7 +32,8 @@ fn table(cluster: &Cluster, node: &str) -> String {
 }
 
 /// F124, F125: an announced address replies to ping in every mode, from outside and from a workload, also
-/// after its owner changed; with `answerPing: false` it does not. After its deletion no rule is left.
+/// after a change of the owner. With `answerPing: false` it does not reply. After the address is deleted, no
+/// rule is left.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     let modes = vec!["nftables", "iptables", "userspace"];

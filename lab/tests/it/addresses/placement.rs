@@ -1,5 +1,5 @@
-//! Placement of announcements: one node per address, IPv4 and IPv6, on the right interfaces, near local
-//! endpoints.
+//! Tests of the placement of announcements: one node per address, IPv4 and IPv6, on the right interfaces,
+//! near local endpoints.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -17,9 +17,9 @@ use super::stage::{
     wait_moved, wait_owner, wait_reached,
 };
 
-/// F123, F124, F125, F127: exactly one node replies to ARP and exactly one to neighbor solicitations, the
-/// outside client reaches an endpoint on another node through it, and every other node reports the reason for
-/// its silence.
+/// F123, F124, F125, F127: exactly one node replies to ARP and exactly one to neighbor solicitations. Through
+/// that node the outside client reaches an endpoint on another node. Every other node reports the reason for
+/// which it does not announce.
 #[test]
 fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
     let mut cluster = stage(3);

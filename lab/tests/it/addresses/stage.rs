@@ -21,7 +21,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Address pool of every test, on the fabric.
+/// Ranges of the address pool in every test, within the network of the nodes.
 pub(crate) const POOL: [&str; 2] = ["172.17.8.220-172.17.8.229", "fd00:8::220-fd00:8::229"];
 
 /// Starts a cluster with this number of nodes, an address pool in their network, and an Advertisement.

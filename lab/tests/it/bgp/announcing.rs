@@ -48,8 +48,8 @@ fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     }
 }
 
-/// F117, F126: with policy Local the routes lead to the nodes with ready endpoints and follow them; without
-/// endpoints no route is announced. The client address is preserved.
+/// F117, F126: with policy Local the routes lead to the nodes with ready endpoints, and change with the
+/// endpoints; without endpoints no route is announced. The client address is preserved.
 #[test]
 fn f117_f126_routes_of_policy_local_follow_the_endpoints() {
     let mut stage = Stage::new(3, &Peering::default());

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage};
 
-/// F126: a drained node withdraws its routes before any other change; no connection fails.
+/// F126: a drained node withdraws its routes before any other change, and no connection fails.
 #[test]
 fn f126_a_drained_node_withdraws_and_no_connection_fails() {
     let mut stage = Stage::new(2, &Peering::default());
@@ -19,7 +19,7 @@ fn f126_a_drained_node_withdraws_and_no_connection_fails() {
     stage.wait_routed(vip, &[1, 2]);
 }
 
-/// An agent terminated by SIGTERM withdraws its routes; with a planned restart the routers keep them
+/// An agent terminated by SIGTERM withdraws its routes. During a planned restart the routers keep them
 /// (graceful restart).
 #[test]
 fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {

@@ -29,7 +29,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// AS numbers of the cluster and of the routers.
+/// AS number of the cluster, and AS number of the routers.
 pub(crate) const ASN: u32 = 64_512;
 pub(crate) const ROUTER_ASN: u32 = 64_600;
 /// Ranges of the announced addresses, IPv4 and IPv6.
@@ -47,7 +47,7 @@ pub(crate) struct Stage {
 
 /// Settings of the peers that differ between tests.
 pub(crate) struct Peering {
-    /// Fields of every `BgpPeer`.
+    /// Fields added to the spec of every `BgpPeer`.
     pub(crate) peer: Value,
     /// Arguments of every agent.
     pub(crate) arguments: Vec<String>,
@@ -224,7 +224,7 @@ impl Stage {
         counts
     }
 
-    /// Returns the frontend of the Service at an address.
+    /// Returns address and port at which the Service is reachable.
     pub(crate) fn at(&self, address: IpAddr) -> SocketAddr {
         at(address, 80)
     }
@@ -247,8 +247,8 @@ pub(crate) fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// Returns the addresses of the link between a router and the outside client: those of the router and of the
-/// client.
+/// Returns the IPv4 and IPv6 addresses of the link between a router and the outside client, each as the
+/// router's and the client's address.
 pub(crate) fn uplinks(host: u8) -> [(String, String); 2] {
     [
         (format!("198.51.100.{}", host * 4 + 1), format!("198.51.100.{}", host * 4 + 2)),

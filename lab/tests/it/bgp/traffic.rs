@@ -20,8 +20,8 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage};
 
-/// F126, F127: neither a drain and its end nor a terminating agent loses a new connection: the routes are
-/// withdrawn before any other change.
+/// F126, F127: no new connection fails when a node is drained or returns, or when its agent is terminated,
+/// because the routes are withdrawn before any other change.
 #[test]
 fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
     let mut stage = Stage::new(3, &Peering::default());

@@ -113,7 +113,7 @@ impl Machine {
         shell::run("nsenter", &arguments).unwrap();
     }
 
-    /// Creates an object and returns the status 201 or 503 after checking its code.
+    /// Creates an object and returns the status: 201, or 503 after checking the error code.
     pub(crate) fn write(&self, name: &str) -> Result<u16> {
         let metadata = json!({"name": name, "annotations": {"padding": "x".repeat(PADDING)}});
         let object = json!({"metadata": metadata, "spec": {"clusterIP": "None"}});

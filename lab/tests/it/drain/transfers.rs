@@ -1,4 +1,4 @@
-//! Long transfers during a drain: some complete, others run until the deadline resets them.
+//! Long transfers during a drain, of which some complete, and others run until the deadline resets them.
 
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},

@@ -30,7 +30,7 @@ const VICTIM: &str = "victim";
 /// fail a working endpoint.
 const FALL: u64 = 3;
 
-/// Timing and size of the test, different per kernel.
+/// Timing and size of the test, which differ between the host and the guest VM.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     /// Number of endpoints per Service that always work.

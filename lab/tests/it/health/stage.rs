@@ -10,7 +10,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Name of a Node without an agent, whose endpoints are not checked.
+/// Name of a Node that has no agent, so that the Node's endpoints are not checked.
 pub(crate) const UNWATCHED: &str = "unwatched";
 
 /// Nodes `node1` and so on, each in one of the modes, and workloads `web-1` and so on behind them in

@@ -21,7 +21,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Host number of the load balancer on the fabric.
+/// Host number of the load balancer in the network of the nodes.
 const BALANCER_HOST: u8 = 210;
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
@@ -149,7 +149,8 @@ fn while_connecting(from: &Namespace, to: std::net::SocketAddr, work: impl FnOnc
     failures
 }
 
-/// Guard that stops the client even if the work panics, because a thread scope waits for its threads.
+/// Guard that stops the client thread even if the other work panics, because a thread scope waits for its
+/// threads.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -27,8 +27,8 @@ fn f138_f139_f140_users_reach_pages_through_nginx_in_iptables_mode() {
     every_way("iptables");
 }
 
-/// F138: if the relay of the node is between user and nginx, the PROXY protocol carries the user's address,
-/// in both versions.
+/// F138: in userspace mode, in which the node's relay is between user and nginx, the PROXY protocol carries
+/// the user's address, in both versions.
 #[test]
 fn f138_in_userspace_mode_nginx_hears_of_users_by_the_proxy_protocol() {
     let stage = Stage::new("userspace", true);
@@ -101,7 +101,7 @@ fn through_node_ports_and_an_external_address(stage: &Stage) {
     assert!(!is_refusal(&silence), "a node without ingress says nothing: {silence:#}");
 }
 
-/// F140: no process listens on the nodes, and the address follows the workloads.
+/// F140: checks that no process listens on the nodes, and that the address follows the workloads.
 fn nginx_is_a_workload_like_any_other(stage: &mut Stage) {
     for node in ["node1", "node2", "node3"] {
         let listening = stage.cluster.place(node).unwrap().run("ss", &["-Htln", "sport = :80"]).unwrap();

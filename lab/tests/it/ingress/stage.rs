@@ -1,4 +1,4 @@
-//! An ingress and its backends: nginx in workloads, found by Services.
+//! Ingress and its backends: nginx in workloads, reached through Services.
 //!
 //! ```text
 //!   client ─▶ a path into Service `ingress` ─▶ ingress-1 on node1 ─┐             ┌─▶ page-1 on node2
@@ -25,8 +25,8 @@ use serde_json::json;
 
 /// Host name of the site that nginx serves.
 pub(crate) const SITE: &str = "www.site.example";
-/// Number of requests after which both pages and both ingresses have replied, except with a probability below
-/// 1e-11.
+/// Number of requests after which both pages and both ingresses have replied, with a probability of error
+/// below 1e-11.
 const REQUESTS: usize = 40;
 
 /// Details of the request that a page received and returned.
@@ -38,7 +38,7 @@ pub(crate) struct Page {
     pub(crate) host: String,
     /// User address as seen by the ingress.
     pub(crate) user: IpAddr,
-    /// Source address of the request to the page.
+    /// Source address of the request that the page received.
     pub(crate) by: IpAddr,
 }
 
@@ -119,7 +119,7 @@ impl Stage {
         pages
     }
 
-    /// Returns the names of the ingresses that requested the pages; each must be in `of`.
+    /// Returns the names of the ingresses that requested the pages. Asserts that each of them is in `of`.
     pub(crate) fn ingresses(&self, pages: &[Page], of: &[&'static str]) -> BTreeSet<&'static str> {
         let name = |page: &Page| {
             let is_it = |name: &&&str| self.cluster.topology.workloads[**name].addresses.contains(&page.by);

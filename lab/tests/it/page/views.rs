@@ -1,5 +1,5 @@
-//! Check of every view: it opens by its link, matches the API, logs no error, is accessible, and fits a
-//! phone.
+//! Tests of every view of the page: it opens by its link, matches the API, logs no error, is accessible, and
+//! fits a phone.
 
 use lab::{fixtures::teams as demo, processes::browser::Look};
 

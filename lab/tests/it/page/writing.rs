@@ -62,7 +62,7 @@ fn a_change_is_planned_applied_and_rolled_back_by_clicks() {
     stage.browser.expect_quiet_console().unwrap();
 }
 
-/// The form shows the API's explanation: the path of a packet, and the obstacle.
+/// The packet trace form shows the API's explanation: the path of a packet, or the obstacle that stops it.
 #[test]
 fn the_form_explains_what_becomes_of_a_packet() {
     let mut stage = Stage::new();

@@ -43,7 +43,7 @@ const BY_ARP: &[&str] =
 const BY_BGP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "router routes", "told"];
 
-/// Services backed by Workloads labelled `web`.
+/// Services backed by Workloads labeled `web`.
 const WEB: [&str; 4] = ["plain", "near", "far", "sticky"];
 const ALL_WEB: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];
 

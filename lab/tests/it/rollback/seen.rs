@@ -64,7 +64,7 @@ pub(crate) fn lines_beyond(earlier: &Seen, later: &Seen, place: &str) -> Vec<Str
     sorted(beyond)
 }
 
-/// Returns the locations whose listings differ.
+/// Returns the locations whose listings differ between two observations.
 pub(crate) fn places_that_differ<'a>(before: &'a Seen, after: &'a Seen) -> BTreeSet<&'a String> {
     let places = before.keys().chain(after.keys());
     places.filter(|place| before.get(*place) != after.get(*place)).collect()
@@ -110,8 +110,8 @@ fn of_node(cluster: &Cluster, node: &str) -> Result<listings::Listing> {
     Ok(listing)
 }
 
-/// Adds the configuration of the relays. Relays have no listing tool, so it is taken from the plan of a full
-/// removal.
+/// Adds the relays' configuration to the listings. Relays have no listing tool, so the configuration is taken
+/// from the plan of a full removal.
 fn relays(cluster: &Cluster, seen: &mut Seen) -> Result<()> {
     let path = format!("/v1/plan?applySet={APPLY_SET}&prune=true&pruneLimit=5000");
     let kept = json!({"apiVersion": "tidegate/v1", "kind": "AddressPool", "metadata": {"name": "spare"}, "spec": {"addresses": ["192.0.2.0/30"]}});

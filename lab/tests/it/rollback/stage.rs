@@ -1,5 +1,5 @@
-//! A node in each of three modes, addresses announced by ARP and by BGP, and Services of every type on
-//! Workloads without processes, since only rules matter.
+//! Cluster with a node in each of three modes, addresses announced by ARP and by BGP, and Services of every
+//! type. The Workloads have no processes, since only rules matter.
 
 use std::net::Ipv4Addr;
 
@@ -57,7 +57,7 @@ impl Stage {
         stage
     }
 
-    /// Starts a single node in ipvs mode. Objects that name other nodes refer to unknown ones.
+    /// Starts a single node in ipvs mode. The other Nodes that objects name do not exist.
     pub(crate) fn in_ipvs_mode() -> Self {
         let options = Options { nodes: 1, modes: vec!["ipvs"], ..Options::default() };
         let stage = Self { router: None, cluster: Cluster::start(&options).unwrap() };
@@ -173,7 +173,7 @@ fn pools() -> Vec<Value> {
     vec![pool("lan", &["172.17.8.220-172.17.8.229"]), pool("routed", &["10.200.0.0/28"])]
 }
 
-/// Builds the advertisements of the pools.
+/// Builds the Advertisements of the address pools, by ARP and by BGP.
 fn announcing() -> Vec<Value> {
     vec![
         object("Advertisement", "lan", json!({"addressPools": ["lan"]})),

@@ -1,4 +1,4 @@
-//! Contents of a store, read from one store and written to another.
+//! Scenarios in which the contents of a store are read and written to another store.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Real etcd servers for tests: on free loopback ports, terminated with the test program in any case.
+//! Real etcd servers for tests. They use free loopback ports and always end with the test program.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Starts etcd, prints its process id, and terminates it at the end of its standard input, that is, with the
-/// test program.
+/// Shell script that starts etcd, prints its process id, and terminates it at the end of standard input, that
+/// is, with the test program.
 const WRAPPER: &str = r#"
 directory=$1; shift
 exec 3<&0

@@ -27,7 +27,7 @@ fn origin(maker: Maker, author: &str) -> Origin {
     }
 }
 
-/// Returns the history of a commit; `before` contains the previous objects.
+/// Returns the history entry of a commit; `before` contains the previous objects.
 pub(crate) fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
     let revised = |change: &model::cluster::change::Change| {
         let key = change.object.key();
@@ -46,8 +46,8 @@ async fn revisions(store: &dyn Store, query: &HistoryQuery) -> Vec<u64> {
     store.history(query).await.unwrap().heads.iter().map(|head| head.revision.0).collect()
 }
 
-/// In: an object that is added, modified and deleted, one of them without history. Out: the complete entries,
-/// and heads in pages.
+/// The history contains the complete entry of each commit that was stored with one, and lists heads in pages,
+/// newest first.
 pub(crate) async fn history_is_kept_with_its_commit_and_listed_newest_first(place: Place) {
     let store = place.open().await;
     assert_eq!(store.history(&all(9)).await.unwrap().heads, []);
@@ -101,8 +101,8 @@ pub(crate) async fn history_that_belongs_to_no_commit_is_refused_whole(place: Pl
     assert_eq!((loaded.position, store.revisions(Revision(0), 9).await.unwrap()), (at(0), vec![]));
 }
 
-/// In: more writes than are retained, every tenth by the server. Out: the newest client writes, fewer server
-/// writes, and the history floor.
+/// With more writes than are retained, the history contains the newest client writes, fewer server writes,
+/// and the revision up to which client writes may be missing.
 pub(crate) async fn history_is_bounded_and_says_where_it_begins(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 0)]).await.unwrap();

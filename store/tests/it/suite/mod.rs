@@ -36,7 +36,7 @@ pub(crate) enum Place {
     Etcd(Box<EtcdPlace>),
 }
 
-/// Prefix in the etcd shared by all tests of the program.
+/// Location of a store in an etcd cluster: the address with the key prefix, and the options.
 pub(crate) struct EtcdPlace {
     url: String,
     options: Options,
@@ -57,8 +57,8 @@ impl Place {
         Self::in_etcd(etcd::Cluster::shared(), Options::default(), None)
     }
 
-    /// Location in etcd with a local store that outlives the handle, and with frequent folding to cover many
-    /// states.
+    /// Returns a location in etcd with a local store that outlives the handle, and with frequent folding to
+    /// cover many states.
     pub(crate) fn etcd_with_file() -> Self {
         let local = tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap();
         let mut options = Options {
@@ -87,7 +87,7 @@ impl Place {
         }
     }
 
-    /// True if the data is lost with the store.
+    /// True if the data is lost when the store is closed.
     pub(crate) fn is_forgetful(&self) -> bool {
         matches!(self, Self::Memory)
     }

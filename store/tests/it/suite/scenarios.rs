@@ -108,8 +108,8 @@ pub(crate) async fn a_malformed_group_is_refused_whole(place: Place) {
     store.commit(at(1), &[added(2, 5)]).await.unwrap();
 }
 
-/// In: groups of a hundred changes, in one commit or in many. Out: the result of the single changes; an
-/// invalid change is named in the error.
+/// Groups of a hundred changes, in one commit or in many, have the same result as single changes. The error
+/// for an invalid change names the object.
 pub(crate) async fn large_groups_do_what_small_ones_do(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[commit(1, (0..100).map(|number| (Added, number)))]).await.unwrap();
@@ -171,8 +171,8 @@ pub(crate) async fn of_concurrent_commits_exactly_one_wins(place: Place) {
     assert_eq!(store.load().await.unwrap().objects.len(), 10);
 }
 
-/// In: commits that each add one object and delete the previous one, during loads. Out: every load returns
-/// the state after a complete group.
+/// Every load during commits that add one object and delete the previous one returns the state after a
+/// complete group.
 pub(crate) async fn a_load_during_commits_sees_whole_groups(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 1)]).await.unwrap();

@@ -46,7 +46,7 @@ fn engine(major: u32, containers: &[Container]) -> EngineState {
 
 const WEB: (&str, &str) = ("tidegate.service", "web");
 
-/// Returns the JSON of the only Workload, or the only complaint.
+/// Returns the JSON of the only Workload, or the reported problems if there is none.
 fn one(engine: &EngineState) -> Result<Value, String> {
     let translation = translate(&host(), engine, &Elsewhere::default());
     let mut workloads = translation.objects.values().filter(|object| object.spec.kind() == Kind::Workload);
@@ -56,8 +56,8 @@ fn one(engine: &EngineState) -> Result<Value, String> {
     }
 }
 
-/// In: a container with labels of Compose. Out: a Workload with the Service label and the Compose labels;
-/// values with paths are no valid labels.
+/// A container with labels of Compose becomes a Workload with the Service label and those Compose labels that
+/// are valid Kubernetes labels; values with paths are not.
 #[test]
 fn a_container_becomes_a_workload_with_its_labels_address_node_and_ports() {
     let labels = [
@@ -165,8 +165,8 @@ fn an_address_is_never_guessed() {
     );
 }
 
-/// In: an engine that drops traffic from other machines to container addresses. Out: published ports are used
-/// if all are published; otherwise a message names the remedy.
+/// If the engine drops traffic from other machines to container addresses, published ports are used, provided
+/// that all ports are published. Otherwise the reported problem names the remedy.
 #[test]
 fn newer_engines_that_keep_machines_apart_are_answered_by_published_ports_or_by_words() {
     let bare = container("a", "bridge", "172.17.0.2", &[WEB]);
@@ -216,8 +216,8 @@ fn published_ports_must_be_reachable_and_unambiguous() {
     assert!(one(&engine(20, &[published])).unwrap_err().contains("at several addresses"));
 }
 
-/// In: another Node with containers in the same subnet, and one with the same address. Out: both are
-/// reported; the ambiguous address is rejected.
+/// A subnet or an address that containers on another Node also use is reported, and the ambiguous address is
+/// rejected.
 #[test]
 fn f026_equal_subnets_on_two_nodes_are_told_and_equal_addresses_are_refused() {
     let engine = engine(

@@ -1,6 +1,7 @@
 //! Writes addresses and conditions to the status of Services, and findings as events.
 //!
-//! One loop over complete states: changed Services are dirty until they are written or need no write.
+//! One loop receives complete states. Changed Services are marked as dirty until they are written or need no
+//! write.
 
 mod plan;
 

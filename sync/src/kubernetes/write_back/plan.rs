@@ -59,8 +59,8 @@ pub fn plan(entry: &Entry, said: ServiceState<'_>, now: &str) -> Option<Value> {
     Some(json!({ "metadata": { "resourceVersion": version }, "status": status }))
 }
 
-/// Returns the addresses, or `None` if Tidegate has not published any state; the addresses stay unchanged
-/// then.
+/// Returns the addresses for the Service's status, or `None` if Tidegate has not published any state; the
+/// status then keeps its addresses.
 fn ingress(said: ServiceState<'_>) -> Option<Vec<Value>> {
     let published = said.published?;
     let addresses = items(published, "/status/loadBalancer/ingress").iter();
@@ -82,7 +82,8 @@ fn conditions(entry: &Entry, said: ServiceState<'_>) -> Vec<Value> {
     vec![ready, supported]
 }
 
-/// Returns the readiness condition with Tidegate's reason and message.
+/// Returns the readiness condition for the Service's status, with the reason and message of Tidegate's own
+/// condition.
 fn of_tidegate(published: &Value) -> Value {
     let ladder = items(published, "/status/conditions");
     let ready = ladder.iter().find(|condition| text(condition, "/type") == "Ready");
@@ -115,7 +116,8 @@ fn is_ours(condition: &Value) -> bool {
     matches!(text(condition, "/type").as_str(), READY | SUPPORTED)
 }
 
-/// Replaces our conditions in the list. The transition time changes only with the status.
+/// Replaces the adapter's conditions in the list. The transition time of a condition changes only with its
+/// status.
 fn merged(current: &[Value], own: Vec<Value>, now: &str) -> Vec<Value> {
     let mut merged: Vec<Value> = current.iter().filter(|condition| !is_ours(condition)).cloned().collect();
     for mut condition in own {

@@ -17,9 +17,9 @@ use std::{
 
 use super::eventually;
 
-/// Only program of the image. It serves its name on port 80 or `PORT`; as `check` it is the health check,
-/// controlled by `sick` and `well`; as `ask` it is the client. As process 1 of its container it ignores
-/// SIGTERM.
+/// Source code of the only program in the image. It serves its name on port 80 or `PORT`; as `check` it
+/// is the health check, controlled by `sick` and `well`; as `ask` it is the client. As process 1 of its
+/// container it ignores SIGTERM.
 const PROGRAM: &str = r#"
 use std::{env, fs, io::{Read, Write}, net::{TcpListener, TcpStream}, process::exit, time::Duration};
 fn main() {
@@ -50,7 +50,7 @@ fn main() {
 const IMAGE_FILE: &str = "FROM scratch\nCOPY program /program\nEXPOSE 80\n\
     HEALTHCHECK --interval=300ms --timeout=5s --retries=1 CMD [\"/program\", \"check\"]\nENTRYPOINT [\"/program\"]\n";
 
-/// Docker engine of a test. Dropping it also removes its containers.
+/// Docker engine of a test, whose containers are removed when it is dropped.
 pub struct Engine {
     daemon: Child,
     directory: tempfile::TempDir,
@@ -150,7 +150,7 @@ impl Engine {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Runs a backend of the Service `web`.
+    /// Runs a container that is a backend of the Service `web`.
     pub fn run(&self, name: &str, more: &[&str]) {
         let name_variable = format!("NAME={name}");
         let common =

@@ -1,4 +1,4 @@
-//! Control server and `tidegate-sync` as real processes on loopback that end with the test.
+//! Control server and `tidegate-sync`, run as real processes on loopback that end with the test.
 
 #![allow(
     dead_code,
@@ -177,14 +177,14 @@ impl Sync {
         line.parse().ok()
     }
 
-    /// Confirms held changes by sending SIGUSR1.
+    /// Sends SIGUSR1, which confirms the removals that wait for confirmation.
     pub fn confirm(&self) {
         assert!(
             Command::new("kill").args(["-USR1", &self.child.id().to_string()]).status().unwrap().success()
         );
     }
 
-    /// Terminates the process like a service manager, and returns its exit code.
+    /// Sends SIGTERM as a service manager does, and returns the exit code.
     pub fn terminate(mut self) -> Option<i32> {
         assert!(
             Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success()

@@ -1,6 +1,6 @@
 //! Minimal Kubernetes API server: paged listings, watches with bookmarks, 410 for expired versions, 409 for
-//! conflicts, the `status` subresource, optional kinds, and all kinds of outages. Validation and messages
-//! follow the documentation of the real one. No admission and no field validation.
+//! conflicts, the `status` subresource, optional kinds, and all kinds of outages. Errors and messages follow
+//! the documentation of the real API server. Admission and field validation are not implemented.
 
 mod routes;
 mod store;
@@ -48,7 +48,7 @@ pub(crate) enum Mood {
     Unavailable,
     /// Responds with 403 to everything, like a server that has not loaded its roles yet.
     Starting,
-    /// Broken listings: the second page is never delivered.
+    /// Ends every listing before its second page.
     Torn,
 }
 

@@ -28,7 +28,7 @@ const PAGE_MAX: usize = 2;
 /// Interval at which an idle watch receives a bookmark.
 const BOOKMARK: Duration = Duration::from_millis(300);
 
-/// Routes of one run of the server; requests on connections of an earlier run get no response.
+/// Returns the routes for one run of the server; requests on connections of an earlier run get no response.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
     let life = shared.lives.load(Ordering::Relaxed);
     Router::new().fallback(answer).with_state((shared, life))
@@ -99,7 +99,7 @@ async fn answer(
     }
 }
 
-/// Records a request in RBAC terms.
+/// Records a request as `verb group resource`, like an RBAC rule.
 fn note(shared: &Shared, method: &Method, target: &Target, is_watch: bool) {
     let verb = match (method.as_str(), &target.name) {
         ("GET", _) if is_watch => "watch",

@@ -31,7 +31,7 @@ impl Refusal {
     }
 }
 
-/// Entry of the watch log: one change with its resource version.
+/// Recorded change with its resource version, for watches.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) version: u64,
@@ -55,7 +55,7 @@ impl Store {
         self.version
     }
 
-    /// Discards all changes and increments the version, so that every known version has expired.
+    /// Discards all recorded changes and increments the version, so that every known version has expired.
     pub(super) fn forget(&mut self) {
         self.version += 1;
         self.forgotten = self.version;
