@@ -38,7 +38,7 @@ use crate::{
 /// Properties of a started agent, passed to the caller of [`run`].
 #[derive(Debug)]
 pub struct Ready {
-    /// Address of the status server.
+    /// Listen address of the status server.
     pub listen: SocketAddr,
     /// Active proxy mode, as set in the Node object or by default.
     pub mode: ProxyMode,
@@ -122,7 +122,7 @@ pub async fn run(
     }
 }
 
-/// Locks the state directory, creating it if necessary, and returns the journal with the state that it holds.
+/// Locks the state directory, creating it if necessary, and returns the journal with the state read from it.
 fn open_journal(state_dir: &Path, node: &Name) -> anyhow::Result<(Journal, State)> {
     let dir = state_dir.display();
     std::fs::create_dir_all(state_dir).with_context(|| format!("--state-dir {dir} cannot be made"))?;

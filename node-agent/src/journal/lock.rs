@@ -1,4 +1,4 @@
-//! Lock of a state directory for one agent, released by the kernel when the process ends.
+//! Lock of a state directory, so that only one agent uses it. The kernel releases the lock when the process ends.
 
 use std::{
     fs::{File, OpenOptions},

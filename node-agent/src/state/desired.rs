@@ -31,17 +31,18 @@ pub struct DesiredBuilder {
     unsupported_version: u64,
 }
 
-/// Effect of a state change on the kernel: the scope of the next pass.
+/// Effect of a state change on the kernel, which determines the scope of the next pass.
 #[derive(Debug)]
 pub struct StateEffect {
-    /// Services that the pass has to apply, including removed ones.
+    /// Services that the next pass must apply, including removed ones.
     pub services: BTreeSet<ServiceKey>,
-    /// True if the networks used by the rules changed.
+    /// True if the networks that the rules use have changed.
     pub networks: bool,
 }
 
 impl DesiredBuilder {
-    /// Creates an empty desired state for a node; `defaults` fill in settings that the node leaves out.
+    /// Creates an empty desired state for the node with this name. `defaults` fills in settings that the Node
+    /// object leaves out.
     #[must_use]
     pub fn new(node: Name, defaults: ProxyDefaults) -> Self {
         Self {
@@ -65,8 +66,7 @@ impl DesiredBuilder {
         &self.desired
     }
 
-    /// Returns the Services that use features this agent does not support. The kernel must hold nothing for
-    /// them.
+    /// Returns the Services that use features this agent does not support. The kernel must have no rules for them.
     #[must_use]
     pub const fn unsupported(&self) -> &BTreeMap<ServiceKey, Failure> {
         &self.unsupported
@@ -79,7 +79,8 @@ impl DesiredBuilder {
         self.unsupported_version
     }
 
-    /// Applies a change of the state and returns the scope of the kernel pass that it needs.
+    /// Updates the desired state after a change of the received state, and returns the scope of the kernel pass
+    /// that follows.
     pub fn update(&mut self, state: &State, touched: ChangedObjects) -> StateEffect {
         let ChangedObjects { mut services, addresses: _, network, node, bgp: _ } = touched;
         if node && self.place.zone != state.node().zone {

@@ -1,4 +1,4 @@
-//! State received from control: the last complete and consistent version. Pure.
+//! State received from the control server: the last complete and consistent version, in memory. Pure.
 
 pub mod defaults;
 pub mod desired;
@@ -20,7 +20,7 @@ pub type Services = OrdMap<ServiceKey, Arc<CompiledService>>;
 /// Load balancer addresses with their state. Clones share all data.
 pub type Addresses = OrdMap<IpAddr, Arc<AddressState>>;
 
-/// Last complete state from control. Clones are cheap, so the journal can write one out while the agent
+/// Last complete state from the control server. Clones are cheap, so the journal can write one out while the agent
 /// continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
@@ -47,7 +47,7 @@ pub struct ChangedObjects {
 }
 
 impl State {
-    /// Returns the position of the state; `None` before the first complete state.
+    /// Returns the position (epoch and revision) of the state, or `None` before the first complete state.
     #[must_use]
     pub const fn position(&self) -> Option<Position> {
         self.position
@@ -77,12 +77,12 @@ impl State {
         &self.addresses
     }
 
-    /// Applies a whole batch and returns the changed objects. A full state removes everything that it does
-    /// not contain.
+    /// Applies a whole batch and returns the changed objects. A full state removes everything that it does not
+    /// contain.
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if the batch would lead to an older position or does not follow
-    /// from the current one.
+    /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or is a
+    /// delta that does not start from the current one.
     pub fn apply(&mut self, batch: Batch) -> Result<ChangedObjects, StreamFault> {
         let Batch { mode, network, node, services, addresses, position } = batch;
         machine::check(self.position, mode, position)?;
@@ -129,7 +129,7 @@ impl State {
         Ok(touched)
     }
 
-    /// Converts the state into a full batch that leads to it from any other state.
+    /// Converts the state into a full batch, which any agent state can apply to become this state.
     ///
     /// # Panics
     /// Panics if no state has been received yet.

@@ -58,7 +58,7 @@ const OURS: u32 = 64_512;
 const THEIRS: u32 = 64_513;
 const ROUTER: &str = "127.0.0.2";
 
-/// Agent that runs with a simulated router and a stand-in of control.
+/// Agent that runs with a simulated router and a stand-in of the control server.
 struct Running {
     listen: SocketAddr,
     stop: CancellationToken,
@@ -190,9 +190,9 @@ fn with_router<F: Future<Output = ()>>(test: &str, work: impl FnOnce(TcpListener
     });
 }
 
-/// The prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB, and
-/// withdrawn with the last endpoint and when the agent ends; session, route and event are reported to control
-/// and shown by the agent.
+/// The prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB, and withdrawn
+/// with the last endpoint and when the agent ends; session, route and event are reported to the control server and
+/// shown by the agent.
 #[test]
 fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_told() {
     with_router("bgp-agent", |listener| async move {
@@ -248,9 +248,9 @@ fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_to
     });
 }
 
-/// With `--on-exit keep` the connection closes without a NOTIFICATION, so that the router keeps the routes.
-/// The next agent process signals the restart, and announces the routes with End-of-RIB from the journal,
-/// without control.
+/// With `--on-exit keep` the connection closes without a NOTIFICATION, so that the router keeps the routes. The
+/// next agent process signals the restart, and announces the routes with End-of-RIB from the journal, without the
+/// control server.
 #[test]
 fn a_planned_restart_says_nothing_and_the_next_life_announces_without_control() {
     with_router("bgp-again", |listener| async move {

@@ -38,7 +38,8 @@ enum Step {
     MasqueradeAll(bool),
     Synced,
     Turn,
-    /// The stream is cut; control resumes with the changes since the last `synced`, or with a full sync.
+    /// The stream is cut; the control server resumes with the changes since the last `synced`, or with a full
+    /// sync.
     Cut(StartMode),
     Restart,
     Disturb(u16),
@@ -61,7 +62,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// State of control, and the part of it not delivered yet.
+/// State of the control server, and the part of it not delivered yet.
 #[derive(Default)]
 struct Truth {
     revision: u64,

@@ -1,4 +1,4 @@
-//! The feed client against a stand-in of control that misbehaves in ways the real one never does.
+//! The feed client against a stand-in of the control server that misbehaves in ways the real one never does.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

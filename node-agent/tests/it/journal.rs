@@ -1,4 +1,5 @@
-//! Saved state: after any damage of the file, the loaded state is a state that control has sent, or none.
+//! Saved state: after any damage of the file, the loaded state is a state that the control server has sent, or
+//! none.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

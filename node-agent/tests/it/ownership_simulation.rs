@@ -79,7 +79,7 @@ proptest! {
         prop_assert!(world.bursts() <= 200, "{} bursts", world.bursts());
     }
 
-    /// A returning node does not preempt a live owner, with and without control.
+    /// A returning node does not preempt a live owner, with and without the control server.
     #[test]
     fn f117_whoever_returns_steals_nothing(first in 0usize..4, has_control in any::<bool>(), seed in any::<u64>()) {
         let mut world = World::new(4, seed);

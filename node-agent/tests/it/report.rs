@@ -1,4 +1,4 @@
-//! Content, time and frequency of reports to control; and silence of a healthy agent.
+//! Content, time and frequency of reports to the control server; and silence of a healthy agent.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -35,7 +35,7 @@ use crate::support::{
     states::*,
 };
 
-/// Agent, complete except for its kernel, that reports to a stand-in of control.
+/// Agent, complete except for its kernel, that reports to a stand-in of the control server.
 struct Running {
     control: Control,
     kernel: MemoryKernel,
@@ -294,7 +294,7 @@ fn told_of_endpoint(said: &Said) -> Option<(CheckState, String)> {
     reports.first().map(|report| (report.state, report.message.clone()))
 }
 
-/// Check results are reported at once when they change, completely when control may have lost them, and
+/// Check results are reported at once when they change, completely when the control server may have lost them, and
 /// removed at the end.
 #[test]
 fn what_endpoints_answer_is_told_when_it_changes_and_again_to_whoever_is_new() {

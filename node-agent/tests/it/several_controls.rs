@@ -25,7 +25,7 @@ use crate::support::{
     states::*,
 };
 
-/// Agent, complete except for its kernel, with several stand-ins of control.
+/// Agent, complete except for its kernel, with several stand-ins of the control server.
 struct Running {
     listen: std::net::SocketAddr,
     stop: CancellationToken,

@@ -1,4 +1,4 @@
-//! Simulated link, nodes and control. Times are in milliseconds.
+//! Simulated link, nodes and the control server. Times are in milliseconds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +46,7 @@ pub(crate) struct World {
     now: u64,
     random: u64,
     nodes: Vec<Node>,
-    /// Partition of each node. Nodes with equal values reach each other; control reaches the nodes with
+    /// Partition of each node. Nodes with equal values reach each other; the control server reaches the nodes with
     /// `false`.
     sides: Vec<bool>,
     control: Control,

@@ -34,7 +34,7 @@ use super::{
     states::{full, network, node_name, position},
 };
 
-/// State that control sends to a node.
+/// State that the control server sends to a node.
 #[derive(Debug, Clone)]
 pub struct World {
     pub services: BTreeMap<ServiceKey, CompiledService>,

@@ -1,5 +1,5 @@
-//! A stand-in of control: the paths used by an agent, with scripted responses. Unlike the real one it can
-//! send half a frame, fall silent, or go backwards.
+//! A stand-in of the control server: the paths used by an agent, with scripted responses. Unlike the real one it
+//! can send half a frame, fall silent, or go backwards.
 
 use std::{
     net::SocketAddr,

@@ -1,8 +1,7 @@
 //! Network namespaces, echo servers and packet programs for backend tests; states, state directories and a
-//! stand-in of control for tests of the agent loop.
+//! stand-in of the control server for tests of the agent loop.
 //!
-//! Everything is named after the test and the process, is in separate namespaces and is removed with its
-//! guard.
+//! Everything is named after the test and the process, is in separate namespaces and is removed with its guard.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "long measurements say how far they are")]

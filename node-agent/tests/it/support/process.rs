@@ -145,7 +145,7 @@ pub fn web() -> CompiledService {
     }
 }
 
-/// Agent process in userspace mode without control, killed when dropped.
+/// Agent process in userspace mode without the control server, killed when dropped.
 pub struct AgentProcess {
     child: Child,
     node: String,

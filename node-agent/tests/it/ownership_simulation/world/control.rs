@@ -11,7 +11,7 @@ impl World {
         self.control.runs && !self.sides[node] && self.nodes[node].owners.is_some()
     }
 
-    /// Updates for each agent if control receives its reports.
+    /// Updates for each agent if the control server receives its reports.
     pub(super) fn tell_control(&mut self) {
         for node in 0..self.nodes.len() {
             let is_heard = self.control_hears(node);
