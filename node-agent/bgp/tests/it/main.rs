@@ -1,4 +1,4 @@
-//! Integration tests of the BGP codec, session and RIB; `messages` has the support that the modules
+//! Integration tests of the BGP codec, session and RIB. Module `messages` contains helpers that the other modules
 //! share.
 
 #![allow(
