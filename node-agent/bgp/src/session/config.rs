@@ -32,7 +32,7 @@ pub struct Config {
     /// Delay before the next connection attempt after the first failure, in seconds, 1 to 65535. The delay
     /// doubles with each failure, up to one minute.
     pub connect_time: u16,
-    /// True to wait for the neighbor's connection (`PassiveTcpEstablishment`).
+    /// True if this speaker waits for the neighbor to connect (`PassiveTcpEstablishment`).
     pub passive: bool,
     /// Address families to advertise; not empty.
     pub families: BTreeSet<Family>,
@@ -41,7 +41,7 @@ pub struct Config {
     /// True after a restart of the agent, when the neighbor may have stale routes. OPEN advertises the restart
     /// until the session has been established once.
     pub is_restarted: bool,
-    /// True to allow IPv6 next hops for IPv4 routes (RFC 8950).
+    /// True if IPv6 next hops are allowed for IPv4 routes (RFC 8950).
     pub extended_next_hop: bool,
     /// BGP Role of this speaker (RFC 9234); not advertised to internal peers.
     pub role: Option<Role>,

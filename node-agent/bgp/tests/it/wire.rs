@@ -138,7 +138,7 @@ fn an_open_may_have_many_parameters_and_extended_ones() {
     assert_eq!(read(&bytes, &EXTERNAL), Message::Open(open));
 }
 
-/// RFC 4271 §6.2: an invalid OPEN is rejected with the NOTIFICATION for the first invalid field.
+/// RFC 4271 §6.2: an OPEN with an invalid field is rejected with the NOTIFICATION for that field.
 #[test]
 fn a_bad_open_is_answered_with_what_is_wrong() {
     let with = |at: usize, value: &[u8]| {
