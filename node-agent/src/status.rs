@@ -58,7 +58,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns true if a state is loaded and the last pass succeeded.
+    /// Returns true if a state is loaded and the last update of the kernel succeeded.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.problems.is_empty()

@@ -23,13 +23,13 @@ pub struct Tally {
     pub feed_refusals: Counter,
     /// Number of times that the state guard held a state pending confirmation.
     pub states_held: Counter,
-    /// Gauge: 1 while a feed stream is open, otherwise 0.
+    /// 1 while a feed stream from a control server is open, otherwise 0.
     pub feed_connected: Gauge<i64, AtomicI64>,
-    /// Number of kernel passes that had Services to program.
+    /// Number of passes (updates of the kernel) that had Services to program.
     pub passes: Counter,
-    /// Number of kernel passes that failed as a whole.
+    /// Number of passes (updates of the kernel) that failed as a whole.
     pub pass_failures: Counter,
-    /// Number of kernel objects changed by passes.
+    /// Number of kernel objects changed by passes (updates of the kernel).
     pub kernel_writes: Counter,
     /// Number of times that the agent found and repaired changes of its kernel objects by another program.
     pub drift_repairs: Counter,
@@ -37,7 +37,7 @@ pub struct Tally {
     pub mode_changes: Counter,
     /// Number of failed changes to a different backend.
     pub mode_change_failures: Counter,
-    /// Duration of passes in seconds.
+    /// Duration of passes (updates of the kernel) in seconds.
     pub pass_seconds: Histogram,
     /// Number of reports accepted by the control server.
     pub reports: Counter,

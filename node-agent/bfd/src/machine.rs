@@ -38,7 +38,7 @@ use crate::{
 /// Number of packets sent at once on entering AdminDown. Several are sent because the process may exit before the
 /// next periodic packet.
 const ADMIN_DOWN_PACKETS: usize = 3;
-/// Initial value of `bfd.RemoteMinRxInterval`, in microseconds (§6.8.1).
+/// Initial value of `bfd.RemoteMinRxInterval`, in microseconds (RFC 5880 §6.8.1).
 const REMOTE_MIN_RX_INITIAL: u32 = 1;
 
 /// State machine of the BFD session with one peer.

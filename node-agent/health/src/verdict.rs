@@ -43,7 +43,7 @@ impl Outcome {
 /// Result of a check: outcome and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Kind of the result, which decides whether it counts as success or failure.
+    /// Kind of the result, which determines if it counts as success, as failure or not at all.
     pub outcome: Outcome,
     /// Message for operators, such as `connection refused`. The message is not empty, printable, and limited in
     /// length.

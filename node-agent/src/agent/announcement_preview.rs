@@ -23,13 +23,13 @@ use speaker::routing::{
 
 use crate::state::State;
 
-/// State before or after a change, with a function that returns if the kernel can serve a Service.
+/// State before or after a change, with a function that tells apart the Services that the kernel can serve.
 pub struct Side<'a> {
     /// State received from the control server, or state that a proposed change would produce.
     pub state: &'a State,
     /// Name of this node.
     pub node: &'a Name,
-    /// Function that returns if this node's kernel serves, or would serve, a Service ([`Gate`]).
+    /// Function that returns an open [`Gate`] if this node's kernel serves, or would serve, a Service.
     pub gate: &'a dyn Fn(&ServiceKey) -> Gate,
 }
 

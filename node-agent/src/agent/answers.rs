@@ -27,8 +27,8 @@ use crate::{
     state::{ChangedObjects, State, desired::DesiredBuilder},
 };
 
-/// Selects if a preview counts the established connections that a change affects. Counting reads the conntrack
-/// table.
+/// Option of a preview: established connections that the change affects are counted by reading the conntrack
+/// table, or not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sessions {
     Counted,

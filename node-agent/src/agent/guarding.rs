@@ -20,7 +20,8 @@ impl Agent {
         self.guard = guard;
     }
 
-    /// Passes a batch through the state guard. Returns the batch to apply, or `None` if it is held.
+    /// Passes a batch of state changes through the state guard. Returns the batch to apply, or `None` if the guard
+    /// holds the resulting state pending confirmation.
     pub(super) fn pass_guard(&mut self, batch: Batch, now: Instant) -> Option<Batch> {
         let was_holding = self.guard.is_holding();
         match self.guard.consider(&self.state, batch, wall_clock()) {

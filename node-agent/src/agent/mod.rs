@@ -58,10 +58,10 @@ use crate::{
 
 /// Interval between drift checks: upper bound on the time for which drift goes undetected.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Divisor that limits the share of time spent on full passes after drift (changes by other programs): a full pass
-/// of duration d is followed by a pause of at least 10 d.
+/// Divisor that limits the time spent on full passes (reading and applying everything) after changes by other
+/// programs: a full pass of duration d is followed by a pause of at least 10 d.
 const PROBE_SHARE: u32 = 10;
-/// Minimum delay before the next pass after a failed one. The maximum is `RECOVERY_CAP`.
+/// Minimum delay after a failed pass (update of the kernel) before the next one. The maximum is `RECOVERY_CAP`.
 const RECOVERY_FLOOR: Duration = Duration::from_millis(100);
 const RECOVERY_CAP: Duration = Duration::from_secs(30);
 /// Minimum delay before rejected Services are programmed again. The maximum is `RETRY_CAP`.
@@ -103,7 +103,7 @@ pub struct Agent {
     refusals: refusals::Watch,
 }
 
-/// Pending full pass, which reads the kernel and applies the whole state, with the cause of the pass.
+/// Full pass that is due: reads the kernel and applies the whole state. Contains the cause of the pass.
 #[derive(Debug, Clone, Copy)]
 struct FullLook {
     cause: Cause,
@@ -188,8 +188,8 @@ impl Agent {
         })
     }
 
-    /// Applies a batch to the state and the journal, unless the state guard holds it. The kernel is updated in the
-    /// next [`Self::turn`].
+    /// Applies a batch of state changes to the state and the journal, unless the state guard holds it pending
+    /// confirmation. The kernel is updated in the next [`Self::turn`].
     pub fn receive(&mut self, batch: Batch, now: Instant) {
         if let Some(batch) = self.pass_guard(batch, now) {
             self.take(batch, now);
@@ -243,9 +243,9 @@ impl Agent {
         }
     }
 
-    /// Does due work that is independent of passes (conntrack cleaning, replaced backends, health check ports).
-    /// Unless a full pass is pending, also does work that requires a programmed kernel (leftovers of other modes,
-    /// refused connections, traffic samples).
+    /// Does due work that is independent of kernel updates (conntrack cleaning, replaced backends, health check
+    /// ports). Unless a full update is pending, also does work that requires a programmed kernel (leftovers of
+    /// other modes, refused connections, traffic samples).
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
         if self.backends.see_off(now) {
@@ -268,7 +268,7 @@ impl Agent {
         self.readings.read(self.backends.current(), counted, now);
     }
 
-    /// Returns the time at which [`Self::turn`] is due if no batch is received earlier.
+    /// Returns the time at which [`Self::turn`] is due if no batch of state changes is received earlier.
     #[must_use]
     pub fn next_turn(&self, now: Instant) -> Instant {
         let upkeep = now + TURN_INTERVAL_MAX;

@@ -17,7 +17,7 @@ use crate::state::desired::DesiredBuilder;
 pub(super) struct Outcomes {
     refused: BTreeMap<ServiceKey, Failure>,
     /// Failures in the agent itself, such as a health check port in use. They are retried independently of kernel
-    /// passes.
+    /// updates.
     aside: BTreeMap<ServiceKey, Failure>,
     /// Failures as last returned; `None` after a change.
     shown: Option<FailureCache>,
@@ -35,12 +35,13 @@ impl Outcomes {
         self.refused.keys()
     }
 
-    /// Returns the failure of a Service, whether the kernel rejected it or it failed in the agent itself.
+    /// Returns the failure of a Service that the kernel rejected or that failed in the agent itself.
     pub(super) fn failure(&self, service: &ServiceKey) -> Option<&Failure> {
         self.refused.get(service).or_else(|| self.aside.get(service))
     }
 
-    /// Merges the results of a pass. Returns true if a Service failed that had not failed before.
+    /// Merges the results of a pass (update of the kernel). Returns true if a Service failed that had not failed
+    /// before.
     pub(super) fn take(
         &mut self,
         scope: &Scope,

@@ -13,13 +13,13 @@ use tokio::{
 use super::Agent;
 use crate::{ask::Errand, feed::machine::Batch, service_status::LoopCounter, status::Status};
 
-/// Capacity of the queue of batches to the loop. When the queue is full, the feed stops reading, and the control
-/// server merges further changes.
+/// Capacity of the queue of batches (state changes from the feed) to the agent loop. When the queue is full, the
+/// feed stops reading, and the control server merges further changes.
 pub const BATCHES_WAITING_MAX: usize = 64;
 
 /// Handles by which other parts of the agent access the loop thread.
 pub struct Running {
-    /// Handle of the loop thread, which ends when all batch senders are dropped.
+    /// Handle of the loop thread, which ends when all senders of batches are dropped.
     pub thread: JoinHandle<io::Result<()>>,
     /// Status of the agent, published after each iteration of the loop.
     pub status: watch::Receiver<Status>,
@@ -64,7 +64,7 @@ enum Brought {
 }
 
 impl Inlets {
-    /// Returns the next input. Batches take precedence over queries.
+    /// Returns the next input of the loop. Batches of state changes take precedence over queries.
     async fn next(&mut self) -> Brought {
         tokio::select! {
             biased;

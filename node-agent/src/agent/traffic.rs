@@ -39,7 +39,7 @@ type Row = (ServiceKey, Protocol, Target);
 
 /// Inputs of a traffic sample other than the backend.
 pub(super) struct SampleInputs<'a> {
-    /// Conntrack reader, which provides the flows.
+    /// Conntrack reader, which provides the connections and their bytes.
     pub(super) cleaner: &'a mut Cleaner,
     /// Cluster networks, which determine the addresses at which node ports are reachable.
     pub(super) networks: &'a Networks,
@@ -51,7 +51,7 @@ pub(super) struct SampleInputs<'a> {
 #[derive(Debug)]
 pub(super) struct Readings {
     last: Arc<TrafficByService>,
-    /// Counters of the backend, as read for the latest sample.
+    /// Traffic counters of the backend, as read for the latest sample.
     rows: Vec<Traffic>,
     meter: Meter<Row>,
     position: Option<Position>,
@@ -62,7 +62,7 @@ pub(super) struct Readings {
     /// Version of the set of draining targets at the last check.
     drains_known: u64,
     watch_until: Instant,
-    /// True if a draining target has a connection.
+    /// True if a draining target still has an open connection.
     is_draining: bool,
 }
 

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::ServerId;
 
-/// Purpose of an open stream from a server.
+/// Purpose of a stream that is open from a control server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StreamUse {
-    /// No stream to this server is open.
+    /// No stream from this server is open.
     None,
     /// The stream delivers the state of this node (feed).
     State,
@@ -32,10 +32,10 @@ pub struct ServerState {
     pub stream_error: Option<String>,
     /// Number of streams opened from this server since the start of the agent.
     pub streams_opened: u64,
-    /// True if the server accepted the last report; `None` before the first.
+    /// True if the server accepted the last report; `None` before the first report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_reports: Option<bool>,
-    /// Reason for which the server did not accept the last report.
+    /// Reason why the server did not accept the last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_error: Option<String>,
     /// Number of reports that the server has accepted since the agent started.

@@ -45,10 +45,10 @@ const IPS_DST_NAT: u32 = 0x20;
 /// Bit of the conntrack state for established connections: `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 const STATE_ESTABLISHED: u32 = 2;
 
-/// Value in a register, as far as it is known while a rule is interpreted.
+/// Value in a register during the interpretation of a rule, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RegisterValue {
-    /// Packet mark after the operations `and` and `xor`.
+    /// Packet mark, after the operations `mark & and ^ xor`.
     Mark { and: u32, xor: u32 },
     /// Conntrack status, reduced to these bits by a mask.
     Status(u32),

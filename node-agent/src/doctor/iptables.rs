@@ -1,4 +1,4 @@
-//! Parser of `iptables-save` output. Pure and total: unknown input is skipped.
+//! Parses the output of `iptables-save`. Pure and total: unknown input is skipped.
 
 use std::collections::BTreeMap;
 

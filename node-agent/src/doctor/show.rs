@@ -1,4 +1,4 @@
-//! Formatter for the output of `tidegate-agent doctor`. Pure.
+//! Formats the output of `tidegate-agent doctor`. Pure.
 
 use std::fmt::Write as _;
 

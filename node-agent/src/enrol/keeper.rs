@@ -165,7 +165,8 @@ impl CertificateRenewal {
         }
     }
 
-    /// Publishes a problem and logs it unless it repeats the previous one; `None` clears the problem.
+    /// Publishes a problem with the certificate, and logs it unless it repeats the previous one; `None` clears the
+    /// problem.
     fn complain(&self, cause: Option<&anyhow::Error>) {
         let node = &self.place.node;
         let advice = format!(
@@ -262,7 +263,7 @@ impl CertificateRenewal {
         Err(last)
     }
 
-    /// Activates a new certificate in the HTTP client and saves it in the state directory.
+    /// Activates a new certificate in the HTTP client, and saves it in the state directory.
     fn adopt(&mut self, (identity, authorities): (Identity, String)) -> anyhow::Result<()> {
         let client = self.client_for(Some(&identity), &authorities)?;
         if let Err(error) = identity.save(&self.place.state_dir, &authorities) {

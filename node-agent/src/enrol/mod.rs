@@ -50,7 +50,7 @@ pub struct CertificateStatus {
     /// End of validity; `None` without a certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// Current problem in words with its remedy; `None` if there is none.
+    /// Current problem with its remedy, as text; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

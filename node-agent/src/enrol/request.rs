@@ -13,7 +13,7 @@ use crate::feed::read_error;
 /// Timeout of one certificate request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Reason for which no certificate was obtained.
+/// Reason why no certificate was obtained.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     /// The control server could not be reached, or did not respond in time.

@@ -1,4 +1,5 @@
-//! Assembles feed frames into batches. Pure, and shared by the network feed and the journal.
+//! Assembles the frames of a feed (stream of state from the control server) into batches of changes. Pure, and
+//! used for the network feed and for the journal.
 //!
 //! ```text
 //! AwaitStart ──start──▶ Collecting(first) ──synced──▶ Collecting(next) ─┐
@@ -16,8 +17,8 @@ use model::{
     wire::feed::{AddressState, Frame, NetworkState, NodeState, StartMode},
 };
 
-/// Maximum number of Services, and of addresses, in one batch: a hundred times the largest benchmarked
-/// cluster. More indicates a broken server.
+/// Maximum number of Services, and of addresses, in one batch of state changes: a hundred times the largest
+/// benchmarked cluster. A larger number indicates a broken server.
 pub const BATCH_SERVICES_MAX: usize = 1_000_000;
 
 /// Changes between two positions (epoch and revision), to be applied together.
@@ -37,7 +38,7 @@ pub struct Batch {
     pub position: Position,
 }
 
-/// Final change of one Service in a batch.
+/// Final change of one Service in a batch of state changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceChange {
     /// The Service was added or replaced by this compiled form.
@@ -46,7 +47,7 @@ pub enum ServiceChange {
     Removed(Revision),
 }
 
-/// Reason for which a feed stream must be closed. The agent keeps its current state.
+/// Reason why a feed stream must be closed. The agent keeps its current state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
     /// The server offered an older position: it lags another server, or its store was restored without a new
@@ -66,15 +67,15 @@ pub enum StreamFault {
         /// Position to which the delta leads.
         offered: Position,
     },
-    /// The server sent a frame that the protocol does not allow at this point.
+    /// The server sent a frame that the protocol does not allow at this point of the stream.
     #[error("unexpected frame `{0}`")]
     OutOfPlace(&'static str),
-    /// The batch exceeds [`BATCH_SERVICES_MAX`] Services or addresses.
+    /// The server sent more than [`BATCH_SERVICES_MAX`] Services or addresses in one batch.
     #[error("more than {BATCH_SERVICES_MAX} Services or addresses between two `synced` frames")]
     TooMany,
 }
 
-/// Assembler of feed frames into batches, for one stream.
+/// Assembler of the frames of one feed stream into batches of state changes.
 #[derive(Debug)]
 pub struct Assembler {
     held: Option<Position>,
@@ -123,7 +124,7 @@ impl Assembler {
         self.stage != Stage::AwaitStart
     }
 
-    /// Adds a frame. Returns a batch if the frame completes one.
+    /// Adds a feed frame. Returns a batch of state changes if the frame completes one.
     ///
     /// # Errors
     ///

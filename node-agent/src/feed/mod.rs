@@ -1,5 +1,5 @@
-//! Feed client: a long-lived stream of frames from one control server, resumed at the next server after a failure,
-//! and delivered as complete batches.
+//! Feed client: receives the state as a long-lived stream of frames from one control server, continues at the next
+//! server after a failure, and delivers complete batches of changes.
 //!
 //! Invariants: the task waits only for the network and the agent, and the state never goes back to an older one.
 
@@ -42,9 +42,9 @@ use crate::{
 /// Maximum length of a line in the feed and in the journal, in bytes. A Service with 100 ports and 2,000 endpoints
 /// each fits.
 pub const LINE_BYTES_MAX: usize = 32 << 20;
-/// Maximum heartbeat interval of the feed.
+/// Maximum interval between heartbeats of the control server on a feed stream.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// Number of missed heartbeats after which a stream is considered dead.
+/// Number of missed heartbeats after which a feed stream is considered dead.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 /// Maximum time to wait for response headers while another server could be tried. A server whose state is older
 /// than the agent's may use half of this time to catch up.
@@ -91,7 +91,7 @@ pub struct FeedOptions {
 /// Channels into which the feed puts its results.
 #[derive(Debug, Clone)]
 pub struct Outlets {
-    /// Complete batches for the agent. The feed waits while the queue is full.
+    /// Queue to the agent for complete batches of state changes. The feed waits while the queue is full.
     pub batches: mpsc::Sender<Batch>,
     /// Queries from the control server; dropped if the queue is full.
     pub questions: mpsc::Sender<ReceivedQuery>,
@@ -103,7 +103,7 @@ pub struct Outlets {
     pub tally: Tally,
 }
 
-/// Reason for which a stream ended or could not be opened.
+/// Reason why a feed stream ended or could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum StreamEnd {
     #[error("control cannot be reached")]

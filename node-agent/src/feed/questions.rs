@@ -136,7 +136,7 @@ impl Listener {
     }
 }
 
-/// Returns true if the stream ended because the server does not support query streams.
+/// Returns true if the stream ended because the control server does not support query streams.
 fn is_unheard(end: &StreamEnd) -> bool {
     match end {
         StreamEnd::NotOnlyQuestions => true,

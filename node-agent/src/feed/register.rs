@@ -39,7 +39,7 @@ pub struct Registration {
     pub zone: Option<Label>,
 }
 
-/// Reason for which a node could not be registered.
+/// Reason why a node could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     /// The control server could not be reached, or did not respond in time.

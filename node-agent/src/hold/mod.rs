@@ -1,5 +1,5 @@
-//! State guard: rejects a full state from a different store epoch if it would drop too many of the addresses
-//! or endpoints now in force (`model::hold`).
+//! State guard: holds a full state from a different store epoch until it is confirmed, if the state would remove
+//! too many of the current addresses or endpoints (`model::hold`).
 //!
 //! ```text
 //!            delta, or full state of the same epoch ────────────────────────────────────▶ applied
@@ -10,8 +10,8 @@
 //!                     ├── confirmed, by its epoch ──────────────────────────────────────▶ applied
 //!                     └── a full state of the current epoch ────────────────────────────▶ applied, the held one dropped
 //! ```
-//! A held state is kept in memory only. The journal keeps the state in force, so a restarted agent receives
-//! and holds the same state again. Invariant: a confirmation applies only to the epoch it names.
+//! A held state is kept in memory only. The journal keeps the state in force, so a restarted agent receives and
+//! holds the same state again. Invariant: a confirmation applies only to the epoch it names.
 
 pub mod consent;
 pub mod plan;
@@ -34,7 +34,7 @@ use crate::{
     state::State,
 };
 
-/// Interval of log messages about the same held state.
+/// Interval at which the log message about a held state is repeated.
 const SHOUT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// State guard of one agent, with the state that it holds pending confirmation, if any.
@@ -56,10 +56,10 @@ struct HeldBack {
     held: HeldState,
 }
 
-/// Decision of the state guard on a batch.
+/// Decision of the state guard on a batch of state changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The batch is to be applied. If it was a delta to a held state, it has been replaced by a full batch.
+    /// The batch is to be applied. A delta to a state that was held has been replaced by a full batch.
     Take(Batch),
     /// The batch must not be applied; the state to which it leads is held pending confirmation.
     Hold {
@@ -94,7 +94,7 @@ impl Default for Guard {
 }
 
 impl Guard {
-    /// Creates a guard that holds no state. A limit of 100 percent disables it.
+    /// Creates a state guard that holds no state. A limit of 100 percent disables the guard.
     #[must_use]
     pub fn new(limit_percent: u8, link: LoopEnd) -> Self {
         Self { limit_percent, held_back: None, behind: None, shout_at: None, link }

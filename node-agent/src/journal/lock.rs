@@ -20,13 +20,13 @@ pub struct StateDirLock {
     _file: Flock<File>,
 }
 
-/// Reason for which the lock cannot be acquired.
+/// Reason why the lock cannot be acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another agent holds the lock.
     #[error("a running agent (process {pid}) holds the state directory")]
     Held {
-        /// Process ID of the other agent, as written in the lock file.
+        /// Process ID of the agent that holds the lock, as written in the lock file.
         pid: String,
     },
     /// The lock file cannot be opened.

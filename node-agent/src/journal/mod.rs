@@ -52,7 +52,7 @@ const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(30);
 /// Interval between attempts to rewrite a journal after a write has failed.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Journal of one agent, opened with the lock of its state directory.
+/// Journal of one agent (its last good state on disk), with the lock of the state directory.
 #[derive(Debug)]
 pub struct Journal {
     dir: PathBuf,

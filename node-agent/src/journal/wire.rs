@@ -1,4 +1,5 @@
-//! Journal format: a header, then feed frames with a checksum after every batch. Pure.
+//! Journal format: a header, then the frames of a feed (stream of state from the control server), with a checksum
+//! after every batch of changes. Pure.
 //!
 //! ```text
 //! {"journal":1,"node":"n1"}                 owner of the state
@@ -79,7 +80,7 @@ pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: P
     Ok(bytes + lines.len() as u64)
 }
 
-/// Encodes the changes of a batch for appending; the size is proportional to the change.
+/// Encodes the changes of a batch for appending to the journal. The size is proportional to the number of changes.
 #[must_use]
 pub fn encode_change(state: &State, touched: &ChangedObjects, position: Position) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -115,7 +116,7 @@ fn push_line(bytes: &mut Vec<u8>, line: &impl Serialize) {
     bytes.push(b'\n');
 }
 
-/// Reason for which a journal cannot be used.
+/// Reason why a journal file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The first line is not a header of this format version.

@@ -30,8 +30,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Starts these parts and attaches them to the agent before its first pass. Must be called inside a tokio
-    /// runtime.
+    /// Starts these parts and attaches them to the agent before it first updates the kernel. Must be called inside
+    /// a tokio runtime.
     pub(super) fn start(
         agent: &mut Agent,
         node: &Name,

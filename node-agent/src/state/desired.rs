@@ -21,7 +21,7 @@ use crate::{
     state::{ChangedObjects, State, defaults::ProxyDefaults},
 };
 
-/// Desired kernel state of a node, updated incrementally with the received state.
+/// Builder of the desired kernel state of a node, updated incrementally with the received state.
 #[derive(Debug, Clone)]
 pub struct DesiredBuilder {
     place: NodeLocation,
@@ -31,12 +31,12 @@ pub struct DesiredBuilder {
     unsupported_version: u64,
 }
 
-/// Effect of a state change on the kernel, which determines the scope of the next pass.
+/// Effect of a state change on the kernel, which determines the extent of the next kernel update.
 #[derive(Debug)]
 pub struct StateEffect {
-    /// Services that the next pass must apply, including removed ones.
+    /// Services that the next kernel update must apply, including removed ones.
     pub services: BTreeSet<ServiceKey>,
-    /// True if the networks that the rules use have changed.
+    /// True if networks that the rules depend on have changed.
     pub networks: bool,
 }
 
@@ -79,8 +79,8 @@ impl DesiredBuilder {
         self.unsupported_version
     }
 
-    /// Updates the desired state after a change of the received state, and returns the scope of the kernel pass
-    /// that follows.
+    /// Updates the desired kernel state after a change of the received state, and returns the extent of the kernel
+    /// update that must follow.
     pub fn update(&mut self, state: &State, touched: ChangedObjects) -> StateEffect {
         let ChangedObjects { mut services, addresses: _, network, node, bgp: _ } = touched;
         if node && self.place.zone != state.node().zone {

@@ -31,7 +31,7 @@ pub struct State {
     addresses: Addresses,
 }
 
-/// Objects changed by a batch.
+/// Objects that a batch of state changes added, changed or removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangedObjects {
     /// Services that changed or were removed.

@@ -46,7 +46,7 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, now }
     }
 
-    /// Delivers batches, runs all work that is due, and returns the number of kernel writes.
+    /// Delivers batches of state changes, runs all work that is due, and returns the number of kernel writes.
     fn take(&mut self, batches: impl IntoIterator<Item = Batch>) -> u64 {
         for batch in batches {
             self.agent.receive(batch, self.now);
@@ -222,7 +222,8 @@ fn a_kernel_that_fails_is_tried_again_with_growing_waits_and_then_looked_at_as_a
     assert_eq!(node.pass_time(60), 0, "and then it is quiet");
 }
 
-/// If every pass fails, the delay between passes doubles up to half a minute, here with the maximum jitter.
+/// If every kernel update fails, the delay between attempts doubles up to half a minute, here with the maximum
+/// jitter.
 #[test]
 fn waits_after_failures_grow_to_a_bound() {
     let (_dir, mut node) = fresh("backoff");

@@ -72,7 +72,8 @@ impl Follower {
         timeout(PATIENCE, self.batches.recv()).await.expect("a batch comes").unwrap()
     }
 
-    /// Starts a feed client on its first stream, for an agent with the state at position 7-10.
+    /// Starts a feed client on its first stream, for an agent whose state has the position 7-10 (epoch 7, revision
+    /// 10).
     async fn settled() -> (Self, Stream) {
         let mut follower = Self::start(StandIn::start().await, None);
         let stream = follower.control.accept().await;

@@ -470,8 +470,9 @@ fn marks_must_be_two_different_bits() {
     });
 }
 
-/// While another tool holds the iptables lock, a pass fails as a whole, and the next pass succeeds. Runs in the
-/// guest VM (`lab/guest.sh`), which has its own `/run`, because there is one lock file per machine.
+/// While another tool holds the iptables lock, an update of the kernel fails as a whole, and the next one
+/// succeeds. Runs in the guest VM (`lab/guest.sh`), which has its own `/run`, because there is one lock file per
+/// machine.
 #[test]
 fn while_another_tool_holds_the_lock_a_pass_fails_whole_and_the_next_one_makes_up_for_it() {
     if !is_guest() {

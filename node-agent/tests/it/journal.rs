@@ -33,7 +33,8 @@ impl Recorder {
         Self { journal, state, now: Instant::now() }
     }
 
-    /// Applies and appends a batch like the agent loop, and returns the growth of the file in bytes.
+    /// Applies and appends a batch of state changes like the agent loop, and returns the growth of the file in
+    /// bytes.
     fn take(&mut self, batch: Batch) -> u64 {
         let (previous, before) = (self.state.position(), self.journal.bytes());
         let touched = self.state.apply(batch).unwrap();
@@ -61,7 +62,7 @@ fn the_saved_state_is_its_owners_alone() {
     assert_eq!(mode(), 0o600, "also after a rewrite");
 }
 
-/// Returns a sequence of batches with every kind of change.
+/// Returns batches of state changes that together contain every kind of change.
 fn batches() -> Vec<Batch> {
     let mut settings = delta("7-13", vec![service(3, 0, 13)]);
     settings.network = Some(network(&["10.244.0.0/16", "fd00:1::/64"]));
@@ -79,8 +80,8 @@ fn batches() -> Vec<Batch> {
     ]
 }
 
-/// Appends these batches. Returns the file, and the state at each batch boundary with its offset, starting with
-/// the empty state.
+/// Appends these batches to a journal. Returns the file, and for each batch boundary its offset with the state at
+/// that point, starting with the empty state.
 fn recorded(dir: &StateDir) -> (Vec<u8>, Vec<(usize, State)>) {
     let mut recorder = Recorder::open(dir);
     let mut boundaries = vec![(0, State::default())];
@@ -124,8 +125,8 @@ fn a_journal_goes_on_after_a_torn_tail() {
     }
 }
 
-/// If any single bit of the file is flipped, the loaded state is that of a batch boundary, or none; in the latter
-/// case the file is kept for analysis.
+/// If any single bit of the journal file is flipped, the loaded state is one that existed after a batch, or none;
+/// in the latter case the file is kept for analysis.
 #[test]
 fn a_flipped_bit_never_makes_a_state_that_control_did_not_say() {
     let dir = StateDir::new("journal-flip");
@@ -235,7 +236,7 @@ fn compaction_keeps_the_state_and_bounds_the_file() {
     assert_eq!(dir.open().1, wanted);
 }
 
-/// Changes appended during a rewrite are kept, regardless if the rewritten file is used in the end.
+/// Changes appended during a rewrite of the journal are kept, both if the rewritten file is used and if it is not.
 #[test]
 fn changes_during_a_rewrite_are_kept_whether_it_is_taken_over_or_not() {
     for is_taken_over in [true, false] {

@@ -28,7 +28,7 @@ use node_agent::dataplane::{
 
 use crate::support::programs::*;
 
-/// Returns the mirror (copy of the kernel objects) and the claims after a pass over the desired state.
+/// Returns the copy of the kernel objects (mirror) and the claims after the desired state was programmed.
 fn carried_out(desired: &DesiredState) -> (NftablesMirror, Claims) {
     let (mut claims, mut mirror) = (Claims::default(), NftablesMirror::default());
     let mut touched = TouchedObjects::default();

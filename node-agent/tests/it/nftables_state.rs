@@ -465,8 +465,8 @@ fn what_cannot_be_expressed_is_said_of_that_service_alone() {
 }
 
 mod random {
-    //! From any state that the previous pass has left, a pass reaches the desired state, and a new backend finds
-    //! nothing to change.
+    //! From any kernel state that the previous pass has left, a pass (update of the kernel) reaches the desired
+    //! state, and a new backend finds nothing to change.
 
     use std::collections::BTreeSet;
 

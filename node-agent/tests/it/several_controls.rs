@@ -70,8 +70,8 @@ impl Running {
     }
 }
 
-/// Agent with the state at position 7-10 that receives the feed from the first of two servers and queries from the
-/// second.
+/// Agent whose state has the position 7-10 (epoch 7, revision 10). The first of two servers sends its feed, and
+/// the second sends queries.
 struct Settled {
     serving: Control,
     state: Stream,

@@ -45,7 +45,7 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, feed, now }
     }
 
-    /// Delivers a batch to the agent and returns the number of kernel writes.
+    /// Delivers a batch of state changes to the agent and returns the number of kernel writes.
     fn take(&mut self, batch: Batch) -> u64 {
         self.agent.receive(batch, self.now);
         self.turn()
@@ -75,7 +75,7 @@ impl Node {
     }
 }
 
-/// Starts an agent with this number of Services, of two endpoints each, at position 7-10.
+/// Starts an agent with this number of Services, of two endpoints each, at position 7-10 (epoch 7, revision 10).
 fn serving(test: &str, services: u16) -> (StateDir, Node) {
     let dir = StateDir::new(&format!("guard-{test}"));
     let mut node = Node::start(&dir, &MemoryKernel::default(), 50);

@@ -28,7 +28,7 @@ fn service(number: u32, endpoint: u32) -> model::program::Program {
     simple(&at(0x0a60_0001, number), &list)
 }
 
-/// Returns the number of kernel messages of one pass over one Service.
+/// Returns the number of kernel messages that updating one Service takes.
 fn messages(
     backend: &mut UserspaceBackend,
     desired: &mut DesiredState,

@@ -51,7 +51,7 @@ pub struct DesiredAddress {
     /// Names of the interfaces on which the address is announced or watched. An interface that does not exist yet
     /// is used as soon as it appears.
     pub interfaces: BTreeSet<InterfaceName>,
-    /// Selects if the address is announced, or only observed for other announcers.
+    /// Duty of this node for the address: announce it, or only observe other announcers.
     pub duty: Duty,
 }
 

@@ -115,19 +115,19 @@ impl Ownership {
         }
     }
 
-    /// Returns the current phase of this node for the address.
+    /// Returns the current phase of this node for the address (such as standby or owner).
     #[must_use]
     pub const fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// Returns the current candidate order.
+    /// Returns the current order of the candidates for the address.
     #[must_use]
     pub const fn order(&self) -> &CandidateOrder {
         &self.order
     }
 
-    /// Returns the last conflict if it was observed within [`CONFLICT_TIME`].
+    /// Returns the last conflict with another announcer if it was observed within [`CONFLICT_TIME`].
     #[must_use]
     pub const fn conflict(&self) -> Option<&OwnershipConflict> {
         self.conflict.as_ref()

@@ -20,13 +20,14 @@ use super::machine::{CandidateOrder, Input, Liveness, Output, Ownership};
 /// Pair of addresses over which one node monitors another by BFD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
-    /// Address of this node.
+    /// Local address, which belongs to this node.
     pub local: IpAddr,
-    /// Address of the peer node.
+    /// Remote address, which belongs to the monitored node.
     pub peer: IpAddr,
 }
 
-/// Ownership state machines of all addresses on one node, with indexes by Service, peer node and deadline.
+/// Ownership state machines of all load balancer addresses on one node, with indexes by Service, monitored node
+/// and deadline.
 #[derive(Debug)]
 pub struct Owners {
     me: Name,
@@ -321,8 +322,8 @@ impl Owners {
         }
     }
 
-    /// Returns if this node can serve an address: an open [`Gate`], or one that is closed by the first obstacle (a
-    /// Service not programmed, or no link).
+    /// Returns the [`Gate`] of an address: open if this node can serve the address, otherwise closed with the
+    /// first obstacle (a Service not programmed, or no link).
     fn gate(&self, address: IpAddr) -> Gate {
         let Some(entry) = self.entries.get(&address) else { return Gate::Open };
         if entry.state.services.is_empty() {

@@ -129,7 +129,7 @@ pub enum Cause {
 /// Phase of the ownership state machine; see the diagram in [`super::machine`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// This node is not a candidate.
+    /// This node is not a candidate for the address.
     Away,
     /// This node is a candidate but does not announce, for this reason.
     Standby(Why),

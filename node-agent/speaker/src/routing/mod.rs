@@ -60,7 +60,7 @@ pub trait Routers: Send {
 pub struct RoutingDecisions {
     /// BGP configuration of this node and its peers; `None` without peers.
     pub bgp: Option<Arc<BgpState>>,
-    /// Decision by prefix.
+    /// Routing decisions by prefix.
     pub decisions: Decisions,
 }
 

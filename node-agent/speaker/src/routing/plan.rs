@@ -28,7 +28,7 @@ use super::{
     endpoints::{Endpoints, Standing},
 };
 
-/// Decision by prefix; clones share the data.
+/// Routing decisions by prefix; clones share the data.
 pub type Decisions = OrdMap<IpNet, Arc<Decision>>;
 /// Route change: a peer, a prefix, and the route to advertise to the peer; `None` withdraws the route.
 pub type Change = (Name, IpNet, Option<Route>);
@@ -60,7 +60,7 @@ struct Entry {
 }
 
 impl Plan {
-    /// Returns the decisions as of the last [`Self::take_changes`].
+    /// Returns the routing decisions as of the last [`Self::take_changes`].
     #[must_use]
     pub const fn decisions(&self) -> &Decisions {
         &self.decisions
@@ -132,8 +132,8 @@ impl Plan {
         }
     }
 
-    /// Closes at once the endpoint gates of a Service that are closed in `next`. Gates that `next` opens stay
-    /// closed until the kernel update.
+    /// Closes at once those address families of a Service that have no serving endpoint in `next`. Families that
+    /// gain endpoints stay closed until the kernel update.
     pub fn narrow(&mut self, service: &ServiceKey, next: &Endpoints) {
         let Some(standing) = self.standings.get_mut(service) else { return };
         let narrowed = standing.endpoints.narrowed(next);

@@ -1,4 +1,4 @@
-//! Checks of kernel settings, interfaces and running programs.
+//! Checks of `tidegate-agent doctor` for kernel settings, interfaces and running programs.
 
 use model::{
     kinds::node::ProxyMode,

@@ -1,4 +1,4 @@
-//! Checks of netfilter rules that other programs have written.
+//! Checks of `tidegate-agent doctor` for netfilter rules that other programs have written.
 
 use std::collections::BTreeSet;
 

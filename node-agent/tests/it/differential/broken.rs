@@ -78,7 +78,7 @@ fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     difference.place.clone()
 }
 
-/// Makes connections and asserts that each has a result that matches the trace.
+/// Opens connections and asserts that the result of each matches the trace.
 fn hears(bench: &Bench, ask: Ask, traced: &PacketTrace) {
     let is_silent = |end: &End| matches!(end, End::Dropped | End::Untouched);
     let patience = if traced.ends.iter().any(is_silent) { SILENCE } else { PATIENCE };

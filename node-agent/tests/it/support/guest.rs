@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use super::isolated::{guest, rerun};
 
-/// Test case: its claim and its code.
+/// Test case to run in the guest VM: its claim as text, and the function that checks the claim.
 pub type Case = (&'static str, fn());
 
 /// Runs the cases in the guest VM, where the test with this full name is started again. Fails in the end if any

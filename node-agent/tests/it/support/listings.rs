@@ -56,7 +56,7 @@ pub fn rules(flavour: Flavour) -> Listing {
     listing
 }
 
-/// Returns the output of the tools for IPVS, ipset and links, with addresses in one notation.
+/// Returns the output of the tools for IPVS, ipset and links, with IP addresses in a uniform notation.
 pub fn around_ipvs() -> Listing {
     const PLACE: &str = "link tidegate-ipvs";
     let mut listing = Listing::new();

@@ -119,7 +119,7 @@ pub fn only(names: &[&str]) -> Scope {
     Scope::Services(names.iter().map(|name| key(name)).collect())
 }
 
-/// Asserts that the whole pass succeeded, and returns the number of kernel writes.
+/// Asserts that the whole pass (update of the kernel) succeeded, and returns the number of kernel writes.
 pub fn verified(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     for (service, outcome) in &pass.outcomes {

@@ -24,7 +24,7 @@ use super::{Hosts, Spot, servers::sctp_socket};
 
 /// Time to wait for an expected reply.
 pub const PATIENCE: Duration = Duration::from_secs(8);
-/// Time to wait for a reply that is not expected.
+/// Time to wait if no reply is expected.
 pub const SILENCE: Duration = Duration::from_millis(350);
 /// Interval at which a datagram without reply is sent again.
 const RESEND: Duration = Duration::from_millis(250);

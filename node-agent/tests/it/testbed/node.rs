@@ -174,7 +174,7 @@ impl Bench {
         self.bare(name).cluster_ip(self.vip(number))
     }
 
-    /// Replaces the cluster networks. The change takes effect with the next pass.
+    /// Replaces the cluster networks. The change takes effect with the next update of the kernel.
     pub fn networks(&mut self, node: &NodeState, workloads: &[&str]) {
         let cidrs = workloads.iter().map(|cidr| cidr.parse().unwrap()).collect();
         self.desired.networks =
@@ -187,7 +187,7 @@ impl Bench {
         verified(&pass)
     }
 
-    /// Programs Services and returns the result of the pass.
+    /// Programs Services and returns the result of the kernel update.
     pub fn try_set(&mut self, services: &[&Build]) -> Pass {
         for build in services {
             self.want(build);
@@ -362,7 +362,7 @@ pub fn patience(expected: &Expected) -> Duration {
     }
 }
 
-/// Asserts that the whole pass succeeded, and returns the number of kernel writes.
+/// Asserts that the whole kernel update succeeded, and returns the number of kernel writes.
 pub fn verified(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     for (service, outcome) in &pass.outcomes {
@@ -377,7 +377,7 @@ pub fn verified(pass: &Pass) -> u64 {
     pass.writes
 }
 
-/// Returns the number of kernel writes of a pass in which Services may have failed.
+/// Returns the number of kernel writes of an update in which Services may have failed.
 pub fn verified_writes(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     pass.writes

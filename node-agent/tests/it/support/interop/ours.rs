@@ -109,7 +109,7 @@ impl Ours {
         of_peer.map(|(_, neighbour)| neighbour.session.clone()).collect()
     }
 
-    /// Waits until a session with a peer satisfies a condition and returns it.
+    /// Waits until a session with a peer satisfies a condition, and returns the session.
     pub fn wait(&self, peer: &str, what: &str, is_so: impl Fn(&BgpSession) -> bool) -> BgpSession {
         let holds = || self.sessions(peer).iter().any(&is_so);
         eventually(what, holds, || format!("{:#?}", self.sessions(peer)));
