@@ -275,7 +275,7 @@ impl Collector for CertificateCollector {
     }
 }
 
-/// Metric collector of the stream and report state of each control server.
+/// Metric collector for each control server: state of its stream, and success of reports to it.
 #[derive(Debug)]
 struct ControlCollector(Arc<Control>);
 

@@ -40,7 +40,7 @@ pub struct Status {
     pub failures_total: u64,
     /// Reasons why the agent is unhealthy; empty if it is healthy.
     pub problems: Vec<String>,
-    /// Irregularities that do not make the agent unhealthy.
+    /// Problems that do not make the agent unhealthy.
     pub warnings: Vec<String>,
     /// Counters of kernel writes, summed over all backends that this process has used.
     pub kernel: KernelCounters,

@@ -10,7 +10,7 @@ use prometheus_client::{
 /// Counters since the start of the agent. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// Number of Services, addresses and removals of both received by the feed.
+    /// Number of changes received by the feed: Services and addresses that were added, changed or removed.
     pub objects_received: Counter,
     /// Bytes received by the feed, after decompression.
     pub feed_bytes: Counter,

@@ -113,8 +113,8 @@ impl Announcing {
         }
     }
 
-    /// Sends state changes. Returns when this node no longer answers for the removed addresses, or after one
-    /// second.
+    /// Sends state changes to the announcing thread. Returns when this node no longer replies to requests for the
+    /// removed addresses, or after one second.
     pub fn follow(&self, following: Following) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };

@@ -11,7 +11,8 @@ pub struct AnnounceConfig {
     pub peer_interval: Duration,
     /// Number of consecutive missing BFD packets after which a node counts as down (Detect Mult of RFC 5880).
     pub peer_multiplier: NonZeroU8,
-    /// Handling of announced addresses when the agent stops: handover to other nodes, or kept for a restart.
+    /// Handling of announced addresses when the agent stops: handed over to other nodes, or kept for a restart of
+    /// this agent.
     pub on_exit: OnExit,
 }
 

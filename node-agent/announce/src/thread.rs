@@ -71,7 +71,7 @@ pub enum Message {
     Warning(Option<String>),
     /// Request to hand over or keep all addresses and to end the thread. Sent when the agent stops.
     Leave {
-        /// Handling of the announced addresses: handover, or kept for a restart.
+        /// Handling of the announced addresses: handed over to other nodes, or kept for a restart of this agent.
         on_exit: OnExit,
         /// Channel that fires when this node no longer replies to requests for any address.
         done: SyncSender<()>,

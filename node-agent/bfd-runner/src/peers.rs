@@ -134,7 +134,7 @@ pub struct PeerState {
     pub state: State,
     /// Time of the last state change.
     pub since: Instant,
-    /// Reason of the last state change (`bfd.LocalDiag`).
+    /// Reason for the last state change (`bfd.LocalDiag`).
     pub diagnostic: Diagnostic,
     /// Fields of the last packet from the peer, or `None` before the first packet.
     pub remote: Option<RemoteState>,

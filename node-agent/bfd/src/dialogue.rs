@@ -27,7 +27,7 @@ pub struct Config {
     pub required_min_rx: Interval,
     /// Detect Mult: the number of missing packets after which the peer declares this session down.
     pub multiplier: NonZeroU8,
-    /// Active or passive role in session initialization.
+    /// Role in session initialization: active or passive (RFC 5880 §6.1).
     pub role: Role,
     /// Key that authenticates sent and received packets. If `None`, authenticated packets are rejected.
     pub key: Option<Key>,
@@ -38,15 +38,15 @@ pub struct Config {
 pub enum Input<'a> {
     /// A packet was received that belongs to this session.
     Received(&'a ReceivedPacket<'a>),
-    /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::Session::poll_timeout) has
-    /// come.
+    /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::Session::poll_timeout) has been
+    /// reached.
     Timeout,
     /// A new configuration applies. A session that is up stays up: intervals are renegotiated by a Poll Sequence.
     Configure(Config),
     /// Put the session into AdminDown, and send the diagnostic to the peer in several packets at once (RFC 5880
     /// §6.8.16).
     AdminDown(Diagnostic),
-    /// Leave AdminDown. Without effect in other states.
+    /// End the AdminDown state. Has no effect in other states.
     Enable,
 }
 

@@ -3,10 +3,10 @@
 
 use std::{num::NonZeroU8, time::Duration};
 
-/// Interval between control packets in whole microseconds, from 10 ms to 60 s.
+/// Interval between BFD Control packets in whole microseconds, from 10 ms to 60 s.
 ///
-/// A process on a shared CPU cannot keep shorter intervals reliably. With longer ones, detection is too slow
-/// to be useful.
+/// A process on a shared CPU cannot keep shorter intervals reliably. With longer ones, detection is too slow to be
+/// useful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interval(u32);
 

@@ -37,7 +37,7 @@ const MULTIPOINT: u8 = 1;
 pub struct Packet {
     /// Diagnostic: the reason for the sender's last state change.
     pub diagnostic: Diagnostic,
-    /// Sta: the sender's state.
+    /// Sta: the session state of the sender.
     pub state: State,
     /// Poll bit: the sender requests a packet with the Final bit.
     pub poll: bool,
@@ -53,9 +53,10 @@ pub struct Packet {
     pub my_discriminator: NonZeroU32,
     /// Your Discriminator: the receiver's session identifier, or `None` (0) if the sender does not know it.
     pub your_discriminator: Option<NonZeroU32>,
-    /// Desired Min TX Interval, in microseconds.
+    /// Desired Min TX Interval: the sender's minimum interval between sent packets, in microseconds.
     pub desired_min_tx_micros: u32,
-    /// Required Min RX Interval, in microseconds; 0 if the sender wants no periodic packets.
+    /// Required Min RX Interval: the sender's minimum interval between received packets, in microseconds; 0 if it
+    /// wants no periodic packets.
     pub required_min_rx_micros: u32,
     /// Required Min Echo RX Interval, in microseconds; 0 if the sender does not support echoes.
     pub required_min_echo_rx_micros: u32,
@@ -79,7 +80,7 @@ pub struct Sha1Section {
 pub enum Section {
     /// Keyed SHA1 or Meticulous Keyed SHA1 section of valid length.
     Sha1(Sha1Section),
-    /// Section of an unsupported authentication type, with the value of the Auth Type field.
+    /// Section with an unsupported authentication type, given by its Auth Type field.
     Unsupported(u8),
 }
 

@@ -63,16 +63,16 @@ pub enum NextHop {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct AsPath(pub Vec<Segment>);
 
-/// Segment of an AS path (RFC 4271 §4.3 b).
+/// Segment of an AS path: its type with its AS numbers (RFC 4271 §4.3 b).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
     /// `AS_SEQUENCE`: 1 to 255 ordered AS numbers.
     Sequence(Vec<u32>),
     /// `AS_SET`: 1 to 255 unordered AS numbers. Never sent (RFC 9774).
     Set(Vec<u32>),
-    /// `AS_CONFED_SEQUENCE` (RFC 5065). Never sent.
+    /// `AS_CONFED_SEQUENCE`: ordered member AS numbers within a confederation (RFC 5065). Never sent.
     ConfederationSequence(Vec<u32>),
-    /// `AS_CONFED_SET` (RFC 5065). Never sent.
+    /// `AS_CONFED_SET`: unordered member AS numbers within a confederation (RFC 5065). Never sent.
     ConfederationSet(Vec<u32>),
 }
 

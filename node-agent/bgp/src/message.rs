@@ -17,7 +17,8 @@ pub enum Message {
     Notification(Notification),
     /// KEEPALIVE, which restarts the neighbor's Hold Timer.
     Keepalive,
-    /// ROUTE-REFRESH (RFC 2918), or a demarcation of its response (RFC 7313).
+    /// ROUTE-REFRESH: a request for all routes (RFC 2918), or a marker at the beginning or end of the response
+    /// (RFC 7313).
     Refresh(Refresh),
 }
 
@@ -65,7 +66,7 @@ pub struct Refresh {
 /// Message Subtype of ROUTE-REFRESH (RFC 7313 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshKind {
-    /// Request for the Adj-RIB-Out of the family: 0.
+    /// Request for all routes of the family: 0.
     Request,
     /// Beginning of Route Refresh, `BoRR`: 1. All routes of the family follow.
     Begin,

@@ -40,8 +40,8 @@ pub enum Command {
     Run,
     /// Remove everything of Tidegate from this machine's kernel, and the saved state
     ///
-    /// Connections through virtual addresses break. Foreign rules are not touched. Refuses while an agent runs with the
-    /// same state directory, because that agent would put everything back.
+    /// Connections through virtual addresses break. Rules of other programs are not touched. Refuses while an
+    /// agent runs with the same state directory, because that agent would put everything back.
     Cleanup {
         /// Clean up even if an agent is running
         #[arg(long)]

@@ -30,7 +30,8 @@ const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerId(usize);
 
-/// Control servers of this agent, with the HTTP client and observed state that the parts of the agent share.
+/// Control servers of this agent, with the HTTP client and the observed state of the servers. All parts of the
+/// agent share this object.
 #[derive(Debug)]
 pub struct Control {
     /// Base URLs of the servers, at least one.

@@ -36,11 +36,11 @@ pub(super) enum TableTool {
 /// Address family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
-    /// IPv4.
+    /// Table for IPv4 only (`ip`).
     Ip,
-    /// IPv6.
+    /// Table for IPv6 only (`ip6`).
     Ip6,
-    /// IPv4 and IPv6 (`inet`).
+    /// Table for IPv4 and IPv6 (`inet`).
     Inet,
 }
 
@@ -53,7 +53,7 @@ impl Family {
         }
     }
 
-    /// Returns the iptables tool of the family.
+    /// Returns the name of the iptables command for the family: `iptables` or `ip6tables`.
     pub(super) const fn tool(self) -> &'static str {
         match self {
             Self::Ip | Self::Inet => "iptables",
@@ -169,7 +169,7 @@ pub(super) enum Condition {
     Other,
 }
 
-/// Effect of a rule on matched packets.
+/// Effect of a rule on the packets that match it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     Accept,
@@ -189,7 +189,7 @@ pub(super) enum MarkUse {
     Tests { value: u32, mask: u32 },
 }
 
-/// Kind of Tidegate traffic that has to pass a hook.
+/// Kind of traffic that must not be dropped at a netfilter hook, because Services need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passing {
     /// Packets of connections with DNAT.

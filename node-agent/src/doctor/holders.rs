@@ -15,7 +15,7 @@ const PROCESSES_MAX: usize = 32_768;
 const FILES_MAX: usize = 4096;
 /// Maximum size of a socket table in bytes, enough for some hundred thousand sockets.
 const SOCKETS_BYTES_MAX: u64 = 32 << 20;
-/// Process name of the agent.
+/// Process name of the agent itself, which is not reported.
 const OWN_PROGRAM: &str = "tidegate-agent";
 
 /// Process names of known programs that conflict with the agent, with a description of each program.

@@ -59,7 +59,7 @@ pub fn examine(subject: &Subject) -> Vec<Finding> {
     needs.chain(surroundings).map(limited).take(FINDINGS_MAX).collect()
 }
 
-/// Applies the named fixes and returns the result of each.
+/// Applies these fixes and returns the result of each.
 #[must_use]
 pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixResult> {
     fixes.iter().map(|fix| fixes::make(*fix, mode, Path::new(fixes::SYSCTLS))).collect()

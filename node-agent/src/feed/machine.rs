@@ -54,15 +54,15 @@ pub enum StreamFault {
     /// epoch.
     #[error("position {offered} is older than {held}, the current position of this agent")]
     OlderThanHeld {
-        /// Position of the agent's state.
+        /// Position (epoch and revision) of the agent's state.
         held: Position,
-        /// Older position that the server offered.
+        /// Older position (epoch and revision) that the server offered.
         offered: Position,
     },
     /// The server sent a delta that starts from a state which this agent does not have.
     #[error("changes up to {offered} do not follow from {}", .held.map_or_else(|| "nothing".to_owned(), |p| p.to_string()))]
     NoCommonGround {
-        /// Position of the agent's state; `None` without one.
+        /// Position (epoch and revision) of the agent's state; `None` if it has no state.
         held: Option<Position>,
         /// Position to which the delta leads.
         offered: Position,
@@ -99,7 +99,8 @@ struct CollectedFrames {
 }
 
 impl Assembler {
-    /// Starts a stream. `held` is the position of the agent's state.
+    /// Creates the assembler for a new feed stream. `held` is the position (epoch and revision) of the agent's
+    /// state.
     #[must_use]
     pub fn new(held: Option<Position>) -> Self {
         Self::holding_back(held, held)

@@ -49,7 +49,7 @@ pub struct Guard {
     link: LoopEnd,
 }
 
-/// Full state that is not applied until the operator confirms it, with the description for the status.
+/// State that is not applied until the operator confirms it, with its description for the status.
 #[derive(Debug)]
 struct HeldBack {
     state: State,
@@ -63,7 +63,8 @@ pub enum Verdict {
     Take(Batch),
     /// The batch must not be applied; the state to which it leads is held pending confirmation.
     Hold {
-        /// Description of the held state, with the losses it would cause.
+        /// Description of the state that is held pending confirmation, with the losses that applying it would
+        /// cause.
         held: HeldState,
         /// True if no state of this epoch was held before, so that an event must be recorded.
         is_new: bool,

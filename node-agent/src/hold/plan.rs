@@ -1,4 +1,4 @@
-//! Losses that would result from replacing one state by another. Pure.
+//! Computes the addresses and endpoints that are lost if one state replaces another. Pure.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

@@ -35,7 +35,7 @@ pub enum LockError {
 }
 
 impl StateDirLock {
-    /// Acquires the lock of an existing directory.
+    /// Acquires the lock of an existing state directory.
     ///
     /// # Errors
     /// Returns [`LockError`] if another agent holds the lock, or the lock file cannot be opened.

@@ -31,7 +31,7 @@ use crate::{
     state::{ChangedObjects, State},
 };
 
-/// Journal file in the state directory.
+/// Name of the journal file in the state directory.
 pub const JOURNAL_FILE: &str = "state.ndjson";
 const REWRITE_FILE: &str = "state.ndjson.new";
 const DAMAGED_FILE: &str = "state.ndjson.damaged";

@@ -38,7 +38,7 @@ impl Modules {
         Self::parse(&read(Path::new("/proc/modules")), &read(&directory.join("modules.builtin")))
     }
 
-    /// Parses the content of `/proc/modules` and `modules.builtin`.
+    /// Parses the lists of loaded and built-in modules: the contents of `/proc/modules` and `modules.builtin`.
     #[must_use]
     pub fn parse(loaded: &str, built_in: &str) -> Self {
         let first_word = |line: &str| line.split_whitespace().next().map(str::to_owned);

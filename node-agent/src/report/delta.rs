@@ -13,7 +13,7 @@ pub struct ReportedState<K: Ord, V> {
     per_report_max: usize,
 }
 
-/// Differences to carry in a report.
+/// Differences to the last report, which the next report carries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News<K, V> {
     /// Entries to report because they were added or changed.

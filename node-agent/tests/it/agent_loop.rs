@@ -171,8 +171,8 @@ fn a_removed_service_leaves_the_kernel() {
     assert_eq!(node.programmed(), [""; 0]);
 }
 
-/// Drift by another program, which removes one Service, changes another and adds a third, is repaired within
-/// a second.
+/// If another program removes one Service from the kernel, changes a second and adds a third, the agent repairs
+/// the kernel state within a second.
 #[test]
 fn drift_is_seen_within_a_second_repaired_and_counted() {
     let (_dir, mut node) = fresh("drift");
@@ -351,7 +351,8 @@ fn more_failures_than_a_report_may_list_are_counted_and_the_kernels_come_first()
     assert_eq!(status.failures[&service_key(9999)].reason, FailureReason::KernelRefused);
 }
 
-/// F078: drift repairs and kernel failures are counted and reported as events with messages.
+/// F078: repairs of changes by other programs, and failed kernel updates, are counted and reported as events with
+/// messages.
 #[test]
 fn f078_repairs_and_failures_are_events() {
     let (_dir, mut node) = fresh("events");

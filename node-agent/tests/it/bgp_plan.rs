@@ -136,7 +136,7 @@ fn unanswered() -> Standing {
     Standing { programmed: Gate::Open, endpoints: Endpoints { v4: closed(), v6: closed() } }
 }
 
-/// Builds a plan with the BGP state and Services 1 and 2 in the kernel.
+/// Builds a plan with this BGP state, in which the kernel serves Services 1 and 2.
 fn plan(bgp: BgpState) -> Plan {
     let mut plan = Plan::default();
     plan.set_bgp(Some(Arc::new(bgp)));

@@ -233,8 +233,8 @@ fn clients_that_cannot_be_remembered_are_served_all_the_same() {
     });
 }
 
-/// Scheduler `sh` selects the endpoint by the client address, without stored state; with the port,
-/// connections spread.
+/// Scheduler `sh` selects the endpoint by a hash of the client address, without stored state. If the hash includes
+/// the client port, connections are spread.
 #[test]
 fn scheduler_sh_chooses_by_the_source() {
     let topology = Topology::new("hash");

@@ -42,7 +42,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(8);
 const RELAY_PORT: u16 = 15_000;
 
-/// Tested destinations: frontends, and other ports.
+/// Destinations that are tested: frontends, and ports without a Service.
 const DESTINATIONS: [(&str, u16); 10] = [
     ("10.96.0.1", 80),
     ("10.96.0.1", 81),

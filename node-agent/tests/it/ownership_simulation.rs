@@ -17,7 +17,7 @@ enum Event {
     Heal,
     ControlStops,
     ControlStarts,
-    /// Start or end of a drain of a node.
+    /// Drain of a node, which starts or ends.
     Drain(usize),
     /// Handover of a node's addresses to other nodes, after which its agent ends.
     HandOver(usize),

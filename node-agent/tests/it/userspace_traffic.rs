@@ -98,7 +98,7 @@ fn f053_f054_every_frontend_is_relayed_for_tcp_and_udp_in_both_families() {
     }
 }
 
-/// Returns the number of listening TCP and UDP sockets of the relay in a namespace.
+/// Returns the number of TCP and UDP sockets on which the relay listens in the node's namespace.
 fn listeners(topology: &Topology) -> usize {
     let listing = topology.node.exec(&["ss", "-Hltun"]);
     listing.lines().filter(|line| line.contains("0.0.0.0:*") || line.contains("[::]:*")).count()

@@ -49,7 +49,7 @@ const RETURN: u16 = 0x06;
 /// frame.
 const PACKET_TYPE: u32 = 0xffff_f000 + 4;
 const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
-/// `PACKET_MULTICAST`, the highest packet type addressed to this machine.
+/// Highest packet type of frames addressed to this machine: `PACKET_MULTICAST`.
 const PACKET_TYPE_FOR_US_MAX: u32 = 2;
 /// Byte offset of the EtherType in an Ethernet frame.
 const ETHERTYPE_AT: u32 = 12;

@@ -67,7 +67,7 @@ pub enum Duty {
 /// Observation that another station announces an address which this node announces or watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct L2Conflict {
-    /// Address in conflict.
+    /// Load balancer address that the other station announces.
     pub address: IpAddr,
     /// MAC address of the other station.
     pub mac: Mac,
@@ -98,7 +98,7 @@ pub enum L2Output {
 /// group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listening {
-    /// No frames are needed for the address.
+    /// No frames are needed for the address on this interface.
     No,
     /// Only broadcasts and multicasts to all nodes are needed, to observe other announcers.
     Overheard,

@@ -88,7 +88,7 @@ impl Entry {
 }
 
 impl Owners {
-    /// Creates an empty set of addresses for the node `me`.
+    /// Creates the ownership state of the node `me`, without addresses.
     #[must_use]
     pub fn new(me: Name) -> Self {
         Self {

@@ -41,7 +41,7 @@ pub struct CandidateOrder {
     pub is_old: bool,
 }
 
-/// Station that announced or answered for the address.
+/// Kind of station that announced the address or replied to a probe for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Party {
     /// Another candidate node, by name.
@@ -50,7 +50,7 @@ pub enum Party {
     Stranger,
 }
 
-/// Station that was observed to announce or answer for the address.
+/// Station that was observed to announce the address or to reply to a probe for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedStation {
     /// Candidate with the station's MAC address, or a stranger.

@@ -48,7 +48,7 @@ pub struct Ping {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Order to the thread that maintains the echo reply table.
+/// Request to the thread that maintains the echo reply table.
 #[derive(Debug)]
 enum ThreadOrder {
     /// Set the ping replies for some addresses; `None` removes an address from the table.
@@ -72,7 +72,7 @@ impl Ping {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Queues changed echo reply settings of addresses; `None` removes an address. Does not block.
+    /// Queues changed ping settings (reply or drop) of addresses; `None` removes an address. Does not block.
     pub fn set(&self, changes: BTreeMap<IpAddr, Option<Reply>>) {
         self.tell(ThreadOrder::Set(changes));
     }

@@ -108,21 +108,23 @@ pub mod fsm {
 
 /// Subcodes of Cease (RFC 4486, RFC 8538, RFC 9384).
 pub mod cease {
-    /// Maximum Number of Prefixes Reached.
+    /// Maximum Number of Prefixes Reached: the peer has announced more prefixes than the speaker allows.
     pub const MAX_PREFIXES: u8 = 1;
-    /// Administrative Shutdown, with a Shutdown Communication (RFC 9003).
+    /// Administrative Shutdown: the operator has stopped the session. The data field contains a Shutdown
+    /// Communication (RFC 9003).
     pub const SHUTDOWN: u8 = 2;
     /// Peer De-configured: the peer was removed from the configuration.
     pub const DECONFIGURED: u8 = 3;
-    /// Administrative Reset, with a Shutdown Communication (RFC 9003).
+    /// Administrative Reset: the operator restarts the session. The data field contains a Shutdown Communication
+    /// (RFC 9003).
     pub const RESET: u8 = 4;
     /// Connection Rejected: the speaker currently accepts no connections from this peer.
     pub const REJECTED: u8 = 5;
     /// Other Configuration Change: a changed setting needs a new session.
     pub const CONFIGURATION_CHANGE: u8 = 6;
-    /// Connection Collision Resolution: another connection with this peer is kept (RFC 4271 §6.8).
+    /// Connection Collision Resolution: a different connection with this peer is kept (RFC 4271 §6.8).
     pub const COLLISION: u8 = 7;
-    /// Out of Resources, such as memory.
+    /// Out of Resources: the speaker lacks a resource, such as memory.
     pub const OUT_OF_RESOURCES: u8 = 8;
     /// Hard Reset: the receiver must not retain routes; the data field contains the actual notification (RFC 8538
     /// §3).

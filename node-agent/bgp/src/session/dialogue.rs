@@ -45,8 +45,8 @@ pub enum Input {
     Start,
     /// End the session, which then stays in Idle until [`Input::Start`].
     Stop(Stop),
-    /// A timer has expired: the time returned by
-    /// [`Session::poll_timeout`](crate::session::Session::poll_timeout) has come.
+    /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::session::Session::poll_timeout)
+    /// has been reached.
     Timeout,
     /// A connection is open: the one requested by [`Output::Connect`], or an incoming one.
     Connected {

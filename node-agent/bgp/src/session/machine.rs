@@ -238,7 +238,7 @@ impl Session {
         self.reason = stop.words();
     }
 
-    /// Ends all connections and attempts for the same reason.
+    /// Ends all connections and the connection attempt of the session for the same reason.
     fn part_from_all(
         &mut self,
         why: String,

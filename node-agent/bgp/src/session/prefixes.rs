@@ -17,7 +17,7 @@ use crate::session::PrefixCount;
 /// Maximum number of prefixes that are tracked individually. Beyond it, the limit is enforced by an estimate from
 /// a bitmap of hashes.
 const KNOWN_MAX: usize = 10_000;
-/// Number of bits in the bitmap of hashes; a power of two.
+/// Number of bits in the bitmap of hashes that estimates the number of prefixes; a power of two.
 const BITS: usize = 1 << 18;
 /// Highest prefix limit that is enforced. The bitmap of hashes cannot estimate larger numbers reliably.
 const LIMIT_MAX: u32 = 1_000_000;

@@ -23,7 +23,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Status codes that count as success unless the check configures a different range.
 const GOOD: std::ops::RangeInclusive<u16> = 200..=399;
-/// Value of the `User-Agent` header.
+/// Value of the `User-Agent` header in probe requests.
 pub(super) const AGENT: &str = concat!("tidegate-health-check/", env!("CARGO_PKG_VERSION"));
 
 /// HTTP request of a health check, and the response that the check expects.

@@ -27,7 +27,7 @@ pub(super) enum Place {
     Interface(InterfaceName),
 }
 
-/// Settings of the task of one neighbor.
+/// Settings of one neighbor's task: its session, connection and path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) session: session::Config,

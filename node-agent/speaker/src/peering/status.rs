@@ -18,7 +18,7 @@ use model::{
 /// Snapshot of the status of all neighbors; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct NeighborsStatus {
-    /// Status by neighbor.
+    /// Status of each neighbor.
     pub neighbours: OrdMap<NeighbourKey, NeighborStatus>,
     /// Number of connections closed at once because their source address belongs to no peer.
     pub strangers: u64,

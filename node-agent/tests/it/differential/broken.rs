@@ -22,7 +22,7 @@ const CONNECTIONS: usize = 8;
 
 const FRONTEND: &str = "{ 10.96.0.10 . tcp . 80 }";
 
-/// Builds a node with one Service of two endpoints.
+/// Builds a node with one Service that has two endpoints, and a connection to this Service.
 fn simple(lane: Lane) -> (Bench, Ask) {
     let mut bench = Bench::open("tb", lane, IpFamily::V4).unwrap();
     let service = Build::new("web", IpFamily::V4).cluster_ip("10.96.0.10".parse().unwrap());

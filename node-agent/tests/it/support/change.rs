@@ -18,7 +18,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct Size {
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u32,
     pub changes: u32,
 }
@@ -79,7 +79,7 @@ pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
     })
 }
 
-/// Renders the results as a Markdown table.
+/// Renders the measurement results as a Markdown table.
 pub fn table(changes: &[Change]) -> String {
     let mut text = String::from(
         "| mode | Services × endpoints | written per change | transactions | apply, median | first load | written |\n\

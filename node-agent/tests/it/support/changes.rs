@@ -88,7 +88,7 @@ fn service(name: &str, cluster_ip: &str, ports: Vec<CompiledPort>) -> CompiledSe
 }
 
 impl World {
-    /// Builds a few typical Services.
+    /// Builds the base state of the preview tests, with a few typical Services.
     pub fn base() -> Self {
         let web = || vec![endpoint("10.1.1.2", "n1"), endpoint("10.1.2.2", "n2"), endpoint("10.1.3.2", "n3")];
         let dns = CompiledPort { protocol: Protocol::Udp, ..tcp(53, vec![endpoint("10.1.2.3", "n2")]) };

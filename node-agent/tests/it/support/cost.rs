@@ -209,7 +209,7 @@ pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Renders the results as a Markdown table.
+/// Renders the measurement results as a Markdown table.
 pub fn table(costs: &[Cost]) -> String {
     let mut text = String::from(
         "| mode | Services | new connections/s | of direct | latency median | p99 | one flow, Gbit/s | of direct |\n\

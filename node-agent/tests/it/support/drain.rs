@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-/// Target as address, port and weight.
+/// Target of a Service: address, port and weight.
 type Given<'a> = (&'a str, u16, u16);
 
 /// Builds an echo Service with removal policy `reset`, with regular and draining targets.

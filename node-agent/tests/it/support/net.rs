@@ -16,6 +16,8 @@ use super::{Namespace, enter};
 /// Maximum time to wait for an expected reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Network namespaces of a client, a node, and the workloads a and b behind the node.
+///
 /// ```text
 /// client 192.0.2.2, 2001:db8::2 ── node 192.0.2.1, 2001:db8::1 ─┬─ a 10.1.1.2, fd01:1::2
 ///                                                               └─ b 10.1.2.2, fd01:2::2

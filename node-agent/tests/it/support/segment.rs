@@ -32,6 +32,8 @@ use super::Namespace;
 /// Maximum time to wait for an expected event, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Ethernet segment: a bridge to which several machines (members) are connected.
+///
 /// ```text
 /// first 192.0.2.1, 2001:db8::1 ── hub (bridge) ── second .2, ::2 …
 /// ```

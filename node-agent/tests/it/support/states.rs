@@ -42,7 +42,7 @@ pub fn cluster_ip(number: u16) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 96, high, low))
 }
 
-/// Builds a TCP Service with this number of endpoints.
+/// Builds a TCP Service with this number, number of endpoints and revision.
 pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
     let endpoint = |index| CompiledEndpoint {
         address: IpAddr::V4(Ipv4Addr::new(10, 244, 1, index)),

@@ -12,7 +12,7 @@ use model::primitives::net::IpFamily;
 use super::servers::{Listen, Servers};
 use crate::support::Namespace;
 
-/// Host of the test bed.
+/// Host of the test bed: the client, the node, or a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spot {
     Client,
@@ -76,7 +76,7 @@ pub const PORTS: [u16; 4] = [8080, 8081, 9090, 7005];
 pub const WORKLOAD_PORTS: [u16; 4] = [80, 443, 7001, 7010];
 /// Port of a daemon on the node that listens on all addresses and belongs to no Service.
 pub const DAEMON_PORT: u16 = 2222;
-/// Networks of all workloads.
+/// Networks that contain the addresses of all workloads.
 pub const WORKLOAD_NETWORKS: [&str; 4] = ["10.1.0.0/16", "10.2.0.0/16", "fd01::/16", "fd02::/16"];
 /// Number of client addresses that affinity tests use.
 pub const CROWD: u8 = 16;

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::support::programs::port;
 
-/// Result of a connection that the client should observe.
+/// Expected result of a connection, as the client should observe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
     /// One of these servers replies, and observes the given kind of source address.

@@ -59,7 +59,7 @@ pub struct Bench {
     pub lane: Lane,
     pub family: IpFamily,
     pub backend: Box<dyn Dataplane>,
-    /// Directory in which a later backend finds the relay process of userspace mode.
+    /// State directory, in which a later backend finds the relay process of userspace mode.
     pub home: Home,
     pub hosts: Hosts,
     pub desired: DesiredState,

@@ -127,7 +127,7 @@ impl Build {
         self
     }
 
-    /// Adds a node port to the last port.
+    /// Adds a node port to the port of the Service that was added last.
     pub fn node_port(mut self, number: u16) -> Self {
         self.last().node_port = Some(port(number));
         self

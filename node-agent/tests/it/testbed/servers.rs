@@ -19,7 +19,7 @@ pub struct Servers {
     runtime: Runtime,
 }
 
-/// Listening address.
+/// Address on which a server listens.
 #[derive(Clone, Copy)]
 pub enum Listen {
     Anywhere,

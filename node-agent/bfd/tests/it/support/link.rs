@@ -9,7 +9,7 @@ use bfd::{Config, Event, Input, Output, Refusal, Session, wire};
 
 use super::{discriminator, origin};
 
-/// Quality of the simulated link.
+/// Properties of the simulated link: delay, loss and order of packets.
 #[derive(Debug, Clone, Copy)]
 pub struct Quality {
     pub delay: Duration,

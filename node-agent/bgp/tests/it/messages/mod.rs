@@ -25,7 +25,7 @@ pub(crate) const NOTIFICATION: u8 = 3;
 pub(crate) const KEEPALIVE: u8 = 4;
 pub(crate) const REFRESH: u8 = 5;
 
-/// Builds a message with a valid header.
+/// Builds a BGP message of this type with a valid header.
 pub(crate) fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(19 + body.len()).unwrap();
     [&[0xff; 16], length.to_be_bytes().as_slice(), &[kind], body].concat()

@@ -51,7 +51,7 @@ pub struct World {
 pub struct Side {
     pub session: Session,
     pub contract: Contract,
-    /// Number of times the session was established.
+    /// Number of times that this side's session was established.
     pub established: u32,
     /// Number of the connection attempt in progress.
     attempt: Option<u64>,

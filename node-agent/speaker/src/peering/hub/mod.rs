@@ -45,7 +45,7 @@ const VISITS_MAX: usize = 64;
 /// Maximum time to wait for neighbor tasks and closing connections when the speaker stops.
 const END_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// Dependencies and channels of the hub.
+/// Parameters of the hub: its dependencies and channels.
 pub(super) struct HubStart {
     pub(super) node: Name,
     pub(super) bfd: Bfd,

@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Returns the prefix of namespace names, which must be short.
+    /// Returns the short prefix of the namespace names for this kind of router.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Frr => "bgpf",

@@ -42,7 +42,7 @@ os._exit(0)
 const EVENTS: &str = "events.json";
 const COMMANDS: &str = "commands";
 
-/// `ExaBGP` in a namespace.
+/// `ExaBGP` running in a namespace.
 pub struct ExaBgp {
     daemon: Daemon,
     place: Place,

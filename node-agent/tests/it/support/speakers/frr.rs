@@ -67,7 +67,7 @@ impl Frr {
         self.daemons.push(started);
     }
 
-    /// Runs `vtysh` commands one after another.
+    /// Runs `vtysh` commands one after another, and returns their output.
     pub fn vtysh(&self, commands: &[&str]) -> String {
         let directory = self.place.path().to_str().unwrap();
         let arguments = commands.iter().flat_map(|command| ["-c", command]);

@@ -64,7 +64,7 @@ impl Session {
     }
 }
 
-/// Reason why a router has a route.
+/// Reason why a router has a route: its peer announces it, or it is kept after the session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// The peer announces the route.
@@ -73,7 +73,7 @@ pub enum Kept {
     Stale,
 }
 
-/// A route in the router's table.
+/// Route in the table of a router, with its attributes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
     pub origin: String,
@@ -104,7 +104,7 @@ pub struct Peering {
     /// Address of the router towards the peer.
     pub local: String,
     pub password: Option<String>,
-    /// Maximum number of hops to the peer.
+    /// Maximum number of hops to the peer; `None` if the peer is on the same link.
     pub hops: Option<u8>,
     /// True if packets from the peer must have TTL 255 (GTSM, RFC 5082).
     pub has_gtsm: bool,
@@ -120,7 +120,7 @@ pub struct Peering {
     pub hold_time: u16,
 }
 
-/// Location of a peer.
+/// Location of a BGP peer: an address, a network or an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     Address(String),
