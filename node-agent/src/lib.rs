@@ -6,9 +6,9 @@
 //!     └──report── report task ◀──status──────┤
 //!                 server task ◀──status──────┘    /metrics /healthz /v1/state
 //! ```
-//! Invariants: no decision needs a reachable control server; a new process recognizes all kernel objects that an
-//! earlier one created; the kernel is not written when the process ends. Traffic never passes through or waits for
-//! this process.
+//! Invariants: no decision needs a reachable control server; a new process recognizes all kernel objects that
+//! an earlier one created; the kernel is not written when the process ends. Traffic never passes through or
+//! waits for this process.
 
 pub mod agent;
 pub mod alive;

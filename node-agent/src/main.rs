@@ -255,8 +255,8 @@ const CONSENT_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval between checks if the agent has read the confirmation file.
 const CONSENT_POLL: Duration = Duration::from_millis(50);
 
-/// Writes the confirmation of a state that the running agent holds, and removes it if the agent does not read it
-/// in time.
+/// Writes the confirmation of a state that the running agent holds, and removes it if the agent does not read
+/// it in time.
 fn confirm_state(config: &Config, epoch: Epoch) -> anyhow::Result<()> {
     let (dir, shown) = (&config.state_dir, config.state_dir.display());
     if !dir.exists() || StateDirLock::acquire(dir).is_ok() {
@@ -295,8 +295,8 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the kernel objects of every mode. A mode that this machine does not support cannot have left objects,
-/// so that its error counts only if it is the configured mode.
+/// Removes the kernel objects of every mode. A mode that this machine does not support cannot have left
+/// objects, so that its error counts only if it is the configured mode.
 fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     let configured = proxy.backend(&NodeState::default());
     let mut lines = Vec::new();

@@ -1,6 +1,6 @@
-//! Reports to the control servers: a report is sent immediately after a change and at least every 5 seconds, with
-//! at most one in flight to each control server. After a lost report, the next one contains its content. Every
-//! server receives its own reports, so that a slow server does not delay the others.
+//! Reports to the control servers: a report is sent immediately after a change and at least every 5 seconds,
+//! with at most one in flight to each control server. After a lost report, the next one contains its content.
+//! Every server receives its own reports, so that a slow server does not delay the others.
 
 pub mod delta;
 mod sent_state;
@@ -89,7 +89,8 @@ enum ReportError {
     Refused { status: StatusCode, body: String },
 }
 
-/// Sends reports until `stop` is cancelled, starting as soon as the control server knows the node.
+/// Sends reports until `stop` is canceled, starting as soon as the control server has a Node object for this
+/// node.
 pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
     let servers = reporter.control.servers();
     let all = servers.map(|server| report_to(reporter.clone(), server, sources.clone()));
@@ -171,8 +172,8 @@ impl Sources {
     }
 }
 
-/// Merges two lists of events and returns the most recent events, oldest first, at most as many as a report may
-/// carry.
+/// Merges two lists of events and returns the most recent events, oldest first, at most as many as a report
+/// may carry.
 #[must_use]
 pub fn merge_events(some: &[Event], others: &[Event]) -> Vec<Event> {
     let mut all = [some, others].concat();

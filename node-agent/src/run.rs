@@ -44,7 +44,7 @@ pub struct Ready {
     pub mode: ProxyMode,
 }
 
-/// Runs an agent until `stop` is cancelled, then syncs the journal and leaves the kernel unchanged. `ready`
+/// Runs an agent until `stop` is canceled, then syncs the journal and leaves the kernel unchanged. `ready`
 /// fires when the journal's state has been programmed and the status server accepts connections.
 ///
 /// # Errors

@@ -115,8 +115,8 @@ struct StateAnswer {
 struct Health {
     healthy: bool,
     problems: Vec<String>,
-    /// State that the state guard holds pending confirmation, if any. The agent stays healthy meanwhile, because
-    /// the node serves its last good state and a restart would not help.
+    /// State that the state guard holds pending confirmation, if any. The agent stays healthy meanwhile,
+    /// because the node serves its last good state and a restart would not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<HeldState>,
 }

@@ -12,8 +12,8 @@ use model::{
     },
 };
 
-/// Traffic by Service, one row per used target. Unused targets have no row: most nodes send no traffic to most
-/// targets of a large cluster, and rows of zeros would use memory here and in the control server.
+/// Traffic by Service, one row per used target. Unused targets have no row: most nodes send no traffic to
+/// most targets of a large cluster, and rows of zeros would use memory here and in the control server.
 pub type TrafficByService = BTreeMap<ServiceKey, Vec<TargetTraffic>>;
 
 /// Status of the agent after an iteration of the control loop.
@@ -23,14 +23,14 @@ pub struct Status {
     pub mode: ProxyMode,
     /// Options of the active mode; options without effect in the mode have their default value.
     pub options: BackendOptions,
-    /// Position (epoch and revision) up to which all changes have been received; `None` before the first complete
-    /// state.
+    /// Position (epoch and revision) up to which all changes have been received; `None` before the first
+    /// complete state.
     pub received: Option<Position>,
-    /// Position (epoch and revision) up to which all changes have been programmed and read back, except for the
-    /// Services in `failures`.
+    /// Position (epoch and revision) up to which all changes have been programmed and read back, except for
+    /// the Services in `failures`.
     pub verified: Option<Position>,
-    /// State that the state guard holds pending confirmation, or the older state that the control server offers;
-    /// `None` otherwise.
+    /// State that the state guard holds pending confirmation, or the older state that the control server
+    /// offers; `None` otherwise.
     pub held: Option<HeldState>,
     /// Number of Services in the received state.
     pub services: usize,

@@ -1,5 +1,5 @@
-//! Production implementations of the traits of [`super::ports`]: the ARP and NDP announcer, and peer monitoring by
-//! BFD.
+//! Production implementations of the traits of [`super::ports`]: the ARP and NDP announcer, and peer
+//! monitoring by BFD.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,8 @@ pub struct L2 {
 }
 
 impl L2 {
-    /// Wraps an announcer. Conflicts and probe results of the announcer are forwarded to the announcing thread.
+    /// Wraps an announcer. Conflicts and probe results of the announcer are forwarded to the announcing
+    /// thread.
     #[must_use]
     pub fn new(
         announcer: Announcer,
@@ -122,7 +123,8 @@ impl Wire for L2 {
     }
 }
 
-/// Returns the ping setting of an address (reply or drop), or `None` if this node does not announce the address.
+/// Returns the ping setting of an address (reply or drop), or `None` if this node does not announce the
+/// address.
 fn reply(presence: &Presence) -> Option<Reply> {
     let reply = if presence.answer_ping { Reply::Answer } else { Reply::Silence };
     presence.is_announced.then_some(reply)

@@ -8,9 +8,9 @@
 //! ```
 //! Decisions are in `ownership`; `l2` and `ping` answer for the addresses (ARP, NDP, ICMP echo).
 //!
-//! Works without a connection to the control server. Invariant: an address is never announced while this node does
-//! not serve it. The address is withdrawn before the kernel update that removes its rules, and announced after the
-//! update that adds them.
+//! Works without a connection to the control server. Invariant: an address is never announced while this node
+//! does not serve it. The address is withdrawn before the kernel update that removes its rules, and announced
+//! after the update that adds them.
 
 pub mod adapters;
 pub mod l2;
@@ -49,12 +49,12 @@ use self::{
 
 /// Maximum time for which the agent waits until addresses are withdrawn, before it changes the kernel.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(1);
-/// Maximum time for which [`Announcing::leave`] waits until the announcing thread has handed over its addresses
-/// and ended.
+/// Maximum time for which [`Announcing::leave`] waits until the announcing thread has handed over its
+/// addresses and ended.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// Sender of messages to the announcing thread; clones share the channel. The default value is unconnected, for
-/// agents that announce nothing.
+/// Sender of messages to the announcing thread; clones share the channel. The default value is unconnected,
+/// for agents that announce nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Announcing(Option<Sender<Message>>);
 
@@ -63,16 +63,16 @@ pub struct Announcing(Option<Sender<Message>>);
 pub struct Following {
     /// Added, changed and removed load balancer addresses; `None` marks a removed address.
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-    /// True if the addresses come from the journal on disk, so that another node may have taken them since they
-    /// were written.
+    /// True if the addresses come from the journal on disk, so that another node may have taken them since
+    /// they were written.
     pub is_old: bool,
     /// Services that the kernel will no longer serve after its next update.
     pub closing: BTreeSet<ServiceKey>,
-    /// Services that the next kernel update changes. Addresses added to these Services are announced only after
-    /// that update.
+    /// Services that the next kernel update changes. Addresses added to these Services are announced only
+    /// after that update.
     pub changing: BTreeSet<ServiceKey>,
-    /// Secret shared by all nodes, from which the BFD authentication key between them is derived; `None` disables
-    /// authentication.
+    /// Secret shared by all nodes, from which the BFD authentication key between them is derived; `None`
+    /// disables authentication.
     pub key: Option<Secret>,
 }
 
@@ -84,8 +84,8 @@ pub struct Running {
     pub shown: watch::Receiver<Announcements>,
 }
 
-/// Creates the message channel of the announcing thread. Must be called before the layer-2 announcer and BFD are
-/// created, because both send to the channel.
+/// Creates the message channel of the announcing thread. Must be called before the layer-2 announcer and BFD
+/// are created, because both send to the channel.
 #[must_use]
 pub fn channel() -> (Announcing, mpsc::Receiver<Message>) {
     let (sender, receiver) = mpsc::channel();
@@ -113,8 +113,8 @@ impl Announcing {
         }
     }
 
-    /// Sends state changes to the announcing thread. Returns when this node no longer replies to requests for the
-    /// removed addresses, or after one second.
+    /// Sends state changes to the announcing thread. Returns when this node no longer replies to requests for
+    /// the removed addresses, or after one second.
     pub fn follow(&self, following: Following) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };
@@ -125,8 +125,8 @@ impl Announcing {
         }
     }
 
-    /// Notifies the announcing thread which Services the kernel serves after an update: a [`Gate`] is open if the
-    /// kernel serves the Service.
+    /// Notifies the announcing thread which Services the kernel serves after an update: a [`Gate`] is open if
+    /// the kernel serves the Service.
     pub fn programmed(&self, gates: Vec<(ServiceKey, Gate)>) {
         if !gates.is_empty() {
             self.tell(Message::Gates(gates));

@@ -68,8 +68,8 @@ impl Show {
         }
     }
 
-    /// Copies the frame counters of the layer-2 announcer into the status of those addresses whose counters have
-    /// changed.
+    /// Copies the frame counters of the layer-2 announcer into the status of those addresses whose counters
+    /// have changed.
     pub(super) fn count(&mut self, sent: &BTreeMap<IpAddr, SentFrames>, now: Instant) {
         for (address, sent) in sent {
             let Some(before) = self.addresses.get(address) else { continue };

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::AnnounceConfig;
 
-/// Starts announcing on the interfaces in `links`, in the network namespace of the calling thread. Must be called
-/// inside a tokio runtime. Other nodes are monitored by `bfd`.
+/// Starts announcing on the interfaces in `links`, in the network namespace of the calling thread. Must be
+/// called inside a tokio runtime. Other nodes are monitored by `bfd`.
 ///
 /// # Errors
 /// Returns an I/O error if sockets or threads cannot be created.

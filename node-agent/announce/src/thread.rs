@@ -27,8 +27,8 @@ use crate::ownership::{
     owners::{Ordering, Owners, Pair},
 };
 
-/// Time for which a newly monitored node counts as alive, in addition to the detection time. Both systems start
-/// with one packet per second (RFC 5880 §6.8.3), and a session needs three packets.
+/// Time for which a newly monitored node counts as alive, in addition to the detection time. Both systems
+/// start with one packet per second (RFC 5880 §6.8.3), and a session needs three packets.
 const UNHEARD_GRACE: Duration = Duration::from_secs(3);
 /// Interval between reads of the announcer's frame counters.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
@@ -54,10 +54,11 @@ pub struct Parts {
 /// Message to the announcing thread.
 #[derive(Debug)]
 pub enum Message {
-    /// State changes from the agent. The channel fires when this node no longer replies to requests for withdrawn
-    /// addresses.
+    /// State changes from the agent. The channel fires when this node no longer replies to requests for
+    /// withdrawn addresses.
     Follow(Following, SyncSender<()>),
-    /// Services in a finished kernel update, each with a [`Gate`] that is open if the kernel serves the Service.
+    /// Services in a finished kernel update, each with a [`Gate`] that is open if the kernel serves the
+    /// Service.
     Gates(Vec<(ServiceKey, Gate)>),
     /// Observation of the layer-2 announcer: a conflict with another station, or the result of a probe.
     Wire(WireEvent),
@@ -71,7 +72,8 @@ pub enum Message {
     Warning(Option<String>),
     /// Request to hand over or keep all addresses and to end the thread. Sent when the agent stops.
     Leave {
-        /// Handling of the announced addresses: handed over to other nodes, or kept for a restart of this agent.
+        /// Handling of the announced addresses: handed over to other nodes, or kept for a restart of this
+        /// agent.
         on_exit: OnExit,
         /// Channel that fires when this node no longer replies to requests for any address.
         done: SyncSender<()>,
@@ -131,8 +133,8 @@ struct OwnershipThread {
     leaving: Option<Leaving>,
 }
 
-/// Handover in progress: this node replies to requests until other nodes announce the addresses or the deadline
-/// passes.
+/// Handover in progress: this node replies to requests until other nodes announce the addresses or the
+/// deadline passes.
 struct Leaving {
     until: Instant,
     done: SyncSender<()>,
@@ -253,8 +255,8 @@ impl OwnershipThread {
         }
     }
 
-    /// Returns the presence to set for an address, or `None` if the announcer already has it. `Some(None)` removes
-    /// the address.
+    /// Returns the presence to set for an address, or `None` if the announcer already has it. `Some(None)`
+    /// removes the address.
     fn change_of(&self, address: IpAddr) -> Option<Option<Presence>> {
         let before = self.present.get(&address);
         let wanted = self.owners.get(address).and_then(|entry| {
@@ -303,8 +305,8 @@ impl OwnershipThread {
         }
     }
 
-    /// Identifies a station by its MAC address in the neighbor table: returns the monitored node or candidate with
-    /// that address, otherwise [`Party::Stranger`].
+    /// Identifies a station by its MAC address in the neighbor table: returns the monitored node or candidate
+    /// with that address, otherwise [`Party::Stranger`].
     fn identify(&mut self, address: IpAddr, station: Station) -> ObservedStation {
         let Station { mac, interface } = station;
         let macs = self.neighbours.macs();
@@ -336,8 +338,8 @@ impl OwnershipThread {
         self.leaving = Some(Leaving { until: now + HANDOVER_TIME_MAX, done, waiting });
     }
 
-    /// Returns true if other nodes announce all addresses, or the handover deadline has passed. All addresses are
-    /// then removed from the announcer.
+    /// Returns true if other nodes announce all addresses, or the handover deadline has passed. All addresses
+    /// are then removed from the announcer.
     fn has_left(&mut self) -> bool {
         let is_over = |leaving: &mut Leaving| leaving.waiting.is_empty() || Instant::now() >= leaving.until;
         let Some(leaving) = self.leaving.take_if(is_over) else { return false };

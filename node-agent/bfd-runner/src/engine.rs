@@ -23,8 +23,8 @@ use super::{
 
 /// Delay before opening a socket is retried after a failure.
 const OPEN_RETRY: Duration = Duration::from_secs(1);
-/// Maximum number of packets read from one listening socket per pass (one iteration of the BFD thread), about the
-/// size of the socket buffer. A flood therefore delays deadlines only by milliseconds.
+/// Maximum number of packets read from one listening socket per pass (one iteration of the BFD thread), about
+/// the size of the socket buffer. A flood therefore delays deadlines only by milliseconds.
 const PACKETS_PER_PASS_MAX: usize = 2048;
 
 /// Listening sockets, each with its local address and port.
@@ -177,8 +177,8 @@ impl Engine {
         self.peers.keys().copied().collect()
     }
 
-    /// Handles packets and deadlines that have expired. Packets come first, including those that arrived after the
-    /// thread woke, because all of them arrived in time.
+    /// Handles packets and deadlines that have expired. Packets come first, including those that arrived
+    /// after the thread woke, because all of them arrived in time.
     pub(super) fn pass(&mut self, ready: &Ready, now: Instant) -> Pass {
         if self.is_stopped {
             return Pass::Stop;
@@ -215,8 +215,9 @@ impl Engine {
         }
     }
 
-    /// Passes a packet to its session. The session is found by Your Discriminator if it is set (RFC 5880 §6.3),
-    /// otherwise by the addresses (RFC 5881 §3). A packet that belongs to no session is counted and dropped.
+    /// Passes a packet to its session. The session is found by Your Discriminator if it is set (RFC 5880
+    /// §6.3), otherwise by the addresses (RFC 5881 §3). A packet that belongs to no session is counted and
+    /// dropped.
     fn take(&mut self, door: Door, arrival: &Arrival, bytes: &[u8], now: Instant) {
         let by_source = PeerKey { local: door.local, peer: arrival.source };
         let received = wire::parse(bytes);
@@ -248,8 +249,8 @@ impl Engine {
         }
     }
 
-    /// Opens the missing sockets of all sessions. Temporary failures are retried after [`OPEN_RETRY`], permanent
-    /// failures are not.
+    /// Opens the missing sockets of all sessions. Temporary failures are retried after [`OPEN_RETRY`],
+    /// permanent failures are not.
     fn open_missing(&mut self, now: Instant) {
         self.open_at = None;
         for key in self.keys() {
@@ -285,8 +286,8 @@ impl Engine {
         }
     }
 
-    /// Passes an event to a session and carries out the resulting actions. All changes of a session go through
-    /// this function.
+    /// Passes an event to a session and carries out the resulting actions. All changes of a session go
+    /// through this function.
     fn tell(&mut self, key: PeerKey, input: Input<'_>, now: Instant) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let before = (peer.session.state(), peer.shown());
@@ -330,7 +331,8 @@ impl Engine {
     }
 }
 
-/// Opens the listening socket of a local address unless it is already open, and returns a new socket for sending.
+/// Opens the listening socket of a local address unless it is already open, and returns a new socket for
+/// sending.
 fn open(doors: &mut BTreeMap<Door, Arc<UdpSocket>>, door: Door) -> io::Result<UdpSocket> {
     let sender = socket::sender(door.local, || entropy() as u16)?;
     if let Entry::Vacant(vacant) = doors.entry(door) {

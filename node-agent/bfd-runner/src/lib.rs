@@ -5,20 +5,20 @@
 //!   owner ──set_peers, admin_down──▶ engine (one lock) ◀──packets, deadlines── thread "bfd": ppoll until the next deadline
 //!   owner ◀──states, news──────────────┘
 //! ```
-//! The state machine is in the crate `bfd`, which has no I/O. Invariants: the thread blocks only in `ppoll`, its
-//! work grows only with packets and due deadlines, and packets from unknown senders get no reply.
+//! The state machine is in the crate `bfd`, which has no I/O. Invariants: the thread blocks only in `ppoll`,
+//! its work grows only with packets and due deadlines, and packets from unknown senders get no reply.
 //!
-//! The thread drains its sockets before it reads the clock: packets that waited while this machine was busy count
-//! as received in time.
+//! The thread drains its sockets before it reads the clock: packets that waited while this machine was busy
+//! count as received in time.
 //!
 //! Between Tidegate agents, `AdminDown` has two meanings, distinguished by the diagnostic:
 //!
 //! - 7, [`HANDOVER`]: the sender hands over its addresses, which another node may take over at once.
-//! - 0, [`RESTART`]: the sender restarts or leaves and keeps its addresses for a while. Also sent when a session
-//!   is removed.
+//! - 0, [`RESTART`]: the sender restarts or leaves and keeps its addresses for a while. Also sent when a
+//!   session is removed.
 //!
-//! For other BFD implementations both mean that the session is administratively down and the path has not failed
-//! (RFC 5882 §3.2).
+//! For other BFD implementations both mean that the session is administratively down and the path has not
+//! failed (RFC 5882 §3.2).
 
 mod engine;
 mod peer;
@@ -48,17 +48,17 @@ pub use peers::{
 };
 use wants::Owner;
 
-/// Diagnostic sent with `AdminDown` when this node hands over its addresses, so that another node takes over at
-/// once.
+/// Diagnostic sent with `AdminDown` when this node hands over its addresses, so that another node takes over
+/// at once.
 pub const HANDOVER: Diagnostic = Diagnostic::AdministrativelyDown;
-/// Diagnostic sent with `AdminDown` when this node restarts or a session is removed: other nodes wait before they
-/// take over the addresses.
+/// Diagnostic sent with `AdminDown` when this node restarts or a session is removed: other nodes wait before
+/// they take over the addresses.
 pub const RESTART: Diagnostic = Diagnostic::None;
 
-/// Handle to the BFD sessions of this node for one owner, a user of BFD with its own set of peers. [`Self::share`]
-/// creates a handle for a further owner. Dropping one of several handles ends the sessions that no other owner
-/// wants, with the diagnostic [`RESTART`]. Dropping the last handle ends all sessions silently, so that peers
-/// detect a path failure. Call [`Self::admin_down`] first to avoid that.
+/// Handle to the BFD sessions of this node for one owner, a user of BFD with its own set of peers.
+/// [`Self::share`] creates a handle for a further owner. Dropping one of several handles ends the sessions
+/// that no other owner wants, with the diagnostic [`RESTART`]. Dropping the last handle ends all sessions
+/// silently, so that peers detect a path failure. Call [`Self::admin_down`] first to avoid that.
 #[derive(Debug)]
 pub struct Bfd {
     running: Arc<Running>,
@@ -110,8 +110,8 @@ impl Bfd {
     }
 
     /// Returns a handle for a further owner (user of BFD). If several owners want the same peer, there is one
-    /// session. It has the intervals of the owner with the shorter detection time, and the path type (single-hop
-    /// or multihop) and the key of the oldest owner.
+    /// session. It has the intervals of the owner with the shorter detection time, and the path type
+    /// (single-hop or multihop) and the key of the oldest owner.
     #[must_use]
     pub fn share(&self) -> Self {
         let owner = Owner(self.running.owners.fetch_add(1, Ordering::Relaxed));
@@ -122,11 +122,11 @@ impl Bfd {
         &self.running.shared
     }
 
-    /// Sets the peers of this handle. Unchanged sessions continue, and changed intervals are renegotiated without
-    /// an interruption. Sessions of removed peers send AdminDown with [`RESTART`] and end.
+    /// Sets the peers of this handle. Unchanged sessions continue, and changed intervals are renegotiated
+    /// without an interruption. Sessions of removed peers send AdminDown with [`RESTART`] and end.
     ///
-    /// If a session cannot be opened, for example because the local address is not on this node yet, only this
-    /// peer fails: see [`PeerState::fault`]. Temporary failures are retried every second.
+    /// If a session cannot be opened, for example because the local address is not on this node yet, only
+    /// this peer fails: see [`PeerState::fault`]. Temporary failures are retried every second.
     ///
     /// # Errors
     /// Returns [`TooManyPeers`], and changes nothing, if the peers of all handles exceed [`PEERS_MAX`].
@@ -148,15 +148,15 @@ impl Bfd {
         self.shared().engine().strangers()
     }
 
-    /// Returns a change notifier. It is notified when [`Self::states`] of any handle has changed in anything other
-    /// than counters and intervals.
+    /// Returns a change notifier. It is notified when [`Self::states`] of any handle has changed in anything
+    /// other than counters and intervals.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<u64> {
         self.shared().engine().news()
     }
 
-    /// Puts all sessions of all handles, including later ones, into AdminDown. When the function returns, several
-    /// packets with the diagnostic have been sent to every peer.
+    /// Puts all sessions of all handles, including later ones, into AdminDown. When the function returns,
+    /// several packets with the diagnostic have been sent to every peer.
     pub fn admin_down(&self, diagnostic: Diagnostic) {
         self.shared().engine().hold_down(diagnostic, Instant::now());
         self.shared().wake();

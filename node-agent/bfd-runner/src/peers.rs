@@ -102,12 +102,12 @@ pub enum Fault {
     /// One address is IPv4 and the other is IPv6.
     #[error("the addresses are of different address families")]
     Families,
-    /// An address does not identify a single host on a known link: it is multicast, unspecified, or link-local
-    /// IPv6, which would require an interface.
+    /// An address does not identify a single host on a known link: it is multicast, unspecified, or
+    /// link-local IPv6, which would require an interface.
     #[error("an address is multicast, unspecified or link-local")]
     Address,
-    /// The kernel returned an error when a socket was opened, usually because the local address does not exist.
-    /// Opening is retried.
+    /// The kernel returned an error when a socket was opened, usually because the local address does not
+    /// exist. Opening is retried.
     #[error("cannot open a socket: {0}")]
     Socket(io::ErrorKind),
 }
@@ -175,8 +175,8 @@ pub struct Counters {
     pub hop_limit: u64,
     /// Packets from the peer's address that are not valid BFD Control packets.
     pub malformed: u64,
-    /// Packets dropped because they have no authentication although a key is configured, or have authentication
-    /// although there is no key.
+    /// Packets dropped because they have no authentication although a key is configured, or have
+    /// authentication although there is no key.
     pub authentication_presence: u64,
     /// Packets dropped because of a different authentication type or key ID.
     pub authentication_key: u64,

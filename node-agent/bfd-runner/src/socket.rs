@@ -23,8 +23,8 @@ const SOURCE_PORT_BITS: u16 = 0xc000;
 const SOURCE_PORT_TRIES: u32 = 64;
 /// Traffic class of sent packets: DSCP CS6 (network control), which routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
-/// Size of the kernel's receive buffer in bytes, enough for some seconds of packets of all peers, so that a busy
-/// machine loses none.
+/// Size of the kernel's receive buffer in bytes, enough for some seconds of packets of all peers, so that a
+/// busy machine loses none.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 /// Size of the buffer for one received packet, in bytes. A longer packet is truncated and invalid.
 pub(super) const BUFFER_BYTES: usize = 256;
@@ -62,7 +62,8 @@ pub(super) fn listen(door: Door) -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(socket))
 }
 
-/// Opens the sending socket of a session. `random` chooses a source port that no other session of this node uses.
+/// Opens the sending socket of a session. `random` chooses a source port that no other session of this node
+/// uses.
 pub(super) fn sender(local: IpAddr, mut random: impl FnMut() -> u16) -> io::Result<UdpSocket> {
     let socket = open(local)?;
     // The socket is never read, so packets from strangers must not use memory.

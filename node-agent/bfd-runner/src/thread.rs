@@ -45,8 +45,8 @@ fn run(shared: &RunnerShared, wakes: &UnixDatagram) {
     }
 }
 
-/// Sleeps until a packet arrives, a handle wakes the thread, or the deadline is reached. Returns the listening
-/// sockets with packets.
+/// Sleeps until a packet arrives, a handle wakes the thread, or the deadline is reached. Returns the
+/// listening sockets with packets.
 fn sleep(
     wakes: &UnixDatagram,
     doors: &[(Door, Arc<UdpSocket>)],

@@ -15,8 +15,8 @@ pub(super) struct Owner(pub(super) u32);
 pub(super) struct Wants(BTreeMap<Owner, BTreeMap<PeerKey, SessionConfig>>);
 
 impl Wants {
-    /// Replaces the peers that an owner requests, and returns the union over all owners. If the limit of peers is
-    /// exceeded, nothing changes.
+    /// Replaces the peers that an owner requests, and returns the union over all owners. If the limit of
+    /// peers is exceeded, nothing changes.
     pub(super) fn set(
         &mut self,
         owner: Owner,
@@ -56,9 +56,9 @@ impl Wants {
     }
 }
 
-/// Merges the configurations that two owners (users of BFD) request for the same peer. The timers are those with
-/// the shorter detection time. The session is active if either is. Single-hop or multihop and the key come from
-/// `first`, the older owner.
+/// Merges the configurations that two owners (users of BFD) request for the same peer. The timers are those
+/// with the shorter detection time. The session is active if either is. Single-hop or multihop and the key
+/// come from `first`, the older owner.
 fn share(first: &SessionConfig, second: &SessionConfig) -> SessionConfig {
     let silence = |config: &SessionConfig| config.transmit.duration() * u32::from(config.multiplier.get());
     let sooner = if silence(second) < silence(first) { second } else { first };

@@ -1,5 +1,5 @@
-//! Keyed SHA1 and Meticulous Keyed SHA1 Authentication (RFC 5880 §6.7.4), with the ranges of accepted sequence
-//! numbers of §6.7.3.
+//! Keyed SHA1 and Meticulous Keyed SHA1 Authentication (RFC 5880 §6.7.4), with the ranges of accepted
+//! sequence numbers of §6.7.3.
 
 use std::fmt;
 
@@ -104,8 +104,8 @@ impl Authenticator {
         wire::render(packet, Some(&Sha1Section { digest, ..unsigned }))
     }
 
-    /// Accepts a packet only if its sequence number is in the accepted range and its digest is correct. A rejected
-    /// packet changes no state, so that a forged packet cannot shift the range.
+    /// Accepts a packet only if its sequence number is in the accepted range and its digest is correct. A
+    /// rejected packet changes no state, so that a forged packet cannot shift the range.
     pub(crate) fn verify(&mut self, received: &ReceivedPacket<'_>) -> Result<(), Refusal> {
         let section = match received.section {
             None => return Err(Refusal::AuthenticationMissing),

@@ -38,13 +38,14 @@ pub struct Config {
 pub enum Input<'a> {
     /// A packet was received that belongs to this session.
     Received(&'a ReceivedPacket<'a>),
-    /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::Session::poll_timeout) has been
-    /// reached.
+    /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::Session::poll_timeout) has
+    /// been reached.
     Timeout,
-    /// A new configuration applies. A session that is up stays up: intervals are renegotiated by a Poll Sequence.
+    /// A new configuration applies. A session that is up stays up: intervals are renegotiated by a Poll
+    /// Sequence.
     Configure(Config),
-    /// Put the session into AdminDown, and send the diagnostic to the peer in several packets at once (RFC 5880
-    /// §6.8.16).
+    /// Put the session into AdminDown, and send the diagnostic to the peer in several packets at once (RFC
+    /// 5880 §6.8.16).
     AdminDown(Diagnostic),
     /// End the AdminDown state. Has no effect in other states.
     Enable,

@@ -1,12 +1,12 @@
-//! Interval between BFD packets, in the unit of the protocol, and transmit jitter, which prevents senders from
-//! synchronizing.
+//! Interval between BFD packets, in the unit of the protocol, and transmit jitter, which prevents senders
+//! from synchronizing.
 
 use std::{num::NonZeroU8, time::Duration};
 
 /// Interval between BFD Control packets in whole microseconds, from 10 ms to 60 s.
 ///
-/// A process on a shared CPU cannot keep shorter intervals reliably. With longer ones, detection is too slow to be
-/// useful.
+/// A process on a shared CPU cannot keep shorter intervals reliably. With longer ones, detection is too slow
+/// to be useful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interval(u32);
 

@@ -35,8 +35,8 @@ use crate::{
     wire::{self, Packet, ReceivedPacket},
 };
 
-/// Number of packets sent at once on entering AdminDown. Several are sent because the process may exit before the
-/// next periodic packet.
+/// Number of packets sent at once on entering AdminDown. Several are sent because the process may exit before
+/// the next periodic packet.
 const ADMIN_DOWN_PACKETS: usize = 3;
 /// Initial value of `bfd.RemoteMinRxInterval`, in microseconds (RFC 5880 §6.8.1).
 const REMOTE_MIN_RX_INITIAL: u32 = 1;
@@ -54,8 +54,8 @@ pub struct Session {
     noise: Noise,
     /// Arrival time of the last valid packet from the peer; `None` before the first one.
     heard: Option<Instant>,
-    /// Time of the last transmitted packet that was not the response to a Poll (Final), or the creation time of
-    /// the session.
+    /// Time of the last transmitted packet that was not the response to a Poll (Final), or the creation time
+    /// of the session.
     sent: Instant,
     /// Last transmitted packet, without its Poll and Final bits.
     said: Option<Packet>,
@@ -287,8 +287,8 @@ impl Session {
         }
     }
 
-    /// Handles the consequences of an input: starts a Poll Sequence, sends a packet if its content has changed,
-    /// and reports changed timers.
+    /// Handles the consequences of an input: starts a Poll Sequence, sends a packet if its content has
+    /// changed, and reports changed timers.
     fn follow_up(&mut self, now: Instant, outputs: &mut Vec<Output>) {
         let poll_begins = self.state == State::Up && self.negotiation.want(self.wanted(), now);
         // Changed content is sent without waiting for the interval (§6.8.7). The first packet is not a
@@ -348,8 +348,8 @@ impl Session {
         wanted(&self.config, self.state)
     }
 
-    /// Returns true if the role permits sending. A passive system sends nothing until it has received a packet
-    /// (RFC 5880 §6.8.7).
+    /// Returns true if the role permits sending. A passive system sends nothing until it has received a
+    /// packet (RFC 5880 §6.8.7).
     fn may_speak(&self) -> bool {
         self.config.role == Role::Active || self.remote.discriminator.is_some()
     }
@@ -368,8 +368,8 @@ impl Session {
         Some(self.heard? + self.detection_time()?)
     }
 
-    /// Returns the time at which the peer's sequence number is forgotten: twice the detection time after the last
-    /// packet (`bfd.AuthSeqKnown`, RFC 5880 §6.8.1).
+    /// Returns the time at which the peer's sequence number is forgotten: twice the detection time after the
+    /// last packet (`bfd.AuthSeqKnown`, RFC 5880 §6.8.1).
     fn sequence_forgotten_at(&self) -> Option<Instant> {
         self.authenticator.as_ref().filter(|authenticator| authenticator.knows_sequence())?;
         Some(self.heard? + self.detection_time()? * 2)

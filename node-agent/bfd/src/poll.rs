@@ -15,8 +15,8 @@ pub(crate) struct Timers {
 /// Sequence.
 ///
 /// During a Poll Sequence all packets carry the same intervals, because otherwise a packet with the Final bit
-/// could not be matched to the intervals that it confirms. Newer intervals wait until the sequence has ended and a
-/// packet without Final has arrived.
+/// could not be matched to the intervals that it confirms. Newer intervals wait until the sequence has ended
+/// and a packet without Final has arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Negotiation {
     /// Intervals in transmitted packets.
@@ -47,8 +47,8 @@ impl Negotiation {
         *self = Self::new(timers);
     }
 
-    /// Starts a Poll Sequence if the intervals differ from those in transmitted packets and no Poll Sequence is
-    /// running. Returns true if one was started.
+    /// Starts a Poll Sequence if the intervals differ from those in transmitted packets and no Poll Sequence
+    /// is running. Returns true if one was started.
     pub(crate) fn want(&mut self, timers: Timers, now: Instant) -> bool {
         let free = match self.poll {
             Poll::Idle => true,
@@ -63,8 +63,8 @@ impl Negotiation {
         true
     }
 
-    /// Records the Final bit of a received packet. `wait` is the maximum time for which a response may still be in
-    /// transit.
+    /// Records the Final bit of a received packet. `wait` is the maximum time for which a response may still
+    /// be in transit.
     pub(crate) fn heard(&mut self, is_final: bool, now: Instant, wait: Duration) {
         match self.poll {
             Poll::Active if is_final => {
@@ -98,8 +98,8 @@ impl Negotiation {
         self.advertised.desired_min_tx.min(self.confirmed.desired_min_tx)
     }
 
-    /// Returns the receive interval from which the detection time is computed. A shorter interval takes effect
-    /// only after the peer has confirmed it.
+    /// Returns the receive interval from which the detection time is computed. A shorter interval takes
+    /// effect only after the peer has confirmed it.
     pub(crate) fn receive(&self) -> Interval {
         self.advertised.required_min_rx.max(self.confirmed.required_min_rx)
     }

@@ -5,11 +5,13 @@ use std::fmt;
 /// Session state (RFC 5880 §4.1, field Sta).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// AdminDown: disabled by the operator. The peer must not treat this state as a path failure (RFC 5882 §3.2).
+    /// AdminDown: disabled by the operator. The peer must not treat this state as a path failure (RFC 5882
+    /// §3.2).
     AdminDown,
     /// Down: no packets are received, or the peer receives none.
     Down,
-    /// Init: packets are received, but the peer has not yet confirmed that it receives packets of this system.
+    /// Init: packets are received, but the peer has not yet confirmed that it receives packets of this
+    /// system.
     Init,
     /// Up: both systems receive packets.
     Up,

@@ -1,7 +1,8 @@
 //! Codec of the BFD Control packet (RFC 5880 §4.1) and its SHA1 Authentication Section (§4.4).
 //!
-//! Parsing is total: for any input the parser terminates, reads only within the input, and returns a packet or the
-//! rule of §6.8.6 by which the packet is discarded. Only rules that do not depend on a session are checked.
+//! Parsing is total: for any input the parser terminates, reads only within the input, and returns a packet
+//! or the rule of §6.8.6 by which the packet is discarded. Only rules that do not depend on a session are
+//! checked.
 
 use std::num::{NonZeroU8, NonZeroU32};
 
@@ -51,12 +52,13 @@ pub struct Packet {
     pub multiplier: NonZeroU8,
     /// My Discriminator: the sender's session identifier.
     pub my_discriminator: NonZeroU32,
-    /// Your Discriminator: the receiver's session identifier, or `None` (0) if the sender does not know it.
+    /// Your Discriminator: the receiver's session identifier, or `None` (0) if the sender has not received it
+    /// yet.
     pub your_discriminator: Option<NonZeroU32>,
     /// Desired Min TX Interval: the sender's minimum interval between sent packets, in microseconds.
     pub desired_min_tx_micros: u32,
-    /// Required Min RX Interval: the sender's minimum interval between received packets, in microseconds; 0 if it
-    /// wants no periodic packets.
+    /// Required Min RX Interval: the sender's minimum interval between received packets, in microseconds; 0
+    /// if it wants no periodic packets.
     pub required_min_rx_micros: u32,
     /// Required Min Echo RX Interval, in microseconds; 0 if the sender does not support echoes.
     pub required_min_echo_rx_micros: u32,

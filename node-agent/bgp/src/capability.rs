@@ -45,8 +45,8 @@ pub enum Capability {
 pub struct GracefulRestart {
     /// Restart State bit (R): the speaker has restarted and has not received all routes yet.
     pub is_restarted: bool,
-    /// Notification bit (N): routes are also retained after a NOTIFICATION or the expiry of the Hold Timer (RFC
-    /// 8538 §2).
+    /// Notification bit (N): routes are also retained after a NOTIFICATION or the expiry of the Hold Timer
+    /// (RFC 8538 §2).
     pub notification: bool,
     /// Restart Time in seconds, 0 to 4095.
     pub restart_time: u16,

@@ -15,11 +15,11 @@ use crate::{
 
 /// Default of `LOCAL_PREF` for internal peers, as usual on routers.
 pub const LOCAL_PREF_DEFAULT: u32 = 100;
-/// Maximum number of cached attribute sets per neighbor. Few are needed, because only the Advertisements make a
-/// difference.
+/// Maximum number of cached attribute sets per neighbor. Few are needed, because only the Advertisements make
+/// a difference.
 const REMEMBERED_MAX: usize = 1024;
-/// Number of cached attribute sets at which the first cleanup runs. Each later cleanup runs at twice the number of
-/// sets then in use, plus this constant.
+/// Number of cached attribute sets at which the first cleanup runs. Each later cleanup runs at twice the
+/// number of sets then in use, plus this constant.
 const SPARE: usize = 16;
 
 /// Route attributes that are configured for a prefix and do not depend on the neighbor.
@@ -29,7 +29,8 @@ pub struct Route {
     pub med: Option<u32>,
     /// `LOCAL_PREF`, sent only to internal peers; [`LOCAL_PREF_DEFAULT`] if `None`.
     pub local_pref: Option<u32>,
-    /// Number of additional times that this node's AS number is prepended to the AS path; external peers only.
+    /// Number of additional times that this node's AS number is prepended to the AS path; external peers
+    /// only.
     pub prepend: u8,
     /// Communities to send with the route (RFC 1997).
     pub communities: BTreeSet<Community>,
@@ -87,8 +88,8 @@ const fn marks(role: Role) -> bool {
     }
 }
 
-/// Cache of path attributes for one neighbor. Routes with equal attributes share one set, so that they are packed
-/// into the same message.
+/// Cache of path attributes for one neighbor. Routes with equal attributes share one set, so that they are
+/// packed into the same message.
 #[derive(Debug, Clone, Default)]
 pub struct Exports {
     towards: BTreeMap<Family, Towards>,

@@ -1,5 +1,5 @@
-//! Border Gateway Protocol 4 (RFC 4271) for an announce-only speaker: messages, the session, and the Adj-RIB-Out
-//! of each peer, without sockets, clock or randomness.
+//! Border Gateway Protocol 4 (RFC 4271) for an announce-only speaker: messages, the session, and the
+//! Adj-RIB-Out of each peer, without sockets, clock or randomness.
 //!
 //! ```text
 //!   bytes ──▶ wire::decode ──▶ Message ──▶ session::Session::handle(input, now, random) ──▶ outputs: send, connect, close, event

@@ -17,8 +17,8 @@ pub enum Message {
     Notification(Notification),
     /// KEEPALIVE, which restarts the neighbor's Hold Timer.
     Keepalive,
-    /// ROUTE-REFRESH: a request for all routes (RFC 2918), or a marker at the beginning or end of the response
-    /// (RFC 7313).
+    /// ROUTE-REFRESH: a request for all routes (RFC 2918), or a marker at the beginning or end of the
+    /// response (RFC 7313).
     Refresh(Refresh),
 }
 
@@ -41,7 +41,8 @@ pub struct Open {
 /// Sent messages contain prefixes of one family; a received message may contain prefixes of several families.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
-    /// Withdrawn prefixes, including announced prefixes with malformed attributes (RFC 7606 "treat-as-withdraw").
+    /// Withdrawn prefixes, including announced prefixes with malformed attributes (RFC 7606
+    /// "treat-as-withdraw").
     pub withdrawn: Vec<IpNet>,
     /// Prefixes that are announced with the path attributes in `attributes`.
     pub announced: Vec<IpNet>,

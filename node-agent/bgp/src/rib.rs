@@ -6,10 +6,10 @@
 //!                       ▼                                  ▼
 //!         wanted ≠ sent, or owed ──▶ due ──▶ take ──▶ messages; their content counts as sent
 //! ```
-//! Due routes are indexed by prefix and by attributes, so that the cost of a change is logarithmic in the number
-//! of routes, and messages are packed: all prefixes in a message share its attributes. Invariants: a replaced
-//! route is announced without a preceding withdrawal (implicit withdrawal, RFC 4271 §3.1), and no message is sent
-//! for an unchanged prefix.
+//! Due routes are indexed by prefix and by attributes, so that the cost of a change is logarithmic in the
+//! number of routes, and messages are packed: all prefixes in a message share its attributes. Invariants: a
+//! replaced route is announced without a preceding withdrawal (implicit withdrawal, RFC 4271 §3.1), and no
+//! message is sent for an unchanged prefix.
 
 mod due;
 
@@ -68,8 +68,8 @@ impl RibOut {
         }
     }
 
-    /// Starts to send all routes after the session was established, followed by the End-of-RIB marker of every
-    /// family, even of families without routes (RFC 4724 §2).
+    /// Starts to send all routes after the session was established, followed by the End-of-RIB marker of
+    /// every family, even of families without routes (RFC 4724 §2).
     pub fn begin(&mut self, terms: Terms) {
         self.end();
         let mut session = EstablishedState::new(terms);
@@ -89,14 +89,14 @@ impl RibOut {
         });
     }
 
-    /// Delays the End-of-RIB marker while the desired routes are incomplete. When a neighbor receives the marker,
-    /// it drops stale routes of the previous session that were not sent again (RFC 4724 §4.2).
+    /// Delays the End-of-RIB marker while the desired routes are incomplete. When a neighbor receives the
+    /// marker, it drops stale routes of the previous session that were not sent again (RFC 4724 §4.2).
     pub const fn hold_end_of_rib(&mut self, is_held: bool) {
         self.is_end_held = is_held;
     }
 
-    /// Handles a request for all routes of a family (RFC 2918 §4, RFC 7313 §4). If all routes are already being
-    /// sent, that transmission is finished first.
+    /// Handles a request for all routes of a family (RFC 2918 §4, RFC 7313 §4). If all routes are already
+    /// being sent, that transmission is finished first.
     pub fn refresh(&mut self, family: Family) {
         let Some(session) = &mut self.session else { return };
         let Some(telling) = session.families.get_mut(&family) else { return };
@@ -262,7 +262,8 @@ impl RibOut {
         Some((Message::Update(Box::new(update)), bytes))
     }
 
-    /// Records that the attributes `told` were sent for a prefix, or that it was withdrawn if `told` is `None`.
+    /// Records that the attributes `told` were sent for a prefix, or that it was withdrawn if `told` is
+    /// `None`.
     fn note(&mut self, prefix: IpNet, told: Option<Arc<Attributes>>) {
         let entry = self.entries.entry(prefix).or_default();
         self.told += usize::from(told.is_some());
@@ -277,8 +278,8 @@ impl RibOut {
         }
     }
 
-    /// Marks routes that are due as too long if their attributes leave no room for a prefix in a message. If such
-    /// a route was sent before, it is withdrawn (RFC 8654 §4).
+    /// Marks routes that are due as too long if their attributes leave no room for a prefix in a message. If
+    /// such a route was sent before, it is withdrawn (RFC 8654 §4).
     fn set_aside(&mut self) {
         let Some(session) = &mut self.session else { return };
         while let Some(prefix) = session.too_long() {

@@ -136,8 +136,8 @@ impl Engine {
         }
     }
 
-    /// Applies a changed check configuration to a Service. Endpoints keep their health until new results change
-    /// it.
+    /// Applies a changed check configuration to a Service. Endpoints keep their health until new results
+    /// change it.
     fn renew(
         &mut self,
         service: &ServiceKey,
@@ -288,7 +288,8 @@ impl Engine {
         self.slots.leave(service);
     }
 
-    /// Returns the number of due checks that wait for a slot, because the maximum number of checks is running.
+    /// Returns the number of due checks that wait for a slot, because the maximum number of checks is
+    /// running.
     pub(super) const fn waiting(&self) -> usize {
         self.slots.waiting()
     }

@@ -1,5 +1,5 @@
-//! Inbox of the health check thread. Pending changes are merged, so that the inbox never grows beyond the size of
-//! the state.
+//! Inbox of the health check thread. Pending changes are merged, so that the inbox never grows beyond the
+//! size of the state.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,8 @@ use tokio::sync::Notify;
 
 use super::plan::Changes;
 
-/// Content that the health check thread takes out of its inbox at once: state changes and refused connections.
+/// Content that the health check thread takes out of its inbox at once: state changes and refused
+/// connections.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
     /// State changes from the control server, merged since the last time the inbox was read.
@@ -27,8 +28,8 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Changes,
-    /// Latest reading of refused client connections. It replaces an older reading that the thread has not taken
-    /// yet.
+    /// Latest reading of refused client connections. It replaces an older reading that the thread has not
+    /// taken yet.
     refusals: Option<Vec<Refusals>>,
     is_closed: bool,
 }

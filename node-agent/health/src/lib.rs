@@ -1,5 +1,5 @@
-//! Health checks: probes endpoints and reports the results to the control server, which decides if an endpoint is
-//! taken out of service.
+//! Health checks: probes endpoints and reports the results to the control server, which decides if an
+//! endpoint is taken out of service.
 //!
 //! ```text
 //!  loop ──changes──▶ inbox ─▶ plan (assignment) ─▶ engine (schedule) ─▶ probe (one request) ─▶ machine (rise, fall)
@@ -8,9 +8,9 @@
 //! ```
 //! Runs on a dedicated thread in the network namespace of the agent. Invariants: probes connect only to the
 //! endpoint's own address (`pinned`), follow no redirect, read a response of limited size and run no command.
-//! Faults of this machine do not count as failures of an endpoint. This crate takes no endpoint out of service: an
-//! agent without a connection to the control server continues its checks, and its kernel state stays as last
-//! received.
+//! Faults of this machine do not count as failures of an endpoint. This crate takes no endpoint out of
+//! service: an agent without a connection to the control server continues its checks, and its kernel state
+//! stays as last received.
 
 mod engine;
 mod inbox;
@@ -40,8 +40,8 @@ pub use self::{
     status::{CheckedEndpoints, Counts},
 };
 
-/// Sender to the health check thread, which ends when the sender is dropped. The default value is not connected to
-/// a thread and discards everything.
+/// Sender to the health check thread, which ends when the sender is dropped. The default value is not
+/// connected to a thread and discards everything.
 #[derive(Debug, Default)]
 pub struct Checking(Option<Arc<Inbox>>);
 

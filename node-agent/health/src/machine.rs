@@ -18,8 +18,9 @@ use model::{
 
 use super::verdict::{Outcome, Verdict, presentable};
 
-/// Divisor of the check interval that gives the maximum jitter: a tenth of the interval. Jitter only makes a check
-/// earlier, so that a failing endpoint becomes unhealthy by a check that starts within `fall` intervals.
+/// Divisor of the check interval that gives the maximum jitter: a tenth of the interval. Jitter only makes a
+/// check earlier, so that a failing endpoint becomes unhealthy by a check that starts within `fall`
+/// intervals.
 const JITTER_SHARE: u32 = 10;
 
 /// Numbers of consecutive results that change the health state, from the health check of the Service.
@@ -55,8 +56,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates the pending state of a new endpoint. Failures do not count until `start_delay` has elapsed or a
-    /// check has succeeded.
+    /// Creates the pending state of a new endpoint. Failures do not count until `start_delay` has elapsed or
+    /// a check has succeeded.
     #[must_use]
     pub fn new(start_delay: Duration, now: Instant, wall: Timestamp) -> Self {
         Self {
@@ -131,8 +132,8 @@ impl Machine {
         }
     }
 
-    /// Resets the counters of consecutive results after a configuration change. The health state stays until new
-    /// results change it.
+    /// Resets the counters of consecutive results after a configuration change. The health state stays until
+    /// new results change it.
     pub const fn begin_anew(&mut self) {
         (self.good, self.bad) = (0, 0);
     }
@@ -168,8 +169,8 @@ impl Machine {
         Change::State
     }
 
-    /// Sets the message if the state is pending. In other states the message describes the last state change and
-    /// is kept.
+    /// Sets the message if the state is pending. In other states the message describes the last state change
+    /// and is kept.
     fn say_while_pending(&mut self, words: String) -> Change {
         match self.state {
             CheckState::Pending => self.say(presentable(&words)),

@@ -1,7 +1,7 @@
 //! Assignment of health checks to this node. Pure.
 //!
-//! The cost is proportional to the change. After a change of a Service, its endpoints are assigned again. After a
-//! change of the set of checking nodes, all Services with a health check are.
+//! The cost is proportional to the change. After a change of a Service, its endpoints are assigned again.
+//! After a change of the set of checking nodes, all Services with a health check are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,8 +16,8 @@ use model::{
     wire::report::CHECKS_REPORTED_MAX,
 };
 
-/// Maximum number of endpoints of one Service that one node checks. Equal to the capacity of a report, because a
-/// Service is reported as a whole.
+/// Maximum number of endpoints of one Service that one node checks. Equal to the capacity of a report,
+/// because a Service is reported as a whole.
 pub const CHECKS_PER_SERVICE_MAX: usize = CHECKS_REPORTED_MAX;
 
 /// Changes of the state from the control server that affect health checks.

@@ -1,12 +1,12 @@
-//! Limits the number of running checks. Free slots are assigned to Services round-robin, so that a Service with
-//! unresponsive endpoints does not block the others. Pure.
+//! Limits the number of running checks. Free slots are assigned to Services round-robin, so that a Service
+//! with unresponsive endpoints does not block the others. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use model::kinds::{endpoint_health::CheckKey, resource::ServiceKey};
 
-/// Maximum number of checks that run at the same time. Each has a socket, and the default limit of open files of a
-/// process is 1024. Further checks wait.
+/// Maximum number of checks that run at the same time. Each has a socket, and the default limit of open files
+/// of a process is 1024. Further checks wait.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 512;
 /// Maximum number of checks of one Service that run at the same time. Further checks of the Service wait.
 pub const CHECKS_IN_FLIGHT_PER_SERVICE_MAX: usize = 256;

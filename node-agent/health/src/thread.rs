@@ -1,5 +1,5 @@
-//! Health check thread: sleeps until the state changes, a check is due or a check has ended. All its sockets are
-//! created in the network namespace of the thread.
+//! Health check thread: sleeps until the state changes, a check is due or a check has ended. All its sockets
+//! are created in the network namespace of the thread.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,8 +26,8 @@ use super::{
     verdict::{Outcome, Verdict},
 };
 
-/// Starts the health check thread. The thread ends when its inbox is closed. The caller need not join it, because
-/// it has no state to flush.
+/// Starts the health check thread. The thread ends when its inbox is closed. The caller need not join it,
+/// because it has no state to flush.
 pub(super) fn spawn(
     node: Name,
     inbox: Arc<Inbox>,

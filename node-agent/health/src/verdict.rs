@@ -45,14 +45,14 @@ impl Outcome {
 pub struct Verdict {
     /// Kind of the result, which determines if it counts as success, as failure or not at all.
     pub outcome: Outcome,
-    /// Message for operators, such as `connection refused`. The message is not empty, printable, and limited in
-    /// length.
+    /// Message for operators, such as `connection refused`. The message is not empty, printable, and limited
+    /// in length.
     pub words: String,
 }
 
 impl Verdict {
-    /// Creates a verdict. Control characters in the message are replaced with spaces and its length is limited,
-    /// because the message may contain text from the remote side.
+    /// Creates a verdict. Control characters in the message are replaced with spaces and its length is
+    /// limited, because the message may contain text from the remote side.
     #[must_use]
     pub fn new(outcome: Outcome, words: impl AsRef<str>) -> Self {
         Self { outcome, words: presentable(words.as_ref()) }
@@ -79,8 +79,8 @@ impl Verdict {
     }
 }
 
-/// Replaces control characters with spaces, and truncates a text to the maximum size of a message in a report. An
-/// empty text becomes `failed`.
+/// Replaces control characters with spaces, and truncates a text to the maximum size of a message in a
+/// report. An empty text becomes `failed`.
 #[must_use]
 pub fn presentable(text: &str) -> String {
     let mut shown = String::new();

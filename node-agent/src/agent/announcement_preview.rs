@@ -1,5 +1,6 @@
 //! Preview of announcement changes under another state: the announcing or standby role of this node for each
-//! address on its links, and the routes it would advertise. Pure: uses the regular decision code for both states.
+//! address on its links, and the routes it would advertise. Pure: uses the regular decision code for both
+//! states.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +24,7 @@ use speaker::routing::{
 
 use crate::state::State;
 
-/// State before or after a change, with a function that tells apart the Services that the kernel can serve.
+/// State before or after a change, with a function that determines the Services that the kernel can serve.
 pub struct Side<'a> {
     /// State received from the control server, or state that a proposed change would produce.
     pub state: &'a State,

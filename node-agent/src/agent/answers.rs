@@ -67,8 +67,8 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Returns the differences between the previews of two states. Both previews are computed in one call, so that
-    /// the state cannot change in between.
+    /// Returns the differences between the previews of two states. Both previews are computed in one call, so
+    /// that the state cannot change in between.
     fn compare(&mut self, comparison: Comparison, position: Position) -> Result<Preview, Reply> {
         let Comparison { from, to } = comparison;
         let from = self.preview(from, position, Sessions::Left)?;
@@ -132,9 +132,9 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Describes the size of a change to another backend: the numbers of Services and frontends to program. Unless
-    /// the new backend takes over the kernel objects, the number of rules that the current backend would remove is
-    /// included if it can be determined.
+    /// Describes the size of a change to another backend: the numbers of Services and frontends to program.
+    /// Unless the new backend takes over the kernel objects, the number of rules that the current backend
+    /// would remove is included if it can be determined.
     fn made_anew(&mut self, takeover: &Takeover, desired: &DesiredState) -> String {
         let Takeover { words, is_in_place } = takeover;
         let frontends: usize = desired.programs.values().map(|wanted| wanted.program.frontends.len()).sum();
@@ -206,7 +206,8 @@ fn kernel_failed(error: &KernelError) -> Reply {
     failed(&chain(error))
 }
 
-/// Converts a proposed change into a feed batch (delta) that starts at the current position (epoch and revision).
+/// Converts a proposed change into a feed batch (delta) that starts at the current position (epoch and
+/// revision).
 fn batch(proposal: Proposal, position: Position) -> Batch {
     let Proposal { services, removed, addresses, addresses_removed, network, node } = proposal;
     let set = services.into_iter().map(|service| (service.service.clone(), ServiceChange::Set(service)));

@@ -1,5 +1,5 @@
-//! Active backend (implementation of a proxy mode), and its replacement by another backend without interruption of
-//! traffic.
+//! Active backend (implementation of a proxy mode), and its replacement by another backend without
+//! interruption of traffic.
 //!
 //! ```text
 //! running ──Node selects another──▶ open ─▶ observe ─▶ apply everything ─▶ verified ─▶ running (new)
@@ -7,10 +7,10 @@
 //!    └──────────── backoff, retry ◀──────────────────────────┘                                   │
 //!                                               old: retire, once a second, until nothing is left ┘
 //! ```
-//! For a moment both backends program the same Services, so that no new connection finds a node without rules. If
-//! old and new share their kernel objects (a different packet mark in the same mode), the new one takes them over
-//! in place and the old one is dropped. Invariant: the old backend is removed only after all kernel objects of the
-//! new backend have been read back.
+//! For a moment both backends program the same Services, so that no new connection finds a node without
+//! rules. If old and new share their kernel objects (a different packet mark in the same mode), the new one
+//! takes them over in place and the old one is dropped. Invariant: the old backend is removed only after all
+//! kernel objects of the new backend have been read back.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ const LEAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time for which the userspace relay of a replaced backend keeps running, for connections already on
 /// their way to it.
 const RELAY_TIME_MIN: Duration = Duration::from_secs(5);
-/// Maximum time for which established connections of a replaced backend keep its kernel objects. The remaining
-/// objects are then removed.
+/// Maximum time for which established connections of a replaced backend keep its kernel objects. The
+/// remaining objects are then removed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// Active backend, selected backend, and replaced backends that are being removed.
@@ -362,8 +362,8 @@ fn program(
     refused.map_or(Ok(pass), Err)
 }
 
-/// Returns the backends that may have left kernel objects in addition to those of the active one. Backends with
-/// kube-proxy's chain names are only included if the node is configured to use these names.
+/// Returns the backends that may have left kernel objects in addition to those of the active one. Backends
+/// with kube-proxy's chain names are only included if the node is configured to use these names.
 fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
     let namings = match asked.naming {
         Naming::Tidegate => vec![Naming::Tidegate],

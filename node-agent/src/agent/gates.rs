@@ -1,7 +1,7 @@
 //! Notifications from the agent loop to the announcers of load balancer addresses and to the health checker.
 //! Before a pass (an update of the kernel), announcers receive the Services that the kernel is about to lose;
-//! after a pass, those that the kernel serves. Health checks follow the received state directly, because they do
-//! not depend on the kernel.
+//! after a pass, those that the kernel serves. Health checks follow the received state directly, because they
+//! do not depend on the kernel.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -47,7 +47,8 @@ impl Agent {
         self.checking.follow(Changes { services, checkers });
     }
 
-    /// Sends the state changes of a batch from the feed to the health checker. Does not wait for their completion.
+    /// Sends the state changes of a batch from the feed to the health checker. Does not wait for their
+    /// completion.
     pub(super) fn check_changes(&mut self, touched: &ChangedObjects) {
         let ChangedObjects { services, addresses: _, network, node: _, bgp: _ } = touched;
         for key in services {
@@ -59,8 +60,8 @@ impl Agent {
         self.checking.follow(Changes { services, checkers });
     }
 
-    /// Sends the state changes of a batch from the feed to the announcers. When this function returns, Services
-    /// that the kernel is about to lose are no longer announced.
+    /// Sends the state changes of a batch from the feed to the announcers. When this function returns,
+    /// Services that the kernel is about to lose are no longer announced.
     pub(super) fn announce_changes(&mut self, touched: &ChangedObjects) {
         let ChangedObjects { services, addresses, network, node: _, bgp } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
@@ -87,8 +88,8 @@ impl Agent {
         self.announcing.follow(Following { addresses, is_old: false, closing, changing, key });
     }
 
-    /// Notifies the announcers, after an update of the kernel, which of the updated Services with load balancer
-    /// addresses the kernel serves.
+    /// Notifies the announcers, after an update of the kernel, which of the updated Services with load
+    /// balancer addresses the kernel serves.
     pub(super) fn announce_outcomes(&mut self, scope: &Scope) {
         let gates = |services: &mut dyn Iterator<Item = &ServiceKey>| -> Vec<_> {
             services.filter_map(|service| Some((service.clone(), self.gate(service)?))).collect()

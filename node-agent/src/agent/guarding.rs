@@ -1,5 +1,5 @@
-//! State guard in the loop: while a state that would remove too much is held pending confirmation, the loop keeps
-//! the last good state in force and reports the held one.
+//! State guard in the loop: while a state that would remove too much is held pending confirmation, the loop
+//! keeps the last good state in force and reports the held one.
 
 use std::time::Instant;
 
@@ -20,8 +20,8 @@ impl Agent {
         self.guard = guard;
     }
 
-    /// Passes a batch of state changes through the state guard. Returns the batch to apply, or `None` if the guard
-    /// holds the resulting state pending confirmation.
+    /// Passes a batch of state changes through the state guard. Returns the batch to apply, or `None` if the
+    /// guard holds the resulting state pending confirmation.
     pub(super) fn pass_guard(&mut self, batch: Batch, now: Instant) -> Option<Batch> {
         let was_holding = self.guard.is_holding();
         match self.guard.consider(&self.state, batch, wall_clock()) {

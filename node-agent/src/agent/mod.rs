@@ -8,9 +8,9 @@
 //!                                     └── failed ──────┴──▶ outcomes, watermarks ──▶ status
 //!                                                      └──▶ stale flows, health check node ports
 //! ```
-//! Start, change, drift and recovery run the same pass with a different scope. A change of mode runs the pass with
-//! another backend (`backends`). Invariants: no kernel write before the first complete state, and no work for a
-//! small change that grows with the number of Services.
+//! Start, change, drift and recovery run the same pass with a different scope. A change of mode runs the pass
+//! with another backend (`backends`). Invariants: no kernel write before the first complete state, and no
+//! work for a small change that grows with the number of Services.
 
 pub mod announcement_preview;
 mod answers;
@@ -61,7 +61,8 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Divisor that limits the time spent on full passes (reading and applying everything) after changes by other
 /// programs: a full pass of duration d is followed by a pause of at least 10 d.
 const PROBE_SHARE: u32 = 10;
-/// Minimum delay after a failed pass (update of the kernel) before the next one. The maximum is `RECOVERY_CAP`.
+/// Minimum delay after a failed pass (update of the kernel) before the next one. The maximum is
+/// `RECOVERY_CAP`.
 const RECOVERY_FLOOR: Duration = Duration::from_millis(100);
 const RECOVERY_CAP: Duration = Duration::from_secs(30);
 /// Minimum delay before rejected Services are programmed again. The maximum is `RETRY_CAP`.
@@ -142,8 +143,8 @@ pub struct Kernel {
 }
 
 impl Agent {
-    /// Creates an agent with the state restored from the journal and opens the backend that this state selects.
-    /// The kernel is not changed before the first [`Self::turn`].
+    /// Creates an agent with the state restored from the journal and opens the backend that this state
+    /// selects. The kernel is not changed before the first [`Self::turn`].
     ///
     /// # Errors
     /// Returns an error if neither the selected nor the default backend can be opened.
@@ -243,9 +244,9 @@ impl Agent {
         }
     }
 
-    /// Does due work that is independent of kernel updates (conntrack cleaning, replaced backends, health check
-    /// ports). Unless a full update is pending, also does work that requires a programmed kernel (leftovers of
-    /// other modes, refused connections, traffic samples).
+    /// Does due work that is independent of kernel updates (conntrack cleaning, replaced backends, health
+    /// check ports). Unless a full update is pending, also does work that requires a programmed kernel
+    /// (leftovers of other modes, refused connections, traffic samples).
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
         if self.backends.see_off(now) {

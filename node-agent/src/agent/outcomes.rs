@@ -16,8 +16,8 @@ use crate::state::desired::DesiredBuilder;
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     refused: BTreeMap<ServiceKey, Failure>,
-    /// Failures in the agent itself, such as a health check port in use. They are retried independently of kernel
-    /// updates.
+    /// Failures in the agent itself, such as a health check port in use. They are retried independently of
+    /// kernel updates.
     aside: BTreeMap<ServiceKey, Failure>,
     /// Failures as last returned; `None` after a change.
     shown: Option<FailureCache>,
@@ -40,8 +40,8 @@ impl Outcomes {
         self.refused.get(service).or_else(|| self.aside.get(service))
     }
 
-    /// Merges the results of a pass (update of the kernel). Returns true if a Service failed that had not failed
-    /// before.
+    /// Merges the results of a pass (update of the kernel). Returns true if a Service failed that had not
+    /// failed before.
     pub(super) fn take(
         &mut self,
         scope: &Scope,

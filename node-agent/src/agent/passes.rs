@@ -1,5 +1,5 @@
-//! Passes (updates of the kernel) of the agent loop: for changed Services, for the whole state, and through a new
-//! backend.
+//! Passes (updates of the kernel) of the agent loop: for changed Services, for the whole state, and through a
+//! new backend.
 
 use std::time::Instant;
 
@@ -135,8 +135,8 @@ impl Agent {
         Some(writes)
     }
 
-    /// Schedules a full update of the kernel after a backoff, because the kernel state is unknown after a failed
-    /// update.
+    /// Schedules a full update of the kernel after a backoff, because the kernel state is unknown after a
+    /// failed update.
     fn fail(&mut self, error: &KernelError, now: Instant, random: u64) {
         self.tally.pass_failures.inc();
         let delay = self.recovery.next_delay(random);

@@ -7,8 +7,8 @@ use std::{
 
 use model::wire::traffic_counts::{Counts, Rates};
 
-/// Minimum time between two readings of a rate. Over a shorter time, a single connection would look like a high
-/// rate.
+/// Minimum time between two readings of a rate. Over a shorter time, a single connection would look like a
+/// high rate.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 
 /// Computes rates per second for many keys from readings of cumulative counters.
@@ -58,8 +58,8 @@ mod tests {
 
     use super::*;
 
-    /// The first reading yields no rate, and a reading less than a second after the previous one leaves the rate
-    /// unchanged.
+    /// The first reading yields no rate, and a reading less than a second after the previous one leaves the
+    /// rate unchanged.
     #[test]
     fn rates_begin_with_the_second_reading_and_need_a_second() {
         let (mut meter, start) = (Meter::default(), Instant::now());

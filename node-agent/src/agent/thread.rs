@@ -1,5 +1,5 @@
-//! Thread of the control loop, which is the only one that programs the kernel. Kernel calls block, so they are
-//! kept off the async runtime.
+//! Thread of the control loop, which is the only one that programs the kernel. Kernel calls block, so they
+//! are kept off the async runtime.
 
 use std::{io, thread::JoinHandle, time::Instant};
 
@@ -13,8 +13,8 @@ use tokio::{
 use super::Agent;
 use crate::{ask::Errand, feed::machine::Batch, service_status::LoopCounter, status::Status};
 
-/// Capacity of the queue of batches (state changes from the feed) to the agent loop. When the queue is full, the
-/// feed stops reading, and the control server merges further changes.
+/// Capacity of the queue of batches (state changes from the feed) to the agent loop. When the queue is full,
+/// the feed stops reading, and the control server merges further changes.
 pub const BATCHES_WAITING_MAX: usize = 64;
 
 /// Handles by which other parts of the agent access the loop thread.

@@ -1,5 +1,5 @@
-//! Traffic per Service, sampled while the loop is otherwise idle. For backends that count connections only, bytes
-//! and packets come from connection tracking.
+//! Traffic per Service, sampled while the loop is otherwise idle. For backends that count connections only,
+//! bytes and packets come from connection tracking.
 
 use std::{
     collections::BTreeMap,
@@ -153,9 +153,9 @@ impl Readings {
         self.next_drain_at = self.next_at;
     }
 
-    /// Combines backend counters and conntrack flows into a sample. `flows` is `Some` if flows were read, and true
-    /// if the kernel counts their bytes. `whole_at` is the time of the reading if a regular sample is due; only
-    /// such a sample updates the rates.
+    /// Combines backend counters and conntrack flows into a sample. `flows` is `Some` if flows were read, and
+    /// true if the kernel counts their bytes. `whole_at` is the time of the reading if a regular sample is
+    /// due; only such a sample updates the rates.
     fn take(&mut self, cleaner: &Cleaner, flows: Option<bool>, whole_at: Option<Instant>) {
         let mut rows: BTreeMap<Row, Traffic> = BTreeMap::new();
         for row in &self.rows {

@@ -1,14 +1,14 @@
-//! Replies to queries from the control server: one query at a time, and only after all received changes have been
-//! applied.
+//! Replies to queries from the control server: one query at a time, and only after all received changes have
+//! been applied.
 //!
 //! ```text
 //! feed ──Asked──▶ this task ──Errand──▶ agent thread, between two turns    (plan, compare, trace: need the kernel's mirror)
 //!                     │  └────────────▶ a thread of its own                (doctor, fixes: need only the machine)
 //!                     └──PUT answers/{id}──▶ control
 //! ```
-//! Invariant: a query causes no kernel write, except for a closed list of fixes if the operator allows them. A
-//! state confirmed by a query is written in the next loop iteration, like one from the feed. Of several control
-//! servers, the reply goes to the one that sent the query.
+//! Invariant: a query causes no kernel write, except for a closed list of fixes if the operator allows them.
+//! A state confirmed by a query is written in the next loop iteration, like one from the feed. Of several
+//! control servers, the reply goes to the one that sent the query.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

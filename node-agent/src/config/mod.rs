@@ -61,15 +61,15 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Networks of this node's Workloads, sent when the node registers itself.
     pub workload_cidrs: Vec<IpNet>,
-    /// Addresses of this node, sent when the node registers itself; if empty, the addresses found on the machine
-    /// are used.
+    /// Addresses of this node, sent when the node registers itself; if empty, the addresses found on the
+    /// machine are used.
     pub addresses: Vec<IpAddr>,
     /// Labels of this node, sent when the node registers itself.
     pub labels: Labels,
     /// Failure zone of this node, sent when the node registers itself.
     pub zone: Option<Label>,
-    /// Maximum share of addresses or endpoints that a state from a different store epoch may remove, in percent. A
-    /// state that removes more is held pending confirmation.
+    /// Maximum share of addresses or endpoints that a state from a different store epoch may remove, in
+    /// percent. A state that removes more is held pending confirmation.
     pub state_guard_percent: u8,
     /// Proxy settings used where the Node object has none.
     pub proxy: ProxyDefaults,

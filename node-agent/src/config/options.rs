@@ -54,9 +54,9 @@ pub enum Command {
     Healthcheck,
     /// Accept a state from the control server that the agent holds pending confirmation
     ///
-    /// The agent holds a state from a different epoch of the control server's store, such as an empty or foreign
-    /// database, if more than --state-guard-percent of its virtual addresses or endpoints are missing in it. Its
-    /// log, `/v1/state` and `tidegate status` show the epoch. Only that epoch is confirmed.
+    /// The agent holds a state from a different epoch of the control server's store, such as an empty or
+    /// foreign database, if more than --state-guard-percent of its virtual addresses or endpoints are missing
+    /// in it. Its log, `/v1/state` and `tidegate status` show the epoch. Only that epoch is confirmed.
     Confirm {
         /// The epoch of the state that is held pending confirmation
         #[arg(long, value_name = "EPOCH")]
@@ -94,8 +94,9 @@ pub enum Command {
     },
     /// Diagnose this machine: missing requirements of the proxy mode, and other obstacles to traffic
     ///
-    /// Checks rules, marks, MTUs, tables and programs that conflict with the agent, and explains each problem with
-    /// its remedy. Works without a running agent or the control server. Exits with 1 if something is broken.
+    /// Checks rules, marks, MTUs, tables and programs that conflict with the agent, and explains each problem
+    /// with its remedy. Works without a running agent or the control server. Exits with 1 if something is
+    /// broken.
     Doctor {
         /// Show successful checks, too
         #[arg(long, short)]
@@ -168,16 +169,16 @@ pub struct Options {
     /// Failure zone of this node; used when the node registers itself
     #[arg(long, global = true, env = "TIDEGATE_ZONE", value_name = "ZONE")]
     pub zone: Option<String>,
-    /// Log filter, such as `info` or `warn,node_agent=debug`; the variable RUST_LOG is used if omitted [default:
-    /// info]
+    /// Log filter, such as `info` or `warn,node_agent=debug`; the variable RUST_LOG is used if omitted
+    /// [default: info]
     #[arg(long, global = true, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
     /// Format of log messages: text or JSON lines [default: text]
     #[arg(long, global = true, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Maximum share of virtual addresses, or of endpoints, that a state from a different epoch of the control
-    /// server's store may remove before it is held pending confirmation; in percent, 100 to accept everything
-    /// [default: 50]
+    /// Maximum share of virtual addresses, or of endpoints, that a state from a different epoch of the
+    /// control server's store may remove before it is held pending confirmation; in percent, 100 to accept
+    /// everything [default: 50]
     #[arg(long, global = true, env = "TIDEGATE_STATE_GUARD_PERCENT", value_name = "PERCENT")]
     pub state_guard_percent: Option<u8>,
     /// Allow the control server to request the fixes that `doctor` marks as safe, a closed list: enabling IP
@@ -207,13 +208,13 @@ pub struct AnnounceSettings {
     /// Interval of the packets by which nodes monitor each other, 10 to 10000 [default: 250]
     #[arg(long, global = true, env = "TIDEGATE_PEER_INTERVAL_MS", value_name = "MILLISECONDS")]
     pub peer_interval_ms: Option<u32>,
-    /// Number of missed packets after which a node is considered down and other nodes take over its addresses, 2
-    /// to 50 [default: 3]
+    /// Number of missed packets after which a node is considered down and other nodes take over its
+    /// addresses, 2 to 50 [default: 3]
     #[arg(long, global = true, env = "TIDEGATE_PEER_MULTIPLIER", value_name = "COUNT")]
     pub peer_multiplier: Option<u8>,
-    /// Handling of announced addresses when the agent stops: `handover` passes the addresses to other nodes and
-    /// withdraws the BGP routes; `keep` asks other nodes to wait 10 seconds for this agent's return and routers to
-    /// keep its routes [default: handover]
+    /// Handling of announced addresses when the agent stops: `handover` passes the addresses to other nodes
+    /// and withdraws the BGP routes; `keep` lets other nodes wait 10 seconds for this agent's return, and
+    /// routers keep its routes [default: handover]
     #[arg(long, global = true, env = "TIDEGATE_ON_EXIT", value_name = "WAY")]
     pub on_exit: Option<String>,
 }
@@ -252,7 +253,7 @@ pub struct ProxySettings {
 }
 
 impl LogFormat {
-    /// Returns the command line value of the proxy mode.
+    /// Returns the command line value of the log format.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -84,8 +84,8 @@ impl Board {
         seen.streams_opened += 1;
     }
 
-    /// Records that the stream of this purpose has ended or could not be opened. A stream of the other purpose is
-    /// unaffected.
+    /// Records that the stream of this purpose has ended or could not be opened. A stream of the other
+    /// purpose is unaffected.
     pub fn ended(&self, server: ServerId, stream: StreamUse, error: Option<String>) {
         let mut all = self.lock();
         let seen = &mut all[server.0];
@@ -95,8 +95,8 @@ impl Board {
         }
     }
 
-    /// Records the result of a report to a server. `tell` is called with true if any server accepts reports. Calls
-    /// are in the order of the results.
+    /// Records the result of a report to a server. `tell` is called with true if any server accepts reports.
+    /// Calls are in the order of the results.
     pub fn reported(&self, server: ServerId, outcome: Result<(), String>, tell: impl FnOnce(bool)) {
         let mut all = self.lock();
         let seen = &mut all[server.0];

@@ -48,8 +48,8 @@ impl Choice {
         self.order[self.at]
     }
 
-    /// Selects the next server after a stream has ended, and returns the time at which to try it. `has_worked` is
-    /// true if the stream had worked for a while before it ended.
+    /// Selects the next server after a stream has ended, and returns the time at which to try it.
+    /// `has_worked` is true if the stream had worked for a while before it ended.
     pub fn go_on(&mut self, has_worked: bool) -> Pace {
         if has_worked {
             self.in_vain = 0;
@@ -64,8 +64,8 @@ impl Choice {
     }
 }
 
-/// Returns a hash of node and server by which the node orders the servers. The hash is stable across versions of
-/// the agent.
+/// Returns a hash of node and server by which the node orders the servers. The hash is stable across versions
+/// of the agent.
 fn liking(node: &Name, url: &Url) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(node.as_str());

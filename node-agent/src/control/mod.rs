@@ -1,7 +1,7 @@
 //! Control servers of this agent and their shared HTTP client.
 //!
-//! Each request must fetch the client anew, because the client is replaced when the certificate of this node is
-//! renewed. Open streams keep their connections.
+//! Each request must fetch the client anew, because the client is replaced when the certificate of this node
+//! is renewed. Open streams keep their connections.
 //!
 //! ```text
 //!            ┌─ one of them: state and queries ─▶ feed                  (selected by control/choice.rs)
@@ -30,8 +30,8 @@ const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerId(usize);
 
-/// Control servers of this agent, with the HTTP client and the observed state of the servers. All parts of the
-/// agent share this object.
+/// Control servers of this agent, with the HTTP client and the observed state of the servers. All parts of
+/// the agent share this object.
 #[derive(Debug)]
 pub struct Control {
     /// Base URLs of the servers, at least one.

@@ -12,8 +12,8 @@ pub(super) const RULES_MAX: usize = 500_000;
 pub(super) const RULE_SHOWN_MAX: usize = 160;
 /// Maximum depth of nested jumps that are followed.
 const DEPTH_MAX: u32 = 8;
-/// Maximum number of rules evaluated from one base chain. The limit is needed because rules can lead to the same
-/// chain repeatedly.
+/// Maximum number of rules evaluated from one base chain. The limit is needed because rules can lead to the
+/// same chain repeatedly.
 const STEPS_MAX: u32 = 10_000;
 
 /// Location of a table: the tool that manages it, and its address family.
@@ -162,8 +162,8 @@ impl Rule {
 pub(super) enum Condition {
     /// All packets.
     Always,
-    /// Packets of connections with DNAT (`translated`), of established connections (`established`), or of either
-    /// kind.
+    /// Packets of connections with DNAT (`translated`), of established connections (`established`), or of
+    /// either kind.
     States { translated: bool, established: bool },
     /// Packets selected by a condition that the doctor does not interpret.
     Other,

@@ -1,5 +1,5 @@
-//! Interpreter of nf_tables rule expressions: follows registers from the mark and conntrack state to comparisons
-//! and verdicts. Pure. A rule with an unknown expression gets the condition `Other`.
+//! Interpreter of nf_tables rule expressions: follows registers from the mark and conntrack state to
+//! comparisons and verdicts. Pure. A rule with an unknown expression gets the condition `Other`.
 
 use std::collections::BTreeMap;
 
@@ -251,8 +251,8 @@ fn verdict(parts: AttributeIter<'_>) -> Result<Effect, MalformedMessage> {
     })
 }
 
-/// Returns the constant in a data attribute, or `None` if the attribute is missing or its constant is not four
-/// bytes long.
+/// Returns the constant in a data attribute, or `None` if the attribute is missing or its constant is not
+/// four bytes long.
 fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, MalformedMessage> {
     for part in attribute.iter().flat_map(Attribute::nested) {
         let part = part?;

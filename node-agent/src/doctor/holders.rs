@@ -1,5 +1,5 @@
-//! Detection of other programs on the machine that announce addresses or balance traffic, and of programs that
-//! listen on their ports.
+//! Detection of other programs on the machine that announce addresses or balance traffic, and of programs
+//! that listen on their ports.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,8 +36,8 @@ pub(super) const KUBE_PROXY: &str = "kube-proxy";
 /// Ports on which programs that announce addresses listen, with their protocol.
 const PORTS: [(u16, &str); 2] = [(179, "BGP"), (7946, "the members of a MetalLB cluster")];
 
-/// Returns the running programs that announce addresses or balance traffic, and unknown programs that listen on
-/// the ports of such programs.
+/// Returns the running programs that announce addresses or balance traffic, and unknown programs that listen
+/// on the ports of such programs.
 pub(super) fn find() -> Vec<Holder> {
     let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
     let mut found = Vec::new();
@@ -113,8 +113,8 @@ fn read_bounded(path: &str) -> io::Result<String> {
 /// State column of a listening TCP socket and an unconnected UDP socket in `/proc/net` (`net/tcp_states.h`).
 const LISTENS: [&str; 2] = ["0A", "07"];
 
-/// Parses the inode and the port of each listening socket in a table in the format of `/proc/net/tcp`. Unknown
-/// lines are skipped.
+/// Parses the inode and the port of each listening socket in a table in the format of `/proc/net/tcp`.
+/// Unknown lines are skipped.
 fn sockets(text: &str) -> impl Iterator<Item = (u64, u16)> {
     text.lines().skip(1).filter_map(|line| {
         let words: Vec<_> = line.split_whitespace().take(10).collect();

@@ -1,5 +1,5 @@
-//! Reads chains of other programs, policy routing rules and interfaces from the kernel. Changes nothing; `judge`
-//! interprets the data.
+//! Reads chains of other programs, policy routing rules and interfaces from the kernel. Changes nothing;
+//! `judge` interprets the data.
 
 use std::{collections::BTreeMap, io};
 

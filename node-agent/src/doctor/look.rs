@@ -60,8 +60,8 @@ pub(super) fn look() -> MachineFacts {
     seen
 }
 
-/// Replaces iptables tables that were read by netlink with the output of the iptables tools for the same tables,
-/// because only the tools decode all extensions.
+/// Replaces iptables tables that were read by netlink with the output of the iptables tools for the same
+/// tables, because only the tools decode all extensions.
 fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)) {
     for family in [Family::Ip, Family::Ip6] {
         let is_of_iptables = |chain: &Chain| {

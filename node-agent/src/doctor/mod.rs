@@ -1,12 +1,12 @@
-//! Machine diagnostics (`tidegate-agent doctor`): the requirements checked by `preflight`, and other obstacles to
-//! traffic.
+//! Machine diagnostics (`tidegate-agent doctor`): the requirements checked by `preflight`, and other
+//! obstacles to traffic.
 //!
 //! ```text
 //! look (I/O) ──Seen──▶ judge (pure) ──▶ findings     requested by control (`ask`) or `tidegate-agent doctor`
 //!                                        fixes       applied on request, if the operator allows them
 //! ```
-//! Invariants: only `fixes` changes anything, and the amount of data read is limited. Output of `nft` is never
-//! parsed; iptables tables are read with their own tools, because only these know their extensions.
+//! Invariants: only `fixes` changes anything, and the amount of data read is limited. Output of `nft` is
+//! never parsed; iptables tables are read with their own tools, because only these know their extensions.
 
 mod chains;
 pub mod checks;

@@ -1,5 +1,5 @@
-//! Parses kernel messages about chains of other programs, policy routing rules and interfaces. Pure and total: a
-//! malformed message is an error, and a message about another subject is skipped.
+//! Parses kernel messages about chains of other programs, policy routing rules and interfaces. Pure and
+//! total: a malformed message is an error, and a message about another subject is skipped.
 
 use kernel::{
     netlink::wire::{MalformedMessage, ReceivedMessage},
@@ -63,8 +63,8 @@ pub(super) fn chain(message: &ReceivedMessage<'_>) -> Result<Option<Chain>, Malf
     Ok(Some(Chain { place, name: name.to_owned(), hook, drops, rules_total: 0, rules: Vec::new() }))
 }
 
-/// Parses a rule and returns it with the location of its table and the name of its chain. `number` returns the
-/// index of the rule in the chain.
+/// Parses a rule and returns it with the location of its table and the name of its chain. `number` returns
+/// the index of the rule in the chain.
 pub(super) fn rule(
     message: &ReceivedMessage<'_>,
     number: impl FnOnce(&TableLocation, &str) -> usize,

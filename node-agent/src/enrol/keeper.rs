@@ -1,5 +1,5 @@
-//! Certificate lifecycle: the node joins by a token, renews its certificate, and joins again after the certificate
-//! has expired. The agent continues with its current state in all cases.
+//! Certificate lifecycle: the node joins by a token, renews its certificate, and joins again after the
+//! certificate has expired. The agent continues with its current state in all cases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,8 +28,8 @@ const RETRY_CAP: Duration = Duration::from_secs(30);
 /// Interval between checks for a new join token. Also the maximum sleep, because the clock may be set and the
 /// machine may be suspended.
 const LOOK: Duration = Duration::from_secs(5);
-/// Share of a certificate's lifetime in percent after which it is renewed. A delay that depends on the node name
-/// is added, so that nodes started together do not renew together.
+/// Share of a certificate's lifetime in percent after which it is renewed. A delay that depends on the node
+/// name is added, so that nodes started together do not renew together.
 const RENEW_PERCENT: i64 = 66;
 const RENEW_SPREAD_PERCENT: i64 = 6;
 
@@ -42,7 +42,8 @@ pub struct CertificateHandle {
 }
 
 impl CertificateHandle {
-    /// Waits until the task has determined if the node has a certificate. Requests sent earlier would be rejected.
+    /// Waits until the task has determined if the node has a certificate. Requests sent earlier would be
+    /// rejected.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut settled = self.settled.clone();
         async move {
@@ -134,7 +135,8 @@ impl CertificateRenewal {
         }
     }
 
-    /// Handles the result of an attempt to obtain a certificate, and returns the delay until the next attempt.
+    /// Handles the result of an attempt to obtain a certificate, and returns the delay until the next
+    /// attempt.
     fn note(&mut self, outcome: anyhow::Result<bool>, backoff: &mut Backoff) -> Duration {
         let has_ended =
             self.is_taken_back || self.identity.as_ref().is_none_or(|identity| identity.expires <= now());
@@ -165,8 +167,8 @@ impl CertificateRenewal {
         }
     }
 
-    /// Publishes a problem with the certificate, and logs it unless it repeats the previous one; `None` clears the
-    /// problem.
+    /// Publishes a problem with the certificate, and logs it unless it repeats the previous one; `None`
+    /// clears the problem.
     fn complain(&self, cause: Option<&anyhow::Error>) {
         let node = &self.place.node;
         let advice = format!(
@@ -203,8 +205,8 @@ impl CertificateRenewal {
         }
     }
 
-    /// Joins by the current token, unless there is none or it was rejected before. Returns true if the node has
-    /// joined.
+    /// Joins by the current token, unless there is none or it was rejected before. Returns true if the node
+    /// has joined.
     async fn join(&mut self) -> anyhow::Result<bool> {
         let Some(token) = token::given(&self.options)?.filter(|token| Some(token) != self.refused.as_ref())
         else {
@@ -284,8 +286,8 @@ impl CertificateRenewal {
         (self.is_taken_back, self.refused) = (false, None);
     }
 
-    /// Creates an HTTP client. An expired certificate is not used, because servers would reject the connection
-    /// with a less specific error.
+    /// Creates an HTTP client. An expired certificate is not used, because servers would reject the
+    /// connection with a less specific error.
     fn client_for(&self, identity: Option<&Identity>, stored: &str) -> anyhow::Result<reqwest::Client> {
         let mut authorities = self.authorities.clone();
         authorities.extend(certificates(stored.as_bytes()).context("cannot use the saved CA certificates")?);
@@ -294,8 +296,8 @@ impl CertificateRenewal {
     }
 }
 
-/// Returns the time at which a certificate is to be renewed: two thirds of its lifetime plus a delay that depends
-/// on the node name.
+/// Returns the time at which a certificate is to be renewed: two thirds of its lifetime plus a delay that
+/// depends on the node name.
 fn renewal(identity: &Identity, place: &IdentityLocation) -> Timestamp {
     let (issued, ends) = (identity.issued.unix_seconds(), identity.expires.unix_seconds());
     // Stable per node, but different between nodes.

@@ -1,5 +1,5 @@
-//! Identity of this node: a private key created by the agent, and a short-lived certificate signed by the control
-//! server.
+//! Identity of this node: a private key created by the agent, and a short-lived certificate signed by the
+//! control server.
 //!
 //! ```text
 //! join token ──▶ keeper ──CSR──────▶ control      initially, and when there is no valid certificate

@@ -1,4 +1,5 @@
-//! Join tokens of the form `tgj_ID_SECRET_PIN`. The agent interprets only the pin and sends the token as a whole.
+//! Join tokens of the form `tgj_ID_SECRET_PIN`. The agent interprets only the pin and sends the token as a
+//! whole.
 
 use std::{fs::File, io::Read};
 

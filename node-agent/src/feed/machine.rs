@@ -1,5 +1,5 @@
-//! Assembles the frames of a feed (stream of state from the control server) into batches of changes. Pure, and
-//! used for the network feed and for the journal.
+//! Assembles the frames of a feed (stream of state from the control server) into batches of changes. Pure,
+//! and used for the network feed and for the journal.
 //!
 //! ```text
 //! AwaitStart ──start──▶ Collecting(first) ──synced──▶ Collecting(next) ─┐
@@ -99,8 +99,8 @@ struct CollectedFrames {
 }
 
 impl Assembler {
-    /// Creates the assembler for a new feed stream. `held` is the position (epoch and revision) of the agent's
-    /// state.
+    /// Creates the assembler for a new feed stream. `held` is the position (epoch and revision) of the
+    /// agent's state.
     #[must_use]
     pub fn new(held: Option<Position>) -> Self {
         Self::holding_back(held, held)
@@ -129,8 +129,8 @@ impl Assembler {
     ///
     /// # Errors
     ///
-    /// Returns [`StreamFault`] if the stream violates the protocol or leads to an older position. The stream must
-    /// then be closed.
+    /// Returns [`StreamFault`] if the stream violates the protocol or leads to an older position. The stream
+    /// must then be closed.
     pub fn push(&mut self, frame: Frame) -> Result<Option<Batch>, StreamFault> {
         let Stage::Collecting { mode, is_first } = self.stage else {
             return self.start(frame).map(|()| None);
@@ -227,8 +227,8 @@ impl CollectedFrames {
 /// Checks if the agent may go from its current position to an offered one.
 ///
 /// # Errors
-/// Returns [`StreamFault`] if the offered position is older, or if a delta starts from a state that the agent does
-/// not have.
+/// Returns [`StreamFault`] if the offered position is older, or if a delta starts from a state that the agent
+/// does not have.
 pub fn check(held: Option<Position>, mode: StartMode, offered: Position) -> Result<(), StreamFault> {
     if let Some(held) = held.filter(|held| offered < *held) {
         return Err(StreamFault::OlderThanHeld { held, offered });

@@ -1,7 +1,8 @@
-//! Feed client: receives the state as a long-lived stream of frames from one control server, continues at the next
-//! server after a failure, and delivers complete batches of changes.
+//! Feed client: receives the state as a long-lived stream of frames from one control server, continues at the
+//! next server after a failure, and delivers complete batches of changes.
 //!
-//! Invariants: the task waits only for the network and the agent, and the state never goes back to an older one.
+//! Invariants: the task waits only for the network and the agent, and the state never goes back to an older
+//! one.
 
 pub mod machine;
 pub mod questions;
@@ -39,15 +40,15 @@ use crate::{
     tally::Tally,
 };
 
-/// Maximum length of a line in the feed and in the journal, in bytes. A Service with 100 ports and 2,000 endpoints
-/// each fits.
+/// Maximum length of a line in the feed and in the journal, in bytes. A Service with 100 ports and 2,000
+/// endpoints each fits.
 pub const LINE_BYTES_MAX: usize = 32 << 20;
 /// Maximum interval between heartbeats of the control server on a feed stream.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of missed heartbeats after which a feed stream is considered dead.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
-/// Maximum time to wait for response headers while another server could be tried. A server whose state is older
-/// than the agent's may use half of this time to catch up.
+/// Maximum time to wait for response headers while another server could be tried. A server whose state is
+/// older than the agent's may use half of this time to catch up.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of bytes of an error response that are read for logging.
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
@@ -63,11 +64,12 @@ pub struct ReceivedQuery {
     pub question: Question,
 }
 
-/// End of the channels between feed and state guard that the feed uses; they carry positions (epoch and revision).
+/// End of the channels between feed and state guard that the feed uses; they carry positions (epoch and
+/// revision).
 #[derive(Debug, Clone)]
 pub struct FeedEnd {
-    /// Position of the applied state while a newer state is held pending confirmation; the control server may go
-    /// back to this position.
+    /// Position of the applied state while a newer state is held pending confirmation; the control server may
+    /// go back to this position.
     pub in_force: watch::Receiver<Option<Position>>,
     /// Last position offered by the control server, if it was older than that of the applied state.
     pub behind: watch::Sender<Option<Position>>,
@@ -78,7 +80,7 @@ pub struct FeedEnd {
 pub struct FeedOptions {
     /// Name of this node; the feed delivers the state of this node.
     pub node: Name,
-    /// Data with which the node is registered if the control server does not know it.
+    /// Data with which the node is registered if the control server has no Node object for it.
     pub registration: Registration,
     /// Maximum interval between heartbeats, which the agent requests from the control server.
     pub heartbeat_interval: Duration,
@@ -140,8 +142,8 @@ impl From<StreamError> for StreamEnd {
     }
 }
 
-/// Receives the state from one control server at a time until stopped. `held` is the position (epoch and revision)
-/// of the agent's initial state.
+/// Receives the state from one control server at a time until stopped. `held` is the position (epoch and
+/// revision) of the agent's initial state.
 pub async fn follow(
     control: Arc<Control>,
     options: FeedOptions,
@@ -288,7 +290,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Opens a stream, registering the node first if the control server does not know it.
+    /// Opens a feed stream. Registers the node first if the control server has no Node object for it.
     async fn connect(&self, server: ServerId) -> Result<reqwest::Response, StreamEnd> {
         let response = self.open(server).await?;
         let status = response.status();

@@ -28,7 +28,8 @@ use crate::{
     feed::ReceivedQuery,
 };
 
-/// Delay before a server that does not support query streams is tried again. Such a server must first be upgraded.
+/// Delay before a server that does not support query streams is tried again. Such a server must first be
+/// upgraded.
 const UNHEARD_WAIT: Duration = Duration::from_secs(60);
 
 /// Task that receives queries from one control server.

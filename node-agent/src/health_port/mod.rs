@@ -1,9 +1,10 @@
-//! Health check node ports: HTTP servers by which external load balancers check if this node has ready endpoints
-//! of a Service.
+//! Health check node ports: HTTP servers by which external load balancers check if this node has ready
+//! endpoints of a Service.
 //!
-//! Independent of the proxy mode: the agent itself listens, on the addresses at which node ports are reachable. If
-//! another program uses a port, only that Service fails, and the port is retried. Invariants: a request never
-//! blocks the agent's loop, and the response is never `healthy` while the node's kernel cannot be programmed.
+//! Independent of the proxy mode: the agent itself listens, on the addresses at which node ports are
+//! reachable. If another program uses a port, only that Service fails, and the port is retried. Invariants: a
+//! request never blocks the agent's loop, and the response is never `healthy` while the node's kernel cannot
+//! be programmed.
 
 mod serve;
 
@@ -70,8 +71,8 @@ impl HealthPorts {
         self.is_changed |= before != asked;
     }
 
-    /// Opens and closes sockets as needed, and updates the responses. `is_healthy` is false if the node's kernel
-    /// cannot be programmed. Returns true if [`Self::failures`] has changed.
+    /// Opens and closes sockets as needed, and updates the responses. `is_healthy` is false if the node's
+    /// kernel cannot be programmed. Returns true if [`Self::failures`] has changed.
     pub fn turn(&mut self, is_healthy: bool, now: Instant) -> bool {
         self.answers.set_healthy(is_healthy);
         if !self.is_changed && self.retry_at.is_none_or(|at| now < at) {

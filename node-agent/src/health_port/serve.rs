@@ -23,8 +23,8 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// Maximum number of concurrent connections over all ports; further connections wait to be accepted. Health checks
-/// are short and seconds apart.
+/// Maximum number of concurrent connections over all ports; further connections wait to be accepted. Health
+/// checks are short and seconds apart.
 const CONNECTIONS_MAX: usize = 256;
 /// Maximum time in which a client must send its request.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
@@ -54,8 +54,8 @@ impl Answers {
         self.0.write().unwrap_or_else(PoisonError::into_inner).ports = ports;
     }
 
-    /// Returns the response of a port: 200 if this node has ready endpoints of the Service and its kernel can be
-    /// programmed, otherwise 503.
+    /// Returns the response of a port: 200 if this node has ready endpoints of the Service and its kernel can
+    /// be programmed, otherwise 503.
     fn answer(&self, port: Port) -> Response<Body> {
         let truth = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some((service, local_endpoints)) = truth.ports.get(&port) else {

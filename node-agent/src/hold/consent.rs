@@ -1,5 +1,6 @@
-//! Local confirmation of a state that the state guard holds: `tidegate-agent confirm` writes a file into the state
-//! directory, and the agent reads the file. Writing it requires the same permission as stopping the agent.
+//! Local confirmation of a state that the state guard holds: `tidegate-agent confirm` writes a file into the
+//! state directory, and the agent reads the file. Writing it requires the same permission as stopping the
+//! agent.
 
 use std::{
     fs::{self, File},

@@ -1,5 +1,5 @@
-//! State guard: holds a full state from a different store epoch until it is confirmed, if the state would remove
-//! too many of the current addresses or endpoints (`model::hold`).
+//! State guard: holds a full state from a different store epoch until it is confirmed, if the state would
+//! remove too many of the current addresses or endpoints (`model::hold`).
 //!
 //! ```text
 //!            delta, or full state of the same epoch ────────────────────────────────────▶ applied
@@ -10,8 +10,8 @@
 //!                     ├── confirmed, by its epoch ──────────────────────────────────────▶ applied
 //!                     └── a full state of the current epoch ────────────────────────────▶ applied, the held one dropped
 //! ```
-//! A held state is kept in memory only. The journal keeps the state in force, so a restarted agent receives and
-//! holds the same state again. Invariant: a confirmation applies only to the epoch it names.
+//! A held state is kept in memory only. The journal keeps the state in force, so a restarted agent receives
+//! and holds the same state again. Invariant: a confirmation applies only to the epoch it names.
 
 pub mod consent;
 pub mod plan;
@@ -42,8 +42,8 @@ const SHOUT_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Guard {
     limit_percent: u8,
     held_back: Option<HeldBack>,
-    /// Position older than the agent's that the control server offers, and the time since which it does so; `None`
-    /// otherwise.
+    /// Position older than the agent's that the control server offers, and the time since which it does so;
+    /// `None` otherwise.
     behind: Option<(Position, Timestamp)>,
     shout_at: Option<Instant>,
     link: LoopEnd,
@@ -79,8 +79,8 @@ pub struct LoopEnd {
     behind: watch::Receiver<Option<Position>>,
 }
 
-/// Creates the channels by which the feed and the state guard exchange positions (epoch and revision), and returns
-/// both ends.
+/// Creates the channels by which the feed and the state guard exchange positions (epoch and revision), and
+/// returns both ends.
 #[must_use]
 pub fn link() -> (LoopEnd, FeedEnd) {
     let (in_force, in_force_seen) = watch::channel(None);
@@ -105,8 +105,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or is a
-    /// delta that does not start from the held state.
+    /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or
+    /// is a delta that does not start from the held state.
     pub fn consider(
         &mut self,
         in_force: &State,
@@ -188,8 +188,8 @@ impl Guard {
         self.held_back.is_some()
     }
 
-    /// Describes the state that is held pending confirmation, or the older state that the control server offers.
-    /// `in_force` is the position of the applied state.
+    /// Describes the state that is held pending confirmation, or the older state that the control server
+    /// offers. `in_force` is the position of the applied state.
     pub fn held(&mut self, in_force: Option<Position>, wall: Timestamp) -> Option<HeldState> {
         if let Some(held_back) = &self.held_back {
             return Some(held_back.held);

@@ -1,4 +1,5 @@
-//! Lock of a state directory, so that only one agent uses it. The kernel releases the lock when the process ends.
+//! Lock of a state directory, so that only one agent uses it. The kernel releases the lock when the process
+//! ends.
 
 use std::{
     fs::{File, OpenOptions},

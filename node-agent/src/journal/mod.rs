@@ -1,14 +1,14 @@
-//! Journal of the last good state on disk, so that rules are correct at startup before the control server can be
-//! reached.
+//! Journal of the last good state on disk, so that rules are correct at startup before the control server can
+//! be reached.
 //!
-//! A write-ahead journal: changes are written before the kernel is programmed, so that a restarted agent has every
-//! Service that the kernel has. Durability: a rewrite is synced before it replaces the file; appends are synced
-//! one second after the last one, or every 30 seconds while they continue. A power failure may lose the unsynced
-//! tail, but then the kernel's rules are lost as well: the agent programs the earlier state, and the control
-//! server sends the missing changes. A process crash loses nothing.
+//! A write-ahead journal: changes are written before the kernel is programmed, so that a restarted agent has
+//! every Service that the kernel has. Durability: a rewrite is synced before it replaces the file; appends
+//! are synced one second after the last one, or every 30 seconds while they continue. A power failure may
+//! lose the unsynced tail, but then the kernel's rules are lost as well: the agent programs the earlier
+//! state, and the control server sends the missing changes. A process crash loses nothing.
 //!
-//! Invariant: the work for a small change does not grow with the number of Services. The file is rewritten on a
-//! separate thread, and only after its size has doubled.
+//! Invariant: the work for a small change does not grow with the number of Services. The file is rewritten on
+//! a separate thread, and only after its size has doubled.
 
 pub mod lock;
 pub mod wire;
@@ -40,10 +40,11 @@ const FILE_MODE: u32 = 0o600;
 
 /// Additional growth in bytes below which the file is not rewritten.
 const SLACK_BYTES: u64 = 1 << 20;
-/// Growth factor of the journal since the last rewrite. The file is rewritten when it exceeds this multiple by
-/// more than [`SLACK_BYTES`].
+/// Growth factor of the journal since the last rewrite. The file is rewritten when it exceeds this multiple
+/// by more than [`SLACK_BYTES`].
 const GROWTH_FACTOR: u64 = 2;
-/// Maximum number of bytes that are buffered during a rewrite. Beyond this limit the agent waits for the rewrite.
+/// Maximum number of bytes that are buffered during a rewrite. Beyond this limit the agent waits for the
+/// rewrite.
 const TAIL_BYTES_MAX: usize = 64 << 20;
 /// Time without further appends after which appended records are synced to disk.
 const SYNC_AFTER_QUIET: Duration = Duration::from_secs(1);
@@ -81,8 +82,8 @@ struct UnsyncedWrites {
 impl Journal {
     /// Opens the journal in a locked state directory and replays its frames like those of a feed.
     ///
-    /// An incomplete tail is cut off. A file that is damaged in another way, or belongs to another node, is moved
-    /// aside with a warning; the kernel is then left unchanged until the control server is reached.
+    /// An incomplete tail is cut off. A file that is damaged in another way, or belongs to another node, is
+    /// moved aside with a warning; the kernel is then left unchanged until the control server is reached.
     ///
     /// # Errors
     /// Returns an I/O error if the directory cannot be read or written.
@@ -135,8 +136,8 @@ impl Journal {
         self.broken_since.is_some()
     }
 
-    /// Appends the changes of a batch. `state` is the state after the batch, `previous` the position (epoch and
-    /// revision) before the batch.
+    /// Appends the changes of a batch. `state` is the state after the batch, `previous` the position (epoch
+    /// and revision) before the batch.
     pub fn append(
         &mut self,
         previous: Option<Position>,
@@ -171,8 +172,8 @@ impl Journal {
         }
     }
 
-    /// Does maintenance that is due: replaces the file by a finished rewrite, syncs appended records, and repairs
-    /// a broken file.
+    /// Does maintenance that is due: replaces the file by a finished rewrite, syncs appended records, and
+    /// repairs a broken file.
     pub fn maintain(&mut self, state: &State, now: Instant) {
         let is_due = |rewrite: &Rewrite| rewrite.thread.is_finished() || rewrite.tail.len() > TAIL_BYTES_MAX;
         if let Some(rewrite) = self.rewrite.take_if(|rewrite| is_due(rewrite)) {

@@ -1,5 +1,5 @@
-//! Journal format: a header, then the frames of a feed (stream of state from the control server), with a checksum
-//! after every batch of changes. Pure.
+//! Journal format: a header, then the frames of a feed (stream of state from the control server), with a
+//! checksum after every batch of changes. Pure.
 //!
 //! ```text
 //! {"journal":1,"node":"n1"}                 owner of the state
@@ -80,7 +80,8 @@ pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: P
     Ok(bytes + lines.len() as u64)
 }
 
-/// Encodes the changes of a batch for appending to the journal. The size is proportional to the number of changes.
+/// Encodes the changes of a batch for appending to the journal. The size is proportional to the number of
+/// changes.
 #[must_use]
 pub fn encode_change(state: &State, touched: &ChangedObjects, position: Position) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -163,8 +164,8 @@ impl JournalReader {
 
     /// Reads one line including its line feed. Returns a batch if the line is the checksum that completes it.
     ///
-    /// No batch is returned after a damaged line. If a checksum still follows, the damage is not an interrupted
-    /// write.
+    /// No batch is returned after a damaged line. If a checksum still follows, the damage is not an
+    /// interrupted write.
     ///
     /// # Errors
     /// Returns [`Unreadable`] if the whole file must not be used.

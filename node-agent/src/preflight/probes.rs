@@ -1,4 +1,5 @@
-//! Tests of requirements. Each test runs in a temporary network namespace that is removed with the test's thread.
+//! Tests of requirements. Each test runs in a temporary network namespace that is removed with the test's
+//! thread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -303,8 +304,8 @@ fn ask(
     }
 }
 
-/// Returns the first command that can read the kernel's rules, and the test result, which contains the flavor of
-/// the command.
+/// Returns the first command that can read the kernel's rules, and the test result, which contains the flavor
+/// of the command.
 fn working(commands: [&'static str; 3]) -> (Option<&'static str>, ProbeResult) {
     let mut why = String::new();
     for command in commands {

@@ -33,8 +33,8 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         Self { told: OrdMap::new(), has_begun: false, per_report_max }
     }
 
-    /// Forgets the reported entries, so that the next report is complete. Called when the control server may have
-    /// lost them.
+    /// Forgets the reported entries, so that the next report is complete. Called when the control server may
+    /// have lost them.
     pub fn forget(&mut self) {
         *self = Self::new(self.per_report_max);
     }
@@ -45,8 +45,9 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         self.news_by(all, |_| 1)
     }
 
-    /// Returns the differences between `all` and the reported entries. The sum of `size` over the changed values,
-    /// plus 1 for each removed entry, does not exceed the limit of a report. No single value may exceed the limit.
+    /// Returns the differences between `all` and the reported entries. The sum of `size` over the changed
+    /// values, plus 1 for each removed entry, does not exceed the limit of a report. No single value may
+    /// exceed the limit.
     #[must_use]
     pub fn news_by(&self, all: &OrdMap<K, V>, size: impl Fn(&V) -> usize) -> News<K, V> {
         let mut room = self.per_report_max;

@@ -1,5 +1,5 @@
-//! State that one control server has received by reports, and the next report derived from it. Pure except for the
-//! age of the state.
+//! State that one control server has received by reports, and the next report derived from it. Pure except
+//! for the age of the state.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -118,7 +118,8 @@ impl SentState {
     }
 }
 
-/// Returns the health check results for a report. A Service that no longer has health checks gets an empty list.
+/// Returns the health check results for a report. A Service that no longer has health checks gets an empty
+/// list.
 fn health_results(
     news: &delta::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
 ) -> BTreeMap<ServiceKey, Vec<CheckReport>> {

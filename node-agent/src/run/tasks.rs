@@ -30,7 +30,7 @@ use crate::{
 const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
 const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Tasks of a running agent. All of them end after `stop` is cancelled.
+/// Tasks of a running agent. All of them end after `stop` is canceled.
 pub(super) struct Tasks {
     pub(super) service_manager: JoinHandle<()>,
     pub(super) feed: JoinHandle<()>,

@@ -1,5 +1,5 @@
-//! Generates the pages about this program in `docs/reference/`: commands, settings and metrics. `UPDATE_GOLDEN=1`
-//! rewrites the pages.
+//! Generates the pages about this program in `docs/reference/`: commands, settings and metrics.
+//! `UPDATE_GOLDEN=1` rewrites the pages.
 
 use std::sync::Arc;
 

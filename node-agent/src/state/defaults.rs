@@ -82,8 +82,8 @@ impl Backend {
         Self { mode, options }
     }
 
-    /// Returns true if both backends program the same kernel objects, so that one can take over from the other in
-    /// place.
+    /// Returns true if both backends program the same kernel objects, so that one can take over from the
+    /// other in place.
     #[must_use]
     pub fn shares_objects(&self, other: &Self) -> bool {
         self.mode == other.mode
@@ -96,8 +96,9 @@ impl Backend {
 }
 
 impl Backend {
-    /// Returns true if both backends use the same names for different objects, as iptables and ipvs mode do with
-    /// kube-proxy's chain names. After one of them has removed its objects, the other must read the kernel again.
+    /// Returns true if both backends use the same names for different objects, as iptables and ipvs mode do
+    /// with kube-proxy's chain names. After one of them has removed its objects, the other must read the
+    /// kernel again.
     #[must_use]
     pub fn clashes_with(&self, other: &Self) -> bool {
         let has_kube_chains = |backend: &Self| match backend.mode {

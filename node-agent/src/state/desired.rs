@@ -66,7 +66,8 @@ impl DesiredBuilder {
         &self.desired
     }
 
-    /// Returns the Services that use features this agent does not support. The kernel must have no rules for them.
+    /// Returns the Services that use features this agent does not support. The kernel must have no rules for
+    /// them.
     #[must_use]
     pub const fn unsupported(&self) -> &BTreeMap<ServiceKey, Failure> {
         &self.unsupported
@@ -79,8 +80,8 @@ impl DesiredBuilder {
         self.unsupported_version
     }
 
-    /// Updates the desired kernel state after a change of the received state, and returns the extent of the kernel
-    /// update that must follow.
+    /// Updates the desired kernel state after a change of the received state, and returns the extent of the
+    /// kernel update that must follow.
     pub fn update(&mut self, state: &State, touched: ChangedObjects) -> StateEffect {
         let ChangedObjects { mut services, addresses: _, network, node, bgp: _ } = touched;
         if node && self.place.zone != state.node().zone {

@@ -20,8 +20,8 @@ pub type Services = OrdMap<ServiceKey, Arc<CompiledService>>;
 /// Load balancer addresses with their state. Clones share all data.
 pub type Addresses = OrdMap<IpAddr, Arc<AddressState>>;
 
-/// Last complete state from the control server. Clones are cheap, so the journal can write one out while the agent
-/// continues.
+/// Last complete state from the control server. Clones are cheap, so the journal can write one out while the
+/// agent continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     position: Option<Position>,
@@ -77,12 +77,12 @@ impl State {
         &self.addresses
     }
 
-    /// Applies a whole batch and returns the changed objects. A full state removes everything that it does not
-    /// contain.
+    /// Applies a whole batch and returns the changed objects. A full state removes everything that it does
+    /// not contain.
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or is a
-    /// delta that does not start from the current one.
+    /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or
+    /// is a delta that does not start from the current one.
     pub fn apply(&mut self, batch: Batch) -> Result<ChangedObjects, StreamFault> {
         let Batch { mode, network, node, services, addresses, position } = batch;
         machine::check(self.position, mode, position)?;

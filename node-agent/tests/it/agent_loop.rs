@@ -171,8 +171,8 @@ fn a_removed_service_leaves_the_kernel() {
     assert_eq!(node.programmed(), [""; 0]);
 }
 
-/// If another program removes one Service from the kernel, changes a second and adds a third, the agent repairs
-/// the kernel state within a second.
+/// If another program removes one Service from the kernel, changes a second and adds a third, the agent
+/// repairs the kernel state within a second.
 #[test]
 fn drift_is_seen_within_a_second_repaired_and_counted() {
     let (_dir, mut node) = fresh("drift");
@@ -222,8 +222,8 @@ fn a_kernel_that_fails_is_tried_again_with_growing_waits_and_then_looked_at_as_a
     assert_eq!(node.pass_time(60), 0, "and then it is quiet");
 }
 
-/// If every kernel update fails, the delay between attempts doubles up to half a minute, here with the maximum
-/// jitter.
+/// If every kernel update fails, the delay between attempts doubles up to half a minute, here with the
+/// maximum jitter.
 #[test]
 fn waits_after_failures_grow_to_a_bound() {
     let (_dir, mut node) = fresh("backoff");
@@ -351,8 +351,8 @@ fn more_failures_than_a_report_may_list_are_counted_and_the_kernels_come_first()
     assert_eq!(status.failures[&service_key(9999)].reason, FailureReason::KernelRefused);
 }
 
-/// F078: repairs of changes by other programs, and failed kernel updates, are counted and reported as events with
-/// messages.
+/// F078: repairs of changes by other programs, and failed kernel updates, are counted and reported as events
+/// with messages.
 #[test]
 fn f078_repairs_and_failures_are_events() {
     let (_dir, mut node) = fresh("events");
@@ -375,8 +375,8 @@ fn f078_repairs_and_failures_are_events() {
     assert_eq!(events[1].count + events[2].count, 5, "the same in a row only counts");
 }
 
-/// F086: traffic counters are read every ten seconds and kept by Service; the reading waits until the agent is
-/// idle.
+/// F086: traffic counters are read every ten seconds and kept by Service; the reading waits until the agent
+/// is idle.
 #[test]
 fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
     let (_dir, mut node) = fresh("traffic");

@@ -26,8 +26,8 @@ fn is_about(frame: &Frame, address: &str) -> bool {
     matches!(&frame.packet, Packet::Arp(arp) if arp.sender.to_string() == address)
 }
 
-/// Two nodes have the address and one of them announces it: three broadcast ARP requests get three replies, all
-/// from the announcing node.
+/// Two nodes have the address and one of them announces it: three broadcast ARP requests get three replies,
+/// all from the announcing node.
 #[test]
 fn f124_one_node_answers_arp_and_the_other_is_silent() {
     let segment = Segment::new("arpone", 3);
@@ -54,8 +54,8 @@ fn f124_one_node_answers_arp_and_the_other_is_silent() {
     assert!(!answered.status.success(), "somebody still answers: {answered:?}");
 }
 
-/// A takeover sends gratuitous ARP as a request and as a reply (RFC 5227, RFC 5944). Each frame has 60 bytes, all
-/// with the expected values.
+/// A takeover sends gratuitous ARP as a request and as a reply (RFC 5227, RFC 5944). Each frame has 60 bytes,
+/// all with the expected values.
 #[test]
 fn f124_gratuitous_arp_has_both_forms_and_every_field_is_right() {
     let segment = Segment::new("arpgrat", 2);
@@ -81,8 +81,8 @@ fn f124_gratuitous_arp_has_both_forms_and_every_field_is_right() {
     });
 }
 
-/// After a takeover, the kernel of a client that already has a neighbor entry updates the entry without sending a
-/// request.
+/// After a takeover, the kernel of a client that already has a neighbor entry updates the entry without
+/// sending a request.
 #[test]
 fn f124_a_takeover_updates_the_neighbour_entry_of_a_client() {
     let segment = Segment::new("arptake", 3);
@@ -114,8 +114,8 @@ fn f124_a_unicast_check_of_a_known_neighbour_is_answered() {
     });
 }
 
-/// An address is announced when its interface appears, and again with the current MAC address when the interface
-/// has lost its link and returns with a different MAC address.
+/// An address is announced when its interface appears, and again with the current MAC address when the
+/// interface has lost its link and returns with a different MAC address.
 #[test]
 fn f124_an_interface_that_appears_flaps_or_changes_is_announced_on_again() {
     let segment = Segment::new("arpflap", 2);
@@ -181,7 +181,8 @@ fn f124_a_probe_tells_whether_somebody_has_the_address() {
 }
 
 /// Another announcer of the address is reported with its MAC address and interface, by the owner and by an
-/// observing node. The node's own frames, received on a second interface of the same Ethernet, are not reported.
+/// observing node. The node's own frames, received on a second interface of the same Ethernet, are not
+/// reported.
 #[test]
 fn f124_somebody_else_who_announces_is_heard() {
     let segment = Segment::new("arpconf", 3);
@@ -204,8 +205,8 @@ fn f124_somebody_else_who_announces_is_heard() {
     assert_eq!((heard.mac, heard.interface.starts_with("eth")), (mac_of(client, "eth0"), true));
 }
 
-/// Ten thousand ARP requests for other addresses do not wake the announcer, because the kernel's BPF interpreter
-/// filters them out.
+/// Ten thousand ARP requests for other addresses do not wake the announcer, because the kernel's BPF
+/// interpreter filters them out.
 #[test]
 fn f124_questions_about_other_addresses_do_not_wake_the_announcer() {
     let segment = Segment::new("arpquiet", 2);

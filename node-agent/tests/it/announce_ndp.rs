@@ -31,8 +31,8 @@ fn question(mac: Mac, source: &str, target: &str, source_mac: Option<Mac>) -> Fr
     Frame { destination: group_mac(destination), source: mac, packet }
 }
 
-/// All addresses of an IPv4 and IPv6 pool are resolved to the MAC address of the node, and none is resolved after
-/// they are withdrawn.
+/// All addresses of an IPv4 and IPv6 pool are resolved to the MAC address of the node, and none is resolved
+/// after they are withdrawn.
 #[test]
 fn f123_addresses_of_a_pool_of_both_families_are_announced() {
     let segment = Segment::new("l2pool", 2);
@@ -84,8 +84,8 @@ fn f125_an_unsolicited_advertisement_has_every_field_right() {
     assert_eq!(bytes, expected);
 }
 
-/// One node announces an address and another node only observes: a tool and the kernel of a client resolve the
-/// address to the MAC address of the first.
+/// One node announces an address and another node only observes: a tool and the kernel of a client resolve
+/// the address to the MAC address of the first.
 #[test]
 fn f125_one_node_answers_solicitations_and_the_other_is_silent() {
     let segment = Segment::new("ndpone", 3);
@@ -118,8 +118,8 @@ fn f125_a_takeover_updates_the_neighbour_entry_of_a_client() {
     eventually("the second node's entry", || neighbor(client, VIP).is_some_and(|(mac, _)| mac == new));
 }
 
-/// A real kernel that checks the reachability of a known neighbor gets a reply, also to a solicitation without a
-/// source link-layer address, which RFC 4861 §4.3 allows and some announcers drop.
+/// A real kernel that checks the reachability of a known neighbor gets a reply, also to a solicitation
+/// without a source link-layer address, which RFC 4861 §4.3 allows and some announcers drop.
 #[test]
 fn f125_unicast_checks_of_a_known_neighbour_are_answered() {
     let segment = Segment::new("ndpnud", 2);
@@ -160,8 +160,8 @@ fn f125_duplicate_address_detection_of_another_machine_finds_the_address_taken()
     });
 }
 
-/// The solicited-node multicast group is joined so that switches see it (MLD), shared by addresses with the same
-/// suffix, joined on interfaces that appear later, and left with the last address.
+/// The solicited-node multicast group is joined so that switches see it (MLD), shared by addresses with the
+/// same suffix, joined on interfaces that appear later, and left with the last address.
 #[test]
 fn f125_the_solicited_node_group_is_joined_and_left() {
     let segment = Segment::new("ndpgroup", 1);
@@ -229,8 +229,8 @@ fn f125_a_probe_finds_an_announcer_a_kernel_and_silence() {
     assert_eq!(probe("2001:db8::200"), ProbeAnswer::Silent);
 }
 
-/// Other IPv6 traffic and solicitations for other addresses do not wake the announcer, and damaged solicitations
-/// do not stop it.
+/// Other IPv6 traffic and solicitations for other addresses do not wake the announcer, and damaged
+/// solicitations do not stop it.
 #[test]
 fn f125_other_frames_do_not_wake_the_announcer_and_bad_ones_do_not_stop_it() {
     let segment = Segment::new("ndpflood", 2);

@@ -1,4 +1,5 @@
-//! Tests that announced addresses are always programmed: a recording announcer checks the kernel at every command.
+//! Tests that announced addresses are always programmed: a recording announcer checks the kernel at every
+//! command.
 
 #![allow(
     clippy::unwrap_used,
@@ -189,8 +190,8 @@ impl Stage {
     }
 }
 
-/// F117: an address is announced after the kernel has its Service, and withdrawn while the kernel still has it:
-/// when the address is removed, when only the Service is removed, and when the agent ends.
+/// F117: an address is announced after the kernel has its Service, and withdrawn while the kernel still has
+/// it: when the address is removed, when only the Service is removed, and when the agent ends.
 #[test]
 fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -212,8 +213,8 @@ fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     stage.end();
 }
 
-/// F117: a Service that the kernel rejects is not announced, and the status gives the reason; it is announced once
-/// the kernel accepts it.
+/// F117: a Service that the kernel rejects is not announced, and the status gives the reason; it is announced
+/// once the kernel accepts it.
 #[test]
 fn f117_what_the_kernel_refuses_is_not_announced() {
     let mut stage = Stage::new("refused");

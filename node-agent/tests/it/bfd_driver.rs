@@ -1,5 +1,5 @@
-//! Tests of BFD between two Tidegate nodes: authentication, hop limits, sent packets, local addresses that appear
-//! later, and unknown senders.
+//! Tests of BFD between two Tidegate nodes: authentication, hop limits, sent packets, local addresses that
+//! appear later, and unknown senders.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -285,8 +285,8 @@ fn several_hops_take_packets_from_as_far_as_allowed() {
     assert_ne!(state(&one, ours(addresses)).state, State::Up);
 }
 
-/// Only packets and deadlines wake the BFD thread, so that a session with an interval of one second causes few
-/// wake-ups.
+/// Only packets and deadlines wake the BFD thread, so that a session with an interval of one second causes
+/// few wake-ups.
 #[test]
 fn an_idle_thread_sleeps() {
     let pair = Pair::new("bfd-idle");

@@ -37,8 +37,8 @@ fn frr_shows(frr: &Frr, peer: &str, field: &str, value: impl Into<serde_json::Va
     eventually(&what, || frr.bfd_peer(peer)[field] == value, || frr.bfd_peer(peer).to_string());
 }
 
-/// Starts sessions with FRR over IPv4 and IPv6 and waits until they are up. The interval is 200 ms; Detect Mult is
-/// ten at FRR and nine at Tidegate.
+/// Starts sessions with FRR over IPv4 and IPv6 and waits until they are up. The interval is 200 ms; Detect
+/// Mult is ten at FRR and nine at Tidegate.
 fn come_up(pair: &Pair) -> (Bfd, Frr) {
     let frr = Frr::bfdd(pair.theirs.name(), PEERS);
     let bfd = pair.start();
@@ -120,8 +120,8 @@ fn a_cut_link_is_detected_and_a_mended_one_comes_up_again() {
     }
 }
 
-/// If packets are lost in one direction only, the side that receives nothing detects the failure, and the other
-/// side goes down as well.
+/// If packets are lost in one direction only, the side that receives nothing detects the failure, and the
+/// other side goes down as well.
 #[test]
 fn a_path_that_is_broken_one_way_is_down_on_both_sides() {
     let pair = Pair::new("bfdfrr-half");

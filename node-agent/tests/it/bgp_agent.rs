@@ -1,5 +1,5 @@
-//! Tests of a complete agent, except for its kernel, with a simulated router: the messages to the router, and the
-//! BGP status in reports and on the agent's status server.
+//! Tests of a complete agent, except for its kernel, with a simulated router: the messages to the router, and
+//! the BGP status in reports and on the agent's status server.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -190,9 +190,9 @@ fn with_router<F: Future<Output = ()>>(test: &str, work: impl FnOnce(TcpListener
     });
 }
 
-/// A prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB, and withdrawn with
-/// the last endpoint and when the agent ends. Session, route and event are reported to the control server and
-/// shown by the agent.
+/// A prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB, and withdrawn
+/// with the last endpoint and when the agent ends. Session, route and event are reported to the control
+/// server and shown by the agent.
 #[test]
 fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_told() {
     with_router("bgp-agent", |listener| async move {
@@ -248,9 +248,9 @@ fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_to
     });
 }
 
-/// With `--on-exit keep` the connection closes without a NOTIFICATION, so that the router keeps the routes. The
-/// next agent process signals the restart and announces the routes from the journal, with End-of-RIB, without a
-/// control server.
+/// With `--on-exit keep` the connection closes without a NOTIFICATION, so that the router keeps the routes.
+/// The next agent process signals the restart and announces the routes from the journal, with End-of-RIB,
+/// without a control server.
 #[test]
 fn a_planned_restart_says_nothing_and_the_next_life_announces_without_control() {
     with_router("bgp-again", |listener| async move {

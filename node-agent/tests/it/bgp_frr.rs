@@ -1,12 +1,13 @@
-//! Interoperability tests of Tidegate's BGP with FRR's `bgpd`, in network namespaces; assertions use the routes
-//! and sessions as reported by FRR.
+//! Interoperability tests of Tidegate's BGP with FRR's `bgpd`, in network namespaces; assertions use the
+//! routes and sessions as reported by FRR.
 //!
 //! | scenario | FRR 8.4 | BIRD 2.0 | `GoBGP` 3.10 | `ExaBGP` 4.2 | |---|---|---|---|---|
 //! | routes, attributes, password, passive, collision, multihop | yes | yes | yes | yes |
 //! | requests a route refresh | yes | yes | keeps all routes itself | yes |
 //! | GTSM | yes | yes | yes | yes |
 //! | keeps routes over a graceful restart | yes | yes | yes | has no table |
-//! | BFD, single hop and multihop | yes | yes; multihop: `minimumTtl` below 64 | none in this version | none |
+//! | BFD, single hop and multihop | yes | yes; multihop: `minimumTtl` below 64 | none in this version | none
+//! |
 //! | accepts us as a dynamic neighbor | yes | yes | yes | no |
 //! | unnumbered | yes | no | not tested | no |
 
@@ -154,8 +155,8 @@ fn words_and_names_go_both_ways() {
     ours.wait_established("tor");
 }
 
-/// FRR in the provider role accepts a customer; with a provider on both sides, each side rejects the session (RFC
-/// 9234).
+/// FRR in the provider role accepts a customer; with a provider on both sides, each side rejects the session
+/// (RFC 9234).
 #[test]
 fn roles_must_fit() {
     use model::kinds::bgp_peer::BgpRole;
@@ -187,8 +188,8 @@ fn roles_must_fit() {
     assert!(whole.contains("\"remoteRole\":\"customer\""), "{whole}");
 }
 
-/// On a link that has only link-local addresses, both sides discover each other by Router Advertisements, and IPv4
-/// routes have IPv6 next hops.
+/// On a link that has only link-local addresses, both sides discover each other by Router Advertisements, and
+/// IPv4 routes have IPv6 next hops.
 #[test]
 fn an_unnumbered_link_carries_routes_of_both_families() {
     use model::bgp::settings::BgpRemote;

@@ -1,5 +1,5 @@
-//! Tests that routes announced to routers are always programmed: a recording speaker checks the kernel at every
-//! message.
+//! Tests that routes announced to routers are always programmed: a recording speaker checks the kernel at
+//! every message.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,8 +34,8 @@ use node_agent::{
     tally::Tally,
 };
 
-/// Call of the recording speaker. A route change includes true if the kernel had the Service of the prefix at that
-/// time.
+/// Call of the recording speaker. A route change includes true if the kernel had the Service of the prefix at
+/// that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Announced(u16, bool),
@@ -210,8 +210,9 @@ impl Stage {
     }
 }
 
-/// A route is announced after the kernel has its Service, and withdrawn while the kernel still has it: when the
-/// address, the Service or its last endpoint is removed. The loop waits until the withdrawal has been sent.
+/// A route is announced after the kernel has its Service, and withdrawn while the kernel still has it: when
+/// the address, the Service or its last endpoint is removed. The loop waits until the withdrawal has been
+/// sent.
 #[test]
 fn announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -248,8 +249,9 @@ fn what_the_kernel_refuses_is_not_announced_and_a_drained_node_withdraws() {
     assert_eq!(said, [Configured(1), Announced(1, true), Announced(2, true)]);
 }
 
-/// A restarted agent configures its peers from the journal, announces only Services that it has read back from the
-/// kernel, and sends End-of-RIB only then, even if the last change concerned only the BGP settings of the node.
+/// A restarted agent configures its peers from the journal, announces only Services that it has read back
+/// from the kernel, and sends End-of-RIB only then, even if the last change concerned only the BGP settings
+/// of the node.
 #[test]
 fn a_restart_announces_from_the_journal_before_control_is_reached() {
     let mut stage = Stage::new("restart");

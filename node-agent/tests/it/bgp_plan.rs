@@ -1,5 +1,5 @@
-//! Tests of the routes that each peer receives, and of the reasons why other prefixes are withheld. Incremental
-//! changes must lead to the same result as a new computation.
+//! Tests of the routes that each peer receives, and of the reasons why other prefixes are withheld.
+//! Incremental changes must lead to the same result as a new computation.
 
 #![allow(
     clippy::unwrap_used,
@@ -101,8 +101,8 @@ fn advertisement(peers: &[&str]) -> BgpAdvertisement {
     }
 }
 
-/// Builds a BGP state with the peers `a` (both families) and `b` (IPv4 only), and with the Advertisements `all` to
-/// both peers and `only-a` to `a`.
+/// Builds a BGP state with the peers `a` (both families) and `b` (IPv4 only), and with the Advertisements
+/// `all` to both peers and `only-a` to `a`.
 fn bgp() -> BgpState {
     BgpState {
         asn: 64512,
@@ -296,8 +296,8 @@ fn what_a_peer_that_goes_knows_is_taken_back() {
     assert_eq!(changes, ["-a 192.0.2.10/32", "-b 192.0.2.10/32"]);
 }
 
-/// While a kernel update is pending, addresses that it adds are not announced yet, and addresses that it removes
-/// are already withdrawn.
+/// While a kernel update is pending, addresses that it adds are not announced yet, and addresses that it
+/// removes are already withdrawn.
 #[test]
 fn a_change_of_a_service_waits_for_the_kernel_only_with_what_it_brings() {
     let mut plan = plan(bgp());
@@ -494,8 +494,8 @@ fn take(step: Step, inputs: &mut Inputs, plan: &mut Plan) {
 }
 
 proptest! {
-    /// After any sequence of changes, the decisions equal those of a new plan with the final inputs, and the sum
-    /// of the changes sent to peers equals these decisions.
+    /// After any sequence of changes, the decisions equal those of a new plan with the final inputs, and the
+    /// sum of the changes sent to peers equals these decisions.
     #[test]
     fn changes_lead_to_the_same_as_beginning_anew(steps in steps()) {
         let (mut plan, mut inputs) = (Plan::default(), Inputs::default());

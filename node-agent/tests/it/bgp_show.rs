@@ -217,7 +217,8 @@ fn moment() -> impl Strategy<Value = (RoutingDecisions, NeighborsStatus)> {
 }
 
 proptest! {
-    /// After any sequence of changes, the status that was updated step by step equals a newly computed status.
+    /// After any sequence of changes, the status that was updated step by step equals a newly computed
+    /// status.
     #[test]
     fn following_shows_the_same_as_beginning_anew(
         moments in prop::collection::vec(moment(), 3),

@@ -1,5 +1,5 @@
-//! Tests of the command line of `tidegate-agent`: help texts, error messages with flag and remedy, and a cleanup
-//! that removes everything of the agent and nothing else.
+//! Tests of the command line of `tidegate-agent`: help texts, error messages with flag and remedy, and a
+//! cleanup that removes everything of the agent and nothing else.
 
 use std::{
     fs,

@@ -108,8 +108,8 @@ fn dns(list: &[(&str, u16, u16)]) -> Program {
 const A: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("fd01:1::2", 8080, 1)];
 const B: [(&str, u16, u16); 2] = [("10.1.2.2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
-/// UDP clients that always send from the same port reach the current endpoints, or no server, while the endpoints
-/// of the Service change and the Service is removed.
+/// UDP clients that always send from the same port reach the current endpoints, or no server, while the
+/// endpoints of the Service change and the Service is removed.
 #[test]
 fn a_udp_client_that_keeps_its_port_follows_the_endpoints() {
     let topology = Topology::new("udp");
@@ -159,8 +159,8 @@ fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     });
 }
 
-/// A UDP client of a Service with a single address reaches the current endpoint after a change. The kernel can
-/// filter the conntrack dump by one address, but its filter for IPv6 is unreliable.
+/// A UDP client of a Service with a single address reaches the current endpoint after a change. The kernel
+/// can filter the conntrack dump by one address, but its filter for IPv6 is unreliable.
 #[test]
 fn a_udp_flow_of_a_service_with_a_single_frontend_follows_the_endpoints() {
     let topology = Topology::new("udpone");
@@ -263,8 +263,8 @@ fn echo(removal: Removal, list: &[(&str, u16, u16)]) -> Program {
 const ECHO_A: (&str, u16, u16) = ("10.1.1.2", 7, 1);
 const ECHO_B: (&str, u16, u16) = ("10.1.2.2", 7, 1);
 
-/// Established TCP connections follow the removal policy of the Service when a target is replaced, when the last
-/// target is removed, and when the Service is removed.
+/// Established TCP connections follow the removal policy of the Service when a target is replaced, when the
+/// last target is removed, and when the Service is removed.
 #[test]
 fn tcp_connections_to_a_target_that_goes_follow_the_removal_policy() {
     let topology = Topology::new("removal");
@@ -337,8 +337,8 @@ fn a_restarted_agent_drains_anew_and_resets_what_it_finds() {
     });
 }
 
-/// Conntrack entries of other traffic are kept: one to a forwarded port with the same number as a node port, and
-/// one to an unknown address.
+/// Conntrack entries of other traffic are kept: one to a forwarded port with the same number as a node port,
+/// and one to an unknown address.
 #[test]
 fn flows_that_are_not_ours_are_left_alone() {
     let topology = Topology::new("foreign");
@@ -366,8 +366,8 @@ fn flow(protocol: Protocol, to: &str, number: u16, target: &str, target_port: u1
     }
 }
 
-/// A batch of changes that affects conntrack entries causes one dump of the table; a change that does not causes
-/// none.
+/// A batch of changes that affects conntrack entries causes one dump of the table; a change that does not
+/// causes none.
 #[test]
 fn the_table_is_walked_once_for_a_batch_and_not_at_all_without_need() {
     let flows = MemoryFlows::default();
@@ -410,8 +410,8 @@ fn a_walk_that_fails_is_tried_again_and_nothing_is_forgotten() {
     assert_eq!(node.cleaner.next_run(), None);
 }
 
-/// A conntrack entry belongs to the frontend with the most specific port, even within the port range of another
-/// Service, and to the Service that currently has this frontend.
+/// A conntrack entry belongs to the frontend with the most specific port, even within the port range of
+/// another Service, and to the Service that currently has this frontend.
 #[test]
 fn a_flow_belongs_to_the_most_specific_frontend_and_to_its_owner_of_the_moment() {
     let flows = MemoryFlows::default();
@@ -461,8 +461,8 @@ fn tcp_connections_that_end_on_the_node_itself_are_not_taken_for_stale() {
     assert_eq!(flows.flows(), [relayed].into());
 }
 
-/// When userspace relays take over, UDP entries that bypass them are deleted, and entries that lead to a relay are
-/// kept.
+/// When userspace relays take over, UDP entries that bypass them are deleted, and entries that lead to a
+/// relay are kept.
 #[test]
 fn connectionless_flows_move_to_relays_that_take_over() {
     let flows = MemoryFlows::default();
@@ -481,8 +481,8 @@ fn connectionless_flows_move_to_relays_that_take_over() {
     assert_eq!(flows.flows(), [relayed, connection, foreign].into());
 }
 
-/// A reading of the conntrack table counts every entry. `TIDEGATE_TEST_FLOWS` sets their number (default 5000);
-/// the duration is printed.
+/// A reading of the conntrack table counts every entry. `TIDEGATE_TEST_FLOWS` sets their number (default
+/// 5000); the duration is printed.
 #[test]
 fn a_reading_of_a_full_table_sees_every_flow() {
     let count: u32 = std::env::var("TIDEGATE_TEST_FLOWS").map_or(5_000, |text| text.parse().unwrap());

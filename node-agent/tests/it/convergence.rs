@@ -1,5 +1,5 @@
-//! Tests that the final kernel state equals that of a single delivery of the last state, regardless of how feed
-//! frames are split into batches, and of loop iterations, interruptions and restarts.
+//! Tests that the final kernel state equals that of a single delivery of the last state, regardless of how
+//! feed frames are split into batches, and of loop iterations, interruptions and restarts.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -38,8 +38,8 @@ enum Step {
     MasqueradeAll(bool),
     Synced,
     Turn,
-    /// The feed stream is interrupted; the control server resumes with the changes since the last `synced` frame,
-    /// or with a full state.
+    /// The feed stream is interrupted; the control server resumes with the changes since the last `synced`
+    /// frame, or with a full state.
     Cut(StartMode),
     Restart,
     Disturb(u16),

@@ -1,10 +1,11 @@
 //! Differential tests with random Services, networks and connections: the oracle (pure interpreter of packet
-//! programs), a trace through the kernel state, and a real kernel agree on the result of each connection, in every
-//! proxy mode. If the kernel state was damaged, the trace contains the place of the damage and the actual result.
+//! programs), a trace through the kernel state, and a real kernel agree on the result of each connection, in
+//! every proxy mode. If the kernel state was damaged, the trace contains the place of the damage and the
+//! actual result.
 //!
-//! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failure shrinks to a small state, which is
-//! printed. `DIFFERENTIAL_LANES=ipvs` selects lanes (proxy mode variants). Lanes that need the guest VM
-//! (`lab/guest.sh`) run this test inside it.
+//! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failure shrinks to a small state,
+//! which is printed. `DIFFERENTIAL_LANES=ipvs` selects lanes (proxy mode variants). Lanes that need the guest
+//! VM (`lab/guest.sh`) run this test inside it.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,8 +47,8 @@ use crate::{
 const CASES_MIN: usize = 500;
 /// Number of generated states per address family, and of connections per state.
 const DRAWN: (u32, usize) = (13, 20);
-/// Number of generated states per address family, and of connections per state, in the guest VM (`lab/guest.sh`),
-/// where states are expensive.
+/// Number of generated states per address family, and of connections per state, in the guest VM
+/// (`lab/guest.sh`), where states are expensive.
 const DRAWN_IN_GUEST: (u32, usize) = (6, 45);
 /// Maximum number of steps that reduce a failing state. Each step programs a state and makes its connections.
 const SHRINKS_MAX: u32 = 60;
@@ -145,8 +146,8 @@ fn judge_lane(lane: Lane) {
     assert!(total >= CASES_MIN, "{}: only {total} connections were judged", lane.name());
 }
 
-/// Programs a generated state and makes its connections. Returns the number of checked connections, or describes
-/// the first difference.
+/// Programs a generated state and makes its connections. Returns the number of checked connections, or
+/// describes the first difference.
 fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
     if bench.lane == Lane::Ipvs {
         // Targets with connections would stay into the next state, and reject new ones.

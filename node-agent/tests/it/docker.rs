@@ -1,5 +1,5 @@
-//! Tests with a real Docker engine on the node: its published ports and the agent's Services work side by side,
-//! regardless of restarts.
+//! Tests with a real Docker engine on the node: its published ports and the agent's Services work side by
+//! side, regardless of restarts.
 
 #![allow(
     clippy::unwrap_used,
@@ -124,8 +124,8 @@ fn while_published_port_answers<T>(topology: &Topology, work: impl FnOnce() -> T
     })
 }
 
-/// Builds two Services: one to the workloads, at a cluster IP and a node port, and one to the container, at its
-/// own port.
+/// Builds two Services: one to the workloads, at a cluster IP and a node port, and one to the container, at
+/// its own port.
 fn services(container: &str) -> DesiredState {
     let workloads = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
     let frontends = [
@@ -166,8 +166,8 @@ fn check_everything(topology: &Topology, docker: &Docker, when: &str) {
     assert!(itself.starts_with("container "), "{when}: {itself}");
 }
 
-/// The iptables rules of both address families, without counters. Empty built-in chains with policy ACCEPT are
-/// omitted, because the kernel creates them when their table is first read.
+/// The iptables rules of both address families, without counters. Empty built-in chains with policy ACCEPT
+/// are omitted, because the kernel creates them when their table is first read.
 #[derive(Debug, PartialEq, Eq)]
 struct Rules {
     /// Rules that were not created by the agent.

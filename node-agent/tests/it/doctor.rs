@@ -1,5 +1,5 @@
-//! Tests of `tidegate-agent doctor` on misconfigured machines: each problem is created in a network namespace,
-//! found, fixed by the command in the finding, and then no longer reported.
+//! Tests of `tidegate-agent doctor` on misconfigured machines: each problem is created in a network
+//! namespace, found, fixed by the command in the finding, and then no longer reported.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -57,13 +57,14 @@ fn put_right(node: &Namespace, finding: &Value) {
     }
 }
 
-/// Runs `doctor` and asserts that a check has this number of findings, and none after their fixes were applied.
+/// Runs `doctor` and asserts that a check has this number of findings, and none after their fixes were
+/// applied.
 fn is_put_right(node: &Namespace, mode: &str, check: &str, count: usize) {
     are_put_right(node, mode, &odd(node, mode, check), check, count);
 }
 
-/// Asserts that a check has this number of findings among those of an earlier run, and none after their fixes were
-/// applied.
+/// Asserts that a check has this number of findings among those of an earlier run, and none after their fixes
+/// were applied.
 fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, count: usize) {
     assert_eq!(found.len(), count, "{found:?}");
     for finding in found {
@@ -72,7 +73,8 @@ fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, cou
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
 }
 
-/// `--fix` applies safe fixes, and only with this flag; other sysctls are reported with their name and a command.
+/// `--fix` applies safe fixes, and only with this flag; other sysctls are reported with their name and a
+/// command.
 #[test]
 fn what_is_safe_is_put_right_when_somebody_says_so() {
     const CHECK: &str = "net.ipv4.ip_forward=1";
@@ -98,8 +100,8 @@ fn what_is_safe_is_put_right_when_somebody_says_so() {
     assert_eq!(odd(&node, "ipvs", "arp-flux"), Vec::<Value>::new());
 }
 
-/// `doctor` finds drop policies and final drop rules for forwarded traffic, in native tables and in both flavors
-/// of iptables; after the fixes, the traffic passes.
+/// `doctor` finds drop policies and final drop rules for forwarded traffic, in native tables and in both
+/// flavors of iptables; after the fixes, the traffic passes.
 #[test]
 fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix() {
     const CHECK: &str = "forward-drop";
@@ -129,8 +131,8 @@ fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix()
     assert_eq!(odd(&node, "nftables", "iptables-flavours"), Vec::<Value>::new());
 }
 
-/// `doctor` finds rules of other programs that use the agent's bits of the packet mark, created by nft, iptables
-/// and ip rule.
+/// `doctor` finds rules of other programs that use the agent's bits of the packet mark, created by nft,
+/// iptables and ip rule.
 #[test]
 fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     const CHECK: &str = "mark-clash";
@@ -183,8 +185,8 @@ fn what_kube_proxy_left_is_found_and_removed_by_what_the_finding_says() {
     assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
 }
 
-/// `doctor` finds networks with different MTUs without clamping of the TCP MSS, and a bridge that forwards replies
-/// without netfilter.
+/// `doctor` finds networks with different MTUs without clamping of the TCP MSS, and a bridge that forwards
+/// replies without netfilter.
 #[test]
 fn sizes_of_packets_and_bridges_are_looked_at() {
     const CALLS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
@@ -223,8 +225,8 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
 }
 
-/// `doctor` finds a program that announces addresses by its process name, and an unknown one by its port, but only
-/// in the node's own namespace.
+/// `doctor` finds a program that announces addresses by its process name, and an unknown one by its port, but
+/// only in the node's own namespace.
 #[test]
 fn other_programs_that_announce_are_found_where_they_are() {
     const CHECK: &str = "other-announcer";

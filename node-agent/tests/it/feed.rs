@@ -72,8 +72,8 @@ impl Follower {
         timeout(PATIENCE, self.batches.recv()).await.expect("a batch comes").unwrap()
     }
 
-    /// Starts a feed client on its first stream, for an agent whose state has the position 7-10 (epoch 7, revision
-    /// 10).
+    /// Starts a feed client on its first stream, for an agent whose state has the position 7-10 (epoch 7,
+    /// revision 10).
     async fn settled() -> (Self, Stream) {
         let mut follower = Self::start(StandIn::start().await, None);
         let stream = follower.control.accept().await;
@@ -83,8 +83,8 @@ impl Follower {
         (follower, stream)
     }
 
-    /// Checks the stream that follows a bad one: it resumes from the agent's position, delivers no data of the bad
-    /// stream, and works.
+    /// Checks the stream that follows a bad one: it resumes from the agent's position, delivers no data of
+    /// the bad stream, and works.
     async fn recovers(mut self) {
         let stream = self.control.accept().await;
         assert_eq!(stream.resume.as_deref(), Some("7-10"));

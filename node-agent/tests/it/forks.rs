@@ -65,8 +65,8 @@ fn f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change() {
     });
 }
 
-/// Returns the number of processes and threads that a hundred verified endpoint changes start. The number started
-/// by drift checks meanwhile is only printed, because it depends on time and not on changes.
+/// Returns the number of processes and threads that a hundred verified endpoint changes start. The number
+/// started by drift checks meanwhile is only printed, because it depends on time and not on changes.
 fn started_by_changes(mode: ProxyMode) -> u64 {
     let namespace = Namespace::new(&format!("forks-{}-{}", mode.as_str(), outer_id()));
     namespace.run(|| {

@@ -48,8 +48,8 @@ fn check(answer: &str, code: &str, body: &str, weight: &str) {
     assert!(answer.contains("content-type: application/json\r\n"), "{answer}");
 }
 
-/// F039: the health check node port returns the number of local endpoints, and an error if there are none or the
-/// agent cannot program the kernel; it is closed when the Service is deleted. Both address families.
+/// F039: the health check node port returns the number of local endpoints, and an error if there are none or
+/// the agent cannot program the kernel; it is closed when the Service is deleted. Both address families.
 #[test]
 fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     let topology = Topology::new("health");
@@ -116,8 +116,8 @@ fn the_port_answers_only_where_node_ports_do() {
     });
 }
 
-/// If another program has the health check node port, or two Services have the same one, only that Service fails,
-/// and the port is retried until it is free.
+/// If another program has the health check node port, or two Services have the same one, only that Service
+/// fails, and the port is retried until it is free.
 #[test]
 fn a_port_that_is_taken_fails_that_service_alone_and_is_tried_again() {
     let topology = Topology::new("healthtaken");

@@ -37,8 +37,8 @@ use crate::{
 /// Maximum time to wait for an expected change.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Node that probes endpoints. All of 10.9.0.0/16 is local, packets to 10.8.0.0/16 are dropped, and there is no
-/// other route.
+/// Node that probes endpoints. All of 10.9.0.0/16 is local, packets to 10.8.0.0/16 are dropped, and there is
+/// no other route.
 struct Node {
     namespace: Namespace,
     running: Running,
@@ -440,8 +440,8 @@ fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
     assert_eq!(targets.iter().map(Answering::hits).sum::<usize>(), 0);
 }
 
-/// Endpoints at forbidden addresses are never contacted, although servers listen there where this machine can have
-/// the address; they stay pending with the reason.
+/// Endpoints at forbidden addresses are never contacted, although servers listen there where this machine can
+/// have the address; they stay pending with the reason.
 #[test]
 fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_reason() {
     let node = Node::new("hc-ssrf");
@@ -539,8 +539,8 @@ fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() 
     until("nothing waits", || node.tally.health.waiting.get() == 0);
 }
 
-/// F148: a healthy endpoint that refuses a number of consecutive client connections becomes unhealthy at once, and
-/// healthy again by its checks. Services without passive checks are not affected.
+/// F148: a healthy endpoint that refuses a number of consecutive client connections becomes unhealthy at
+/// once, and healthy again by its checks. Services without passive checks are not affected.
 #[test]
 fn f148_connections_that_clients_see_refused_count_at_once() {
     let node = Node::new("hc-passive");

@@ -1,5 +1,5 @@
-//! Golden tests of iptables mode: listings from the original requirements documents, line by line, as printed by
-//! the real tools after the backend has programmed a network namespace, and the text written for a change.
+//! Golden tests of iptables mode: listings from the original requirements documents, line by line, as printed
+//! by the real tools after the backend has programmed a network namespace, and the text written for a change.
 //! `UPDATE_GOLDEN=1` rewrites the files.
 
 #![allow(
@@ -45,8 +45,8 @@ fn flavours() -> [(Flavour, &'static str); 2] {
     [(Flavour::Nft, "nft"), (Flavour::Legacy, "legacy")]
 }
 
-/// Builds the Service of requirements document 002: a cluster IP, a load balancer address and a node port, with
-/// three endpoints.
+/// Builds the Service of requirements document 002: a cluster IP, a load balancer address and a node port,
+/// with three endpoints.
 fn nginx() -> DesiredState {
     let endpoints = [("10.244.1.2", 80, 1), ("10.244.2.4", 80, 1), ("10.244.3.4", 80, 1)];
     let mut program = program(

@@ -1,5 +1,5 @@
-//! Test that one change in iptables mode writes as many lines with 10,000 Services as with 100. Times are only
-//! printed.
+//! Test that one change in iptables mode writes as many lines with 10,000 Services as with 100. Times are
+//! only printed.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,6 @@
-//! Tests of iptables mode with real connections: from the node, from workloads and from outside. Each test runs
-//! for every flavor of iptables that the kernel supports, and some tests run in the guest VM (`lab/guest.sh`).
+//! Tests of iptables mode with real connections: from the node, from workloads and from outside. Each test
+//! runs for every flavor of iptables that the kernel supports, and some tests run in the guest VM
+//! (`lab/guest.sh`).
 
 #![allow(
     clippy::unwrap_used,
@@ -143,8 +144,8 @@ fn weights_divide_new_connections() {
     });
 }
 
-/// Clients outside of the cluster get the node's address as source, and workloads keep their address; a workload
-/// can reach itself through a Service.
+/// Clients outside of the cluster get the node's address as source, and workloads keep their address; a
+/// workload can reach itself through a Service.
 #[test]
 fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     each("im", &web(), |topology, flavour| {
@@ -242,8 +243,8 @@ fn f098_node_ports_answer_on_every_address_of_the_node_but_loopback() {
     });
 }
 
-/// Builds a Service with a load balancer address and external policy Local, and this verdict for endpoints on the
-/// node.
+/// Builds a Service with a load balancer address and external policy Local, and this verdict for endpoints on
+/// the node.
 fn local(here: Verdict) -> DesiredState {
     let mut program = Program::default();
     let mut public = Route::new(Role::LoadBalancer, here);

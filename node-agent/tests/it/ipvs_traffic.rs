@@ -147,8 +147,8 @@ fn what_is_not_served_is_refused() {
     );
 }
 
-/// Builds a Service whose ports 80 and 82 have external policy Local (only port 80 has an endpoint on this node),
-/// and whose ports 83 and 84 have source ranges.
+/// Builds a Service whose ports 80 and 82 have external policy Local (only port 80 has an endpoint on this
+/// node), and whose ports 83 and 84 have source ranges.
 fn policies() -> DesiredState {
     let local = |elsewhere: Verdict| Route {
         from_workloads: forward(Masquerade::Never, &BOTH4),
@@ -307,8 +307,8 @@ fn lc_and_wlc_choose_the_least_busy() {
     assert_eq!(names.matches('a').count(), 6, "{names}");
 }
 
-/// Scheduler sed selects the server with the least (active + 1) / weight; nq selects an idle server first, then
-/// like sed. The weights in the test avoid ties.
+/// Scheduler sed selects the server with the least (active + 1) / weight; nq selects an idle server first,
+/// then like sed. The weights in the test avoid ties.
 fn sed_and_nq_follow_their_formulas() {
     let topology = holding("sed", "sed", [5, 2]);
     let (names, _streams) = trace(&topology, 5);

@@ -1,5 +1,5 @@
-//! Tests of the journal: after any damage of the file, the loaded state is one that a control server has sent, or
-//! none.
+//! Tests of the journal: after any damage of the file, the loaded state is one that a control server has
+//! sent, or none.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -33,8 +33,8 @@ impl Recorder {
         Self { journal, state, now: Instant::now() }
     }
 
-    /// Applies and appends a batch of state changes like the agent loop, and returns the growth of the file in
-    /// bytes.
+    /// Applies and appends a batch of state changes like the agent loop, and returns the growth of the file
+    /// in bytes.
     fn take(&mut self, batch: Batch) -> u64 {
         let (previous, before) = (self.state.position(), self.journal.bytes());
         let touched = self.state.apply(batch).unwrap();
@@ -43,8 +43,8 @@ impl Recorder {
     }
 }
 
-/// The journal contains session keys, so that only its owner can read the file, even if an earlier version has
-/// created it with wider permissions.
+/// The journal contains session keys, so that only its owner can read the file, even if an earlier version
+/// has created it with wider permissions.
 #[test]
 fn the_saved_state_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -80,8 +80,8 @@ fn batches() -> Vec<Batch> {
     ]
 }
 
-/// Appends these batches to a journal. Returns the file, and for each batch boundary its offset with the state at
-/// that point, starting with the empty state.
+/// Appends these batches to a journal. Returns the file, and for each batch boundary its offset with the
+/// state at that point, starting with the empty state.
 fn recorded(dir: &StateDir) -> (Vec<u8>, Vec<(usize, State)>) {
     let mut recorder = Recorder::open(dir);
     let mut boundaries = vec![(0, State::default())];
@@ -125,8 +125,8 @@ fn a_journal_goes_on_after_a_torn_tail() {
     }
 }
 
-/// If any single bit of the journal file is flipped, the loaded state is one that existed after a batch, or none;
-/// in the latter case the file is kept for analysis.
+/// If any single bit of the journal file is flipped, the loaded state is one that existed after a batch, or
+/// none; in the latter case the file is kept for analysis.
 #[test]
 fn a_flipped_bit_never_makes_a_state_that_control_did_not_say() {
     let dir = StateDir::new("journal-flip");
@@ -207,8 +207,8 @@ fn one_change_writes_the_same_few_hundred_bytes_at_5_and_at_5000_services() {
     assert_eq!(small, growth(5000));
 }
 
-/// After 4,000 changes of about 10 KB each on an initial file of 20 KB, the state is complete and the file has a
-/// limited size.
+/// After 4,000 changes of about 10 KB each on an initial file of 20 KB, the state is complete and the file
+/// has a limited size.
 #[test]
 fn compaction_keeps_the_state_and_bounds_the_file() {
     let dir = StateDir::new("journal-compact");
@@ -236,7 +236,8 @@ fn compaction_keeps_the_state_and_bounds_the_file() {
     assert_eq!(dir.open().1, wanted);
 }
 
-/// Changes appended during a rewrite of the journal are kept, both if the rewritten file is used and if it is not.
+/// Changes appended during a rewrite of the journal are kept, both if the rewritten file is used and if it is
+/// not.
 #[test]
 fn changes_during_a_rewrite_are_kept_whether_it_is_taken_over_or_not() {
     for is_taken_over in [true, false] {

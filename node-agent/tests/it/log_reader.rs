@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-/// SIGTERM ends an agent whose log is not read. The agent has no state and no control server, so that it writes
-/// nothing to the kernel.
+/// SIGTERM ends an agent whose log is not read. The agent has no state and no control server, so that it
+/// writes nothing to the kernel.
 #[test]
 fn an_agent_whose_log_nobody_reads_ends_in_order() {
     let dir = std::env::temp_dir().join(format!("tidegate-log-reader-{}", std::process::id()));

@@ -24,8 +24,8 @@ fn f058_throughput_and_latency_of_each_mode_are_measured_on_the_same_box() {
     check(costs);
 }
 
-/// F058, F064: ipvs mode is measured with 10 and with 10,000 Services, in the guest VM (`lab/guest.sh`). The VM
-/// has one CPU and slow system calls, so that its results are only comparable with each other.
+/// F058, F064: ipvs mode is measured with 10 and with 10,000 Services, in the guest VM (`lab/guest.sh`). The
+/// VM has one CPU and slow system calls, so that its results are only comparable with each other.
 #[test]
 fn f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10() {
     in_guest("mode_cost::f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10", || {

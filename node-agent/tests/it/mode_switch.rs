@@ -1,4 +1,5 @@
-//! Tests of a change of the proxy mode on a running node: the agent loop with in-memory kernels, one per mode.
+//! Tests of a change of the proxy mode on a running node: the agent loop with in-memory kernels, one per
+//! mode.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -100,8 +101,8 @@ fn running(test: &str, modes: &[ProxyMode]) -> (StateDir, Node) {
     (dir, node)
 }
 
-/// F013, F053: the old mode is removed only after the new one has programmed all Services, and only when the old
-/// mode's connections have ended.
+/// F013, F053: the old mode is removed only after the new one has programmed all Services, and only when the
+/// old mode's connections have ended.
 #[test]
 fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     let (_dir, mut node) = running("order", &[NFTABLES, IPTABLES]);
@@ -128,8 +129,8 @@ fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     assert_eq!(node.tally.mode_changes.get(), 2);
 }
 
-/// If a new mode is unavailable, fails as a whole, or fails for one Service, the old mode stays active, and the
-/// change is tried again until it succeeds.
+/// If a new mode is unavailable, fails as a whole, or fails for one Service, the old mode stays active, and
+/// the change is tried again until it succeeds.
 #[test]
 fn a_mode_that_fails_leaves_the_old_one_and_is_tried_again() {
     let (_dir, mut node) = running("fails", &[NFTABLES, IPTABLES]);
@@ -211,8 +212,8 @@ fn a_restart_runs_the_mode_of_the_node_and_writes_nothing() {
     }
 }
 
-/// If an agent is killed while both modes are programmed, the next agent removes the mode that is not selected
-/// after its first successful pass.
+/// If an agent is killed while both modes are programmed, the next agent removes the mode that is not
+/// selected after its first successful pass.
 #[test]
 fn what_a_killed_agent_left_of_another_mode_is_removed() {
     let (dir, mut node) = running("killed", &[NFTABLES, IPTABLES]);

@@ -42,8 +42,8 @@ use crate::support::{
     Namespace, enter, isolated::in_guest, net::Topology, process::Home, programs::*, states::*,
 };
 
-/// Maximum time to wait for an expected event; long, because the guest VM (`lab/guest.sh`) has one CPU and slow
-/// system calls.
+/// Maximum time to wait for an expected event; long, because the guest VM (`lab/guest.sh`) has one CPU and
+/// slow system calls.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn is_guest() -> bool {
@@ -190,7 +190,8 @@ impl Transfer {
     }
 }
 
-/// Returns the modes that this machine supports. Modes that need the guest VM (`lab/guest.sh`) are tested there.
+/// Returns the modes that this machine supports. Modes that need the guest VM (`lab/guest.sh`) are tested
+/// there.
 fn modes() -> Vec<ProxyMode> {
     let mut modes = Vec::new();
     for mode in ProxyMode::ALL.iter().copied() {
@@ -232,8 +233,8 @@ fn connect_until(
     failures
 }
 
-/// F013, F053: while the node changes through every supported mode and back, and through other options of the same
-/// mode, no new connection fails and earlier transfers continue.
+/// F013, F053: while the node changes through every supported mode and back, and through other options of the
+/// same mode, no new connection fails and earlier transfers continue.
 #[test]
 fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
     let modes = modes();
@@ -241,8 +242,8 @@ fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
     change_through(&modes, Naming::Kube, "switch");
 }
 
-/// F013, F053: while the node changes between iptables and ipvs mode, in the guest VM (`lab/guest.sh`), no new
-/// connection fails and earlier transfers continue.
+/// F013, F053: while the node changes between iptables and ipvs mode, in the guest VM (`lab/guest.sh`), no
+/// new connection fails and earlier transfers continue.
 #[test]
 fn f013_f053_changes_between_iptables_and_ipvs_lose_no_connection() {
     in_guest("mode_switch_traffic::f013_f053_changes_between_iptables_and_ipvs_lose_no_connection", || {
@@ -250,7 +251,8 @@ fn f013_f053_changes_between_iptables_and_ipvs_lose_no_connection() {
     });
 }
 
-/// Changes through modes and back, and through other options of each mode, while clients connect continuously.
+/// Changes through modes and back, and through other options of each mode, while clients connect
+/// continuously.
 fn change_through(modes: &[ProxyMode], other_naming: Naming, test: &str) {
     let topology = Topology::new(test);
     start_echo(&topology.a);
@@ -336,8 +338,8 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Returns the kernel state that the agent may have created. Empty iptables tables are omitted, because the tools
-/// create them when they read.
+/// Returns the kernel state that the agent may have created. Empty iptables tables are omitted, because the
+/// tools create them when they read.
 fn rules(node: &Namespace) -> Vec<String> {
     let listings: &[&[&str]] = if is_guest() {
         &[
@@ -355,8 +357,8 @@ fn rules(node: &Namespace) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// In each mode, a restarted agent finds everything in place and writes nothing, and a long transfer continues; in
-/// userspace mode this is possible because the relay is a separate process.
+/// In each mode, a restarted agent finds everything in place and writes nothing, and a long transfer
+/// continues; in userspace mode this is possible because the relay is a separate process.
 #[test]
 fn a_restart_in_any_mode_writes_nothing_and_a_long_transfer_goes_on() {
     let topology = Topology::new("restart");

@@ -38,8 +38,8 @@ const FRONTENDS: [(&str, u16); 6] = [
     ("fd96::2", 8080),
 ];
 
-/// Builds a Service with the endpoints `a` and `b` with these weights, at a virtual address, a node port and a
-/// port range, in both address families.
+/// Builds a Service with the endpoints `a` and `b` with these weights, at a virtual address, a node port and
+/// a port range, in both address families.
 fn web(a: u16, b: u16, change: &dyn Fn(&mut Route)) -> Program {
     let list = |a_ip, b_ip| -> Vec<(&'static str, u16, u16)> {
         let all: [(&str, u16, u16); 2] = [(a_ip, 8080, a), (b_ip, 8080, b)];
@@ -88,8 +88,9 @@ fn homes(clients: &[&Namespace]) -> Vec<String> {
     homes
 }
 
-/// F047: each client keeps its endpoint while the agent restarts and weights change. If the endpoint is removed,
-/// its clients move to another at their next connection, and stay there when the endpoint is added again.
+/// F047: each client keeps its endpoint while the agent restarts and weights change. If the endpoint is
+/// removed, its clients move to another at their next connection, and stay there when the endpoint is added
+/// again.
 #[test]
 fn f047_a_client_stays_on_its_endpoint_until_that_goes() {
     let topology = Topology::new("affinity");
@@ -128,8 +129,8 @@ fn namespace_listing(namespace: &Namespace) -> String {
     namespace.exec(&["nft", "list", "ruleset"])
 }
 
-/// F047, F048: with policy Local, an outside client moves to an endpoint on this node when its own endpoint is now
-/// on another node. The node itself may keep its endpoint.
+/// F047, F048: with policy Local, an outside client moves to an endpoint on this node when its own endpoint
+/// is now on another node. The node itself may keep its endpoint.
 #[test]
 fn f047_f048_a_client_leaves_an_endpoint_that_went_to_another_node() {
     let topology = Topology::new("afflocal");
@@ -233,8 +234,8 @@ fn clients_that_cannot_be_remembered_are_served_all_the_same() {
     });
 }
 
-/// Scheduler `sh` selects the endpoint by a hash of the client address, without stored state. If the hash includes
-/// the client port, connections are spread.
+/// Scheduler `sh` selects the endpoint by a hash of the client address, without stored state. If the hash
+/// includes the client port, connections are spread.
 #[test]
 fn scheduler_sh_chooses_by_the_source() {
     let topology = Topology::new("hash");
@@ -318,7 +319,8 @@ fn targets_with_the_same_id_are_told_apart() {
     });
 }
 
-/// Connections to every kind of frontend reach a listener on the node that accepts the connections of the Service.
+/// Connections to every kind of frontend reach a listener on the node that accepts the connections of the
+/// Service.
 #[test]
 fn connections_are_handed_to_a_listener_of_the_node() {
     let topology = Topology::new("relay");
@@ -354,8 +356,8 @@ fn connections_are_handed_to_a_listener_of_the_node() {
     });
 }
 
-/// Returns the number of affinity entries for frontends at this address, in both address families and for every
-/// kind of frontend.
+/// Returns the number of affinity entries for frontends at this address, in both address families and for
+/// every kind of frontend.
 fn remembered(node: &Namespace, address: &str) -> usize {
     let listing = node.exec(&["nft", "-j", "list", "ruleset"]);
     let all: serde_json::Value = serde_json::from_str(&listing).unwrap();
@@ -365,8 +367,8 @@ fn remembered(node: &Namespace, address: &str) -> usize {
     elements.filter(|element| element.to_string().contains(&format!("\"{address}\""))).count()
 }
 
-/// F047: affinity entries are removed with their frontend or its affinity, but not with its endpoints, and only
-/// for the Service concerned, even after a restart of the agent.
+/// F047: affinity entries are removed with their frontend or its affinity, but not with its endpoints, and
+/// only for the Service concerned, even after a restart of the agent.
 #[test]
 fn f047_what_is_remembered_of_clients_goes_with_the_frontend() {
     let topology = Topology::new("affgone");

@@ -47,8 +47,8 @@ fn program_and_count() {
     println!("children: {}", children());
 }
 
-/// Returns the number of page faults of ended child processes plus the number of running ones: 0 if there never
-/// was a child.
+/// Returns the number of page faults of ended child processes plus the number of running ones: 0 if there
+/// never was a child.
 fn children() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -1,5 +1,5 @@
-//! Tests with random programs and networks: real connections have the result that the oracle (pure interpreter of
-//! packet programs) computes.
+//! Tests with random programs and networks: real connections have the result that the oracle (pure
+//! interpreter of packet programs) computes.
 
 #![allow(
     clippy::unwrap_used,
@@ -183,8 +183,8 @@ fn may_be_silent(fate: &Fate, source: IpAddr) -> bool {
     }
 }
 
-/// Returns the time to wait for a connection with this fate; long if a reply is expected, because a busy machine
-/// may lose the first packet.
+/// Returns the time to wait for a connection with this fate; long if a reply is expected, because a busy
+/// machine may lose the first packet.
 fn wait(fate: &Fate, source: IpAddr) -> Duration {
     if may_be_silent(fate, source) { SILENCE } else { PATIENCE }
 }

@@ -126,8 +126,8 @@ fn f048_policy_local_serves_clients_from_this_node_and_keeps_their_address() {
     }
 }
 
-/// F048: with policy Local and no endpoint on this node, an outside client gets no reply; a workload and the node
-/// are served.
+/// F048: with policy Local and no endpoint on this node, an outside client gets no reply; a workload and the
+/// node are served.
 #[test]
 fn f048_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_cluster() {
     let topology = Topology::new("nolocal");
@@ -160,8 +160,8 @@ fn f048_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_clust
     });
 }
 
-/// With three routes in which each kind of source has a different verdict, each source gets the verdict for its
-/// kind.
+/// With three routes in which each kind of source has a different verdict, each source gets the verdict for
+/// its kind.
 #[test]
 fn verdicts_of_every_kind_go_to_the_source_they_are_for() {
     let topology = Topology::new("kinds");

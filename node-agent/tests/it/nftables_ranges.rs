@@ -39,8 +39,8 @@ fn ports(first: u16, last: u16, v4: &[&str], v6: &[&str]) -> Program {
     program(&["10.96.0.1", "fd96::1"], &[], &frontends)
 }
 
-/// A port range keeps the destination port and ends at its limits; a single port of another Service within the
-/// range takes precedence, in any order of creation.
+/// A port range keeps the destination port and ends at its limits; a single port of another Service within
+/// the range takes precedence, in any order of creation.
 #[test]
 fn port_ranges_keep_the_port_and_give_way_to_single_ports() {
     let topology = Topology::new("range");

@@ -1,5 +1,5 @@
-//! Test that one change in nftables mode costs as many messages with 5,000 Services as with 100. Times are only
-//! printed.
+//! Test that one change in nftables mode costs as many messages with 5,000 Services as with 100. Times are
+//! only printed.
 
 #![allow(
     clippy::unwrap_used,
@@ -71,8 +71,8 @@ fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, DesiredState, Dura
     (backend, desired, start.elapsed())
 }
 
-/// Makes a change several times. Returns the number of transactions and messages of one change, and the median
-/// time.
+/// Makes a change several times. Returns the number of transactions and messages of one change, and the
+/// median time.
 fn cost(
     backend: &mut NftablesBackend,
     desired: &mut DesiredState,

@@ -1,5 +1,5 @@
-//! Tests of the kernel state in nftables mode: no writes without differences, repair of drift, and no changes to
-//! rules of other programs.
+//! Tests of the kernel state in nftables mode: no writes without differences, repair of drift, and no changes
+//! to rules of other programs.
 
 #![allow(
     clippy::unwrap_used,
@@ -129,8 +129,8 @@ fn the_listing_of_our_table_can_be_read_by_people_and_loaded_again() {
     assert_eq!(other.list_table("tidegate"), listing);
 }
 
-/// The `nft` command can list every kind of rule; version 1.0.6 has too few registers to load the affinity rules
-/// again.
+/// The `nft` command can list every kind of rule; version 1.0.6 has too few registers to load the affinity
+/// rules again.
 #[test]
 fn every_kind_of_rule_can_be_listed() {
     let namespace = Namespace::new("listall");
@@ -204,8 +204,8 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
     });
 }
 
-/// F078: if a single rule of any chain is deleted by its handle, the deletion is detected and the rule restored at
-/// the same position.
+/// F078: if a single rule of any chain is deleted by its handle, the deletion is detected and the rule
+/// restored at the same position.
 #[test]
 fn f078_a_single_rule_that_is_deleted_comes_back_in_its_place() {
     let namespace = Namespace::new("onerule");
@@ -465,8 +465,8 @@ fn what_cannot_be_expressed_is_said_of_that_service_alone() {
 }
 
 mod random {
-    //! From any kernel state that the previous pass has left, a pass (update of the kernel) reaches the desired
-    //! state, and a new backend finds nothing to change.
+    //! From any kernel state that the previous pass has left, a pass (update of the kernel) reaches the
+    //! desired state, and a new backend finds nothing to change.
 
     use std::collections::BTreeSet;
 
@@ -474,8 +474,8 @@ mod random {
 
     use super::*;
 
-    /// Generated Service: number of its virtual address, endpoints with weights, true for UDP, and special route
-    /// options.
+    /// Generated Service: number of its virtual address, endpoints with weights, true for UDP, and special
+    /// route options.
     type Shape = (u8, Vec<(u8, u16)>, bool, Special);
 
     /// Generated route options: affinity, allowed sources, rejected sources, and the length of a port range.

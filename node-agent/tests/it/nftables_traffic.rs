@@ -84,8 +84,8 @@ fn f030_f035_f040_f042_f044_f045_every_frontend_forwards_tcp_and_udp_in_both_fam
     }
 }
 
-/// Clients outside of the cluster get the node's address as source, and workloads keep their address; connections
-/// to external addresses and node ports are always masqueraded.
+/// Clients outside of the cluster get the node's address as source, and workloads keep their address;
+/// connections to external addresses and node ports are always masqueraded.
 #[test]
 fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     let topology = topology("masq", &web());
@@ -113,8 +113,8 @@ fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only
     assert_eq!(marked.trim(), "", "the mark is for the packet, not for the connection");
 }
 
-/// F114: if every source is to be masqueraded, endpoints see the node's address, even for connections of local
-/// workloads.
+/// F114: if every source is to be masqueraded, endpoints see the node's address, even for connections of
+/// local workloads.
 #[test]
 fn f114_with_every_source_masqueraded_workloads_are_too() {
     let mut desired = web();
@@ -196,8 +196,8 @@ fn echo(namespace: &Namespace, port: u16) {
     });
 }
 
-/// An open connection survives changes of endpoints, weights and affinity, a restart of the agent, and a takeover
-/// by another mode; in the end, new connections are no longer translated.
+/// An open connection survives changes of endpoints, weights and affinity, a restart of the agent, and a
+/// takeover by another mode; in the end, new connections are no longer translated.
 #[test]
 fn established_connections_survive_changes_restarts_and_the_change_of_mode() {
     let topology = Topology::new("survive");

@@ -129,8 +129,8 @@ fn f132_the_next_in_rank_takes_over_when_the_owner_falls_silent_and_keeps_it_whe
     );
 }
 
-/// An owner that lost its link does not announce at once when a new order confirms it, because another node has
-/// taken over; it probes first.
+/// An owner that lost its link does not announce at once when a new order confirms it, because another node
+/// has taken over; it probes first.
 #[test]
 fn f117_an_owner_whose_link_was_cut_asks_before_it_announces_again() {
     let mut script = Script::with(order(1, "a b", false), &[("a", Liveness::Up)]);
@@ -228,8 +228,8 @@ fn f124_of_two_that_announce_the_lower_rank_yields_and_the_higher_says_it_again_
     assert!(script.ownership.conflict().is_some());
 }
 
-/// If two nodes have different candidate orders and each is first in its own, only the node whose name comes first
-/// keeps the address.
+/// If two nodes have different candidate orders and each is first in its own, only the node whose name comes
+/// first keeps the address.
 #[test]
 fn f124_where_orders_differ_exactly_one_of_two_yields() {
     let yields = |other: &str| {
@@ -273,8 +273,8 @@ fn f117_an_order_that_gives_the_address_away_is_followed_when_the_new_owner_is_h
     );
 }
 
-/// A node that is no longer a candidate leaves the address to another announcer, although it has no BFD sessions
-/// and may not be able to identify that announcer.
+/// A node that is no longer a candidate leaves the address to another announcer, although it has no BFD
+/// sessions and may not be able to identify that announcer.
 #[test]
 fn f117_what_is_given_away_is_left_to_whoever_announces_it() {
     let mut script = Script::with(order(1, "b c", false), &[("c", Liveness::Up)]);

@@ -1,6 +1,6 @@
-//! Simulation of many agents on one link with a control server, in virtual time. After any failure, partition,
-//! return or drain, each connected part of the network that has an eligible node ends with one owner, and
-//! conflicts are short.
+//! Simulation of many agents on one link with a control server, in virtual time. After any failure,
+//! partition, return or drain, each connected part of the network that has an eligible node ends with one
+//! owner, and conflicts are short.
 
 mod world;
 
@@ -59,8 +59,8 @@ fn carry_out(world: &mut World, event: Event) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Once all is quiet, each connected part has at most one owner, and exactly one if it has a live eligible
-    /// candidate. Each event causes a limited number of announcements.
+    /// Once all is quiet, each connected part has at most one owner, and exactly one if it has a live
+    /// eligible candidate. Each event causes a limited number of announcements.
     #[test]
     fn f117_f132_every_part_has_one_owner_in_the_end(events in events(), seed in any::<u64>()) {
         let mut world = World::new(4, seed);

@@ -53,8 +53,8 @@ fn state<'a>(report: &'a Value, need: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{need} is listed: {report}"))["state"].as_str().unwrap()
 }
 
-/// F084, F085: `preflight` lists every required module with its state, and its result matches the actual features
-/// of this machine's kernel.
+/// F084, F085: `preflight` lists every required module with its state, and its result matches the actual
+/// features of this machine's kernel.
 #[test]
 fn f084_f085_this_machine_is_judged_by_what_its_kernel_can_do() {
     for mode in ["nftables", "userspace"] {
@@ -98,8 +98,8 @@ fn f085_without_rights_or_tools_everything_missing_is_named_with_its_remedy() {
     assert_eq!(report["usable"], false);
 }
 
-/// F117: `preflight` lists the requirements of announcements: the sockets, the networks found, and a packet filter
-/// that blocks clients.
+/// F117: `preflight` lists the requirements of announcements: the sockets, the networks found, and a packet
+/// filter that blocks clients.
 #[test]
 fn f117_preflight_says_where_addresses_can_be_announced_and_what_is_in_the_way() {
     let node = Namespace::new("preflight");
@@ -138,8 +138,8 @@ fn f077_modes_of_windows_nodes_are_refused_as_linux_only() {
     }
 }
 
-/// F084, F085: in the guest VM (`lab/guest.sh`), `preflight` reports loaded and loadable modules, loads missing
-/// ones on demand, and reports an unsupported mode.
+/// F084, F085: in the guest VM (`lab/guest.sh`), `preflight` reports loaded and loadable modules, loads
+/// missing ones on demand, and reports an unsupported mode.
 #[test]
 fn f084_f085_modules_are_loaded_on_demand_on_the_second_kernel() {
     if std::env::var_os("TIDEGATE_GUEST").is_none() {

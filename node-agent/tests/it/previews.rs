@@ -1,9 +1,9 @@
-//! Each backend previews the changed lines of its kernel listings; after the change, the listings of the kernel's
-//! own tools differ by exactly these lines. A second backend makes the same changes without previews, with the
-//! same result.
+//! Each backend previews the changed lines of its kernel listings; after the change, the listings of the
+//! kernel's own tools differ by exactly these lines. A second backend makes the same changes without
+//! previews, with the same result.
 //!
-//! Lines are compared without order; packet counters, interface indices, random choices of the kernel and built-in
-//! chains are omitted.
+//! Lines are compared without order; packet counters, interface indices, random choices of the kernel and
+//! built-in chains are omitted.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ use crate::support::{
     relay::{TcpServer, connect, echo, echoes},
 };
 
-/// Change of a setting to which the first step gives a value that the base state does not have.
+/// Change that is previewed after a first change has prepared the state.
 struct Pair {
     name: &'static str,
     before: fn(&mut World),
@@ -123,8 +123,8 @@ const PAIRS: &[Pair] = &[
     },
 ];
 
-/// Names of changes that are equivalent to a different change or to its reverse. They are skipped for modes whose
-/// tools are slow.
+/// Names of changes that are equivalent to a different change or to its reverse. They are skipped for modes
+/// whose tools are slow.
 const ALIKE: [&str; 17] = [
     "a new Service with more endpoints than any other",
     "a Service is replaced by another",

@@ -179,8 +179,8 @@ async fn control_that_comes_back_is_told_again_and_the_kernel_has_not_changed() 
     running.stop().await;
 }
 
-/// F086: each report contains the traffic rows that changed and lists removed ones; the report after a lost one
-/// contains its changes again.
+/// F086: each report contains the traffic rows that changed and lists removed ones; the report after a lost
+/// one contains its changes again.
 #[test]
 fn f086_reports_carry_the_traffic_that_control_has_not_been_told() {
     let row = |connections| TargetTraffic {
@@ -256,8 +256,8 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// A healthy agent logs nothing at level `info` for its start, changes, heartbeats and reports. Runs in a separate
-/// process, because a process-wide log would include other tests.
+/// A healthy agent logs nothing at level `info` for its start, changes, heartbeats and reports. Runs in a
+/// separate process, because a process-wide log would include other tests.
 #[test]
 fn a_quiet_healthy_node_logs_nothing_at_info_after_its_start() {
     const MARK: &str = "TIDEGATE_TEST_QUIET";
@@ -295,8 +295,8 @@ fn told_of_endpoint(said: &Said) -> Option<(CheckState, String)> {
     reports.first().map(|report| (report.state, report.message.clone()))
 }
 
-/// Health check results are reported at once when they change, completely when the control server may have lost
-/// them, and as removed at the end.
+/// Health check results are reported at once when they change, completely when the control server may have
+/// lost them, and as removed at the end.
 #[test]
 fn what_endpoints_answer_is_told_when_it_changes_and_again_to_whoever_is_new() {
     let namespace = Namespace::new("report-health");

@@ -66,8 +66,8 @@ fn seen(router: &dyn Router) -> BTreeMap<String, Route> {
     table
 }
 
-/// Checks that a router receives the routes of the announcing router, and loses the session and the routes when
-/// that router ends.
+/// Checks that a router receives the routes of the announcing router, and loses the session and the routes
+/// when that router ends.
 fn follow(router: &dyn Router, asks_again: bool, bird: Bird) {
     let shown = || format!("{:#?}\n{}\n{}", seen(router), router.session(V4.0).whole, router.log());
     eventually("established", || router.session(V4.0).is_established(), shown);
@@ -151,8 +151,8 @@ fn bird_shows_what_frr_announces() {
     assert_ne!(bird.session(V4.0).incarnation, before.incarnation);
 }
 
-/// FRR and each other router establish a session if a setting is made on both sides, and none if it is made on one
-/// side only.
+/// FRR and each other router establish a session if a setting is made on both sides, and none if it is made
+/// on one side only.
 #[test]
 fn settings_mean_the_same_to_all_routers() {
     type Change = fn(&mut Peering);

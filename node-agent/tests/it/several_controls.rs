@@ -70,8 +70,8 @@ impl Running {
     }
 }
 
-/// Agent whose state has the position 7-10 (epoch 7, revision 10). The first of two servers sends its feed, and
-/// the second sends queries.
+/// Agent whose state has the position 7-10 (epoch 7, revision 10). The first of two servers sends its feed,
+/// and the second sends queries.
 struct Settled {
     serving: Control,
     state: Stream,
@@ -206,7 +206,8 @@ async fn a_server_that_knows_no_streams_of_questions_is_left_alone_and_still_tol
     agent.stop().await;
 }
 
-/// A full state on a query stream, as from a server that ignores the request parameter, is discarded by the agent.
+/// A full state on a query stream, as from a server that ignores the request parameter, is discarded by the
+/// agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_state_is_taken_from_a_stream_of_questions() {
     let Settled { serving, state, other, questions, agent } = settled("foreign").await;

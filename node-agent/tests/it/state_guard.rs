@@ -75,7 +75,8 @@ impl Node {
     }
 }
 
-/// Starts an agent with this number of Services, of two endpoints each, at position 7-10 (epoch 7, revision 10).
+/// Starts an agent with this number of Services, of two endpoints each, at position 7-10 (epoch 7, revision
+/// 10).
 fn serving(test: &str, services: u16) -> (StateDir, Node) {
     let dir = StateDir::new(&format!("guard-{test}"));
     let mut node = Node::start(&dir, &MemoryKernel::default(), 50);

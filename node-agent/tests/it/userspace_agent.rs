@@ -1,5 +1,5 @@
-//! Tests that the userspace relay outlives the agent: real agent processes die, restart and are upgraded while
-//! connections continue.
+//! Tests that the userspace relay outlives the agent: real agent processes die, restart and are upgraded
+//! while connections continue.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -28,8 +28,8 @@ fn transactions(agent: &AgentProcess) -> u64 {
     agent.state()["counters"]["kernelTransactions"].as_u64().unwrap()
 }
 
-/// F059: a long transfer, a UDP flow and new connections are not affected when agents are terminated or killed and
-/// start again; a restarted agent writes nothing to the kernel.
+/// F059: a long transfer, a UDP flow and new connections are not affected when agents are terminated or
+/// killed and start again; a restarted agent writes nothing to the kernel.
 #[test]
 fn f059_a_transfer_a_flow_and_new_connections_go_on_while_agents_end_and_return() {
     /// Number of bytes per write, a multiple of the pattern length.
@@ -171,8 +171,8 @@ fn an_agent_whose_relay_cannot_be_started_says_so_and_does_not_start() {
     assert!(said.contains("--mode userspace cannot be used") && said.contains("mode 0700"), "{said}");
 }
 
-/// If the next agent runs a different mode, the relay of a killed agent accepts no new connections and ends with
-/// its last one.
+/// If the next agent runs a different mode, the relay of a killed agent accepts no new connections and ends
+/// with its last one.
 #[test]
 fn an_agent_that_comes_back_in_another_mode_lets_the_relay_drain() {
     let topology = Topology::new("usa-other");

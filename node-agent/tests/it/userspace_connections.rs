@@ -33,7 +33,8 @@ use crate::support::{
     },
 };
 
-/// Builds a Service at TCP and UDP port 80, in both address families, to a port of workload a and optionally of b.
+/// Builds a Service at TCP and UDP port 80, in both address families, to a port of workload a and optionally
+/// of b.
 fn service(port: u16, with_b: bool) -> model::program::Program {
     let both4 = [("10.1.1.2", port, 1), ("10.1.2.2", port, 1)];
     let both6 = [("fd01:1::2", port, 1), ("fd01:2::2", port, 1)];
@@ -433,8 +434,8 @@ fn f065_a_long_transfer_survives_changes_of_other_endpoints_and_the_end_of_the_s
     }
 }
 
-/// After the removal of the endpoint of a UDP flow, the client's next datagram from the same port reaches another
-/// endpoint.
+/// After the removal of the endpoint of a UDP flow, the client's next datagram from the same port reaches
+/// another endpoint.
 #[test]
 fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another() {
     let mut wanted = desired(vec![("web", service(8080, true))]);
@@ -527,9 +528,9 @@ fn f086_traffic_is_counted_exactly_per_target() {
     });
 }
 
-/// F086: if one target refuses connections and another one breaks them off, failures are counted at each of them,
-/// while clients are served by a target that works. The count of consecutive refusals restarts with the first
-/// accepted connection.
+/// F086: if one target refuses connections and another one breaks them off, failures are counted at each of
+/// them, while clients are served by a target that works. The count of consecutive refusals restarts with the
+/// first accepted connection.
 #[test]
 fn f086_failures_of_targets_are_counted_where_they_happen() {
     let wanted = desired(vec![("web", service(9000, true))]);
@@ -584,7 +585,8 @@ fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
     assert!(told.is_some_and(|failed| failed.refused >= 3), "{told:?}");
 }
 
-/// A removed UDP endpoint may still send its pending reply; the client's next datagram goes to another endpoint.
+/// A removed UDP endpoint may still send its pending reply; the client's next datagram goes to another
+/// endpoint.
 #[test]
 fn the_last_answer_of_an_endpoint_that_goes_arrives() {
     let (topology, mut backend) = relaying("us-last", &only_a(9000), Limits::default());

@@ -1,5 +1,5 @@
-//! Tests of the userspace relay as a separate process, as used by the agent's backend: access control, robustness,
-//! and takeover by a new relay.
+//! Tests of the userspace relay as a separate process, as used by the agent's backend: access control,
+//! robustness, and takeover by a new relay.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -101,7 +101,8 @@ fn a_client_that_comes_later_finds_everything_and_changes_only_what_changed() {
     assert!(topology.client.ask_tcp("10.96.0.2", 80).is_err());
 }
 
-/// Even with thousands of clients, the relay does not reserve a datagram buffer of maximum size for each client.
+/// Even with thousands of clients, the relay does not reserve a datagram buffer of maximum size for each
+/// client.
 #[test]
 fn flows_and_listeners_that_wait_hold_no_room_for_a_datagram() {
     const EACH_MAX: u64 = 8 << 10;

@@ -1,5 +1,5 @@
-//! Test that one change in userspace mode costs as many messages with 5,000 Services as with 100. Times are only
-//! printed.
+//! Test that one change in userspace mode costs as many messages with 5,000 Services as with 100. Times are
+//! only printed.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,8 +44,8 @@ fn messages(
     (after.transactions - transactions, after.messages - messages)
 }
 
-/// F062: a changed endpoint writes nothing to the kernel, because only the relay uses targets, and a new Service
-/// causes the same number of messages among few and many Services.
+/// F062: a changed endpoint writes nothing to the kernel, because only the relay uses targets, and a new
+/// Service causes the same number of messages among few and many Services.
 #[test]
 fn f062_a_changed_endpoint_writes_nothing_and_a_new_service_the_same_among_100_and_5_000() {
     let mut costs = Vec::new();

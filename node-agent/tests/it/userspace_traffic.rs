@@ -64,8 +64,8 @@ fn is_of_node(source: IpAddr) -> bool {
     ["10.1.1.1", "10.1.2.1", "fd01:1::1", "fd01:2::1"].map(address).contains(&source)
 }
 
-/// F053, F054: every frontend is relayed for TCP and UDP in both address families, and targets observe the node's
-/// address as the source for every client.
+/// F053, F054: every frontend is relayed for TCP and UDP in both address families, and targets observe the
+/// node's address as the source for every client.
 #[test]
 fn f053_f054_every_frontend_is_relayed_for_tcp_and_udp_in_both_families() {
     let (topology, _backend) = relaying("us-fwd", &web(), Limits::default());
@@ -104,8 +104,8 @@ fn listeners(topology: &Topology) -> usize {
     listing.lines().filter(|line| line.contains("0.0.0.0:*") || line.contains("[::]:*")).count()
 }
 
-/// Keepalives detect that a client or target has vanished, because accepted connections inherit the options of the
-/// listening socket.
+/// Keepalives detect that a client or target has vanished, because accepted connections inherit the options
+/// of the listening socket.
 #[test]
 fn both_sides_of_a_connection_are_asked_whether_they_are_there() {
     let frontends =
@@ -120,8 +120,8 @@ fn both_sides_of_a_connection_are_asked_whether_they_are_there() {
     assert_eq!(asked.count(), 2, "{sockets}");
 }
 
-/// F054, F055: each frontend that forwards has its own listening socket on a port chosen by the kernel. Rules and
-/// sockets are removed with the Service, and a cleanup restores the initial ruleset.
+/// F054, F055: each frontend that forwards has its own listening socket on a port chosen by the kernel. Rules
+/// and sockets are removed with the Service, and a cleanup restores the initial ruleset.
 #[test]
 fn f054_f055_redirects_and_listeners_exist_while_the_service_does() {
     let topology = Topology::new("us-gone");
@@ -186,8 +186,8 @@ fn f068_f069_weights_divide_exactly_and_other_schedulers_are_refused_alone() {
     assert!(topology.client.ask_tcp("10.96.0.2", 80).is_ok());
 }
 
-/// F057: every connection succeeds if one endpoint works, although another one refuses connections and a third one
-/// does not respond.
+/// F057: every connection succeeds if one endpoint works, although another one refuses connections and a
+/// third one does not respond.
 #[test]
 fn f057_every_connection_succeeds_while_one_endpoint_does() {
     let list4 = [("10.1.1.2", 9, 1), ("10.1.2.99", 8080, 1), ("10.1.2.2", 8080, 1)];
@@ -248,8 +248,8 @@ fn f047_a_source_stays_until_its_time_is_over_or_its_endpoint_goes() {
     assert_ne!(names(3), after, "its endpoint is gone");
 }
 
-/// F048, F049: with external policy Local, outside clients reach only local endpoints, and the node and workloads
-/// reach all endpoints; sources outside of the allowed ranges are blocked.
+/// F048, F049: with external policy Local, outside clients reach only local endpoints, and the node and
+/// workloads reach all endpoints; sources outside of the allowed ranges are blocked.
 #[test]
 fn f048_f049_each_class_of_sources_meets_its_own_targets() {
     let local = forward(Masquerade::Never, &[("10.1.1.2", 8080, 1)]);

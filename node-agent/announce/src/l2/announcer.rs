@@ -40,8 +40,8 @@ pub struct Announcer {
 pub struct Status {
     /// Counters of each address since the address was first set.
     pub addresses: BTreeMap<IpAddr, AddressStatus>,
-    /// Counters of the interfaces that are up and have an Ethernet address, by interface name, since the interface
-    /// came up.
+    /// Counters of the interfaces that are up and have an Ethernet address, by interface name, since the
+    /// interface came up.
     pub interfaces: BTreeMap<String, InterfaceStatus>,
     /// Number of times that the thread was woken by received frames.
     pub wakeups: u64,
@@ -75,7 +75,8 @@ struct AnnouncerShared {
     bell: EventFd,
 }
 
-/// Requests that the thread has not processed yet. Newer requests replace older ones, so the memory is limited.
+/// Requests that the thread has not processed yet. Newer requests replace older ones, so the memory is
+/// limited.
 #[derive(Debug, Default)]
 struct Mailbox {
     changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
@@ -121,9 +122,9 @@ impl Announcer {
         Ok((Self { shared, thread: Some(thread) }, told))
     }
 
-    /// Changes the announced addresses; `None` withdraws an address at once and silently. The reply arrives when
-    /// the change is in effect (for a withdrawal: when requests are no longer answered). The reply contains the
-    /// addresses rejected because of [`super::machine::ADDRESSES_MAX`].
+    /// Changes the announced addresses; `None` withdraws an address at once and silently. The reply arrives
+    /// when the change is in effect (for a withdrawal: when requests are no longer answered). The reply
+    /// contains the addresses rejected because of [`super::machine::ADDRESSES_MAX`].
     pub fn set(
         &self,
         changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
@@ -177,8 +178,8 @@ impl Announcer {
         hand_over(&self.shared, links);
     }
 
-    /// Passes the state of the interfaces to the announcer, now and after every change; ends when the sender is
-    /// dropped.
+    /// Passes the state of the interfaces to the announcer, now and after every change; ends when the sender
+    /// is dropped.
     pub fn follow(&self, mut links: watch::Receiver<Links>) -> impl Future<Output = ()> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         async move {
@@ -245,8 +246,8 @@ impl Turn {
         }
     }
 
-    /// Applies the pending requests of the mailbox: first opens sockets, then sends frames, then replies to the
-    /// requester.
+    /// Applies the pending requests of the mailbox: first opens sockets, then sends frames, then replies to
+    /// the requester.
     fn turn(&mut self, mailbox: Mailbox, now: Instant) {
         let Mailbox { changes, changed, again, links, probes, asked, is_over: _ } = mailbox;
         if let Some(links) = links {

@@ -1,10 +1,10 @@
-//! Compiler of the classic BPF socket filter: only ARP and NDP frames about announced or watched addresses wake
-//! the announcer.
+//! Compiler of the classic BPF socket filter: only ARP and NDP frames about announced or watched addresses
+//! wake the announcer.
 //!
-//! An address is looked up by a 32-bit key: the address itself for IPv4, the sum of the four words for IPv6, so
-//! that consecutive addresses have consecutive keys. The keys are covered by at most [`RANGES_MAX`] ranges, which
-//! the program searches by bisection. False positives (a gap within a range, another IPv6 address with the same
-//! sum) are discarded in user space.
+//! An address is looked up by a 32-bit key: the address itself for IPv4, the sum of the four words for IPv6,
+//! so that consecutive addresses have consecutive keys. The keys are covered by at most [`RANGES_MAX`]
+//! ranges, which the program searches by bisection. False positives (a gap within a range, another IPv6
+//! address with the same sum) are discarded in user space.
 
 use std::{
     collections::BTreeSet,
@@ -45,8 +45,8 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER: u16 = 0x25;
 const JUMP_GREATER_OR_EQUAL: u16 = 0x35;
 const RETURN: u16 = 0x06;
-/// Offset of the packet type (`SKF_AD_OFF` + `SKF_AD_PKTTYPE`), by which a BPF program loads this metadata of a
-/// frame.
+/// Offset of the packet type (`SKF_AD_OFF` + `SKF_AD_PKTTYPE`), by which a BPF program loads this metadata of
+/// a frame.
 const PACKET_TYPE: u32 = 0xffff_f000 + 4;
 const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
 /// Highest packet type of frames addressed to this machine: `PACKET_MULTICAST`.
@@ -141,8 +141,8 @@ impl Filter {
         program
     }
 
-    /// Emits the lookup of the key in the accumulator: the frame is accepted if the key is in a range; otherwise
-    /// execution continues after the emitted code.
+    /// Emits the lookup of the key in the accumulator: the frame is accepted if the key is in a range;
+    /// otherwise execution continues after the emitted code.
     fn look_up(&self, program: &mut Vec<Instruction>) {
         let mut misses = Vec::new();
         bisect(&self.ranges, program, &mut misses);
@@ -175,8 +175,8 @@ fn close_gaps(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     joined
 }
 
-/// Emits instructions that reject three kinds of frames: those with a VLAN tag (they belong to a VLAN interface),
-/// those for other machines, and those sent by this machine.
+/// Emits instructions that reject three kinds of frames: those with a VLAN tag (they belong to a VLAN
+/// interface), those for other machines, and those sent by this machine.
 fn demand_for_us(program: &mut Vec<Instruction>) {
     program.push(load(LOAD_BYTE, PACKET_TYPE));
     program.push(jump(JUMP_GREATER, PACKET_TYPE_FOR_US_MAX, 0, 1));

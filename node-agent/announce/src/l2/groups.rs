@@ -1,7 +1,7 @@
 //! Solicited-node multicast groups of the IPv6 addresses on one interface.
 //!
-//! Groups are joined on UDP sockets, so that the kernel accepts frames to these groups and reports the memberships
-//! by MLD (RFC 3810). The sockets are never read. Closing a socket leaves its groups.
+//! Groups are joined on UDP sockets, so that the kernel accepts frames to these groups and reports the
+//! memberships by MLD (RFC 3810). The sockets are never read. Closing a socket leaves its groups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,8 @@ const GROUPS_PER_SOCKET_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     sockets: Vec<UdpSocket>,
-    /// Addresses of each group, and the index of the socket that has joined the group; `None` if it is not joined.
+    /// Addresses of each group, and the index of the socket that has joined the group; `None` if it is not
+    /// joined.
     members: BTreeMap<Ipv6Addr, (BTreeSet<Ipv6Addr>, Option<usize>)>,
     /// Groups that have not been joined yet, or whose join failed.
     waiting: BTreeSet<Ipv6Addr>,

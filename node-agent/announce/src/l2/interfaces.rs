@@ -60,8 +60,8 @@ impl Interfaces {
         Ok(Self { epoll, listeners: BTreeMap::new(), retry_at: None })
     }
 
-    /// Waits until a frame arrives, the descriptor `bell` is signaled, or the time `until` is reached. Returns the
-    /// sockets with frames.
+    /// Waits until a frame arrives, the descriptor `bell` is signaled, or the time `until` is reached.
+    /// Returns the sockets with frames.
     pub(super) fn wait(&self, until: Option<Instant>) -> io::Result<Vec<(u32, IpFamily)>> {
         let until = until.into_iter().chain(self.retry_at).min();
         let timeout = until.map_or(EpollTimeout::NONE, |until| {
@@ -112,8 +112,8 @@ impl Interfaces {
         })
     }
 
-    /// Opens, closes and reconfigures the sockets for the `changed` pairs of interface and address, and retries
-    /// failed operations.
+    /// Opens, closes and reconfigures the sockets for the `changed` pairs of interface and address, and
+    /// retries failed operations.
     pub(super) fn follow(&mut self, changed: BTreeSet<(u32, IpAddr)>, machine: &Machine, now: Instant) {
         let mut touched = BTreeSet::new();
         for (index, address) in changed {

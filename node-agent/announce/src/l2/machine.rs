@@ -6,8 +6,9 @@
 //!      ▲                         │ request ──▶ reply       claim by another ──▶ conflict
 //!      └──── withdrawn, down ────┘
 //! ```
-//! The driver passes in frames, changes and the time, carries out [`L2Output`]s, applies [`Machine::listening`] to
-//! every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at [`Machine::poll_timeout`].
+//! The driver passes in frames, changes and the time, carries out [`L2Output`]s, applies
+//! [`Machine::listening`] to every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at
+//! [`Machine::poll_timeout`].
 
 mod counters;
 mod frames;
@@ -38,18 +39,18 @@ pub const ADDRESSES_MAX: usize = 65_536;
 pub const BURST_ROUNDS: u32 = 5;
 /// Time between the announcements of a burst: five of them take 4.4 s.
 pub const BURST_INTERVAL: Duration = Duration::from_millis(1100);
-/// Default time between announcements after the burst, ±25 %. The time is shorter than the aging time of switches
-/// and neighbor caches.
+/// Default time between announcements after the burst, ±25 %. The time is shorter than the aging time of
+/// switches and neighbor caches.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum number of addresses announced per [`Machine::timeout`] call, so that requests are answered between two
-/// calls.
+/// Maximum number of addresses announced per [`Machine::timeout`] call, so that requests are answered between
+/// two calls.
 const ANNOUNCED_PER_TURN_MAX: usize = 256;
 
 /// Desired state of one load balancer address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredAddress {
-    /// Names of the interfaces on which the address is announced or watched. An interface that does not exist yet
-    /// is used as soon as it appears.
+    /// Names of the interfaces on which the address is announced or watched. An interface that does not exist
+    /// yet is used as soon as it appears.
     pub interfaces: BTreeSet<InterfaceName>,
     /// Duty of this node for the address: announce it, or only observe other announcers.
     pub duty: Duty,
@@ -87,8 +88,8 @@ pub enum L2Output {
         /// Bytes of the Ethernet frame.
         frame: Vec<u8>,
     },
-    /// Another station announces an address that this node announces or watches. Reported once per second for each
-    /// station and interface.
+    /// Another station announces an address that this node announces or watches. Reported once per second for
+    /// each station and interface.
     Conflict(L2Conflict),
     /// Final result of a probe started by [`Machine::probe`].
     Probed(ProbeId, ProbeAnswer),
@@ -100,9 +101,10 @@ pub enum L2Output {
 pub enum Listening {
     /// No frames are needed for the address on this interface.
     No,
-    /// Only broadcasts and multicasts to all nodes are needed, to observe other announcers.
+    /// Only broadcasts and multicasts to all nodes are needed, to observe other announcers of the address.
     Overheard,
-    /// Requests are needed as well: the solicited-node multicast group of the address is joined.
+    /// Requests for the address are needed as well, to reply to them: its solicited-node multicast group is
+    /// joined.
     Answered,
 }
 
@@ -157,8 +159,8 @@ impl Machine {
         }
     }
 
-    /// Changes the desired state of addresses; `None` withdraws an address at once. Unchanged addresses are not
-    /// announced again. Returns the addresses rejected because of [`ADDRESSES_MAX`].
+    /// Changes the desired state of addresses; `None` withdraws an address at once. Unchanged addresses are
+    /// not announced again. Returns the addresses rejected because of [`ADDRESSES_MAX`].
     pub fn set(
         &mut self,
         changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
@@ -175,8 +177,8 @@ impl Machine {
         refused
     }
 
-    /// Announces an address again with a full burst on all its interfaces. Returns false if the address is not
-    /// announced.
+    /// Announces an address again with a full burst on all its interfaces. Returns false if the address is
+    /// not announced.
     pub fn announce_again(&mut self, address: IpAddr, now: Instant) -> bool {
         let Some(held) = self.held.get_mut(&address) else { return false };
         let mut is_announced = false;
@@ -199,8 +201,8 @@ impl Machine {
         announcement.into_iter().chain(probe).min()
     }
 
-    /// Sends announcements and probes that are due at `now`. A call sends a limited number of announcements; for
-    /// the others, the next call is due at once.
+    /// Sends announcements and probes that are due at `now`. A call sends a limited number of announcements;
+    /// for the others, the next call is due at once.
     pub fn timeout(&mut self, now: Instant) {
         self.run_probes(now);
         for _ in 0..ANNOUNCED_PER_TURN_MAX {

@@ -40,8 +40,8 @@ pub(super) enum Read {
 }
 
 impl PacketSocket {
-    /// Opens a socket in the network namespace of the calling thread. The filter is set before the first frame can
-    /// arrive.
+    /// Opens a socket in the network namespace of the calling thread. The filter is set before the first
+    /// frame can arrive.
     pub(super) fn open(index: u32, family: IpFamily, program: &[Instruction]) -> io::Result<Self> {
         // With protocol 0 the kernel delivers nothing until the socket is bound.
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

@@ -1,8 +1,8 @@
 //! Codec of ARP (RFC 826, RFC 5227) and NDP (RFC 4861) frames on Ethernet.
 //!
-//! Parsing is total: for any input the parser terminates, reads only within the input, and returns a packet or an
-//! error. Only the messages an announcer needs are supported: ARP requests and replies, Neighbor Solicitations and
-//! Neighbor Advertisements.
+//! Parsing is total: for any input the parser terminates, reads only within the input, and returns a packet
+//! or an error. Only the messages an announcer needs are supported: ARP requests and replies, Neighbor
+//! Solicitations and Neighbor Advertisements.
 
 mod arp;
 mod ndp;
@@ -59,8 +59,8 @@ pub enum Unreadable {
     Foreign,
     /// A field has a value that its RFC forbids.
     Malformed,
-    /// The frame contains an NDP message with a hop limit other than 255, which a router has forwarded (RFC 4861
-    /// §6.1, §7.1).
+    /// The frame contains an NDP message with a hop limit other than 255, which a router has forwarded (RFC
+    /// 4861 §6.1, §7.1).
     HopLimit,
     /// The ICMPv6 checksum is wrong.
     Checksum,

@@ -1,5 +1,5 @@
-//! Traits for the I/O of address ownership: announcing on the link and monitoring of other nodes. Tests implement
-//! them in memory.
+//! Traits for the I/O of address ownership: announcing on the link and monitoring of other nodes. Tests
+//! implement them in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -67,13 +67,13 @@ pub trait Wire: Send {
     /// Changes the presence of addresses; `None` removes an address. After the return, requests for withdrawn
     /// addresses are no longer answered.
     fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>);
-    /// Announces an address again with a full burst, as a defense against another announcer or after the return of
-    /// a candidate.
+    /// Announces an address again with a full burst, as a defense against another announcer or after the
+    /// return of a candidate.
     fn announce_again(&mut self, address: IpAddr);
     /// Probes if another station uses the address. [`WireEvent::Probed`] follows within half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);
-    /// Prepares the exit of the agent: with [`OnExit::Keep`], pings are answered while the agent restarts. Called
-    /// before all addresses are withdrawn.
+    /// Prepares the exit of the agent: with [`OnExit::Keep`], pings are answered while the agent restarts.
+    /// Called before all addresses are withdrawn.
     fn leave(&mut self, _on_exit: OnExit) {}
     /// Returns the frame counters of every address.
     fn sent(&self) -> BTreeMap<IpAddr, SentFrames>;
@@ -114,7 +114,8 @@ pub trait Neighbours: Send {
 /// Handling of addresses when the agent stops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnExit {
-    /// Hand the addresses over: reply to requests until other nodes have taken over, or for at most two seconds.
+    /// Hand the addresses over: reply to requests until other nodes have taken over, or for at most two
+    /// seconds.
     #[default]
     Handover,
     /// Keep the addresses: the other nodes wait ten seconds for this node to return.

@@ -12,12 +12,12 @@
 //!    └───────────────────────────────────────────────────────▶ Owner ──▶ Standby: a gate closed, an order or a
 //!                                                                         candidate of higher rank took it away
 //! ```
-//! The first live candidate in the order set by the control server owns (announces) the address. A closed gate
-//! means that this node cannot serve the address. Three rules keep the ownership stable: a returning node probes
-//! before it announces and leaves the address to a node that replies; an owner remains owner when a candidate of
-//! higher rank returns; if two nodes announce, the one of higher rank stays. Invariants: announcements never
-//! alternate endlessly (every defense is rate-limited), and an owner does not give up an address because of a
-//! stranger, a station that is not a candidate (RFC 5227 §2.4 (b)).
+//! The first live candidate in the order set by the control server owns (announces) the address. A closed
+//! gate means that this node cannot serve the address. Three rules keep the ownership stable: a returning
+//! node probes before it announces and leaves the address to a node that replies; an owner remains owner when
+//! a candidate of higher rank returns; if two nodes announce, the one of higher rank stays. Invariants:
+//! announcements never alternate endlessly (every defense is rate-limited), and an owner does not give up an
+//! address because of a stranger, a station that is not a candidate (RFC 5227 §2.4 (b)).
 
 use std::{
     collections::BTreeMap,
@@ -31,26 +31,27 @@ pub use super::types::{
 };
 pub use base::Gate;
 
-/// Maximum time for which the previous owner keeps announcing after a new candidate order has moved the address.
-/// The previous owner stops earlier if it receives an announcement of the new one.
+/// Maximum time for which the previous owner keeps announcing after a new candidate order has moved the
+/// address. The previous owner stops earlier if it receives an announcement of the new one.
 pub const LEAVE_TIME: Duration = Duration::from_secs(2);
-/// Delay after which a node that left an address to another station probes again if that station still uses it.
+/// Delay after which a node that left an address to another station probes again if that station still uses
+/// it.
 pub const ASK_AGAIN_TIME: Duration = Duration::from_secs(10);
-/// Delay after which a standby node probes if the candidate ranked before it announces. Applies while the control
-/// server is unreachable and cannot check this. Every further rank waits [`CHECK_STAGGER`] longer.
+/// Delay after which a standby node probes if the candidate ranked before it announces. Applies while the
+/// control server is unreachable and cannot check this. Every further rank waits [`CHECK_STAGGER`] longer.
 pub const CHECK_TIME: Duration = Duration::from_secs(30);
 /// Additional delay per rank (see [`CHECK_TIME`]), so that standby nodes do not probe at the same time.
 pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
 /// Maximum duration of a probe. A longer probe is treated as unanswered.
 pub const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Delay after which an owner announces again when a different candidate has returned, in case that candidate has
-/// announced the address.
+/// Delay after which an owner announces again when a different candidate has returned, in case that candidate
+/// has announced the address.
 pub const REMIND_TIME: Duration = Duration::from_secs(1);
-/// Minimum time between two defenses (announcements in reply to another announcer) against a station that is not a
-/// candidate; `DEFEND_INTERVAL` of RFC 5227 §1.1.
+/// Minimum time between two defenses (announcements in reply to another announcer) against a station that is
+/// not a candidate; `DEFEND_INTERVAL` of RFC 5227 §1.1.
 pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
-/// Delay after the first defense (announcement in reply to another announcer) against a candidate. Doubles with
-/// each defense, up to [`DEFEND_INTERVAL`].
+/// Delay after the first defense (announcement in reply to another announcer) against a candidate. Doubles
+/// with each defense, up to [`DEFEND_INTERVAL`].
 pub const DEFEND_FLOOR: Duration = Duration::from_secs(1);
 /// Number of defenses (announcements in reply) against a different candidate before the node whose name comes
 /// first wins.
@@ -84,7 +85,8 @@ pub struct Ownership {
     leave_at: Option<Instant>,
     ask_at: Option<Instant>,
     check_at: Option<Instant>,
-    /// True if the running probe checks that a candidate of higher rank, which counts as alive, really announces.
+    /// True if the running probe checks that a candidate of higher rank, which counts as alive, really
+    /// announces.
     is_checking: bool,
     remind_at: Option<Instant>,
     defence: Option<Defence>,
@@ -145,15 +147,15 @@ impl Ownership {
         self.before().all(|name| self.peers.get(name) != Some(&Liveness::Up))
     }
 
-    /// Returns true if this node still announces although a new candidate order has moved the address to another
-    /// node.
+    /// Returns true if this node still announces although a new candidate order has moved the address to
+    /// another node.
     #[must_use]
     pub const fn is_leaving(&self) -> bool {
         self.leave_at.is_some()
     }
 
-    /// Processes an event and returns the actions to carry out, in order. `random` spreads probes that many nodes
-    /// or addresses would otherwise send at the same time.
+    /// Processes an event and returns the actions to carry out, in order. `random` spreads probes that many
+    /// nodes or addresses would otherwise send at the same time.
     pub fn handle(&mut self, input: Input, now: Instant, random: u64) -> Vec<Output> {
         let mut outputs = Vec::new();
         match input {
@@ -250,10 +252,10 @@ impl Ownership {
         outputs.push(Output::Reannounce);
     }
 
-    /// Returns true if this node remains owner against another announcer after `defences` defenses. A node yields
-    /// if it is handing over, or if it is not a candidate and the announcer is one. An owner does not yield to a
-    /// stranger. A candidate of higher rank wins. Against one of lower rank this node remains owner; after
-    /// [`DEFENCES_MAX`] defenses, the node whose name comes first wins.
+    /// Returns true if this node remains owner against another announcer after `defences` defenses. A node
+    /// yields if it is handing over, or if it is not a candidate and the announcer is one. An owner does not
+    /// yield to a stranger. A candidate of higher rank wins. Against one of lower rank this node remains
+    /// owner; after [`DEFENCES_MAX`] defenses, the node whose name comes first wins.
     fn wins_against(&self, party: &Party, defences: u32) -> bool {
         if self.leave_at.is_some() {
             // We are handing this address over, so another announcer is expected.
@@ -397,8 +399,8 @@ impl Ownership {
         self.is_checking = true;
     }
 
-    /// Returns the reason why this node must not announce, regardless of other candidates: the node cannot serve
-    /// the address, or is isolated.
+    /// Returns the reason why this node must not announce, regardless of other candidates: the node cannot
+    /// serve the address, or is isolated.
     fn obstacle(&self) -> Option<Why> {
         if let Gate::Closed(why) = &self.gate {
             return Some(Why::Closed(why.clone()));
@@ -422,7 +424,8 @@ impl Ownership {
         })
     }
 
-    /// Returns true if this candidate may currently own the address, according to the observations of this node.
+    /// Returns true if this candidate may currently own the address, according to the observations of this
+    /// node.
     fn may_be_owner(&self, name: &Name) -> bool {
         match &self.believed {
             Some(believed) => believed == name,

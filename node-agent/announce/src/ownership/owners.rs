@@ -1,5 +1,5 @@
-//! Ownership of all load balancer addresses on one node. Each event is processed only for the affected addresses.
-//! Pure.
+//! Ownership of all load balancer addresses on one node. Each event is processed only for the affected
+//! addresses. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,8 +26,8 @@ pub struct Pair {
     pub peer: IpAddr,
 }
 
-/// Ownership state machines of all load balancer addresses on one node, with indexes by Service, monitored node
-/// and deadline.
+/// Ownership state machines of all load balancer addresses on one node, with indexes by Service, monitored
+/// node and deadline.
 #[derive(Debug)]
 pub struct Owners {
     me: Name,
@@ -51,8 +51,8 @@ pub struct Entry {
     pub state: Arc<AddressState>,
     /// State machine that decides if this node announces the address.
     pub ownership: Ownership,
-    /// Services that the kernel serves, but not yet at this address. The address is not announced until the next
-    /// kernel update.
+    /// Services that the kernel serves, but not yet at this address. The address is not announced until the
+    /// next kernel update.
     awaited: BTreeSet<ServiceKey>,
     due: Option<Instant>,
 }
@@ -62,11 +62,11 @@ pub struct Entry {
 pub struct Ordering<'a> {
     /// Address state received from the control server or read from the journal on disk.
     pub state: Arc<AddressState>,
-    /// True if the state comes from the journal on disk, so that another node may have taken the address since it
-    /// was written.
+    /// True if the state comes from the journal on disk, so that another node may have taken the address
+    /// since it was written.
     pub is_old: bool,
-    /// Services that the next kernel update will change. If one of them is new for the address, the address is
-    /// announced only after that update.
+    /// Services that the next kernel update will change. If one of them is new for the address, the address
+    /// is announced only after that update.
     pub changing: &'a BTreeSet<ServiceKey>,
     /// Time until which a newly monitored node counts as alive although no packet has been received from it.
     pub unheard_until: Instant,
@@ -128,14 +128,15 @@ impl Owners {
         std::mem::take(&mut self.touched)
     }
 
-    /// Returns the number of events processed for single addresses. Tests use it to measure the cost of a change.
+    /// Returns the number of events processed for single addresses. Tests use it to measure the cost of a
+    /// change.
     #[must_use]
     pub const fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Returns the nodes to monitor, by address pair: the other candidates of every address for which this node is
-    /// a candidate.
+    /// Returns the nodes to monitor, by address pair: the other candidates of every address for which this
+    /// node is a candidate.
     #[must_use]
     pub fn pairs(&self) -> BTreeMap<Pair, Name> {
         self.pairs.iter().map(|(pair, watched)| (*pair, watched.node.clone())).collect()
@@ -217,8 +218,8 @@ impl Owners {
         self.touched.insert(address);
     }
 
-    /// Applies the result of a kernel update: a [`Gate`] is open if the kernel serves the Service; `None` means
-    /// that the kernel is about to lose it.
+    /// Applies the result of a kernel update: a [`Gate`] is open if the kernel serves the Service; `None`
+    /// means that the kernel is about to lose it.
     pub fn set_gates(
         &mut self,
         gates: impl IntoIterator<Item = (ServiceKey, Option<Gate>)>,
@@ -267,8 +268,8 @@ impl Owners {
         }
     }
 
-    /// Replaces the set of interfaces with a link. An address is only announced if one of its interfaces has a
-    /// link.
+    /// Replaces the set of interfaces with a link. An address is only announced if one of its interfaces has
+    /// a link.
     pub fn set_carriers(&mut self, carriers: BTreeSet<String>, now: Instant, random: u64) {
         let differs: Option<BTreeSet<_>> =
             self.carriers.as_ref().map(|before| before.symmetric_difference(&carriers).cloned().collect());
@@ -350,8 +351,8 @@ impl Owners {
         Gate::Closed(format!("no link on {}", names.join(", ")))
     }
 
-    /// Returns the pairs over which this node monitors the other candidates of an address; empty if this node is
-    /// not a candidate.
+    /// Returns the pairs over which this node monitors the other candidates of an address; empty if this node
+    /// is not a candidate.
     fn pairs_of(&self, state: &AddressState) -> Vec<(Pair, Name)> {
         let candidates = &state.announcement.candidates;
         let Some(own) = candidates.iter().find(|candidate| candidate.node == self.me) else {
@@ -362,8 +363,8 @@ impl Owners {
         others.map(|other| (Pair { local, peer: other.address }, other.node.clone())).collect()
     }
 
-    /// Removes an address from the indexes by Service and by pair, except for the Services and pairs that `next`
-    /// still has.
+    /// Removes an address from the indexes by Service and by pair, except for the Services and pairs that
+    /// `next` still has.
     fn unlink(&mut self, previous: &AddressState, next: &AddressState) {
         let address = previous.address;
         for service in previous.services.difference(&next.services) {

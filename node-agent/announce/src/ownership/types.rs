@@ -33,11 +33,11 @@ pub struct CandidateOrder {
     pub epoch: u64,
     /// Names of the candidate nodes; the first has the highest rank.
     pub candidates: Vec<Name>,
-    /// Behavior of an owner that can reach neither the control server nor another candidate: keep announcing, or
-    /// stop.
+    /// Behavior of an owner that can reach neither the control server nor another candidate: keep announcing,
+    /// or stop.
     pub when_isolated: WhenIsolated,
-    /// True if the order comes from the journal on disk, so that another node may have taken the address since it
-    /// was written.
+    /// True if the order comes from the journal on disk, so that another node may have taken the address
+    /// since it was written.
     pub is_old: bool,
 }
 

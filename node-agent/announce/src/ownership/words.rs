@@ -1,5 +1,5 @@
-//! Formats the role of this node for an address, and the reason for it, as texts for the status output. Reasons
-//! are never empty.
+//! Formats the role of this node for an address, and the reason for it, as texts for the status output.
+//! Reasons are never empty.
 
 use model::wire::report::AnnouncementRole;
 

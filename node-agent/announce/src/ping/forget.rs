@@ -1,8 +1,8 @@
 //! Deletes conntrack entries of pings to an address that started before this node replied to pings for it.
 //!
-//! NAT applies only to the first packet of a connection. If this node forwarded a ping before the address was in
-//! its table, later requests of that ping would stay unanswered, because each of them keeps the conntrack entry
-//! alive.
+//! NAT applies only to the first packet of a connection. If this node forwarded a ping before the address was
+//! in its table, later requests of that ping would stay unanswered, because each of them keeps the conntrack
+//! entry alive.
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 

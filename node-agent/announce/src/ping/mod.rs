@@ -1,19 +1,20 @@
-//! Replies to ICMP and ICMPv6 echo requests (pings) for the addresses this node announces, or drops such requests.
+//! Replies to ICMP and ICMPv6 echo requests (pings) for the addresses this node announces, or drops such
+//! requests.
 //!
-//! The addresses are not configured on the node, so the kernel does not reply by itself. A small nf_tables table
-//! handles the requests:
+//! The addresses are not configured on the node, so the kernel does not reply by itself. A small nf_tables
+//! table handles the requests:
 //!
 //! ```text
 //! prerouting, before connection tracking:  echo request to a silent address     ─▶ drop
 //! prerouting, before all other translation: echo request to an answered address ─▶ redirect to this node
 //! ```
 //! The table is the same in every proxy mode and independent of the mode's own tables. It is created with the
-//! first announced address and removed with the last. Addresses are only elements of its sets. A change of one
-//! address writes one element, then deletes the conntrack entries of pings that this node forwarded before. The
-//! table is recognized by its name, regardless of its creator; nothing outside of it is changed.
+//! first announced address and removed with the last. Addresses are only elements of its sets. A change of
+//! one address writes one element, then deletes the conntrack entries of pings that this node forwarded
+//! before. The table is recognized by its name, regardless of its creator; nothing outside of it is changed.
 //!
-//! A dedicated thread writes the table, because the kernel allows only one writer of nf_tables at a time, and a
-//! takeover of an address must not wait for the programming of all Services.
+//! A dedicated thread writes the table, because the kernel allows only one writer of nf_tables at a time, and
+//! a takeover of an address must not wait for the programming of all Services.
 
 mod forget;
 mod kernel;
@@ -36,12 +37,12 @@ use tracing::error;
 
 pub use self::{kernel::cleanup, schema::Reply};
 
-/// Time for which addresses in the table of a previous process are kept until this process sets them: the time
-/// that other nodes wait for a restarting agent (10 s), with a margin.
+/// Time for which addresses in the table of a previous process are kept until this process sets them: the
+/// time that other nodes wait for a restarting agent (10 s), with a margin.
 pub const SETTLE_TIME: Duration = Duration::from_secs(30);
 
-/// Handle to the thread that maintains the echo reply table. Dropping the handle waits until all queued orders are
-/// carried out.
+/// Handle to the thread that maintains the echo reply table. Dropping the handle waits until all queued
+/// orders are carried out.
 #[derive(Debug)]
 pub struct Ping {
     orders: Option<Sender<ThreadOrder>>,
@@ -62,8 +63,8 @@ impl Ping {
     /// problem whenever the problem changes, and with `None` when it is resolved.
     ///
     /// # Errors
-    /// Returns an I/O error if the thread cannot be created. Missing kernel support is reported as a warning once
-    /// it is needed.
+    /// Returns an I/O error if the thread cannot be created. Missing kernel support is reported as a warning
+    /// once it is needed.
     pub fn start(settle_time: Duration, warn: impl Fn(Option<String>) + Send + 'static) -> io::Result<Self> {
         let (orders, received) = channel();
         let thread = std::thread::Builder::new()

@@ -98,7 +98,8 @@ impl Observation {
         Ok(())
     }
 
-    /// Adds a set from a message. A set with an unknown name or the wrong key type marks the table as foreign.
+    /// Adds a set from a message. A set with an unknown name or the wrong key type marks the table as
+    /// foreign.
     ///
     /// # Errors
     ///

@@ -44,8 +44,8 @@ impl Plan {
     }
 }
 
-/// Plans the changes of the echo reply table for the `touched` addresses. If the table is created or deleted, all
-/// addresses are included.
+/// Plans the changes of the echo reply table for the `touched` addresses. If the table is created or deleted,
+/// all addresses are included.
 #[must_use]
 pub fn plan(wanted: &Replies, table: &Table, touched: &BTreeSet<IpAddr>) -> Plan {
     let is_there = *table != Table::Absent;

@@ -17,8 +17,8 @@ use super::{
     schema::{Reply, Set, TABLE},
 };
 
-/// Maximum number of set elements per message. The length of an attribute has 16 bits, and an element takes 28
-/// bytes.
+/// Maximum number of set elements per message. The length of an attribute has 16 bits, and an element takes
+/// 28 bytes.
 const ELEMENTS_PER_MESSAGE: usize = 1000;
 
 /// Returns the netlink messages of one transaction that carries out a plan.

@@ -1,4 +1,5 @@
-//! Fixed schema of the echo reply table: four sets, two chains, and one rule per address family in each chain.
+//! Fixed schema of the echo reply table: four sets, two chains, and one rule per address family in each
+//! chain.
 
 use std::net::IpAddr;
 
@@ -43,7 +44,8 @@ impl Reply {
         }
     }
 
-    /// Returns the type of the chain: `nat` if pings are redirected to the node, `filter` if they are dropped.
+    /// Returns the type of the chain: `nat` if pings are redirected to the node, `filter` if they are
+    /// dropped.
     #[must_use]
     pub const fn chain_type(self) -> &'static str {
         match self {
@@ -54,10 +56,11 @@ impl Reply {
 
     /// Returns the hook of the chain.
     ///
-    /// The first chain that translates a connection decides, and a chain that drops ends the packet. The chain for
-    /// replies therefore comes before the destination NAT (-100) of proxy modes and other programs. The chain for
-    /// drops comes before connection tracking (-200). There it also applies to clients that have received replies
-    /// so far, although their further requests bypass NAT chains, and no conntrack entry is created.
+    /// The first chain that translates a connection decides, and a chain that drops ends the packet. The
+    /// chain for replies therefore comes before the destination NAT (-100) of proxy modes and other programs.
+    /// The chain for drops comes before connection tracking (-200). There it also applies to clients that
+    /// have received replies so far, although their further requests bypass NAT chains, and no conntrack
+    /// entry is created.
     #[must_use]
     pub const fn hook(self) -> Hook {
         let number = uapi::NF_INET_PRE_ROUTING;
@@ -113,8 +116,8 @@ impl Set {
     }
 }
 
-/// Returns the rule that handles pings to the addresses of a set. Other packets leave the rule before the address
-/// lookup.
+/// Returns the rule that handles pings to the addresses of a set. Other packets leave the rule before the
+/// address lookup.
 fn rule(set: Set) -> Vec<Expr> {
     // IPPROTO_ICMP and ICMP_ECHO (RFC 792); IPPROTO_ICMPV6 and ICMPV6_ECHO_REQUEST (RFC 4443 §4.1).
     let (protocol, echo_request) = match set.family {

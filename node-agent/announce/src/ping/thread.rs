@@ -1,5 +1,5 @@
-//! Thread that maintains the echo reply table: it writes changes at once, and repairs changes by other programs
-//! within a second.
+//! Thread that maintains the echo reply table: it writes changes at once, and repairs changes by other
+//! programs within a second.
 
 use std::{
     collections::BTreeSet,
@@ -54,8 +54,8 @@ struct Keeper {
     kernel: Option<Kernel>,
     wanted: Replies,
     touched: BTreeSet<IpAddr>,
-    /// Addresses in the table of a previous process that this process has not set yet. They are removed after the
-    /// settle time.
+    /// Addresses in the table of a previous process that this process has not set yet. They are removed after
+    /// the settle time.
     unclaimed: BTreeSet<IpAddr>,
     settle_at: Instant,
     look_at: Instant,
@@ -85,8 +85,8 @@ impl Keeper {
         }
     }
 
-    /// Returns the time of the next action without an order (drift check, retry, end of the settle time). `None`
-    /// if no address is announced and there is no table.
+    /// Returns the time of the next action without an order (drift check, retry, end of the settle time).
+    /// `None` if no address is announced and there is no table.
     fn poll_timeout(&self) -> Option<Instant> {
         let has_table = self.kernel.as_ref().is_some_and(|kernel| *kernel.table() != Table::Absent);
         let settle = (!self.unclaimed.is_empty()).then_some(self.settle_at);

@@ -1,5 +1,5 @@
-//! Tests of keyed SHA1 authentication between two sessions, and of the reasons why packets are rejected (RFC 5880
-//! §6.7).
+//! Tests of keyed SHA1 authentication between two sessions, and of the reasons why packets are rejected (RFC
+//! 5880 §6.7).
 
 use std::time::Instant;
 
@@ -85,8 +85,8 @@ fn a_packet_changed_anywhere_is_refused() {
     }
 }
 
-/// RFC 5880 §6.7.3: a sequence number may repeat only in keyed mode; lower numbers and those too far ahead are
-/// rejected.
+/// RFC 5880 §6.7.3: a sequence number may repeat only in keyed mode; lower numbers and those too far ahead
+/// are rejected.
 #[test]
 fn sequence_numbers_have_a_window() {
     let now = origin();
@@ -129,7 +129,8 @@ fn keyed_numbers_stay_while_nothing_changes_and_meticulous_ones_never() {
     }
 }
 
-/// A restarted peer with new sequence numbers is accepted after twice the detection time (`bfd.AuthSeqKnown`).
+/// A restarted peer with new sequence numbers is accepted after twice the detection time
+/// (`bfd.AuthSeqKnown`).
 #[test]
 fn the_window_is_forgotten_after_twice_the_detection_time() {
     let now = origin();

@@ -109,8 +109,8 @@ fn a_poll_is_answered_at_once_with_final_and_without_poll() {
     assert!(done.sent[0].is_final && !done.sent[0].poll, "also while we ask ourselves");
 }
 
-/// A longer transmit interval and a shorter receive interval take effect only after the peer's packet with the
-/// Final bit (RFC 5880 §6.8.3).
+/// A longer transmit interval and a shorter receive interval take effect only after the peer's packet with
+/// the Final bit (RFC 5880 §6.8.3).
 #[test]
 fn what_could_make_a_peer_see_us_as_gone_waits_for_its_final() {
     let now = origin();
@@ -143,8 +143,8 @@ fn what_is_safe_for_the_peer_is_done_at_once() {
     assert_eq!(session.detection_time(), Some(ms(1800)));
 }
 
-/// Intervals configured during a Poll Sequence get a new Poll Sequence, which starts after a packet without the
-/// Final bit.
+/// Intervals configured during a Poll Sequence get a new Poll Sequence, which starts after a packet without
+/// the Final bit.
 #[test]
 fn poll_sequences_do_not_run_into_each_other() {
     let now = origin();
@@ -185,8 +185,8 @@ fn the_multiplier_needs_no_poll() {
     assert!(!done.sent[0].poll && done.sent[0].multiplier == multiplier(7), "{done:?}");
 }
 
-/// The transmit interval is the larger of the session's own and the one that the peer requests; a shorter request
-/// of the peer takes effect at once (RFC 5880 §6.8.7).
+/// The transmit interval is the larger of the session's own and the one that the peer requests; a shorter
+/// request of the peer takes effect at once (RFC 5880 §6.8.7).
 #[test]
 fn the_transmit_interval_follows_every_packet() {
     let now = origin();

@@ -11,8 +11,8 @@ use crate::support::{
     ms, multiplier, origin,
 };
 
-/// Time that suffices to initialize a session with slow packets, to forget old sequence numbers, and to complete
-/// Poll Sequences.
+/// Time that suffices to initialize a session with slow packets, to forget old sequence numbers, and to
+/// complete Poll Sequences.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn configs(times_min: u8) -> impl Strategy<Value = [Config; 2]> {
@@ -40,8 +40,8 @@ fn falls(pair: &Pair) -> usize {
     pair.events.iter().flatten().filter(is_fall).count()
 }
 
-/// Returns the transmit interval and detection time of one side as defined by RFC 5880 §6.8.2 and §6.8.4 for both
-/// configurations.
+/// Returns the transmit interval and detection time of one side as defined by RFC 5880 §6.8.2 and §6.8.4 for
+/// both configurations.
 fn negotiated(pair: &Pair, side: usize) -> (Duration, Duration) {
     let (ours, theirs) = (pair.sides[side].config(), pair.sides[1 - side].config());
     let transmit = ours.desired_min_tx.max(theirs.required_min_rx).duration();
@@ -52,8 +52,8 @@ fn negotiated(pair: &Pair, side: usize) -> (Duration, Duration) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Without packet loss, no renegotiation brings a session down, and both sides end with the intervals defined
-    /// by the RFC.
+    /// Without packet loss, no renegotiation brings a session down, and both sides end with the intervals
+    /// defined by the RFC.
     #[test]
     fn without_loss_both_come_up_and_no_renegotiation_brings_them_down(
         seed in any::<u64>(),

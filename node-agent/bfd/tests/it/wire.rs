@@ -33,7 +33,8 @@ fn the_bytes_are_those_of_rfc_5880() {
     assert_eq!(authenticated[32..], [0xab; 20]);
 }
 
-/// A packet with one invalid field is rejected for the reason that corresponds to this field (RFC 5880 §6.8.6).
+/// A packet with one invalid field is rejected for the reason that corresponds to this field (RFC 5880
+/// §6.8.6).
 #[test]
 fn each_bad_field_is_refused_for_its_own_reason() {
     let good = render(&packet(State::Up), None);
@@ -136,8 +137,8 @@ proptest! {
         let _ = parse(&bytes);
     }
 
-    /// Any change of the bytes of a valid packet is decoded or rejected without a panic. Such bytes reach more
-    /// code than random ones.
+    /// Any change of the bytes of a valid packet is decoded or rejected without a panic. Such bytes reach
+    /// more code than random ones.
     #[test]
     fn no_change_of_good_bytes_does_harm(
         packet in packets(),

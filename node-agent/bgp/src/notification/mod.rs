@@ -1,5 +1,5 @@
-//! NOTIFICATION messages: codes, subcodes and data (RFC 4271 §4.5, §6), kept as numbers, so that unknown codes can
-//! be displayed.
+//! NOTIFICATION messages: codes, subcodes and data (RFC 4271 §4.5, §6), kept as numbers, so that unknown
+//! codes can be displayed.
 
 pub(crate) mod text;
 mod words;
@@ -25,7 +25,8 @@ pub mod code {
     pub const HEADER: u8 = 1;
     /// OPEN Message Error: an OPEN is malformed or not acceptable; subcodes in [`open`](super::open).
     pub const OPEN: u8 = 2;
-    /// UPDATE Message Error: an UPDATE has an error that ends the session; subcodes in [`update`](super::update).
+    /// UPDATE Message Error: an UPDATE has an error that ends the session; subcodes in
+    /// [`update`](super::update).
     pub const UPDATE: u8 = 3;
     /// Hold Timer Expired: no KEEPALIVE or UPDATE arrived within the Hold Time; no subcodes.
     pub const HOLD_TIMER: u8 = 4;
@@ -69,8 +70,8 @@ pub mod open {
     pub const ROLE_MISMATCH: u8 = 11;
 }
 
-/// Subcodes of UPDATE Message Error (RFC 4271 §6.3). If the error concerns one attribute, the data field contains
-/// that attribute.
+/// Subcodes of UPDATE Message Error (RFC 4271 §6.3). If the error concerns one attribute, the data field
+/// contains that attribute.
 pub mod update {
     /// Malformed Attribute List: attributes extend beyond the list, or an attribute occurs twice.
     pub const ATTRIBUTE_LIST: u8 = 1;
@@ -115,8 +116,8 @@ pub mod cease {
     pub const SHUTDOWN: u8 = 2;
     /// Peer De-configured: the peer was removed from the configuration.
     pub const DECONFIGURED: u8 = 3;
-    /// Administrative Reset: the operator restarts the session. The data field contains a Shutdown Communication
-    /// (RFC 9003).
+    /// Administrative Reset: the operator restarts the session. The data field contains a Shutdown
+    /// Communication (RFC 9003).
     pub const RESET: u8 = 4;
     /// Connection Rejected: the speaker currently accepts no connections from this peer.
     pub const REJECTED: u8 = 5;
@@ -126,8 +127,8 @@ pub mod cease {
     pub const COLLISION: u8 = 7;
     /// Out of Resources: the speaker lacks a resource, such as memory.
     pub const OUT_OF_RESOURCES: u8 = 8;
-    /// Hard Reset: the receiver must not retain routes; the data field contains the actual notification (RFC 8538
-    /// §3).
+    /// Hard Reset: the receiver must not retain routes; the data field contains the actual notification (RFC
+    /// 8538 §3).
     pub const HARD_RESET: u8 = 9;
     /// BFD Down: BFD has declared the path down (RFC 9384).
     pub const BFD_DOWN: u8 = 10;
@@ -146,17 +147,17 @@ impl Notification {
         Self { code, subcode, data: Vec::new() }
     }
 
-    /// Creates a Cease notification. Administrative Shutdown and Administrative Reset carry `text` as Shutdown
-    /// Communication (RFC 9003), truncated to 255 bytes at a character boundary and omitted if empty. Other
-    /// subcodes ignore it.
+    /// Creates a Cease notification. Administrative Shutdown and Administrative Reset carry `text` as
+    /// Shutdown Communication (RFC 9003), truncated to 255 bytes at a character boundary and omitted if
+    /// empty. Other subcodes ignore it.
     #[must_use]
     pub fn cease(subcode: u8, text: &str) -> Self {
         let data = if text::is_carried_by(code::CEASE, subcode) { text::write(text) } else { Vec::new() };
         Self { code: code::CEASE, subcode, data }
     }
 
-    /// Wraps the notification into a Hard Reset, so that a peer with Graceful Restart does not retain the routes
-    /// (RFC 8538 §3.1).
+    /// Wraps the notification into a Hard Reset, so that a peer with Graceful Restart does not retain the
+    /// routes (RFC 8538 §3.1).
     #[must_use]
     pub fn into_hard_reset(self) -> Self {
         let Self { code, subcode, data } = self;
@@ -181,8 +182,8 @@ impl Notification {
         }
     }
 
-    /// Returns the Shutdown Communication (RFC 9003) of this notification, or of the notification inside a Hard
-    /// Reset, sanitized for display.
+    /// Returns the Shutdown Communication (RFC 9003) of this notification, or of the notification inside a
+    /// Hard Reset, sanitized for display.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         let inner = self.inner();

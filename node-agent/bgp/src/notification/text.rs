@@ -1,4 +1,5 @@
-//! Codec of the Shutdown Communication, the text in an Administrative Shutdown or Administrative Reset (RFC 9003).
+//! Codec of the Shutdown Communication, the text in an Administrative Shutdown or Administrative Reset (RFC
+//! 9003).
 
 use super::{cease, code};
 
@@ -10,8 +11,8 @@ pub(super) const fn is_carried_by(code: u8, subcode: u8) -> bool {
     code == code::CEASE && matches!(subcode, cease::SHUTDOWN | cease::RESET)
 }
 
-/// Encodes a text, truncated to the maximum length, as the data field of a notification. An empty text results in
-/// an empty field.
+/// Encodes a text, truncated to the maximum length, as the data field of a notification. An empty text
+/// results in an empty field.
 pub(super) fn write(text: &str) -> Vec<u8> {
     let kept = &text[..text.floor_char_boundary(BYTES_MAX.into())];
     if kept.is_empty() {
@@ -30,8 +31,8 @@ pub(super) fn read(data: &[u8]) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// Returns the character, or U+FFFD if it is a control character or a bidirectional control, which could affect a
-/// terminal.
+/// Returns the character, or U+FFFD if it is a control character or a bidirectional control, which could
+/// affect a terminal.
 pub(crate) fn harmless(character: char) -> char {
     match character {
         '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{feff}' => {

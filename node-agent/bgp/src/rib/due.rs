@@ -38,7 +38,8 @@ pub(super) struct EstablishedState {
     pub(super) terms: Terms,
     pub(super) families: BTreeMap<Family, Telling>,
     pub(super) withdrawals: BTreeSet<IpNet>,
-    /// Prefixes to announce, by the properties that all prefixes of a message share; the sets are never empty.
+    /// Prefixes to announce, by the properties that all prefixes of a message share; the sets are never
+    /// empty.
     pub(super) announcements: BTreeMap<Group, BTreeSet<IpNet>>,
 }
 
@@ -55,7 +56,8 @@ pub(super) struct Telling {
     pub(super) phase: TransmissionPhase,
     /// Number of prefixes that have not been sent yet.
     pub(super) owed: usize,
-    /// True if the neighbor has requested another refresh during this one. All routes are then sent once more.
+    /// True if the neighbor has requested another refresh during this one. All routes are then sent once
+    /// more.
     pub(super) is_asked_again: bool,
 }
 
@@ -73,16 +75,16 @@ pub(super) enum TransmissionPhase {
 }
 
 impl Entry {
-    /// Returns true if the prefix is not desired, not known to the neighbor and has no pending change, so that the
-    /// entry can be removed.
+    /// Returns true if the prefix is not desired, not known to the neighbor and has no pending change, so
+    /// that the entry can be removed.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.wanted.is_none() && self.told.is_none()
     }
 }
 
 impl Due {
-    /// Returns the change of a prefix to send. A change is needed if the desired and the sent attributes differ,
-    /// or if the prefix has not been sent in a transmission of all routes.
+    /// Returns the change of a prefix to send. A change is needed if the desired and the sent attributes
+    /// differ, or if the prefix has not been sent in a transmission of all routes.
     fn of(entry: &Entry) -> Option<Self> {
         let wanted = entry.wanted.as_ref().filter(|_| !entry.is_too_long);
         match (wanted, &entry.told) {
@@ -117,8 +119,8 @@ impl EstablishedState {
     }
 
     /// Adds a prefix to a transmission of all routes, even if the prefix is about to be withdrawn. If it is
-    /// announced again, this must happen before the end of the transmission, at which the neighbor drops prefixes
-    /// that it has not received.
+    /// announced again, this must happen before the end of the transmission, at which the neighbor drops
+    /// prefixes that it has not received.
     pub(super) fn owe(&mut self, prefix: IpNet, entry: &mut Entry) {
         let Some(telling) = self.families.get_mut(&Family::of(&prefix)) else { return };
         if !entry.is_forgotten() && !entry.is_owed {
@@ -128,8 +130,9 @@ impl EstablishedState {
         self.settle(prefix, entry);
     }
 
-    /// Handles a change of the desired attributes. A new prefix becomes part of a running initial transmission, so
-    /// that a neighbor with a stale route does not drop it at the End-of-RIB (RFC 4724 §4.2).
+    /// Handles a change of the desired attributes. A new prefix becomes part of a running initial
+    /// transmission, so that a neighbor with a stale route does not drop it at the End-of-RIB (RFC 4724
+    /// §4.2).
     pub(super) fn change(&mut self, prefix: IpNet, entry: &mut Entry) {
         let telling = self.families.get(&Family::of(&prefix));
         let is_first = telling.is_some_and(|telling| telling.phase == TransmissionPhase::Initial);

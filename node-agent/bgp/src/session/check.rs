@@ -81,8 +81,8 @@ fn role_of(capability: &Capability) -> Option<Option<Role>> {
     }
 }
 
-/// Returns an error if the neighbor supports none of the configured address families. The NOTIFICATION lists these
-/// families (RFC 5492 §5).
+/// Returns an error if the neighbor supports none of the configured address families. The NOTIFICATION lists
+/// these families (RFC 5492 §5).
 fn check_families(config: &Config, capabilities: &[Capability]) -> Result<(), Refusal> {
     let theirs = families_of(capabilities);
     if !config.families.is_disjoint(&theirs) {
@@ -100,8 +100,8 @@ fn check_families(config: &Config, capabilities: &[Capability]) -> Result<(), Re
     refuse(subcode::CAPABILITY, data.collect(), why)
 }
 
-/// Returns the address families in the capabilities of a neighbor; IPv4 unicast if the neighbor advertises none
-/// (RFC 4760 §8).
+/// Returns the address families in the capabilities of a neighbor; IPv4 unicast if the neighbor advertises
+/// none (RFC 4760 §8).
 pub(super) fn families_of(capabilities: &[Capability]) -> BTreeSet<Family> {
     let mut told = capabilities.iter().filter_map(|capability| match capability {
         Capability::MultiProtocol(family) => Some(Some(*family)),

@@ -38,8 +38,8 @@ pub struct Config {
     pub families: BTreeSet<Family>,
     /// Restart Time in seconds, 1 to 4095; enables Graceful Restart (RFC 4724). `None` disables it.
     pub graceful_restart: Option<u16>,
-    /// True after a restart of the agent, when the neighbor may have stale routes. OPEN advertises the restart
-    /// until the session has been established once.
+    /// True after a restart of the agent, when the neighbor may have stale routes. OPEN advertises the
+    /// restart until the session has been established once.
     pub is_restarted: bool,
     /// True if IPv6 next hops are allowed for IPv4 routes (RFC 8950).
     pub extended_next_hop: bool,
@@ -64,8 +64,8 @@ pub enum PeerAsn {
 }
 
 impl PeerAsn {
-    /// Returns true if a neighbor with AS number `asn` is accepted by a speaker with AS number `local`. AS 0 is
-    /// never accepted (RFC 7607).
+    /// Returns true if a neighbor with AS number `asn` is accepted by a speaker with AS number `local`. AS 0
+    /// is never accepted (RFC 7607).
     #[must_use]
     pub const fn accepts(self, asn: u32, local: u32) -> bool {
         asn != 0
@@ -98,9 +98,10 @@ impl Config {
         }
     }
 
-    /// Returns the name of a setting of `next` that cannot take effect during a session with the current settings,
-    /// or `None`. Such settings are those in OPEN, except for the host name, and those that identify the neighbor.
-    /// For an existing session [`Session::needs_reset`](crate::session::Session::needs_reset) is more precise.
+    /// Returns the name of a setting of `next` that cannot take effect during a session with the current
+    /// settings, or `None`. Such settings are those in OPEN, except for the host name, and those that
+    /// identify the neighbor. For an existing session
+    /// [`Session::needs_reset`](crate::session::Session::needs_reset) is more precise.
     #[must_use]
     pub fn needs_reset(&self, next: &Self) -> Option<&'static str> {
         let Self {
@@ -133,7 +134,8 @@ impl Config {
         .find_map(|(differs, what)| differs.then_some(what))
     }
 
-    /// Returns the OPEN for this configuration. `is_restarted` sets the Restart State bit of Graceful Restart.
+    /// Returns the OPEN for this configuration. `is_restarted` sets the Restart State bit of Graceful
+    /// Restart.
     pub(super) fn open(&self, is_restarted: bool) -> Open {
         let mut capabilities: Vec<_> = self.families.iter().copied().map(Capability::MultiProtocol).collect();
         capabilities.push(Capability::RouteRefresh);

@@ -1,4 +1,5 @@
-//! TCP connection with the neighbor in one of the states OpenSent, OpenConfirm and Established, and its timers.
+//! TCP connection with the neighbor in one of the states OpenSent, OpenConfirm and Established, and its
+//! timers.
 
 use std::time::{Duration, Instant};
 
@@ -109,8 +110,8 @@ impl Connection {
         longest.map(|longest| self.heard + longest)
     }
 
-    /// Returns the expiry time of the Keepalive Timer (RFC 4271 §8.1.3, event 11), or `None` if the Hold Time is
-    /// not negotiated yet or KEEPALIVE messages are disabled.
+    /// Returns the expiry time of the Keepalive Timer (RFC 4271 §8.1.3, event 11), or `None` if the Hold Time
+    /// is not negotiated yet or KEEPALIVE messages are disabled.
     pub(super) fn speaks_at(&self) -> Option<Instant> {
         let speaks = self.negotiated().is_some_and(|negotiated| negotiated.keepalive_time != 0);
         speaks.then(|| self.spoken + self.pause)

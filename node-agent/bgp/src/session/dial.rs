@@ -29,8 +29,8 @@ pub(super) enum Dial {
 }
 
 impl Session {
-    /// Starts a connection attempt, or waits for the neighbor to connect if the session is passive. Called while
-    /// there is no connection.
+    /// Starts a connection attempt, or waits for the neighbor to connect if the session is passive. Called
+    /// while there is no connection.
     pub(super) fn seek(&mut self, step: &mut Step) {
         let failure = self.failure.as_ref();
         let after = failure.map(|failure| format!("; before: {failure}")).unwrap_or_default();

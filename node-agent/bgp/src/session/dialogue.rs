@@ -40,13 +40,13 @@ pub enum State {
 /// Input of the session state machine, passed in by the code that owns the sockets (the driver).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Start the session, even during the delay after a protocol error. Without effect if the session is already
-    /// started.
+    /// Start the session, even during the delay after a protocol error. Without effect if the session is
+    /// already started.
     Start,
     /// End the session, which then stays in Idle until [`Input::Start`].
     Stop(Stop),
-    /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::session::Session::poll_timeout)
-    /// has been reached.
+    /// A timer has expired: the time returned by
+    /// [`Session::poll_timeout`](crate::session::Session::poll_timeout) has been reached.
     Timeout,
     /// A connection is open: the one requested by [`Output::Connect`], or an incoming one.
     Connected {
@@ -80,27 +80,27 @@ pub enum Input {
         /// Identifier of the connection.
         connection: ConnectionId,
     },
-    /// The neighbor has accepted bytes after [`Input::SendStalled`]. Passed in each time, even if unsent bytes
-    /// remain.
+    /// The neighbor has accepted bytes after [`Input::SendStalled`]. Passed in each time, even if unsent
+    /// bytes remain.
     SendMoved {
         /// Identifier of the connection.
         connection: ConnectionId,
         /// True if no unsent bytes remain.
         is_drained: bool,
     },
-    /// BFD has declared the path down after it was up (RFC 5882 §4). Must not be passed in if the neighbor's BFD
-    /// session is in AdminDown (§3.2).
+    /// BFD has declared the path down after it was up (RFC 5882 §4). Must not be passed in if the neighbor's
+    /// BFD session is in AdminDown (§3.2).
     BfdDown,
-    /// A new configuration applies. If [`Session::needs_reset`](crate::session::Session::needs_reset) returns a
-    /// setting, the session ends with Cease/Other Configuration Change and restarts; otherwise the changes are
-    /// applied in place.
+    /// A new configuration applies. If [`Session::needs_reset`](crate::session::Session::needs_reset) returns
+    /// a setting, the session ends with Cease/Other Configuration Change and restarts; otherwise the changes
+    /// are applied in place.
     Configure(Box<Config>),
 }
 
 /// Reason to end a session, which determines the NOTIFICATION.
 ///
-/// With RFC 8538 a neighbor would retain this speaker's routes after an ordinary Cease, so the first three reasons
-/// use a Hard Reset.
+/// With RFC 8538 a neighbor would retain this speaker's routes after an ordinary Cease, so the first three
+/// reasons use a Hard Reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// Administrative Shutdown with a Shutdown Communication (RFC 9003).
@@ -109,7 +109,8 @@ pub enum Stop {
     Reset(String),
     /// Peer De-configured: the neighbor was removed from the configuration.
     Deconfigured,
-    /// Other Configuration Change: a setting outside of [`Config`] has changed. The neighbor may retain routes.
+    /// Other Configuration Change: a setting outside of [`Config`] has changed. The neighbor may retain
+    /// routes.
     ConfigurationChange,
     /// The connection is closed without a NOTIFICATION, so that a neighbor with Graceful Restart retains this
     /// speaker's routes until the session is established again.
@@ -128,7 +129,8 @@ pub enum Output {
     Send {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// OPEN, KEEPALIVE or NOTIFICATION. UPDATE messages are sent by the driver after [`Event::Established`].
+        /// OPEN, KEEPALIVE or NOTIFICATION. UPDATE messages are sent by the driver after
+        /// [`Event::Established`].
         message: Message,
     },
     /// Close the connection after a preceding NOTIFICATION was sent, or after a short timeout. Discard other
@@ -144,7 +146,8 @@ pub enum Output {
 /// Change of a session that the driver reports to its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The state has changed. Always the last output of a call. States that last only within the call are omitted.
+    /// The state has changed. Always the last output of a call. States that last only within the call are
+    /// omitted.
     State {
         /// State before the input.
         from: State,
@@ -167,11 +170,11 @@ pub enum Event {
     Update(ReceivedUpdate),
     /// The neighbor has sent the End-of-RIB marker of a family.
     PeerEndOfRib(Family),
-    /// The neighbor has requested all routes of a family again (RFC 2918). The response is enclosed in markers if
-    /// Enhanced Route Refresh was negotiated (RFC 7313).
+    /// The neighbor has requested all routes of a family again (RFC 2918). The response is enclosed in
+    /// markers if Enhanced Route Refresh was negotiated (RFC 7313).
     RefreshRequested(Family),
-    /// The number of received prefixes has reached three quarters of the limit, or has exceeded the limit. Each of
-    /// the two events is reported once per session.
+    /// The number of received prefixes has reached three quarters of the limit, or has exceeded the limit.
+    /// Each of the two events is reported once per session.
     PrefixLimit {
         /// Number of prefixes received from the neighbor.
         count: PrefixCount,
@@ -191,8 +194,8 @@ pub struct Down {
     pub sent: Option<Notification>,
     /// NOTIFICATION that was received as the last message; `None` if none was received.
     pub received: Option<Notification>,
-    /// True if, as negotiated, the neighbor retains this speaker's routes until the session is established again
-    /// or the Restart Time expires (RFC 4724 §4.2, RFC 8538 §4).
+    /// True if, as negotiated, the neighbor retains this speaker's routes until the session is established
+    /// again or the Restart Time expires (RFC 4724 §4.2, RFC 8538 §4).
     pub peer_keeps_routes: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Ends connections: sends the NOTIFICATION, reports the reason, and determines the next state of the session.
+//! Ends connections: sends the NOTIFICATION, reports the reason, and determines the next state of the
+//! session.
 
 use std::time::Duration;
 
@@ -27,10 +28,11 @@ pub(super) struct Ending {
 /// State of the session after its last connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
-    /// Active: the next attempt follows when the `ConnectRetryTimer` expires; the neighbor may connect earlier.
+    /// Active: the next attempt follows when the `ConnectRetryTimer` expires; the neighbor may connect
+    /// earlier.
     Retry,
-    /// Idle for a time that grows with the number of failures (`DampPeerOscillations`), because the next attempt
-    /// would probably fail as well.
+    /// Idle for a time that grows with the number of failures (`DampPeerOscillations`), because the next
+    /// attempt would probably fail as well.
     Hold,
     /// Idle for this time, for example after the prefix limit was exceeded.
     HoldFor(Duration),
@@ -65,9 +67,9 @@ impl Ending {
         Self { why, sent: None, received: Some(notification), is_gone: false }
     }
 
-    /// Returns true if the neighbor retains this speaker's routes. Without a NOTIFICATION, this requires Graceful
-    /// Restart (RFC 4724 §4.2). After a NOTIFICATION other than a Hard Reset, it requires the extension for
-    /// notifications (RFC 8538 §4).
+    /// Returns true if the neighbor retains this speaker's routes. Without a NOTIFICATION, this requires
+    /// Graceful Restart (RFC 4724 §4.2). After a NOTIFICATION other than a Hard Reset, it requires the
+    /// extension for notifications (RFC 8538 §4).
     pub(super) fn leaves_routes(&self, negotiated: &NegotiatedSession) -> bool {
         match self.sent.as_ref().or(self.received.as_ref()) {
             None => negotiated.is_graceful(),
@@ -106,8 +108,8 @@ impl Stop {
 }
 
 impl After {
-    /// Returns the state of the session after a NOTIFICATION from the neighbor, depending on its code. Errors that
-    /// this speaker detects lead to [`After::Hold`] instead.
+    /// Returns the state of the session after a NOTIFICATION from the neighbor, depending on its code. Errors
+    /// that this speaker detects lead to [`After::Hold`] instead.
     pub(super) const fn received(notification: &Notification) -> Self {
         match (notification.code, notification.subcode) {
             // Event 24, without damping in RFC 4271 §8.2.2; and limits of prefixes or resources (RFC 4486

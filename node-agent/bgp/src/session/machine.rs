@@ -1,5 +1,5 @@
-//! Session state machine: start, stop, configuration and timers. Module `dial` establishes connections, `ending`
-//! ends them, and `receive` handles messages.
+//! Session state machine: start, stop, configuration and timers. Module `dial` establishes connections,
+//! `ending` ends them, and `receive` handles messages.
 
 use std::time::Instant;
 
@@ -27,8 +27,8 @@ pub struct Session {
     pub(super) connections: Vec<Connection>,
     /// Number of consecutive failures (`ConnectRetryCounter`), which determines the backoff.
     pub(super) failures: u32,
-    /// True if the session has been established since the agent started. OPEN then no longer has the Restart State
-    /// bit.
+    /// True if the session has been established since the agent started. OPEN then no longer has the Restart
+    /// State bit.
     pub(super) was_established: bool,
     pub(super) peer_open: Option<Open>,
     /// Reason for the current state as text; never empty.
@@ -82,8 +82,9 @@ impl Session {
         }
     }
 
-    /// Processes an input. `random` must be a new random number for each call; it is used for jitter. Messages of
-    /// a connection are passed in one by one. Each is decoded with the current [`context`](Self::context).
+    /// Processes an input. `random` must be a new random number for each call; it is used for jitter.
+    /// Messages of a connection are passed in one by one. Each is decoded with the current
+    /// [`context`](Self::context).
     pub fn handle(&mut self, input: Input, now: Instant, random: u64) -> Vec<Output> {
         let from = self.state();
         let mut step = Step { now, noise: Noise::new(random), outputs: Vec::new() };
@@ -187,9 +188,9 @@ impl Session {
         self.exchange().map_or(PrefixCount::Exactly(0), |(_, exchange)| exchange.prefixes.count())
     }
 
-    /// Returns the name of a setting of `next` whose change by [`Input::Configure`] would reset the session, or
-    /// `None`. Without a connection, no reset is needed. A changed rule for the neighbor's AS number requires a
-    /// reset only if it rejects the neighbor.
+    /// Returns the name of a setting of `next` whose change by [`Input::Configure`] would reset the session,
+    /// or `None`. Without a connection, no reset is needed. A changed rule for the neighbor's AS number
+    /// requires a reset only if it rejects the neighbor.
     #[must_use]
     pub fn needs_reset(&self, next: &Config) -> Option<&'static str> {
         let stays = |connection: &Connection| match connection.negotiated() {

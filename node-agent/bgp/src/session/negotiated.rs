@@ -103,8 +103,8 @@ impl NegotiatedSession {
         self.graceful_restart.is_some()
     }
 
-    /// Returns true if the neighbor also retains this speaker's routes after a NOTIFICATION or the expiry of the
-    /// Hold Timer (RFC 8538 §4).
+    /// Returns true if the neighbor also retains this speaker's routes after a NOTIFICATION or the expiry of
+    /// the Hold Timer (RFC 8538 §4).
     pub(super) fn is_graceful_over_notifications(&self) -> bool {
         self.graceful_restart.as_ref().is_some_and(|restart| restart.notification)
     }
@@ -136,8 +136,8 @@ impl NegotiatedSession {
     }
 }
 
-/// Returns the keepalive interval in seconds: a third of the Hold Time, or the configured value if it is lower; 0
-/// for a Hold Time of 0 (RFC 4271 §4.4).
+/// Returns the keepalive interval in seconds: a third of the Hold Time, or the configured value if it is
+/// lower; 0 for a Hold Time of 0 (RFC 4271 §4.4).
 pub(super) fn keepalive_time(config: &Config, hold_time: u16) -> u16 {
     let third = hold_time / 3;
     config.keepalive_time.map_or(third, |wanted| wanted.min(third))
@@ -151,8 +151,8 @@ fn takes_ipv6_next_hops(capability: &Capability) -> bool {
     matches!(capability, Capability::ExtendedNextHop(families) if families.contains(&Family::Ipv4Unicast))
 }
 
-/// Returns the Graceful Restart capability of the neighbor; if there are several, the last one is used (RFC 4724
-/// §3).
+/// Returns the Graceful Restart capability of the neighbor; if there are several, the last one is used (RFC
+/// 4724 §3).
 fn restart_of(capabilities: &[Capability]) -> Option<GracefulRestart> {
     capabilities.iter().rev().find_map(|capability| {
         if let Capability::GracefulRestart(restart) = capability { Some(restart.clone()) } else { None }

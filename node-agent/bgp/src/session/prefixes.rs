@@ -1,9 +1,10 @@
 //! Counts the prefixes of a neighbor in a limited amount of memory, to enforce the prefix limit.
 //!
-//! Up to [`KNOWN_MAX`] prefixes are tracked individually, so counts and limits in this range are exact. Above it,
-//! a bitmap of hashes estimates the number of distinct prefixes announced in the session (linear counting; error
-//! of about a third of a percent at one million, 32 KiB). The bitmap ignores withdrawals: a neighbor that
-//! announces and withdraws ever new prefixes reaches its limit early; one that repeats the same prefixes does not.
+//! Up to [`KNOWN_MAX`] prefixes are tracked individually, so counts and limits in this range are exact. Above
+//! it, a bitmap of hashes estimates the number of distinct prefixes announced in the session (linear
+//! counting; error of about a third of a percent at one million, 32 KiB). The bitmap ignores withdrawals: a
+//! neighbor that announces and withdraws ever new prefixes reaches its limit early; one that repeats the same
+//! prefixes does not.
 
 use std::{
     collections::BTreeSet,
@@ -14,8 +15,8 @@ use ipnet::IpNet;
 
 use crate::session::PrefixCount;
 
-/// Maximum number of prefixes that are tracked individually. Beyond it, the limit is enforced by an estimate from
-/// a bitmap of hashes.
+/// Maximum number of prefixes that are tracked individually. Beyond it, the limit is enforced by an estimate
+/// from a bitmap of hashes.
 const KNOWN_MAX: usize = 10_000;
 /// Number of bits in the bitmap of hashes that estimates the number of prefixes; a power of two.
 const BITS: usize = 1 << 18;

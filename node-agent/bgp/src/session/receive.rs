@@ -60,8 +60,8 @@ impl Session {
         }
     }
 
-    /// Handles the OPEN of the neighbor (RFC 4271 event 19): validates it, detects collisions, and responds with
-    /// KEEPALIVE.
+    /// Handles the OPEN of the neighbor (RFC 4271 event 19): validates it, detects collisions, and responds
+    /// with KEEPALIVE.
     fn opened(&mut self, id: ConnectionId, open: Open, step: &mut Step) {
         let verdict = check(&self.config, &open);
         let stays = verdict.is_ok() && self.wins_collision(id, &open, step);
@@ -83,12 +83,12 @@ impl Session {
         speak(connection, step);
     }
 
-    /// Resolves a connection collision (RFC 4271 §6.8) after an OPEN, if another connection is in OpenConfirm or
-    /// Established. Ends the losing connection. Returns true if the connection of the OPEN is kept.
+    /// Resolves a connection collision (RFC 4271 §6.8) after an OPEN, if another connection is in OpenConfirm
+    /// or Established. Ends the losing connection. Returns true if the connection of the OPEN is kept.
     ///
-    /// If one side has already established the losing connection and the other side has not, each side ends the
-    /// connection that the other keeps; §6.8 does not cover this case. Both sides then retry after different
-    /// delays.
+    /// If one side has already established the losing connection and the other side has not, each side ends
+    /// the connection that the other keeps; §6.8 does not cover this case. Both sides then retry after
+    /// different delays.
     fn wins_collision(&mut self, id: ConnectionId, open: &Open, step: &mut Step) -> bool {
         let rival = self.connections.iter().find(|each| each.id != id && each.state() >= State::OpenConfirm);
         let Some(rival) = rival else { return true };
@@ -179,8 +179,8 @@ impl Session {
         self.hold_to_limit(id, step);
     }
 
-    /// Warns when the number of prefixes comes near the limit, and ends the session with Cease/1 when it exceeds
-    /// the limit.
+    /// Warns when the number of prefixes comes near the limit, and ends the session with Cease/1 when it
+    /// exceeds the limit.
     pub(super) fn hold_to_limit(&mut self, id: ConnectionId, step: &mut Step) {
         let limit = self.config.max_prefixes;
         let Some(exchange) = self.connection(id).and_then(Connection::exchange_mut) else { return };
@@ -197,8 +197,9 @@ impl Session {
         }
     }
 
-    /// Reports a refresh request of the neighbor. Markers of a refresh (RFC 7313) are ignored because no received
-    /// routes are stored. Unknown subtypes and families are ignored as well (RFC 2918 §4, RFC 7313 §4).
+    /// Reports a refresh request of the neighbor. Markers of a refresh (RFC 7313) are ignored because no
+    /// received routes are stored. Unknown subtypes and families are ignored as well (RFC 2918 §4, RFC 7313
+    /// §4).
     fn refresh(&mut self, id: ConnectionId, refresh: Refresh, step: &mut Step) {
         let negotiated = self.connection(id).and_then(|connection| connection.negotiated());
         let family = refresh.family.filter(|family| negotiated.is_some_and(|n| n.families.contains(family)));
@@ -208,14 +209,14 @@ impl Session {
     }
 }
 
-/// Returns true if the neighbor supports Graceful Restart for some family, so that a second connection indicates
-/// its restart.
+/// Returns true if the neighbor supports Graceful Restart for some family, so that a second connection
+/// indicates its restart.
 fn has_restarted(negotiated: &NegotiatedSession) -> bool {
     negotiated.graceful_restart.as_ref().is_some_and(|restart| !restart.families.is_empty())
 }
 
-/// Returns the NOTIFICATION for a message that is not expected in this state: a Finite State Machine Error with
-/// the message type (RFC 6608 §3).
+/// Returns the NOTIFICATION for a message that is not expected in this state: a Finite State Machine Error
+/// with the message type (RFC 6608 §3).
 fn unexpected(state: State, message: &Message) -> Notification {
     let subcode = match state {
         State::OpenSent => fsm::OPEN_SENT,

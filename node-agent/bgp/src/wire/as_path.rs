@@ -1,5 +1,5 @@
-//! Codec of AS paths with 2-octet and 4-octet AS numbers (RFC 4271 §4.3, RFC 6793 §4.2). Also merges `AS_PATH` and
-//! `AS4_PATH`.
+//! Codec of AS paths with 2-octet and 4-octet AS numbers (RFC 4271 §4.3, RFC 6793 §4.2). Also merges
+//! `AS_PATH` and `AS4_PATH`.
 
 use super::{Context, Malformation, open::AS_TRANS, reader::Reader};
 use crate::attributes::{AsPath, Segment};
@@ -69,8 +69,8 @@ fn segment(reader: &mut Reader<'_>, width: Width) -> Result<Segment, Malformatio
     if numbers.contains(&0) { Err(Malformation::AsZero) } else { Ok(make(numbers)) }
 }
 
-/// Returns an error if the path contains segments that this peer must not send: sets, or confederation segments
-/// from a peer outside of the confederation.
+/// Returns an error if the path contains segments that this peer must not send: sets, or confederation
+/// segments from a peer outside of the confederation.
 pub(super) fn check(path: &AsPath, context: &Context) -> Result<(), Malformation> {
     for segment in &path.0 {
         match segment {
@@ -141,8 +141,8 @@ const fn length(segment: &Segment) -> usize {
     }
 }
 
-/// Merges a 2-octet `AS_PATH` with an `AS4_PATH`: the result is the `AS4_PATH`, preceded by those ASes by which
-/// the `AS_PATH` is longer (RFC 6793 §4.2.3).
+/// Merges a 2-octet `AS_PATH` with an `AS4_PATH`: the result is the `AS4_PATH`, preceded by those ASes by
+/// which the `AS_PATH` is longer (RFC 6793 §4.2.3).
 pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
     let total = |path: &AsPath| path.0.iter().map(length).sum::<usize>();
     let Some(mut missing) = total(&two).checked_sub(total(&four)) else { return two };

@@ -65,8 +65,8 @@ pub(super) struct AttributeList<'a> {
     only_to_customer: Option<u32>,
 }
 
-/// Decodes path attributes until the end of the field, or until an error after which the next attribute cannot be
-/// found.
+/// Decodes path attributes until the end of the field, or until an error after which the next attribute
+/// cannot be found.
 pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> AttributeList<'a> {
     let mut found = AttributeList::new();
     let mut reader = Reader::new(field);
@@ -198,8 +198,8 @@ impl<'a> AttributeList<'a> {
         Ok(())
     }
 
-    /// Records that mandatory attributes are missing (RFC 4271 §5, RFC 4760 §3). A malformed attribute does not
-    /// count as missing.
+    /// Records that mandatory attributes are missing (RFC 4271 §5, RFC 4760 §3). A malformed attribute does
+    /// not count as missing.
     pub(super) fn blame_missing(&mut self, has_routes_in_body: bool) {
         let mandatory = [(code::ORIGIN, true), (code::AS_PATH, true), (code::NEXT_HOP, has_routes_in_body)];
         for (code, is_mandatory) in mandatory {
@@ -219,7 +219,8 @@ impl<'a> AttributeList<'a> {
         self.faults.iter().find(|fault| fault.fault.action >= least)
     }
 
-    /// Returns the attributes of the announced routes, or `None` if a mandatory attribute is missing or malformed.
+    /// Returns the attributes of the announced routes, or `None` if a mandatory attribute is missing or
+    /// malformed.
     pub(super) fn attributes(self, next_hop: NextHop) -> Option<Attributes> {
         // If a 2-octet speaker has aggregated the route, older 4-octet attributes are obsolete (RFC 6793
         // §4.2.3).
@@ -248,8 +249,8 @@ impl<'a> AttributeList<'a> {
 }
 
 impl Fault<'_> {
-    /// Returns the NOTIFICATION for a session reset. Its data field contains the malformed attribute, or the type
-    /// code of a missing one.
+    /// Returns the NOTIFICATION for a session reset. Its data field contains the malformed attribute, or the
+    /// type code of a missing one.
     pub(super) fn notification(&self) -> Notification {
         let AttributeFault { attribute, action: _, why } = self.fault;
         // Duplicate and overrun concern the list, not one attribute (RFC 4271 §6.3).

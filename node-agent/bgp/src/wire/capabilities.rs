@@ -70,8 +70,8 @@ fn read(code: u8, mut value: Reader<'_>) -> Option<Capability> {
     value.is_empty().then_some(capability)
 }
 
-/// Decodes Extended Next Hop Encoding. Families other than supported ones with IPv6 next hops are ignored. Returns
-/// `None` if the value is malformed, or if it contains only ignored families.
+/// Decodes Extended Next Hop Encoding. Families other than supported ones with IPv6 next hops are ignored.
+/// Returns `None` if the value is malformed, or if it contains only ignored families.
 fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     let was_empty = value.is_empty();
     let mut families = Vec::new();
@@ -125,8 +125,8 @@ fn name(bytes: &[u8]) -> Option<String> {
     Some(text.chars().map(harmless).collect())
 }
 
-/// Encodes a list of capabilities, for OPEN or for the data field of an "Unsupported Capability" error (RFC 5492
-/// §5).
+/// Encodes a list of capabilities, for OPEN or for the data field of an "Unsupported Capability" error (RFC
+/// 5492 §5).
 ///
 /// # Errors
 /// Returns [`EncodeError`] if a value is longer than 255 bytes.

@@ -1,5 +1,5 @@
-//! Handling of malformed UPDATE messages (RFC 7606): a table with the rules for each attribute, and the general
-//! rules.
+//! Handling of malformed UPDATE messages (RFC 7606): a table with the rules for each attribute, and the
+//! general rules.
 
 use std::fmt;
 
@@ -32,8 +32,8 @@ pub enum Malformation {
     Missing,
     /// The peer must not send the attribute, because the peer is external or supports 4-octet AS numbers.
     Misplaced,
-    /// The attribute extends beyond the attribute field, or the field ends within the attribute's header (RFC 7606
-    /// §4).
+    /// The attribute extends beyond the attribute field, or the field ends within the attribute's header (RFC
+    /// 7606 §4).
     Overrun,
     /// An unknown attribute is flagged as well-known (RFC 4271 §6.3).
     Unrecognized,
@@ -153,9 +153,9 @@ const T: u8 = TRANSITIVE;
 
 /// Rules for the supported attribute types. Other attributes are ignored if they are optional.
 ///
-/// The three actions apply to invalid flags, an invalid length and an invalid value. The action for invalid flags
-/// follows RFC 7606 §3 c, except for the attributes of RFC 4760 (§5.3). The section for the other actions is
-/// stated above the lines.
+/// The three actions apply to invalid flags, an invalid length and an invalid value. The action for invalid
+/// flags follows RFC 7606 §3 c, except for the attributes of RFC 4760 (§5.3). The section for the other
+/// actions is stated above the lines.
 #[rustfmt::skip]
 static RULES: [Rule; 18] = [
     // RFC 7606 §7.1 to §7.7
@@ -213,8 +213,8 @@ impl Sender {
     }
 }
 
-/// Returns true for the attributes that contain prefixes. To treat routes as withdrawn, these prefixes must be
-/// readable (RFC 7606 §3 j).
+/// Returns true for the attributes that contain prefixes. To treat routes as withdrawn, these prefixes must
+/// be readable (RFC 7606 §3 j).
 const fn is_multi_protocol(code: u8) -> bool {
     matches!(code, code::MP_REACH_NLRI | code::MP_UNREACH_NLRI)
 }
@@ -241,8 +241,8 @@ pub(super) fn action(code: u8, why: Malformation) -> Action {
     }
 }
 
-/// Returns the subcode of UPDATE Message Error for a session reset because of this malformation (RFC 4271 §6.3,
-/// RFC 4760 §7).
+/// Returns the subcode of UPDATE Message Error for a session reset because of this malformation (RFC 4271
+/// §6.3, RFC 4760 §7).
 pub(super) fn subcode(code: u8, why: Malformation) -> u8 {
     match why {
         Malformation::Duplicate | Malformation::Overrun => update::ATTRIBUTE_LIST,

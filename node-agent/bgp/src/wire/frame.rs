@@ -40,8 +40,8 @@ impl Kind {
         }
     }
 
-    /// Returns the minimum and maximum length of messages of this type. ROUTE-REFRESH may have any length here,
-    /// because an invalid length has its own error code (RFC 7313 §5).
+    /// Returns the minimum and maximum length of messages of this type. ROUTE-REFRESH may have any length
+    /// here, because an invalid length has its own error code (RFC 7313 §5).
     const fn lengths(self, context: &Context) -> (usize, usize) {
         match self {
             Self::Open => (HEADER_BYTES + 10, MESSAGE_BYTES_MAX),
@@ -81,8 +81,8 @@ pub(super) fn read(
     if length < shortest || length > longest { Err(bad_length()) } else { Ok((kind, length)) }
 }
 
-/// Returns the type and the body of a message. If its size differs from the length in the header, the error is Bad
-/// Message Length.
+/// Returns the type and the body of a message. If its size differs from the length in the header, the error
+/// is Bad Message Length.
 pub(super) fn split<'a>(frame: &'a [u8], context: &Context) -> Result<(Kind, &'a [u8]), Notification> {
     let bad_length = |data: &[u8]| Notification {
         data: data.into(),

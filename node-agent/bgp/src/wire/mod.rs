@@ -5,10 +5,10 @@
 //!   one frame ─▶ decode ──▶ Decoded { message, faults }, or the NOTIFICATION to send
 //!   Message ───▶ encode ──▶ one frame
 //! ```
-//! Decoding is total: for any input the decoder terminates, reads only within the input, and allocates memory in
-//! proportion to it. Malformed UPDATE messages that do not end the session (RFC 7606) are handled by the table in
-//! [`errors`]; the decoded message then contains the remaining routes, and `faults` lists the malformed
-//! attributes.
+//! Decoding is total: for any input the decoder terminates, reads only within the input, and allocates memory
+//! in proportion to it. Malformed UPDATE messages that do not end the session (RFC 7606) are handled by the
+//! table in [`errors`]; the decoded message then contains the remaining routes, and `faults` lists the
+//! malformed attributes.
 
 mod as_path;
 mod attributes;
@@ -38,8 +38,8 @@ pub const MESSAGE_BYTES_MAX: usize = 4096;
 /// Maximum message length with Extended Messages (RFC 8654 §4).
 pub const EXTENDED_MESSAGE_BYTES_MAX: usize = 65_535;
 
-/// Negotiated properties that determine the encoding of messages. The default applies before OPEN messages are
-/// exchanged.
+/// Negotiated properties that determine the encoding of messages. The default applies before OPEN messages
+/// are exchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each was agreed on by a capability of its own")]
 pub struct Context {
@@ -50,19 +50,19 @@ pub struct Context {
     pub extended_messages: bool,
     /// True if IPv4 routes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
-    /// True for an external peer outside of the local confederation: `LOCAL_PREF` is neither sent nor accepted
-    /// (RFC 4271 §5.1.5).
+    /// True for an external peer outside of the local confederation: `LOCAL_PREF` is neither sent nor
+    /// accepted (RFC 4271 §5.1.5).
     pub is_external: bool,
-    /// True for a peer in a different member AS of the local confederation (RFC 5065). Its AS paths may contain
-    /// confederation segments.
+    /// True for a peer in a different member AS of the local confederation (RFC 5065). Its AS paths may
+    /// contain confederation segments.
     pub is_confederation: bool,
 }
 
 /// Result of decoding a message: the message after error handling, and the malformed attributes found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedMessage {
-    /// Message after error handling: routes with unusable attributes are withdrawn, and malformed attributes are
-    /// discarded.
+    /// Message after error handling: routes with unusable attributes are withdrawn, and malformed attributes
+    /// are discarded.
     pub message: Message,
     /// Malformed attributes of an UPDATE that did not end the session (RFC 7606), in byte order.
     pub faults: Vec<AttributeFault>,
@@ -85,8 +85,8 @@ pub enum EncodeError {
     /// The UPDATE announces prefixes without path attributes.
     #[error("routes without attributes")]
     NoAttributes,
-    /// The routes require several messages: they are of both families, or both announced and withdrawn (RFC 7606
-    /// §5.1).
+    /// The routes require several messages: they are of both families, or both announced and withdrawn (RFC
+    /// 7606 §5.1).
     #[error("routes that take more than one message")]
     Mixed,
     /// The UPDATE announces an IPv4 prefix with an IPv6 next hop, which was not negotiated (RFC 8950).
@@ -114,8 +114,8 @@ pub fn frame_length(header: &[u8; HEADER_BYTES], context: &Context) -> Result<us
 
 /// Decodes one complete message with the length returned by [`frame_length`].
 ///
-/// A received UPDATE may contain prefixes of both families. `withdrawn` must be applied before `announced`. If the
-/// body contains IPv4 prefixes, the next hop is `NEXT_HOP`, otherwise that of `MP_REACH_NLRI`.
+/// A received UPDATE may contain prefixes of both families. `withdrawn` must be applied before `announced`.
+/// If the body contains IPv4 prefixes, the next hop is `NEXT_HOP`, otherwise that of `MP_REACH_NLRI`.
 ///
 /// # Errors
 /// Returns the NOTIFICATION to send, after which the session ends (RFC 4271 §6, RFC 7606).

@@ -53,8 +53,8 @@ pub(super) fn decode(body: &[u8], context: &Context) -> Result<(Update, Vec<Attr
     routes(withdrawn, announced, found)
 }
 
-/// Returns the family of an End-of-RIB marker (RFC 4724 §2), or `None` if the message is not one. The body of the
-/// message must contain no prefixes.
+/// Returns the family of an End-of-RIB marker (RFC 4724 §2), or `None` if the message is not one. The body of
+/// the message must contain no prefixes.
 fn end_of_rib(attributes_field: &[u8], found: &attributes::AttributeList<'_>) -> Option<Family> {
     match &found.unreach {
         None => attributes_field.is_empty().then_some(Family::Ipv4Unicast),

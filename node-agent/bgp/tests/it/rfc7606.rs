@@ -1,4 +1,5 @@
-//! Tests that malformed UPDATE messages are handled as RFC 7606 requires: every attribute with every malformation.
+//! Tests that malformed UPDATE messages are handled as RFC 7606 requires: every attribute with every
+//! malformation.
 //!
 //! The table is derived from the RFCs, not from the code. Each row is placed in an otherwise valid UPDATE.
 
@@ -188,7 +189,8 @@ fn outcome(bytes: &[u8], context: &Context) -> Outcome {
     }
 }
 
-/// Returns the outcome of a valid UPDATE in which the attribute of the row's type is replaced by these attributes.
+/// Returns the outcome of a valid UPDATE in which the attribute of the row's type is replaced by these
+/// attributes.
 fn with(replacement: &[Vec<u8>], row: &Row) -> Outcome {
     let mut list = mandatory(&row.from);
     list.retain(|attribute| attribute[1] != row.code);
@@ -196,8 +198,8 @@ fn with(replacement: &[Vec<u8>], row: &Row) -> Outcome {
     outcome(&update(&[], &list, &[8, 10]), &row.from)
 }
 
-/// Returns the expected outcome of an action. `subcode` is defined by RFC 4271 §6.3; for the attributes of RFC
-/// 4760, it is 9 (§7 there).
+/// Returns the expected outcome of an action. `subcode` is defined by RFC 4271 §6.3; for the attributes of
+/// RFC 4760, it is 9 (§7 there).
 fn expected(action: Action, code: u8, why: Malformation, subcode: u8) -> Outcome {
     match action {
         Discard => Outcome::Stands(vec![(code, why)]),
@@ -255,8 +257,8 @@ fn every_attribute_with_wrong_values() {
     }
 }
 
-/// RFC 7606 §3 g: if an attribute occurs several times, the first occurrence is used; a repeated attribute that
-/// contains prefixes resets the session.
+/// RFC 7606 §3 g: if an attribute occurs several times, the first occurrence is used; a repeated attribute
+/// that contains prefixes resets the session.
 #[test]
 fn every_attribute_twice() {
     for row in table() {
@@ -274,8 +276,8 @@ fn every_attribute_twice() {
     assert_eq!(outcome, Outcome::Stands(vec![(99, Malformation::Duplicate)]));
 }
 
-/// RFC 7606 §4: an attribute that extends beyond the attribute field withdraws the routes, because the length of
-/// the field still locates the prefixes; it resets the session if the attribute contains prefixes.
+/// RFC 7606 §4: an attribute that extends beyond the attribute field withdraws the routes, because the length
+/// of the field still locates the prefixes; it resets the session if the attribute contains prefixes.
 #[test]
 fn every_attribute_beyond_the_list() {
     for row in table() {
@@ -324,8 +326,8 @@ fn every_mandatory_attribute_missing() {
     assert_eq!(routes(&[reach]), (0, 1), "nothing");
 }
 
-/// RFC 7606 §7.5, §7.9, §7.10, RFC 6793 §6: an attribute that this peer must not send is discarded, regardless of
-/// its value.
+/// RFC 7606 §7.5, §7.9, §7.10, RFC 6793 §6: an attribute that this peer must not send is discarded,
+/// regardless of its value.
 #[test]
 fn attributes_that_this_peer_must_not_send() {
     for (code, flags, context) in [
@@ -345,8 +347,8 @@ fn attributes_that_this_peer_must_not_send() {
     }
 }
 
-/// RFC 4271 §6.3, §9: an unknown optional attribute is ignored, and an unknown well-known attribute resets the
-/// session.
+/// RFC 4271 §6.3, §9: an unknown optional attribute is ignored, and an unknown well-known attribute resets
+/// the session.
 #[test]
 fn attributes_that_nobody_knows() {
     for code in [0, 11, 19, 40, 99, 255] {
@@ -363,8 +365,8 @@ fn attributes_that_nobody_knows() {
     }
 }
 
-/// RFC 4271 §6.3, RFC 7606 §3 b, i and j, §5.3: a message whose prefixes cannot all be read resets the session,
-/// because treat-as-withdraw needs every prefix.
+/// RFC 4271 §6.3, RFC 7606 §3 b, i and j, §5.3: a message whose prefixes cannot all be read resets the
+/// session, because treat-as-withdraw needs every prefix.
 #[test]
 fn fields_that_do_not_fit_end_the_session() {
     let list = mandatory(&EXTERNAL);
@@ -428,7 +430,8 @@ fn all_routes_of_a_message_are_withdrawn() {
     assert_eq!((read.announced, read.attributes), (vec![], None));
 }
 
-/// RFC 9774 §3: routes whose path contains an `AS_SET` are withdrawn, even if only the 2-octet path contains it.
+/// RFC 9774 §3: routes whose path contains an `AS_SET` are withdrawn, even if only the 2-octet path contains
+/// it.
 #[test]
 fn routes_with_sets_are_withdrawn_whichever_path_has_them() {
     let list = [mandatory(&OLD), vec![attribute(0xc0, 17, &[1, 1, 0, 1, 0, 0])]].concat();

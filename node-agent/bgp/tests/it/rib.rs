@@ -230,8 +230,8 @@ fn what_comes_before_the_first_table_has_ended_belongs_to_it() {
     assert_eq!(said, ["2 announced", "all of ipv4-unicast"]);
 }
 
-/// RFC 7313: a refresh sends BoRR, all routes and EoRR. Without Enhanced Route Refresh only the routes are sent,
-/// and nothing for a family that was not negotiated.
+/// RFC 7313: a refresh sends BoRR, all routes and EoRR. Without Enhanced Route Refresh only the routes are
+/// sent, and nothing for a family that was not negotiated.
 #[test]
 fn a_refresh_tells_everything_of_its_family_again() {
     let mut rib = settled(10);
@@ -293,8 +293,8 @@ fn what_fits_into_no_message_is_withdrawn() {
     assert!(!rib.is_too_long(&hosts[0]) && rib.told(&hosts[0]).is_some());
 }
 
-/// 20,000 host routes of two Advertisements are announced, changed and withdrawn in the expected number of packed
-/// messages.
+/// 20,000 host routes of two Advertisements are announced, changed and withdrawn in the expected number of
+/// packed messages.
 #[test]
 fn packing_twenty_thousand_hosts() {
     let mut text = String::new();

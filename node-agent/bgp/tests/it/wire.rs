@@ -1,5 +1,5 @@
-//! Tests that messages are encoded and decoded byte by byte as in the RFCs, and that invalid ones cause the right
-//! errors.
+//! Tests that messages are encoded and decoded byte by byte as in the RFCs, and that invalid ones cause the
+//! right errors.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 

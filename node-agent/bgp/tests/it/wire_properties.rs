@@ -203,8 +203,8 @@ proptest! {
         check_bytes(&body, &context)?;
     }
 
-    /// Bytes that resemble an attribute list are decoded or rejected without a panic. Random bytes would hardly
-    /// ever resemble one.
+    /// Bytes that resemble an attribute list are decoded or rejected without a panic. Random bytes would
+    /// hardly ever resemble one.
     #[test]
     fn no_attributes_do_harm(
         context in any::context(),

@@ -54,7 +54,8 @@ impl Recipe {
     /// Prepares the probe parameters from the configuration of a check.
     ///
     /// # Errors
-    /// Returns a message if the check cannot be run at all, for example because its CA certificate is invalid.
+    /// Returns a message if the check cannot be run at all, for example because its CA certificate is
+    /// invalid.
     pub(super) fn new(check: Arc<HealthCheck>) -> Result<Self, String> {
         let speech = match check.check_type {
             HealthCheckType::Tcp => Speech::Tcp,

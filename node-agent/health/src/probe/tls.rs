@@ -113,8 +113,8 @@ fn words(error: &rustls::Error, name: &str) -> String {
     }
 }
 
-/// Certificate verifier for checks that do not verify certificates: accepts any certificate, but the server must
-/// prove possession of its private key.
+/// Certificate verifier for checks that do not verify certificates: accepts any certificate, but the server
+/// must prove possession of its private key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

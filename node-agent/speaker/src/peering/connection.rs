@@ -1,5 +1,5 @@
-//! One TCP connection with a BGP neighbor: a receive buffer for bytes not parsed yet, and a send buffer for bytes
-//! that the kernel has not accepted yet.
+//! One TCP connection with a BGP neighbor: a receive buffer for bytes not parsed yet, and a send buffer for
+//! bytes that the kernel has not accepted yet.
 
 use std::{
     io::{self, ErrorKind},

@@ -1,8 +1,8 @@
 //! Graceful close of a connection, so that the last NOTIFICATION arrives.
 //!
 //! If a connection is closed with unread received bytes, the kernel resets it and the peer may lose the last
-//! message. Therefore, all bytes are sent, the sending direction is shut down, and received bytes are read until
-//! the neighbor closes as well.
+//! message. Therefore, all bytes are sent, the sending direction is shut down, and received bytes are read
+//! until the neighbor closes as well.
 
 use std::{sync::Arc, time::Duration};
 

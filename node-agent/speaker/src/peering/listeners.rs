@@ -45,9 +45,9 @@ pub(super) struct DesiredListener {
     hop_limit_min: u8,
 }
 
-/// Plans the listening sockets for the configured peers. If one peer of an address family has no configured local
-/// address, a single socket for all addresses of the family is used, because the kernel does not allow both kinds
-/// of socket on one port.
+/// Plans the listening sockets for the configured peers. If one peer of an address family has no configured
+/// local address, a single socket for all addresses of the family is used, because the kernel does not allow
+/// both kinds of socket on one port.
 pub(super) fn plan<'a>(
     peers: impl Iterator<Item = &'a BgpNeighbour> + Clone,
 ) -> BTreeMap<IpAddr, DesiredListener> {
@@ -112,8 +112,8 @@ impl Listeners {
         Self { doors: BTreeMap::new(), visits }
     }
 
-    /// Opens, closes and changes sockets until they match `wanted`. A socket that cannot be opened is retried by
-    /// [`Self::try_again`].
+    /// Opens, closes and changes sockets until they match `wanted`. A socket that cannot be opened is retried
+    /// by [`Self::try_again`].
     pub(super) fn set(&mut self, wanted: BTreeMap<IpAddr, DesiredListener>) {
         // Obsolete sockets are closed first, because they may conflict with new ones.
         self.doors.retain(|address, _| wanted.contains_key(address));

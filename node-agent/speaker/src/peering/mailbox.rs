@@ -1,5 +1,5 @@
-//! One-slot mailbox. Values put into the mailbox before the receiver takes them are merged, so that its size is
-//! limited and `put` never blocks.
+//! One-slot mailbox. Values put into the mailbox before the receiver takes them are merged, so that its size
+//! is limited and `put` never blocks.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -19,7 +19,8 @@ impl<T: Default> Mailbox<T> {
         self.bell.notify_one();
     }
 
-    /// Waits until the content has changed since the last [`Self::take`], without taking the content. Cancel-safe.
+    /// Waits until the content has changed since the last [`Self::take`], without taking the content.
+    /// Cancel-safe.
     pub(super) async fn ring(&self) {
         self.bell.notified().await;
     }

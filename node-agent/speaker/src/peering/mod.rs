@@ -6,9 +6,9 @@
 //!   accepted connections, BFD, MD5 counters ─┘                                   rib ──▶ as fast as the socket drains
 //!   agent ◀──shown───────────────────────────────────────────────────────────────┘
 //! ```
-//! Everything runs on a dedicated thread in the network namespace of the caller. The session state machine is in
-//! the crate `bgp`, which has no I/O. Invariants: no neighbor waits for another one, the size of every buffer is
-//! limited, and received routes are counted but not used.
+//! Everything runs on a dedicated thread in the network namespace of the caller. The session state machine is
+//! in the crate `bgp`, which has no I/O. Invariants: no neighbor waits for another one, the size of every
+//! buffer is limited, and received routes are counted but not used.
 
 mod connection;
 mod frames;
@@ -54,8 +54,8 @@ pub enum Leave {
     /// Restart: connections are closed without a NOTIFICATION, so that neighbors with negotiated Graceful
     /// Restart keep the routes (RFC 4724 §4.2).
     Restart,
-    /// Shutdown: all routes are withdrawn, then the sessions end with this Shutdown Communication text (RFC 9003),
-    /// so that neighbors keep no stale routes (RFC 8538 §3).
+    /// Shutdown: all routes are withdrawn, then the sessions end with this Shutdown Communication text (RFC
+    /// 9003), so that neighbors keep no stale routes (RFC 8538 §3).
     Shutdown(String),
 }
 
@@ -98,9 +98,9 @@ impl Speaker {
         self.wishes.put(|wishes| wishes.state = Some(state.cloned()));
     }
 
-    /// Sets the routes to advertise to peers; `None` withdraws a route. The routes of a dynamic peer are sent to
-    /// all its neighbors, including those that connect later. Changes within 10 ms are sent together, and a change
-    /// that is reverted within that time is not sent. Unknown peers are ignored.
+    /// Sets the routes to advertise to peers; `None` withdraws a route. The routes of a dynamic peer are sent
+    /// to all its neighbors, including those that connect later. Changes within 10 ms are sent together, and
+    /// a change that is reverted within that time is not sent. Unknown peers are ignored.
     pub fn change(&self, changes: Vec<(Name, IpNet, Option<Route>)>) {
         self.wishes.put(|wishes| {
             let changes = changes.into_iter().map(|(peer, prefix, route)| ((peer, prefix.trunc()), route));

@@ -38,8 +38,8 @@ pub(super) struct StatusRecorder {
     pub(super) counters: BgpCounters,
     /// Number of TCP segments with an invalid MD5 signature when the session was last established.
     md5_failures_before: u64,
-    /// Reason why no connection is attempted yet, for example because no router was discovered on an unnumbered
-    /// link.
+    /// Reason why no connection is attempted yet, for example because no router was discovered on an
+    /// unnumbered link.
     waiting: Option<&'static str>,
     state: State,
     since: Timestamp,
@@ -115,7 +115,8 @@ impl StatusRecorder {
         (self.state, self.since) = (state, status::now());
     }
 
-    /// Publishes the status of the neighbor. Receivers are notified if anything other than counters has changed.
+    /// Publishes the status of the neighbor. Receivers are notified if anything other than counters has
+    /// changed.
     pub(super) fn show(&mut self, session: &Session, settings: &Settings, routes: &NeighborRoutes) {
         self.counters.prefixes_sent = routes.told().len() as u64;
         self.counters.prefixes_received = session.prefixes().number().into();
@@ -169,8 +170,8 @@ impl StatusRecorder {
         }
     }
 
-    /// Returns the reason for the current session state, with hints such as invalid MD5 signatures or routes that
-    /// are not advertised.
+    /// Returns the reason for the current session state, with hints such as invalid MD5 signatures or routes
+    /// that are not advertised.
     fn reason(&self, session: &Session, routes: &NeighborRoutes) -> String {
         let first = self.waiting.unwrap_or_else(|| session.reason()).to_owned();
         let mut parts = vec![first];

@@ -56,8 +56,8 @@ fn v4_beside(link: Option<&Link>) -> Result<NextHop, String> {
     })
 }
 
-/// Returns the IPv6 next hop as defined by RFC 2545 §3: the global address and, if the neighbor is on the same
-/// link, the link-local address.
+/// Returns the IPv6 next hop as defined by RFC 2545 §3: the global address and, if the neighbor is on the
+/// same link, the link-local address.
 fn v6(local: IpAddr, remote: IpAddr, link: Option<&Link>) -> Result<NextHop, String> {
     let addresses = || {
         link.into_iter().flat_map(|link| link.addresses.keys()).filter_map(|address| match address {

@@ -3,8 +3,8 @@
 use ::bfd::State;
 use bfd_runner::PeerState;
 
-/// Returns true if BFD reports the failure of a path that was up at the last observation. A BFD session that was
-/// never up or is in AdminDown does not indicate a failure (RFC 5882 §3.2).
+/// Returns true if BFD reports the failure of a path that was up at the last observation. A BFD session that
+/// was never up or is in AdminDown does not indicate a failure (RFC 5882 §3.2).
 pub(super) fn has_failed(before: Option<&PeerState>, now: &PeerState) -> bool {
     let was_up = before.filter(|before| before.state == State::Up);
     let is_another = was_up.is_some_and(|before| before.since != now.since);

@@ -137,8 +137,8 @@ impl NeighborRoutes {
     }
 
     /// Returns messages that are due, of about `bytes_max` bytes in total. Returns no message while changed
-    /// prefixes have not been passed to the RIB, so that prefixes with equal attributes share a message and the
-    /// End-of-RIB marker comes last.
+    /// prefixes have not been passed to the RIB, so that prefixes with equal attributes share a message and
+    /// the End-of-RIB marker comes last.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Message> {
         self.settle();
         if !self.unsettled.is_empty() {
@@ -188,8 +188,8 @@ impl NeighborRoutes {
         &self.told
     }
 
-    /// Returns the reason for each negotiated address family whose routes are not advertised because there is no
-    /// next hop.
+    /// Returns the reason for each negotiated address family whose routes are not advertised because there is
+    /// no next hop.
     pub(super) fn withheld(&self) -> impl Iterator<Item = String> {
         let without =
             self.next_hops.iter().filter_map(|(family, next_hop)| Some((family, next_hop.as_ref().err()?)));

@@ -156,9 +156,9 @@ impl Settings {
         .find_map(|(differs, what)| differs.then_some(what))
     }
 
-    /// Returns the BFD configuration for the path to the neighbor, or `None` without BFD. `is_on_link` is true if
-    /// both addresses of the connection are in the same network. An internal peer then gets single-hop BFD,
-    /// otherwise multihop BFD. For an external peer the hop limits of the BGP session decide.
+    /// Returns the BFD configuration for the path to the neighbor, or `None` without BFD. `is_on_link` is
+    /// true if both addresses of the connection are in the same network. An internal peer then gets
+    /// single-hop BFD, otherwise multihop BFD. For an external peer the hop limits of the BGP session decide.
     pub(super) fn watch(&self, is_on_link: bool) -> Option<SessionConfig> {
         let profile = self.bfd.as_ref()?;
         let BfdProfileSpec {
@@ -207,8 +207,8 @@ pub(super) fn is_from(neighbour: &BgpNeighbour, remote: IpAddr, local: IpAddr) -
     is_ours && is_theirs
 }
 
-/// Returns the network from which a peer may connect and for which its MD5 key is set. For an unnumbered session
-/// this is the link-local network.
+/// Returns the network from which a peer may connect and for which its MD5 key is set. For an unnumbered
+/// session this is the link-local network.
 pub(super) fn sources(remote: &BgpRemote) -> IpNet {
     match remote {
         BgpRemote::Address(address) => IpNet::from(*address),

@@ -1,5 +1,5 @@
-//! Kernel counters of TCP segments dropped because of their MD5 signature. They are the only indication of a wrong
-//! password.
+//! Kernel counters of TCP segments dropped because of their MD5 signature. They are the only indication of a
+//! wrong password.
 
 /// File with the TCP counters of the network namespace of the calling thread.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
@@ -11,7 +11,8 @@ pub(super) fn failures() -> Option<u64> {
     sum(&std::fs::read_to_string(COUNTERS).ok()?)
 }
 
-/// Parses the counters and returns their sum. The file has pairs of lines: names, then values in the same order.
+/// Parses the counters and returns their sum. The file has pairs of lines: names, then values in the same
+/// order.
 fn sum(text: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);

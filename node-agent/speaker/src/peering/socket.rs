@@ -26,8 +26,8 @@ use super::key;
 const HOP_LIMIT_MAX: u8 = 255;
 /// Traffic class of sent packets: DSCP CS6 (network control), which routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
-/// Limit of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Above it the kernel accepts no more,
-/// so that a route that changes meanwhile is sent only once.
+/// Limit of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Above it the kernel accepts no
+/// more, so that a route that changes meanwhile is sent only once.
 const NOT_SENT_BYTES_MAX: i32 = 128 << 10;
 /// Maximum number of connections in the accept queue of a listening socket.
 const BACKLOG: i32 = 128;
@@ -107,8 +107,8 @@ pub(super) fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
     socket_address
 }
 
-/// Applies transport settings to a connection, except for the MD5 key. An accepted connection has inherited its
-/// key from the listening socket.
+/// Applies transport settings to a connection, except for the MD5 key. An accepted connection has inherited
+/// its key from the listening socket.
 pub(super) fn travel(socket: BorrowedFd<'_>, is_ipv4: bool, way: &Way) -> io::Result<()> {
     let hop_limit = if way.hop_limit_min.is_some() { HOP_LIMIT_MAX } else { way.hop_limit };
     mark(socket, is_ipv4, hop_limit)?;

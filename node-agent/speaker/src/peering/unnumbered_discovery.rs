@@ -1,6 +1,6 @@
-//! Discovery of the router at the other end of an interface by Router Advertisements (RFC 4861 §4.2), as is usual
-//! for unnumbered BGP sessions. This node also sends Router Advertisements, with a Router Lifetime of 0 (no
-//! default router), so that the other side discovers this node.
+//! Discovery of the router at the other end of an interface by Router Advertisements (RFC 4861 §4.2), as is
+//! usual for unnumbered BGP sessions. This node also sends Router Advertisements, with a Router Lifetime of 0
+//! (no default router), so that the other side discovers this node.
 
 use std::{
     io::{self, IoSliceMut},
@@ -26,7 +26,8 @@ use tokio::{
 };
 use tracing::debug;
 
-/// Interval at which this node sends Router Advertisements, the usual value of routers with unnumbered sessions.
+/// Interval at which this node sends Router Advertisements, the usual value of routers with unnumbered
+/// sessions.
 const ADVERTISE_INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum time between two Router Advertisements if one of them responds to a solicitation (RFC 4861 §10,
 /// `MIN_DELAY_BETWEEN_RAS`).
@@ -41,8 +42,8 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
-/// Length in bytes of the fixed part of a Router Advertisement. Sent advertisements have only this part, with a
-/// Router Lifetime of 0 and all values unspecified.
+/// Length in bytes of the fixed part of a Router Advertisement. Sent advertisements have only this part, with
+/// a Router Lifetime of 0 and all values unspecified.
 const ADVERTISEMENT_BYTES: usize = 16;
 const SOLICITATION_BYTES: usize = 8;
 /// Size of the receive buffer in bytes. Only the beginning of an advertisement is read.

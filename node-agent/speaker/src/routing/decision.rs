@@ -97,8 +97,8 @@ impl Decision {
     }
 }
 
-/// Returns the decision about a prefix from its addresses and Advertisements. `obstacle` returns the reason why
-/// this node does not serve an address.
+/// Returns the decision about a prefix from its addresses and Advertisements. `obstacle` returns the reason
+/// why this node does not serve an address.
 #[must_use]
 pub fn decide<'a>(
     prefix: &IpNet,

@@ -18,8 +18,8 @@ pub struct Standing {
     pub endpoints: Endpoints,
 }
 
-/// Availability of endpoints by address family: open if some endpoint of the Service serves traffic that arrives
-/// at this node.
+/// Availability of endpoints by address family: open if some endpoint of the Service serves traffic that
+/// arrives at this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
     /// Result for IPv4 addresses.
@@ -45,9 +45,9 @@ impl Endpoints {
         }
     }
 
-    /// Returns the availability of endpoints during an update to `next` that the kernel has not applied yet. A
-    /// family that loses its endpoints is closed at once; a family that gains endpoints stays closed until the
-    /// update is applied.
+    /// Returns the availability of endpoints during an update to `next` that the kernel has not applied yet.
+    /// A family that loses its endpoints is closed at once; a family that gains endpoints stays closed until
+    /// the update is applied.
     #[must_use]
     pub fn narrowed(&self, next: &Self) -> Self {
         let narrower = |before: &Gate, next: &Gate| match next {

@@ -1,5 +1,5 @@
-//! BGP announcement of load balancer addresses: decides which prefixes each peer receives and passes them to the
-//! speaker.
+//! BGP announcement of load balancer addresses: decides which prefixes each peer receives and passes them to
+//! the speaker.
 //!
 //! ```text
 //!  batch ───────▶ follow ─────┐                    ┌─▶ Routers (the speaker, `crate::peering`)
@@ -7,11 +7,11 @@
 //!  end of a pass ▶ programmed ┘                    └─▶ decided ──┐
 //!                                       Adj-RIB-Out ─────────────┴─▶ status, report
 //! ```
-//! Everything runs on the agent's thread, between its passes (updates of the kernel). Invariant: a prefix is never
-//! advertised while this node serves none of its addresses. It is withdrawn before the pass that removes the last
-//! address and advertised after the pass that adds the first one. After a restart of the agent the End-of-RIB
-//! marker (RFC 4724) is sent only once the kernel has been verified, so that neighbors do not drop stale routes
-//! too early.
+//! Everything runs on the agent's thread, between its passes (updates of the kernel). Invariant: a prefix is
+//! never advertised while this node serves none of its addresses. It is withdrawn before the pass that
+//! removes the last address and advertised after the pass that adds the first one. After a restart of the
+//! agent the End-of-RIB marker (RFC 4724) is sent only once the kernel has been verified, so that neighbors
+//! do not drop stale routes too early.
 
 pub mod decision;
 pub mod endpoints;
@@ -50,8 +50,8 @@ pub trait Routers: Send {
     fn change(&mut self, changes: Vec<Change>);
     /// Delays the End-of-RIB marker to all neighbors while `is_held` is true.
     fn hold_end_of_rib(&mut self, is_held: bool);
-    /// Waits until the kernel has accepted the messages that withdraw these routes. Returns false if `time_max`
-    /// elapses first.
+    /// Waits until the kernel has accepted the messages that withdraw these routes. Returns false if
+    /// `time_max` elapses first.
     fn wait_withdrawn(&mut self, withdrawn: &BTreeMap<Name, BTreeSet<IpNet>>, time_max: Duration) -> bool;
 }
 
@@ -73,7 +73,8 @@ pub struct Following {
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
     /// Services that the kernel will no longer serve after its next update.
     pub closing: BTreeSet<ServiceKey>,
-    /// Services that the next kernel update changes, with the availability of their endpoints after the update.
+    /// Services that the next kernel update changes, with the availability of their endpoints after the
+    /// update.
     pub changing: BTreeMap<ServiceKey, Endpoints>,
 }
 
@@ -100,7 +101,8 @@ impl Routing {
         self.decided.subscribe()
     }
 
-    /// Applies state changes. Returns when the routes that they remove have been withdrawn, or after one second.
+    /// Applies state changes. Returns when the routes that they remove have been withdrawn, or after one
+    /// second.
     pub fn follow(&mut self, following: Following) {
         let Following { bgp, addresses, closing, changing } = following;
         self.plan.set_standings(closing.into_iter().map(|service| (service, None)));
@@ -122,8 +124,8 @@ impl Routing {
         }
     }
 
-    /// Applies the result of a kernel update for its Services. `is_everything` is true if the update covered all
-    /// Services.
+    /// Applies the result of a kernel update for its Services. `is_everything` is true if the update covered
+    /// all Services.
     pub fn programmed(&mut self, standings: Vec<(ServiceKey, Standing)>, is_everything: bool) {
         let standings = standings.into_iter().map(|(service, standing)| (service, Some(standing)));
         self.plan.set_standings(standings);

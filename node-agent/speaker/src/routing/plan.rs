@@ -1,5 +1,5 @@
-//! Prefixes that this node advertises to each peer, and the reasons why others are withheld. After a change, only
-//! the affected prefixes are evaluated again. Pure.
+//! Prefixes that this node advertises to each peer, and the reasons why others are withheld. After a change,
+//! only the affected prefixes are evaluated again. Pure.
 //!
 //! ```text
 //!  Services in the kernel, endpoints ──▶ obstacle of each address ─┐
@@ -50,8 +50,8 @@ pub struct Plan {
 #[derive(Debug)]
 struct Entry {
     state: Arc<AddressState>,
-    /// Services that the kernel serves, but not yet at this address. They count as served after the next kernel
-    /// update.
+    /// Services that the kernel serves, but not yet at this address. They count as served after the next
+    /// kernel update.
     awaited: BTreeSet<ServiceKey>,
     /// Reason why this node does not serve the address; `None` if it serves the address.
     obstacle: Option<String>,
@@ -82,8 +82,8 @@ impl Plan {
         self.touched.extend(self.prefixes.keys());
     }
 
-    /// Adds or updates a load balancer address. Services that are new for the address and in `changing` count as
-    /// served only after the next kernel update.
+    /// Adds or updates a load balancer address. Services that are new for the address and in `changing` count
+    /// as served only after the next kernel update.
     pub fn set_address(&mut self, state: Arc<AddressState>, changing: &BTreeMap<ServiceKey, Endpoints>) {
         let address = state.address;
         let before = self.addresses.get(&address);
@@ -115,8 +115,8 @@ impl Plan {
         }
     }
 
-    /// Applies the conditions for announcing Services after a kernel update; `None` if the kernel is about to lose
-    /// the Service.
+    /// Applies the conditions for announcing Services after a kernel update; `None` if the kernel is about to
+    /// lose the Service.
     pub fn set_standings(&mut self, standings: impl IntoIterator<Item = (ServiceKey, Option<Standing>)>) {
         for (service, standing) in standings {
             match standing {
@@ -132,8 +132,8 @@ impl Plan {
         }
     }
 
-    /// Closes at once those address families of a Service that have no serving endpoint in `next`. Families that
-    /// gain endpoints stay closed until the kernel update.
+    /// Closes at once those address families of a Service that have no serving endpoint in `next`. Families
+    /// that gain endpoints stay closed until the kernel update.
     pub fn narrow(&mut self, service: &ServiceKey, next: &Endpoints) {
         let Some(standing) = self.standings.get_mut(service) else { return };
         let narrowed = standing.endpoints.narrowed(next);

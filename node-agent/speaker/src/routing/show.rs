@@ -72,7 +72,8 @@ async fn keep(
 }
 
 impl View {
-    /// Waits until routes or sessions have changed since the last call. Changes of session counters are ignored.
+    /// Waits until routes or sessions have changed since the last call. Changes of session counters are
+    /// ignored.
     pub async fn changed(&mut self) {
         let of_routes = self.routes.changed();
         let of_sessions = self.shown.changed();
@@ -201,8 +202,8 @@ fn choice<'a>(decision: Option<&'a Decision>, peer: &Name) -> Option<&'a Choice>
     decision.and_then(|decision| decision.peers.get(peer))
 }
 
-/// Returns the status of a route at a neighbor, or `None` if the neighbor does not have the route and is not to
-/// receive it.
+/// Returns the status of a route at a neighbor, or `None` if the neighbor does not have the route and is not
+/// to receive it.
 fn told(prefix: &IpNet, neighbour: &NeighborStatus, choice: Option<&Choice>) -> Option<BgpTold> {
     let note = match choice {
         Some(Choice::Announce { note, .. }) => note.as_deref(),
@@ -222,8 +223,8 @@ fn is_established(neighbour: Option<&NeighborStatus>) -> bool {
     neighbour.is_some_and(|neighbour| neighbour.session.state == BgpSessionState::Established)
 }
 
-/// Records an event if a session was established or lost, or if an attempt failed with a new error. Returns true
-/// if an event was recorded.
+/// Records an event if a session was established or lost, or if an attempt failed with a new error. Returns
+/// true if an event was recorded.
 fn record(events: &mut Events, before: Option<&NeighborStatus>, after: Option<&NeighborStatus>) -> bool {
     let session = |neighbour: &NeighborStatus| words::session(&neighbour.session);
     let (reason, message) = match (before, after, is_established(before), is_established(after)) {
@@ -254,8 +255,8 @@ fn record(events: &mut Events, before: Option<&NeighborStatus>, after: Option<&N
     true
 }
 
-/// Returns the message of a NOTIFICATION that was sent or received after `before` and differs from the previous
-/// one.
+/// Returns the message of a NOTIFICATION that was sent or received after `before` and differs from the
+/// previous one.
 fn new_error<'a>(before: &BgpSession, after: &'a BgpSession) -> Option<&'a str> {
     let pairs = [(&before.last_sent, &after.last_sent), (&before.last_received, &after.last_received)];
     let differs = pairs.into_iter().filter_map(|(before, after)| {

@@ -13,8 +13,8 @@ use tokio::{runtime::Handle, sync::watch, time::timeout};
 use super::{Routers, plan::Change};
 use crate::peering::{NeighborsStatus, NeighbourKey, Speaker};
 
-/// Time for which the agent does not wait for a neighbor that has missed the deadline of a withdrawal, so that a
-/// stuck neighbor does not delay every change until its session ends.
+/// Time for which the agent does not wait for a neighbor that has missed the deadline of a withdrawal, so
+/// that a stuck neighbor does not delay every change until its session ends.
 const LATE_TIME: Duration = Duration::from_secs(10);
 
 /// Implementation of [`Routers`] by the BGP speaker of this node.
@@ -22,8 +22,8 @@ pub struct Speakers {
     speaker: Arc<Speaker>,
     shown: watch::Receiver<NeighborsStatus>,
     runtime: Handle,
-    /// Neighbors that missed the deadline of a withdrawal, with the time until which the agent does not wait for
-    /// them.
+    /// Neighbors that missed the deadline of a withdrawal, with the time until which the agent does not wait
+    /// for them.
     late: BTreeMap<NeighbourKey, Instant>,
 }
 

@@ -1,5 +1,5 @@
-//! Derives the findings of `tidegate-agent doctor` from the collected data, for each check that applies to the
-//! proxy mode. Pure.
+//! Derives the findings of `tidegate-agent doctor` from the collected data, for each check that applies to
+//! the proxy mode. Pure.
 
 mod machine;
 mod rules;
@@ -82,8 +82,8 @@ impl FindingDraft {
     }
 }
 
-/// Returns true if packets to endpoints pass the forward hook in this mode. In userspace mode they do not, because
-/// the relay terminates both connections.
+/// Returns true if packets to endpoints pass the forward hook in this mode. In userspace mode they do not,
+/// because the relay terminates both connections.
 const fn forwards(mode: ProxyMode) -> bool {
     match mode {
         ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,

@@ -255,7 +255,8 @@ pub(super) fn mark_clash(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
     or_fine(found, Check::MarkClash, &format!("no other program uses the mark bits {bits:#x}"))
 }
 
-/// Describes the conflict of a rule with the agent's bits of the packet mark, or returns `None` if there is none.
+/// Describes the conflict of a rule with the agent's bits of the packet mark, or returns `None` if there is
+/// none.
 fn clash(mark: MarkUse, bits: u32, hook: Option<Hook>) -> Option<&'static str> {
     // Hooks between setting and testing our bits.
     let is_between = match hook {

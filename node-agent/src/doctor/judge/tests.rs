@@ -75,7 +75,8 @@ fn docker_drops_what_is_forwarded_until_its_user_chain_lets_it_pass() {
     assert_eq!(states(ProxyMode::Ipvs, Check::ForwardDrop, &passes), WARNING, "answers are not translated");
 }
 
-/// Rules that precede a drop rule, end the chain or form a loop are evaluated in order, and the evaluation ends.
+/// Rules that precede a drop rule, end the chain or form a loop are evaluated in order, and the evaluation
+/// ends.
 #[test]
 fn rules_are_followed_in_their_order_and_no_loop_holds_up() {
     let state = |rules: &str| {
@@ -150,8 +151,8 @@ fn what_kube_proxy_left_is_told_but_not_our_own_chains_of_its_names() {
     assert_eq!(states(ProxyMode::Nftables, Check::KubeProxy, &runs), [FindingState::Broken]);
 }
 
-/// Rules that use the agent's mark bits (0x4000, and 0x8000 in modes that use it) cause a warning; rules that use
-/// other bits do not.
+/// Rules that use the agent's mark bits (0x4000, and 0x8000 in modes that use it) cause a warning; rules that
+/// use other bits do not.
 #[test]
 fn rules_about_our_bits_are_told_and_about_others_not() {
     let state = |mode, chain: &str, rule: &str| {

@@ -1,4 +1,5 @@
-//! Endpoints for tests, in a namespace: they respond well, badly, slowly or not at all, and record their requests.
+//! Endpoints for tests, in a namespace: they respond well, badly, slowly or not at all, and record their
+//! requests.
 
 use std::{
     convert::Infallible,
@@ -226,8 +227,8 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Creates a TLS server configuration with a certificate for a name or an address, valid until the end of the
-    /// year `last_year`.
+    /// Creates a TLS server configuration with a certificate for a name or an address, valid until the end of
+    /// the year `last_year`.
     pub(crate) fn server(&self, name: &str, last_year: i32) -> Arc<ServerConfig> {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);

@@ -113,8 +113,8 @@ fn without_agent(b: &mut Bench) {
     b.restart();
 }
 
-/// Replaces the endpoints one by one while clients connect continuously; a new endpoint is added before an old one
-/// is removed.
+/// Replaces the endpoints one by one while clients connect continuously; a new endpoint is added before an
+/// old one is removed.
 fn rolling(b: &mut Bench, is_local: bool) {
     let build = |b: &Bench, spots: &[Spot]| {
         let web = b.service("web", 1).load_balancer_ip(b.outer(1)).tcp(80, spots);

@@ -1,5 +1,5 @@
-//! Scenarios with other programs in the same kernel: damage that they cause is repaired, and their own objects are
-//! not changed.
+//! Scenarios with other programs in the same kernel: damage that they cause is repaired, and their own
+//! objects are not changed.
 
 use std::{
     thread,
@@ -78,7 +78,8 @@ fn flushes(b: &Bench) -> Vec<String> {
     }
 }
 
-/// Waits until the backend detects a change by another program, and repairs the kernel state like the agent does.
+/// Waits until the backend detects a change by another program, and repairs the kernel state like the agent
+/// does.
 fn repair(b: &mut Bench, what: &str) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -261,8 +262,8 @@ fn cleanup_by_another(b: &mut Bench) {
     b.expect(&[Client, Node], BOTH, b.vip(1), 80, Reach(&[A, B]));
 }
 
-/// Runs each kernel tool once, so that objects created by its first use, such as empty built-in tables, are not
-/// attributed to the backend.
+/// Runs each kernel tool once, so that objects created by its first use, such as empty built-in tables, are
+/// not attributed to the backend.
 fn use_tools(b: &mut Bench) {
     let web = b.service("first", 9).both(80, &[A]).node_port(30099);
     b.set(&[&web]);

@@ -1,11 +1,11 @@
-//! Conformance suite for all proxy modes: checks the behavior of Services on a node by real clients and servers. A
-//! lane is a proxy mode in one variant.
+//! Conformance suite for all proxy modes: checks the behavior of Services on a node by real clients and
+//! servers. A lane is a proxy mode in one variant.
 //!
 //! Lanes that need the guest VM (`lab/guest.sh`) run this test inside it, one boot per lane, and write their
 //! results to a file.
 //!
-//! `CONFORMANCE_LANES=nftables,ipvs` selects lanes, and `CONFORMANCE_ONLY=words` scenarios. The page of results is
-//! then not written.
+//! `CONFORMANCE_LANES=nftables,ipvs` selects lanes, and `CONFORMANCE_ONLY=words` scenarios. The page of
+//! results is then not written.
 
 #![allow(
     clippy::unwrap_used,
@@ -166,8 +166,8 @@ fn read(lane: Lane, family: IpFamily) -> Results {
     text.lines().map(entry).collect()
 }
 
-/// Returns an error if the rendered page of results differs from the checked-in one. If `UPDATE_GOLDEN` is set,
-/// rewrites the page first.
+/// Returns an error if the rendered page of results differs from the checked-in one. If `UPDATE_GOLDEN` is
+/// set, rewrites the page first.
 fn check_page(page: &str) -> Result<(), &'static str> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/conformance.md");
     if env::var_os("UPDATE_GOLDEN").is_some() {

@@ -104,8 +104,8 @@ pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     faults
 }
 
-/// Returns the Kubernetes tests without an equivalent scenario, and the keys in scenarios that match no Kubernetes
-/// test.
+/// Returns the Kubernetes tests without an equivalent scenario, and the keys in scenarios that match no
+/// Kubernetes test.
 pub fn uncovered(scenarios: &[Scenario]) -> Vec<String> {
     let named: BTreeSet<_> = scenarios
         .iter()

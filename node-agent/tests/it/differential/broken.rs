@@ -36,8 +36,8 @@ fn simple(lane: Lane) -> (Bench, Ask) {
     (bench, ask)
 }
 
-/// Damages the kernel state by a command. Returns the trace, which differs from the desired state, and its first
-/// odd step.
+/// Damages the kernel state by a command. Returns the trace, which differs from the desired state, and its
+/// first odd step.
 fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep) {
     let output =
         bench.hosts.at(Spot::Node).run(|| Command::new("sh").args(["-c", command]).output()).unwrap();

@@ -1,5 +1,5 @@
-//! Compares traces through the kernel state with the oracle (pure interpreter of packet programs) and with the
-//! results of clients.
+//! Compares traces through the kernel state with the oracle (pure interpreter of packet programs) and with
+//! the results of clients.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use crate::{
     testbed::{Ask, Bench, Heard, Spot, judge},
 };
 
-/// Traces connections through the kernel state. Returns an error for the first trace whose possible results differ
-/// from the desired state, or that has an odd step.
+/// Traces connections through the kernel state. Returns an error for the first trace whose possible results
+/// differ from the desired state, or that has an odd step.
 pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> {
     let traced = traces(bench, asks);
     for (ask, traced) in asks.iter().zip(&traced) {
@@ -39,8 +39,8 @@ pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), Stri
     Err(format!("{ask:?}\n{}\n  heard:   {heard:?}", said(traced)))
 }
 
-/// Returns the possible results of a connection according to the desired state, including deliberate deviations of
-/// the proxy mode.
+/// Returns the possible results of a connection according to the desired state, including deliberate
+/// deviations of the proxy mode.
 pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
     ends(&bench.lowered(ask), judge::connection(ask).is_from_node)
 }

@@ -46,8 +46,8 @@ pub(crate) struct World {
     now: u64,
     random: u64,
     nodes: Vec<Node>,
-    /// Side of the partition on which each node is. Nodes with equal values reach each other; the control server
-    /// reaches the nodes with `false`.
+    /// Side of the partition on which each node is. Nodes with equal values reach each other; the control
+    /// server reaches the nodes with `false`.
     sides: Vec<bool>,
     control: Control,
     queue: BTreeMap<(u64, u64), Arrival>,
@@ -243,8 +243,8 @@ impl World {
         self.longest_gap
     }
 
-    /// Asserts that each connected part of the network has at most one owner, and exactly one if a node in it is
-    /// eligible.
+    /// Asserts that each connected part of the network has at most one owner, and exactly one if a node in it
+    /// is eligible.
     pub(crate) fn assert_settled(&self) {
         for address in addresses() {
             for side in [false, true] {
@@ -456,7 +456,8 @@ impl World {
         }
     }
 
-    /// Removes a node that cannot serve the Service from the candidate order, or appends it again when it can.
+    /// Removes a node that cannot serve the Service from the candidate order, or appends it again when it
+    /// can.
     fn rerank_without(&mut self, node: usize) {
         for address in addresses() {
             let (epoch, mut candidates) = self.control.orders[&address].clone();

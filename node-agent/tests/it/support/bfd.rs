@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub const V4: (&str, &str) = ("192.0.2.1", "192.0.2.2");
 pub const V6: (&str, &str) = ("2001:db8::1", "2001:db8::2");
 
-/// Two namespaces with one link, `eth0` on both sides: the node under test has the first address of each address
-/// family, the peer the second.
+/// Two namespaces with one link, `eth0` on both sides: the node under test has the first address of each
+/// address family, the peer the second.
 pub struct Pair {
     pub ours: Namespace,
     pub theirs: Namespace,

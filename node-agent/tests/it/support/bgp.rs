@@ -70,7 +70,8 @@ impl Node {
         self.speaker.configure(Some(&state(asn, peers)));
     }
 
-    /// Returns the session with the only neighbor of a peer; for a dynamic neighbor the name is `peer@address`.
+    /// Returns the session with the only neighbor of a peer; for a dynamic neighbor the name is
+    /// `peer@address`.
     pub fn session(&self, peer: &str) -> Option<BgpSession> {
         let shown = self.speaker.shown().borrow().clone();
         shown.neighbours.get(&key(peer)).map(|shown| shown.session.clone())

@@ -333,9 +333,9 @@ fn name_ports(service: &mut CompiledService) {
     }
 }
 
-/// Makes and undoes each kind of change, and compares the previews with the kernel listings. The backend is in the
-/// namespace of the calling thread. `refused` contains the kinds that its mode does not support. Returns the kinds
-/// that had no effect on the listings.
+/// Makes and undoes each kind of change, and compares the previews with the kernel listings. The backend is
+/// in the namespace of the calling thread. `refused` contains the kinds that its mode does not support.
+/// Returns the kinds that had no effect on the listings.
 pub fn check_previews(
     backend: &mut dyn Dataplane,
     list: impl Fn() -> Listing,

@@ -1,5 +1,5 @@
-//! Simulated control server: serves the paths that an agent uses, with scripted responses. Unlike a real one, it
-//! can send half a frame, fall silent, or go back to an older state.
+//! Simulated control server: serves the paths that an agent uses, with scripted responses. Unlike a real one,
+//! it can send half a frame, fall silent, or go back to an older state.
 
 use std::{
     net::SocketAddr,

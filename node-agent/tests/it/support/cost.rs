@@ -19,8 +19,8 @@ use super::{
     programs::{at, forward, program, set, verified},
 };
 
-/// Virtual addresses of the first and of the last Service by name. They are both measured, because a packet passes
-/// a linear list of rules up to its Service.
+/// Virtual addresses of the first and of the last Service by name. They are both measured, because a packet
+/// passes a linear list of rules up to its Service.
 const VIRTUAL: [&str; 2] = ["10.95.0.1", "10.97.0.1"];
 const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
 
@@ -160,7 +160,8 @@ impl Drop for Way {
     }
 }
 
-/// Results of one round on one path. Latencies are in seconds; the throughput is infinite if it is not measured.
+/// Results of one round on one path. Latencies are in seconds; the throughput is infinite if it is not
+/// measured.
 struct Round {
     connections_per_second: f64,
     latency_median: f64,

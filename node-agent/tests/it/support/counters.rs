@@ -43,8 +43,8 @@ struct Figures {
     inactive: Option<u64>,
 }
 
-/// The traffic counters contain exactly the connections and flows of the test and at least their bytes, and the
-/// number of open ones; a new agent continues the counters of the kernel.
+/// The traffic counters contain exactly the connections and flows of the test and at least their bytes, and
+/// the number of open ones; a new agent continues the counters of the kernel.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     let _tcp = TcpServer::start(&topology.a, TARGET.1, echo);
     let _udp = UdpEcho::start(&topology.a, TARGET.1);

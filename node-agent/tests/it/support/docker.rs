@@ -1,7 +1,7 @@
 //! A Docker engine inside a network namespace, with one image and without access to a registry.
 //!
-//! Published ports use Docker's rules only (`--userland-proxy=false`): the userland proxy would respond even with
-//! broken rules.
+//! Published ports use Docker's rules only (`--userland-proxy=false`): the userland proxy would respond even
+//! with broken rules.
 
 use std::{
     fs::{self, File},
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const IMAGE: &str = "tidegate-test:1";
 
-/// Program that is the whole content of the image. It replies `container source-address` on port 80, or connects
-/// to its argument.
+/// Program that is the whole content of the image. It replies `container source-address` on port 80, or
+/// connects to its argument.
 const PROGRAM: &str = r#"
 use std::{env, io::{Read, Write}, net::{TcpListener, TcpStream}};
 fn main() {
@@ -197,8 +197,8 @@ fn log(dir: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// Removes the empty control groups that the engine leaves: a single tree (cgroup v2), or one tree per controller
-/// (v1).
+/// Removes the empty control groups that the engine leaves: a single tree (cgroup v2), or one tree per
+/// controller (v1).
 fn remove_cgroups(name: &str) {
     let root = Path::new("/sys/fs/cgroup");
     let _ = fs::remove_dir(root.join(name));

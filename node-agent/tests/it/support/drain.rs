@@ -196,8 +196,8 @@ impl Conversation {
         conversation
     }
 
-    /// Sends a line. Returns true if the line comes back and false if the connection has ended; panics if neither
-    /// happens.
+    /// Sends a line. Returns true if the line comes back and false if the connection has ended; panics if
+    /// neither happens.
     fn goes_on(&mut self) -> bool {
         let mut buffer = [0; 5];
         match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {

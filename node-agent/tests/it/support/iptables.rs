@@ -9,8 +9,8 @@ use super::{
     isolated::{guest, rerun},
 };
 
-/// Returns the flavors of iptables to test on this kernel. The guest VM (`lab/guest.sh`) has no nf_tables; its
-/// legacy tables are those of a different kernel version.
+/// Returns the flavors of iptables to test on this kernel. The guest VM (`lab/guest.sh`) has no nf_tables;
+/// its legacy tables are those of a different kernel version.
 pub fn flavours() -> Vec<Flavour> {
     if is_guest() { vec![Flavour::Legacy] } else { Flavour::ALL.to_vec() }
 }
@@ -19,8 +19,8 @@ pub fn is_guest() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
 }
 
-/// Runs tests of this program, given by their full names, in the guest VM (`lab/guest.sh`), and fails if one of
-/// them fails.
+/// Runs tests of this program, given by their full names, in the guest VM (`lab/guest.sh`), and fails if one
+/// of them fails.
 pub fn run_in_guest(tests: &[&str]) {
     rerun(&mut guest(), tests);
 }

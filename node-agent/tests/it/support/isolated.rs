@@ -1,4 +1,5 @@
-//! Runs tests again in isolation: in a separate process or PID namespace, or in the guest VM (`lab/guest.sh`).
+//! Runs tests again in isolation: in a separate process or PID namespace, or in the guest VM
+//! (`lab/guest.sh`).
 //!
 //! A test is named by its full name, as `--list` prints it: `module::name`.
 
@@ -48,8 +49,8 @@ pub fn started() -> u64 {
     line.split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Runs tests of this program again, one after another, in the environment that `command` creates for the program
-/// in its last argument. Returns their output.
+/// Runs tests of this program again, one after another, in the environment that `command` creates for the
+/// program in its last argument. Returns their output.
 ///
 /// # Panics
 /// Panics if a test is not found or fails.

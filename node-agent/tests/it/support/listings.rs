@@ -1,7 +1,7 @@
 //! Output of the kernel tools line by line, in the network namespace of the calling thread.
 //!
-//! Packet counters, interface indices, random choices of the kernel, and the built-in chains of iptables tables
-//! are omitted.
+//! Packet counters, interface indices, random choices of the kernel, and the built-in chains of iptables
+//! tables are omitted.
 
 use node_agent::dataplane::iptables::Flavour;
 

@@ -1,4 +1,5 @@
-//! Load for measurements: servers that use no CPU while idle, short connections, and one long-lived connection.
+//! Load for measurements: servers that use no CPU while idle, short connections, and one long-lived
+//! connection.
 
 use std::{
     io::{Read, Write},

@@ -1,8 +1,8 @@
-//! Helpers for backend tests (network namespaces, echo servers, packet programs) and for tests of the agent loop
-//! (states, state directories, a simulated control server).
+//! Helpers for backend tests (network namespaces, echo servers, packet programs) and for tests of the agent
+//! loop (states, state directories, a simulated control server).
 //!
-//! All resources are named after the test and the process, are in separate namespaces, and are removed when their
-//! guard is dropped.
+//! All resources are named after the test and the process, are in separate namespaces, and are removed when
+//! their guard is dropped.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "long measurements say how far they are")]

@@ -110,8 +110,8 @@ pub fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
-/// Builds a Service at 10.96.0.1: TCP and UDP port 80 lead to port 9000 of workload a, and TCP port 81 to port
-/// 8080 of both workloads.
+/// Builds a Service at 10.96.0.1: TCP and UDP port 80 lead to port 9000 of workload a, and TCP port 81 to
+/// port 8080 of both workloads.
 pub fn web() -> CompiledService {
     let endpoint = |(ip, number): &(&str, u16)| CompiledEndpoint {
         address: address(ip),

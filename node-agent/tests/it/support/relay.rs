@@ -76,8 +76,8 @@ impl TcpServer {
     }
 }
 
-/// Opens a listening socket, with retries: a child process that another test starts holds copies of all sockets
-/// until `exec`, so that a closed port may seem to be open for a moment.
+/// Opens a listening socket, with retries: a child process that another test starts holds copies of all
+/// sockets until `exec`, so that a closed port may seem to be open for a moment.
 fn listen(port: u16) -> TcpListener {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -131,7 +131,8 @@ pub fn echo(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the byte at `position` of a long transfer. The period of the pattern is coprime to all buffer sizes.
+/// Returns the byte at `position` of a long transfer. The period of the pattern is coprime to all buffer
+/// sizes.
 pub fn pattern(position: usize) -> u8 {
     u8::try_from(position % 251).unwrap()
 }

@@ -45,8 +45,8 @@ pub struct Ask {
 /// Result of a connection, as the client observes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Heard {
-    /// The client received a reply: the server name, and the source address and port of the client that the server
-    /// observed.
+    /// The client received a reply: the server name, and the source address and port of the client that the
+    /// server observed.
     Answer { name: String, source: IpAddr, port: u16 },
     /// The client received a TCP reset or ICMP port unreachable.
     Refused,
@@ -59,8 +59,8 @@ pub enum Heard {
 }
 
 impl Hosts {
-    /// Opens connections at the same time, each with its own time to wait, and returns the results in the same
-    /// order.
+    /// Opens connections at the same time, each with its own time to wait, and returns the results in the
+    /// same order.
     pub fn ask(&self, asks: &[(Ask, Duration)]) -> Vec<Heard> {
         let mut by_host: BTreeMap<Spot, Vec<usize>> = BTreeMap::new();
         for (index, (ask, _)) in asks.iter().enumerate() {
@@ -83,8 +83,8 @@ impl Hosts {
     }
 }
 
-/// Opens the connections of one host, in whose namespace the calling thread is. A single-threaded runtime is used,
-/// because a socket belongs to the namespace of the thread that creates it.
+/// Opens the connections of one host, in whose namespace the calling thread is. A single-threaded runtime is
+/// used, because a socket belongs to the namespace of the thread that creates it.
 fn ask_from_here(asks: &[(Ask, Duration)], indices: &[usize]) -> Vec<(usize, Heard)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -43,7 +43,8 @@ impl Spot {
         }
     }
 
-    /// Returns the primary address of the host in an address family. Other hosts reach the host by this address.
+    /// Returns the primary address of the host in an address family. Other hosts reach the host by this
+    /// address.
     pub fn address(self, family: IpFamily) -> IpAddr {
         let text = match (self, family) {
             (Client, IpFamily::V4) => "192.0.2.2",

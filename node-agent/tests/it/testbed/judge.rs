@@ -1,5 +1,5 @@
-//! Computes the expected result of a connection, from the oracle (pure interpreter of packet programs) and the
-//! hosts of the test bed, and compares it with the observed result.
+//! Computes the expected result of a connection, from the oracle (pure interpreter of packet programs) and
+//! the hosts of the test bed, and compares it with the observed result.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,6 @@
-//! Test bed with a node under test: hosts in network namespaces, servers on them, a real backend on the node, real
-//! connections, and an oracle (pure interpreter of packet programs) that determines their expected result.
+//! Test bed with a node under test: hosts in network namespaces, servers on them, a real backend on the node,
+//! real connections, and an oracle (pure interpreter of packet programs) that determines their expected
+//! result.
 //!
 //! ```text
 //!                                                  ┌─ a 10.1.1.2 ┐

@@ -1,5 +1,5 @@
-//! Node under test: desired state, real backend, and expected results of connections, which are checked against
-//! the oracle (pure interpreter of packet programs) and by real connections.
+//! Node under test: desired state, real backend, and expected results of connections, which are checked
+//! against the oracle (pure interpreter of packet programs) and by real connections.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -103,15 +103,15 @@ impl Bench {
     }
 
     /// Flushes the conntrack table. Scenarios share node ports, so that a reused client port would continue a
-    /// connection of an earlier scenario. In the product, the agent deletes these entries, not the backend under
-    /// test.
+    /// connection of an earlier scenario. In the product, the agent deletes these entries, not the backend
+    /// under test.
     fn forget_flows(&self) {
         let status = self.conntrack(&["-F"]);
         assert!(status.success(), "the flows are not forgotten");
     }
 
-    /// Deletes the UDP entries of the conntrack table, because a reused port would continue a flow of an earlier
-    /// step to a removed endpoint. New TCP connections are not affected by old entries.
+    /// Deletes the UDP entries of the conntrack table, because a reused port would continue a flow of an
+    /// earlier step to a removed endpoint. New TCP connections are not affected by old entries.
     fn forget_datagrams(&self) {
         let family = match self.family {
             IpFamily::V4 => "ipv4",
@@ -146,8 +146,8 @@ impl Bench {
         text.parse().unwrap()
     }
 
-    /// Returns the node's addresses in an address family: the one towards the client, a second one on the same
-    /// link, and one towards a workload.
+    /// Returns the node's addresses in an address family: the one towards the client, a second one on the
+    /// same link, and one towards a workload.
     pub fn node_addresses(&self) -> [IpAddr; 3] {
         self.node_addresses_of(self.family)
     }
@@ -195,8 +195,8 @@ impl Bench {
         self.apply(&Scope::Services(services.iter().map(|build| build.key()).collect()))
     }
 
-    /// Removes all Services and the backend's kernel objects, because connections that earlier Services left to
-    /// drain would end during later steps.
+    /// Removes all Services and the backend's kernel objects, because connections that earlier Services left
+    /// to drain would end during later steps.
     pub fn begin_anew(&mut self) {
         let node = self.hosts.at(Spot::Node);
         let backend = &mut self.backend;
@@ -237,8 +237,8 @@ impl Bench {
         verified(&self.apply(&Scope::Everything))
     }
 
-    /// Checks connections from each host over each protocol. Workloads of other nodes do not connect to Services
-    /// that they serve themselves, because they would reach these through their own node.
+    /// Checks connections from each host over each protocol. Workloads of other nodes do not connect to
+    /// Services that they serve themselves, because they would reach these through their own node.
     pub fn expect(&mut self, from: &[Spot], over: &[Protocol], to: IpAddr, port: u16, claim: Claim<'_>) {
         for protocol in over {
             let asks: Vec<_> = from
@@ -301,8 +301,8 @@ impl Bench {
         }
     }
 
-    /// Opens connections and asserts that each result matches the oracle (pure interpreter of packet programs) for
-    /// this mode.
+    /// Opens connections and asserts that each result matches the oracle (pure interpreter of packet
+    /// programs) for this mode.
     pub fn ask(&mut self, asks: &[Ask]) -> Vec<Heard> {
         // IPVS has its own connection table, which drops entries without a destination.
         if self.lane != Lane::Ipvs && asks.iter().any(|ask| ask.protocol == Protocol::Udp) {
@@ -336,8 +336,8 @@ impl Bench {
         judge::fate(programs.into_iter(), &self.desired.networks, ask)
     }
 
-    /// Returns the result of a connection according to the packet program with the deliberate deviations of the
-    /// mode.
+    /// Returns the result of a connection according to the packet program with the deliberate deviations of
+    /// the mode.
     pub fn lowered(&self, ask: Ask) -> Fate {
         let programs: BTreeMap<&ServiceKey, Program> = self
             .desired
@@ -383,7 +383,8 @@ pub fn verified_writes(pass: &Pass) -> u64 {
     pass.writes
 }
 
-/// Describes the deviation of a mode from the packet program, or returns `None` if the expected results are equal.
+/// Describes the deviation of a mode from the packet program, or returns `None` if the expected results are
+/// equal.
 pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static str> {
     match (intended, by_mode) {
         _ if intended == by_mode => None,
@@ -394,8 +395,8 @@ pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static st
     }
 }
 
-/// Checks the expectation of a scenario against the oracle (pure interpreter of packet programs) before any packet
-/// is sent.
+/// Checks the expectation of a scenario against the oracle (pure interpreter of packet programs) before any
+/// packet is sent.
 fn check_claim(claim: Claim<'_>, ask: Ask, expected: &Expected) {
     let reach = |spots: &[Spot], wanted: Option<Seen>| match expected {
         Expected::Answer(targets) => {

@@ -37,8 +37,8 @@ pub enum DropReason {
     Unreadable(Unreadable),
     /// The frame was sent by this machine.
     Own,
-    /// The frame concerns no address that this node announces or watches on this interface, or is addressed to
-    /// another station.
+    /// The frame concerns no address that this node announces or watches on this interface, or is addressed
+    /// to another station.
     NotOurs,
     /// The sending station has exceeded the limit of replies for this address.
     Flood,

@@ -1,4 +1,5 @@
-//! Processing of received frames: replies to requests, and detection of other stations that announce an address.
+//! Processing of received frames: replies to requests, and detection of other stations that announce an
+//! address.
 
 use std::{
     net::IpAddr,
@@ -55,8 +56,8 @@ impl Machine {
         }
     }
 
-    /// Processes an ARP packet. Both requests and replies announce the sender address for the sending station (RFC
-    /// 5227 §2.4).
+    /// Processes an ARP packet. Both requests and replies announce the sender address for the sending station
+    /// (RFC 5227 §2.4).
     fn hear_arp(&mut self, index: u32, arp: &Arp, now: Instant) -> Result<(), DropReason> {
         let is_claim = self.claimed(IpAddr::V4(arp.sender), arp.sender_mac, index, now).is_ok();
         if arp.operation == Operation::Request && arp.target != arp.sender {
@@ -94,7 +95,8 @@ impl Machine {
         }
     }
 
-    /// Returns the MAC address with which to reply to a request of `station`, or the reason why no reply is sent.
+    /// Returns the MAC address with which to reply to a request of `station`, or the reason why no reply is
+    /// sent.
     fn asked(&mut self, address: IpAddr, station: Mac, index: u32, now: Instant) -> Result<Mac, DropReason> {
         let place = self.held.get(&address).and_then(|held| held.places.get(&index));
         let port = self.ports.get(&index).filter(|_| matches!(place, Some(Some(_))));

@@ -22,8 +22,8 @@ pub(super) struct Port {
 #[derive(Debug)]
 pub(super) struct AddressState {
     pub(super) wanted: DesiredAddress,
-    /// Indexes of the existing interfaces, with the announcement schedule of the address on each; `None` if the
-    /// address is only watched.
+    /// Indexes of the existing interfaces, with the announcement schedule of the address on each; `None` if
+    /// the address is only watched.
     pub(super) places: BTreeMap<u32, Option<Schedule>>,
     pub(super) counters: AddressCounters,
     /// Start of the current one-second interval of conflict reports, and the stations and interfaces already
@@ -86,8 +86,8 @@ impl Machine {
         self.place(address, now);
     }
 
-    /// Updates the interfaces on which an address is announced. Announcements on unchanged interfaces continue as
-    /// scheduled.
+    /// Updates the interfaces on which an address is announced. Announcements on unchanged interfaces
+    /// continue as scheduled.
     fn place(&mut self, address: IpAddr, now: Instant) {
         let Some(held) = self.held.get_mut(&address) else { return };
         let names = held.wanted.interfaces.iter();
@@ -170,7 +170,8 @@ impl Machine {
     }
 }
 
-/// Returns the Ethernet address of an interface, or `None` if the interface is down or has no Ethernet address.
+/// Returns the Ethernet address of an interface, or `None` if the interface is down or has no Ethernet
+/// address.
 fn usable(link: &Link) -> Option<Mac> {
     link.mac.filter(|mac| link.is_up && mac.is_unicast())
 }

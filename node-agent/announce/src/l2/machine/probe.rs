@@ -1,5 +1,5 @@
-//! Probes for other users of an address as in RFC 5227 §2.1.1, but with shorter intervals: within a site, replies
-//! arrive within milliseconds, and the address is unavailable during the probe.
+//! Probes for other users of an address as in RFC 5227 §2.1.1, but with shorter intervals: within a site,
+//! replies arrive within milliseconds, and the address is unavailable during the probe.
 
 use std::{
     collections::BTreeSet,

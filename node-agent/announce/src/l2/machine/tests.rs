@@ -122,8 +122,8 @@ fn sent(outputs: Vec<L2Output>) -> Vec<Frame> {
     outputs.into_iter().map(frame).collect()
 }
 
-/// An address is announced in a burst of five rounds within five seconds and then about once a minute, each time
-/// by an ARP request and an ARP reply.
+/// An address is announced in a burst of five rounds within five seconds and then about once a minute, each
+/// time by an ARP request and an ARP reply.
 #[test]
 fn an_address_is_announced_in_a_burst_and_then_now_and_then() {
     let mut bench = Bench::new();

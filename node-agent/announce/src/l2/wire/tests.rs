@@ -53,8 +53,8 @@ fn arp_frames_have_the_bytes_that_the_standard_says() {
     assert!(bytes[42..].iter().all(|byte| *byte == 0));
 }
 
-/// A Neighbor Solicitation of a Linux kernel, captured by `tcpdump -xx`, is parsed and encoded again with the same
-/// bytes and checksum.
+/// A Neighbor Solicitation of a Linux kernel, captured by `tcpdump -xx`, is parsed and encoded again with the
+/// same bytes and checksum.
 #[test]
 fn a_solicitation_of_the_linux_kernel_is_read_and_rendered_alike() {
     let captured = include_str!("testdata/solicitation.hex");

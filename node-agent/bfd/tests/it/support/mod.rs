@@ -47,8 +47,8 @@ pub fn key(algorithm: Algorithm) -> Key {
     Key { id: 3, algorithm, secret: Secret::new(b"a shared secret").unwrap() }
 }
 
-/// Returns a packet of a peer that uses intervals of 50 ms and has received the discriminator 1 of the session
-/// under test.
+/// Returns a packet of a peer that uses intervals of 50 ms and has received the discriminator 1 of the
+/// session under test.
 pub fn packet(state: State) -> Packet {
     Packet {
         diagnostic: Diagnostic::None,

@@ -1,5 +1,5 @@
-//! Compares this codec with two others: each decodes the messages encoded by the other to the same fields. The
-//! conversion `said` in the file of each codec excludes unsupported and wrong cases, and separate tests
+//! Compares this codec with two others: each decodes the messages encoded by the other to the same fields.
+//! The conversion `said` in the file of each codec excludes unsupported and wrong cases, and separate tests
 //! demonstrate them.
 
 mod bgpkit;

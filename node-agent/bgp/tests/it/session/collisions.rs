@@ -74,8 +74,8 @@ fn a_second_connection_beside_an_established_one_is_refused_and_the_first_one_pr
     }
 }
 
-/// A second connection with an OPEN of a neighbor with Graceful Restart replaces the established one, which is
-/// closed without a NOTIFICATION (RFC 4724 §5).
+/// A second connection with an OPEN of a neighbor with Graceful Restart replaces the established one, which
+/// is closed without a NOTIFICATION (RFC 4724 §5).
 #[test]
 fn a_neighbour_that_agreed_on_graceful_restart_replaces_its_connection() {
     let mut bench = Bench::established(graceful(), graceful_open(false));
@@ -94,8 +94,8 @@ fn a_neighbour_that_agreed_on_graceful_restart_replaces_its_connection() {
     assert_eq!(bench.session.established_over(), Some(id(2)));
 }
 
-/// A second connection does not replace the established one if the neighbor's Graceful Restart capability lists no
-/// family (RFC 4724 §5).
+/// A second connection does not replace the established one if the neighbor's Graceful Restart capability
+/// lists no family (RFC 4724 §5).
 #[test]
 fn a_neighbour_that_only_helps_others_to_restart_replaces_nothing() {
     let mut only_helps = graceful_open(true);
@@ -152,21 +152,21 @@ fn a_connection_beside_another_one_ends_alone() {
     assert_eq!(bench.state(), State::OpenConfirm);
 }
 
-/// Two speakers and the messages in transit between them. Messages of one connection arrive in order, those of
-/// different connections in any order.
+/// Two speakers and the messages in transit between them. Messages of one connection arrive in order, those
+/// of different connections in any order.
 #[derive(Clone)]
 struct Crossing {
     sides: [Bench; 2],
     /// Messages in transit, by connection (0: opened by the first side, 1: by the second) and by receiver.
     flying: [[VecDeque<Input>; 2]; 2],
-    /// Connections on which each side has received messages, in the order of arrival. It determines the rest of
-    /// the state.
+    /// Connections on which each side has received messages, in the order of arrival. It determines the rest
+    /// of the state.
     heard: [Vec<usize>; 2],
 }
 
 impl Crossing {
-    /// Creates two speakers that have connected to each other at the same time. Their OPENs are in transit on both
-    /// connections.
+    /// Creates two speakers that have connected to each other at the same time. Their OPENs are in transit on
+    /// both connections.
     fn new() -> Self {
         let other = Config {
             local_asn: THEIRS,
@@ -223,8 +223,8 @@ impl Crossing {
     }
 }
 
-/// If two speakers connect to each other at once and messages arrive in any possible order, both keep the same
-/// connection, or both end all connections and try again later.
+/// If two speakers connect to each other at once and messages arrive in any possible order, both keep the
+/// same connection, or both end all connections and try again later.
 #[test]
 fn in_every_order_both_sides_keep_the_same_connection_or_try_again() {
     let (mut open, mut kept, mut none) = (vec![Crossing::new()], [0u32; 2], 0u32);

@@ -162,8 +162,8 @@ fn capable() -> impl Strategy<Value = Capable> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After any sequence of inputs, at most one connection is left once all is quiet. [`super::contract`] checks
-    /// the guarantees at every step.
+    /// After any sequence of inputs, at most one connection is left once all is quiet. [`super::contract`]
+    /// checks the guarantees at every step.
     #[test]
     fn any_sequence_of_inputs_keeps_every_promise(
         config in configs(),
@@ -182,8 +182,8 @@ proptest! {
         prop_assert!(matches!(bench.state(), State::Idle | State::Connect | State::Active | State::Established));
     }
 
-    /// After any network failures and restarts, once the network works, both sides are established on the same
-    /// connection and remain so.
+    /// After any network failures and restarts, once the network works, both sides are established on the
+    /// same connection and remain so.
     #[test]
     fn two_sessions_find_each_other_after_any_trouble(
         seed in any::<u64>(),

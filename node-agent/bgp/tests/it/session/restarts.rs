@@ -1,5 +1,5 @@
-//! Tests of Graceful Restart (RFC 4724, RFC 8538): the advertised capability, and the cases in which the neighbor
-//! retains routes.
+//! Tests of Graceful Restart (RFC 4724, RFC 8538): the advertised capability, and the cases in which the
+//! neighbor retains routes.
 
 use bgp::{
     Capability, Family, GracefulRestart, Message, Notification, Open,
@@ -46,8 +46,8 @@ fn open_tells_of_a_restart_until_the_session_was_established_once() {
     );
 }
 
-/// Each kind of session end lets the neighbor retain routes as negotiated: without Graceful Restart, with it, and
-/// with its extension for notifications.
+/// Each kind of session end lets the neighbor retain routes as negotiated: without Graceful Restart, with it,
+/// and with its extension for notifications.
 #[test]
 fn whether_the_neighbour_keeps_our_routes_follows_from_the_agreement_and_from_the_end() {
     let closed = || Input::Closed { connection: id(1), why: "reset".to_owned() };
@@ -85,8 +85,8 @@ fn whether_the_neighbour_keeps_our_routes_follows_from_the_agreement_and_from_th
     }
 }
 
-/// A stop that withdraws the routes sends a Hard Reset, because after a plain Cease the neighbor would retain them
-/// (RFC 8538 §3.1).
+/// A stop that withdraws the routes sends a Hard Reset, because after a plain Cease the neighbor would retain
+/// them (RFC 8538 §3.1).
 #[test]
 fn a_stop_that_takes_routes_back_is_a_hard_reset_where_a_cease_would_not() {
     let text = || Stop::Shutdown("works until six".to_owned());

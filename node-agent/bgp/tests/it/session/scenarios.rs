@@ -174,8 +174,8 @@ fn a_host_name_is_cut_between_characters() {
     assert!(said.contains(&Capability::HostName { host: "n".repeat(63), domain: String::new() }), "{said:?}");
 }
 
-/// A message that is not expected in the state ends the session with a NOTIFICATION whose subcode is the state and
-/// whose data is the message type (RFC 6608 §3).
+/// A message that is not expected in the state ends the session with a NOTIFICATION whose subcode is the
+/// state and whose data is the message type (RFC 6608 §3).
 #[test]
 fn a_message_that_does_not_belong_into_the_state_ends_the_session() {
     let refresh = || Message::Refresh(Refresh { family: None, kind: RefreshKind::Request });
@@ -256,7 +256,8 @@ fn settings_outside_of_open_take_effect_in_place_and_others_begin_again() {
     }
 }
 
-/// A changed rule for the AS number of the neighbor ends the session only if the new rule rejects the neighbor.
+/// A changed rule for the AS number of the neighbor ends the session only if the new rule rejects the
+/// neighbor.
 #[test]
 fn another_rule_for_the_neighbours_as_ends_only_what_does_not_fit_it() {
     let with = |peer_asn| Config { peer_asn, ..config() };

@@ -88,8 +88,8 @@ fn while_the_neighbours_connection_is_looked_at_no_other_one_is_made() {
     assert!(is_within_a_quarter_of(&bench, 10));
 }
 
-/// Repeated protocol errors keep the session in Idle for a growing time, in which connections of the neighbor are
-/// rejected.
+/// Repeated protocol errors keep the session in Idle for a growing time, in which connections of the neighbor
+/// are rejected.
 #[test]
 fn protocol_errors_are_damped() {
     let mut bench = Bench::new(config());

@@ -1,5 +1,5 @@
-//! Simulated network between two sessions, in virtual time. Connection attempts may fail or get lost, connections
-//! may be reset or lose all data silently, and agents may restart.
+//! Simulated network between two sessions, in virtual time. Connection attempts may fail or get lost,
+//! connections may be reset or lose all data silently, and agents may restart.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -94,7 +94,8 @@ impl World {
         world
     }
 
-    /// Returns true if both sides are established on the same working connection and no other connection exists.
+    /// Returns true if both sides are established on the same working connection and no other connection
+    /// exists.
     pub fn is_up(&self) -> bool {
         let [one, other] = &self.sides;
         let over = one.session.established_over();

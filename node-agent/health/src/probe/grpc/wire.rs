@@ -53,7 +53,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Encodes the request for the status of a gRPC service. An empty name requests the status of the whole server.
+/// Encodes the request for the status of a gRPC service. An empty name requests the status of the whole
+/// server.
 #[must_use]
 pub(super) fn render_request(service: &str) -> Vec<u8> {
     let mut message = Vec::new();

@@ -1,5 +1,5 @@
-//! Hub task: distributes the configuration, incoming connections and BFD states to the tasks of the neighbors. The
-//! hub never waits for a neighbor, because it only puts messages into their inboxes.
+//! Hub task: distributes the configuration, incoming connections and BFD states to the tasks of the
+//! neighbors. The hub never waits for a neighbor, because it only puts messages into their inboxes.
 
 mod incoming;
 mod poll;
@@ -67,7 +67,8 @@ pub(super) struct Reports {
 struct Running {
     inbox: Arc<Mailbox<Inbox>>,
     settings: Settings,
-    /// True if the task has been requested to end. A new task for the same neighbor starts only after its end.
+    /// True if the task has been requested to end. A new task for the same neighbor starts only after its
+    /// end.
     is_ending: bool,
 }
 
@@ -80,8 +81,8 @@ struct Hub {
     lingering: Lingering,
     doors: Listeners,
     state: Option<BgpState>,
-    /// True once the first configuration has been applied. Neighbors added later cannot have stale routes from an
-    /// earlier process.
+    /// True once the first configuration has been applied. Neighbors added later cannot have stale routes
+    /// from an earlier process.
     is_settled: bool,
     is_end_held: bool,
     wanted: BTreeMap<Name, DesiredRoutes>,
@@ -186,8 +187,8 @@ impl Hub {
         }
     }
 
-    /// Returns the settings of all neighbors that should have a task: all static peers, and the dynamic neighbors
-    /// that have connected.
+    /// Returns the settings of all neighbors that should have a task: all static peers, and the dynamic
+    /// neighbors that have connected.
     fn settings(&self, peers: &BTreeMap<Name, BgpNeighbour>) -> BTreeMap<NeighbourKey, Settings> {
         let Some(state) = &self.state else { return BTreeMap::new() };
         let mut all = BTreeMap::new();

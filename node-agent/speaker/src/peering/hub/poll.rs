@@ -1,4 +1,5 @@
-//! Waits for events of the neighbor tasks, and polls BFD paths, listening sockets and TCP MD5 failure counters.
+//! Waits for events of the neighbor tasks, and polls BFD paths, listening sockets and TCP MD5 failure
+//! counters.
 
 use std::net::IpAddr;
 

@@ -135,8 +135,8 @@ struct Neighbour {
     links: watch::Receiver<Links>,
     hub: Arc<Mailbox<Reports>>,
     lingering: Lingering,
-    /// Deadline for the withdrawal of all routes, and the reason for the end of the session afterwards; `None`
-    /// unless the speaker is stopping.
+    /// Deadline for the withdrawal of all routes, and the reason for the end of the session afterwards;
+    /// `None` unless the speaker is stopping.
     leaving: Option<(Instant, Stop)>,
     /// Time at which a dynamic neighbor without a connection is removed.
     forget_at: Option<Instant>,
@@ -210,8 +210,8 @@ impl Neighbour {
         }
     }
 
-    /// Waits for the next event: a message in the inbox, a timer, a change of an interface, data on a connection,
-    /// or a discovered router.
+    /// Waits for the next event: a message in the inbox, a timer, a change of an interface, data on a
+    /// connection, or a discovered router.
     async fn next(&mut self, inbox: &Mailbox<Inbox>) -> Happening {
         let due = self.poll_timeout().map(TokioInstant::from_std);
         let (dialing, connections, scout) = (&mut self.dialing, &self.connections, &mut self.scout);
@@ -327,8 +327,8 @@ impl Neighbour {
         self.watch();
     }
 
-    /// Passes an incoming connection to the session. On an unnumbered link on which no router was discovered, the
-    /// remote address becomes the address of the neighbor.
+    /// Passes an incoming connection to the session. On an unnumbered link on which no router was discovered,
+    /// the remote address becomes the address of the neighbor.
     fn welcome(&mut self, stream: TcpStream) {
         if matches!(self.settings.place, Place::Interface(_))
             && self.found.is_none()
@@ -339,8 +339,8 @@ impl Neighbour {
         self.connected(stream, Direction::Incoming);
     }
 
-    /// Records the router discovered on an unnumbered link, and resets the session if it differs from the previous
-    /// router.
+    /// Records the router discovered on an unnumbered link, and resets the session if it differs from the
+    /// previous router.
     fn find(&mut self, found: SocketAddrV6) {
         let found = SocketAddr::V6(SocketAddrV6::new(*found.ip(), self.settings.port, 0, found.scope_id()));
         if self.found == Some(found) {

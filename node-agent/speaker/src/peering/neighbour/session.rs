@@ -1,4 +1,5 @@
-//! Applies events to the session of a neighbor, carries out the resulting actions, and monitors the path by BFD.
+//! Applies events to the session of a neighbor, carries out the resulting actions, and monitors the path by
+//! BFD.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -18,8 +19,8 @@ use crate::peering::{
 };
 
 impl Neighbour {
-    /// Passes an event to the session and carries out the resulting actions. All changes of the session go through
-    /// this function.
+    /// Passes an event to the session and carries out the resulting actions. All changes of the session go
+    /// through this function.
     pub(super) fn tell(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -30,8 +31,8 @@ impl Neighbour {
         self.schedule_forgetting();
     }
 
-    /// Carries out an action that the session requests. Returns the immediate result of the action as the next
-    /// event.
+    /// Carries out an action that the session requests. Returns the immediate result of the action as the
+    /// next event.
     fn carry_out(&mut self, output: Output) -> Option<Input> {
         match output {
             Output::Connect => return self.dial().err().map(|why| Input::ConnectFailed { why }),

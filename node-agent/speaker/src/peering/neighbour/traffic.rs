@@ -17,14 +17,14 @@ use crate::peering::{
     socket, words,
 };
 
-/// Number of bytes in the send buffer from which no further messages are encoded into it. The send buffer of the
-/// kernel is not included.
+/// Number of bytes in the send buffer from which no further messages are encoded into it. The send buffer of
+/// the kernel is not included.
 const UNSENT_BYTES_ENOUGH: usize = 16 << 10;
 /// Maximum number of reads after a connection was lost, to process messages that the neighbor sent before the
 /// loss.
 const LAST_READINGS_MAX: usize = 16;
-/// Maximum number of bytes in the send buffer. Only keepalives are added above [`UNSENT_BYTES_ENOUGH`], so that a
-/// larger buffer indicates a broken session, and the connection is closed.
+/// Maximum number of bytes in the send buffer. Only keepalives are added above [`UNSENT_BYTES_ENOUGH`], so
+/// that a larger buffer indicates a broken session, and the connection is closed.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl Neighbour {
@@ -131,8 +131,8 @@ impl Neighbour {
         self.lingering.close(connection);
     }
 
-    /// Writes pending messages and encodes new ones, up to a limit that lets other neighbors be served. Returns
-    /// true if more can be written.
+    /// Writes pending messages and encodes new ones, up to a limit that lets other neighbors be served.
+    /// Returns true if more can be written.
     pub(super) fn pour(&mut self) -> bool {
         let mut is_more = false;
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
@@ -143,7 +143,8 @@ impl Neighbour {
         is_more
     }
 
-    /// Encodes routes that are due into the send buffer while it contains less than [`UNSENT_BYTES_ENOUGH`] bytes.
+    /// Encodes routes that are due into the send buffer while it contains less than [`UNSENT_BYTES_ENOUGH`]
+    /// bytes.
     fn fill(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(&id) else { return };
         let room = UNSENT_BYTES_ENOUGH.saturating_sub(connection.unsent_bytes());

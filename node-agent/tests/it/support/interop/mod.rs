@@ -1,8 +1,8 @@
-//! BGP interoperability scenarios of Tidegate's speaker with any third-party router; assertions use the routes and
-//! sessions as reported by the router.
+//! BGP interoperability scenarios of Tidegate's speaker with any third-party router; assertions use the
+//! routes and sessions as reported by the router.
 //!
-//! A scenario is a function of the [`Kind`] of router; each test file selects its scenarios and lists features
-//! that its router lacks.
+//! A scenario is a function of the [`Kind`] of router; each test file selects its scenarios and lists
+//! features that its router lacks.
 
 pub mod bfd;
 pub mod ours;
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::support::Namespace;
 
-/// AS number of Tidegate's speaker, and the next number for an external router: both need four octets.
+/// AS number of Tidegate's speaker, a number that needs four octets.
 pub const OUR_ASN: u32 = 4_200_000_001;
 pub const THEIR_ASN: u32 = 4_200_000_002;
 /// IPv4 prefix of a typical Service address.

@@ -61,7 +61,8 @@ impl Ours {
         })
     }
 
-    /// Starts a speaker like an agent after a restart: the End-of-RIB marker is delayed until [`Self::complete`].
+    /// Starts a speaker like an agent after a restart: the End-of-RIB marker is delayed until
+    /// [`Self::complete`].
     pub fn restarted(namespace: &Namespace, peers: &[(&str, BgpNeighbour)]) -> Self {
         let ours = Self::silent(namespace, peers);
         ours.speaker.hold_end_of_rib(true);

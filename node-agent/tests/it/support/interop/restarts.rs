@@ -33,8 +33,8 @@ fn restarting() -> BgpNeighbour {
     }
 }
 
-/// While Tidegate's speaker restarts, the router always has every route; routes that are not announced again are
-/// removed at End-of-RIB.
+/// While Tidegate's speaker restarts, the router always has every route; routes that are not announced again
+/// are removed at End-of-RIB.
 pub fn graceful(kind: Kind) {
     let stage = Stage::direct(kind, "gr");
     let router = keeper(kind, &stage);
@@ -70,8 +70,8 @@ pub fn graceful(kind: Kind) {
     drop(seen);
 }
 
-/// After a shutdown of Tidegate's speaker, the router removes the routes at once, although Graceful Restart was
-/// negotiated, and receives the shutdown message.
+/// After a shutdown of Tidegate's speaker, the router removes the routes at once, although Graceful Restart
+/// was negotiated, and receives the shutdown message.
 pub fn shutdown(kind: Kind) {
     let stage = Stage::direct(kind, "hard");
     let router = keeper(kind, &stage);

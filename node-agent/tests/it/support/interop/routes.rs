@@ -31,8 +31,8 @@ pub fn meet(kind: Kind, stage: &Stage, addresses: (&str, &str), asn: u32) -> (An
     (router, ours)
 }
 
-/// The router has exactly the attributes of the announced routes, over IPv4 and over IPv6, as an external and as
-/// an internal peer. A change of a route takes one message, and withdrawn routes are removed.
+/// The router has exactly the attributes of the announced routes, over IPv4 and over IPv6, as an external and
+/// as an internal peer. A change of a route takes one message, and withdrawn routes are removed.
 pub fn attributes(kind: Kind, is_internal: bool) {
     let asn = if is_internal { OUR_ASN } else { THEIR_ASN };
     for (addresses, test) in [(V4, "at4"), (V6, "at6")] {

@@ -1,4 +1,5 @@
-//! Interoperability scenarios about the establishment of sessions with a router, and about reasons for failures.
+//! Interoperability scenarios about the establishment of sessions with a router, and about reasons for
+//! failures.
 
 use std::{thread, time::Duration};
 
@@ -19,8 +20,8 @@ use crate::support::{
     speakers::{Peer, Peering},
 };
 
-/// With a different MD5 password on each side, no packet is accepted, and the reported reason names the probable
-/// cause. With the same password, the session is established.
+/// With a different MD5 password on each side, no packet is accepted, and the reported reason names the
+/// probable cause. With the same password, the session is established.
 pub fn passwords(kind: Kind) {
     for (addresses, test) in [(V4, "md4"), (V6, "md6")] {
         let stage = Stage::direct(kind, test);
@@ -44,8 +45,8 @@ pub fn passwords(kind: Kind) {
     }
 }
 
-/// A session is established if one side is passive and the other side connects, with either side as the passive
-/// one.
+/// A session is established if one side is passive and the other side connects, with either side as the
+/// passive one.
 pub fn passive(kind: Kind) {
     for is_ours in [true, false] {
         let stage = Stage::direct(kind, if is_ours { "pas-o" } else { "pas-t" });
@@ -88,8 +89,8 @@ pub fn far_away(kind: Kind) {
     }
 }
 
-/// With GTSM (RFC 5082) on both sides the session is established. With GTSM only on Tidegate's side, packets from
-/// the router are dropped until GTSM is disabled.
+/// With GTSM (RFC 5082) on both sides the session is established. With GTSM only on Tidegate's side, packets
+/// from the router are dropped until GTSM is disabled.
 pub fn near_only(kind: Kind) {
     let stage = Stage::direct(kind, "gtsm");
     let peering = Peering { has_gtsm: true, ..Peering::new(V4.1, V4.0, OUR_ASN) };
@@ -155,8 +156,8 @@ pub fn as_guest(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// If both sides connect before either receives an OPEN, one of the two connections is kept, and the session stays
-/// established. Returns the number of rounds in which two connections existed.
+/// If both sides connect before either receives an OPEN, one of the two connections is kept, and the session
+/// stays established. Returns the number of rounds in which two connections existed.
 pub fn collision(kind: Kind) -> usize {
     let mut collisions = 0;
     for round in 0..3u8 {

@@ -8,7 +8,8 @@ use super::Kind;
 pub const FAR_V4: (&str, &str) = ("192.0.2.1", "203.0.113.2");
 pub const FAR_V6: (&str, &str) = ("2001:db8::1", "2001:db8:f::2");
 
-/// Network between Tidegate's speaker (`ours`) and a router (`theirs`), either direct or with a hop in between.
+/// Network between Tidegate's speaker (`ours`) and a router (`theirs`), either direct or with a hop in
+/// between.
 ///
 /// ```text
 /// direct: ours eth0 192.0.2.1, 2001:db8::1 ── eth0 192.0.2.2, 2001:db8::2 theirs

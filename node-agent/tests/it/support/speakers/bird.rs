@@ -10,8 +10,8 @@ use super::{
     lines,
 };
 
-/// Maximum difference in milliseconds between two outputs of the same session start. BIRD computes the time from
-/// two clocks for each output.
+/// Maximum difference in milliseconds between two outputs of the same session start. BIRD computes the time
+/// from two clocks for each output.
 const CLOCKS_APART_MS: u64 = 20;
 
 /// BIRD in a namespace. Learned routes are kept only in BIRD's own tables.

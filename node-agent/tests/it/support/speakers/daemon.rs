@@ -115,7 +115,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs a command in a namespace to completion. Returns its standard output or, on failure, its standard error.
+/// Runs a command in a namespace to completion. Returns its standard output or, on failure, its standard
+/// error.
 pub fn try_run(namespace: &str, command: &[&str]) -> Result<String, String> {
     let output = Command::new("ip").args(["netns", "exec", namespace]).args(command).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

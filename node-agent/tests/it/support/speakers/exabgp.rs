@@ -18,7 +18,8 @@ use super::{
     lines,
 };
 
-/// Program that prints its input line by line, and forwards commands from a file. It ends with its parent process.
+/// Program that prints its input line by line, and forwards commands from a file. It ends with its parent
+/// process.
 const WATCHER: &str = r#"
 import os, sys, threading, time
 

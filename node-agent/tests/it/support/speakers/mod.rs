@@ -1,7 +1,7 @@
 //! Third-party routers as processes in a namespace, with the sessions and received routes that they report.
 //!
-//! Assertions use these reports: nothing here depends on Tidegate's speaker. The directory is self-contained, so
-//! that tests of other packages can include it by path; namespaces are passed by name for the same reason.
+//! Assertions use these reports: nothing here depends on Tidegate's speaker. The directory is self-contained,
+//! so that tests of other packages can include it by path; namespaces are passed by name for the same reason.
 
 #![allow(unused_imports, reason = "each test file uses its part")]
 
@@ -24,8 +24,8 @@ pub trait Router {
     /// interface if unnumbered.
     fn session(&self, peer: &str) -> Session;
 
-    /// Returns the prefixes that the router has received from its peers, and which of them are kept after the end
-    /// of the session.
+    /// Returns the prefixes that the router has received from its peers, and which of them are kept after the
+    /// end of the session.
     fn prefixes(&self) -> BTreeMap<String, Kept>;
 
     /// Returns the best received route for each prefix, with its attributes.
@@ -51,8 +51,8 @@ pub struct Session {
     pub state: String,
     /// Text in a router-specific format that differs between consecutive sessions with the same peer.
     pub incarnation: String,
-    /// Number of received UPDATE messages. For a router that does not count them: number of received prefixes,
-    /// including withdrawals.
+    /// Number of received UPDATE messages. For a router that does not count them: number of received
+    /// prefixes, including withdrawals.
     pub updates: u64,
     /// Complete output of the router about the session.
     pub whole: String,
@@ -109,8 +109,8 @@ pub struct Peering {
     /// True if packets from the peer must have TTL 255 (GTSM, RFC 5082).
     pub has_gtsm: bool,
     pub is_passive: bool,
-    /// True if the router keeps the peer's routes during its restart (RFC 4724), even after a NOTIFICATION (RFC
-    /// 8538).
+    /// True if the router keeps the peer's routes during its restart (RFC 4724), even after a NOTIFICATION
+    /// (RFC 8538).
     pub keeps_routes: bool,
     /// BFD interval in milliseconds, with Detect Mult three; `None` for no BFD.
     pub bfd: Option<u32>,
