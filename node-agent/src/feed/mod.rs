@@ -68,10 +68,11 @@ pub struct ReceivedQuery {
 /// revision).
 #[derive(Debug, Clone)]
 pub struct FeedEnd {
-    /// Position of the applied state while a newer state is held pending confirmation; the control server may
-    /// go back to this position.
+    /// Position (epoch and revision) of the applied state while a newer state is held pending confirmation;
+    /// the control server may go back to this position.
     pub in_force: watch::Receiver<Option<Position>>,
-    /// Last position offered by the control server, if it was older than that of the applied state.
+    /// Last position (epoch and revision) offered by the control server, if it was older than that of the
+    /// applied state.
     pub behind: watch::Sender<Option<Position>>,
 }
 

@@ -84,6 +84,7 @@ fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
 }
 
 /// Waits until the port refuses connections, because the server thread closes the socket asynchronously.
+/// Returns false on timeout.
 fn until_refused(topology: &Topology, number: u16) -> bool {
     let end = Instant::now() + WAIT;
     while Instant::now() < end {

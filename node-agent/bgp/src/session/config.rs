@@ -34,7 +34,7 @@ pub struct Config {
     pub connect_time: u16,
     /// True if this speaker waits for the neighbor to connect (`PassiveTcpEstablishment`).
     pub passive: bool,
-    /// Address families to advertise; not empty.
+    /// Address families advertised in OPEN; not empty.
     pub families: BTreeSet<Family>,
     /// Restart Time in seconds, 1 to 4095; enables Graceful Restart (RFC 4724). `None` disables it.
     pub graceful_restart: Option<u16>,
