@@ -40,7 +40,7 @@ impl Notifier {
         Self { socket, watchdog: watchdog.map(Duration::from_micros) }
     }
 
-    /// Sends a message such as `READY=1` to the service manager. A message that cannot be sent is lost.
+    /// Sends a message such as `READY=1` to the service manager. Errors are ignored.
     pub fn say(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)

@@ -10,7 +10,7 @@ use std::{
 /// Timeout for connecting and for each read and write. Container engines apply their own limit to the whole
 /// command.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum number of response bytes that are read. A health response with all its problems fits.
+/// Maximum number of response bytes that are read. A health response that lists all problems fits.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024;
 
 /// Sends `GET /healthz` to the agent that listens on `listen` and returns the response body.

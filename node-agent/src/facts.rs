@@ -1,4 +1,4 @@
-//! Facts about the machine for reports and registration: addresses, networks, kernel release.
+//! Data about the machine for reports and registration: addresses, networks, kernel release.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,8 +29,8 @@ pub fn collect() -> Facts {
     from_addresses(found)
 }
 
-/// Returns the same facts as [`collect`], from the tracked interfaces. Networks are only taken from
-/// interfaces with a MAC address, on which an address can be announced.
+/// Returns the same data as [`collect`], from the tracked interfaces. Networks are only taken from interfaces
+/// with a MAC address, because only there can an address be announced.
 #[must_use]
 pub fn of(links: &Links) -> Facts {
     let found = links.by_index.values().flat_map(|link| {

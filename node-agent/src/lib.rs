@@ -6,9 +6,9 @@
 //!     └──report── report task ◀──status──────┤
 //!                 server task ◀──status──────┘    /metrics /healthz /v1/state
 //! ```
-//! Invariants: no decision needs a reachable control server; a fresh process recognises every kernel object
-//! of ours; the kernel is not written when the process ends. Traffic never passes through or waits for this
-//! process.
+//! Invariants: no decision needs a reachable control server; a new process recognizes all kernel objects that
+//! an earlier one created; the kernel is not written when the process ends. Traffic never passes through or
+//! waits for this process.
 
 pub mod agent;
 pub mod alive;
@@ -41,7 +41,7 @@ pub use model::wire::networks;
 pub use speaker::peering as bgp;
 pub use state::{defaults, desired};
 
-/// Announcement of load balancer addresses, on links and by BGP.
+/// Announcement of load balancer addresses by ARP, NDP and BGP.
 pub mod announce {
     pub use ::announce::{
         ownership::{io_traits, machine, owners, words},
@@ -52,7 +52,7 @@ pub mod announce {
     pub use crate::agent::announcement_preview as preview;
 }
 
-/// Removal of conntrack flows to removed targets, and counting of connections.
+/// Removal of conntrack entries to removed targets, and counting of connections.
 pub mod conntrack {
     pub use ::conntrack::*;
     pub use kernel::conntrack::Flow;

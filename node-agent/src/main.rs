@@ -110,7 +110,8 @@ fn log_arguments(options: &Options) -> Vec<OsString> {
     log.chain(format).map(OsString::from).collect()
 }
 
-/// Runs a relay process. It reports on standard output that it is ready, or the error that prevents it.
+/// Runs a userspace relay process. On standard output the process reports that it is ready, or the error that
+/// prevents it.
 fn run_relay(options: Options, mark: u32, is_successor: bool) -> anyhow::Result<()> {
     let Options { state_dir, log, log_format, .. } = options;
     let state_dir = state_dir.context("the relay command needs --state-dir")?;
@@ -124,7 +125,7 @@ fn run_relay(options: Options, mark: u32, is_successor: bool) -> anyhow::Result<
     ended
 }
 
-/// Runs the preflight checks. Needs no setting but the mode, because it must work on a machine without
+/// Runs the preflight checks. Needs only the proxy mode, because the command must work on a machine without
 /// configuration.
 fn preflight(mode: ProxyMode, load: bool, output: OutputFormat) -> anyhow::Result<()> {
     let report = preflight::run(mode, load);
@@ -147,7 +148,7 @@ struct Examination {
     output: OutputFormat,
 }
 
-/// Runs `doctor`. Needs only the proxy settings, like preflight.
+/// Runs the `doctor` command. Like `preflight`, the command needs only the proxy settings.
 fn examine(subject: &Subject, examination: &Examination) -> anyhow::Result<()> {
     let Examination { all, fix, yes, output } = *examination;
     let mut findings = doctor::examine(subject);
@@ -178,7 +179,7 @@ fn examine(subject: &Subject, examination: &Examination) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks for confirmation on the terminal. Without a terminal, `--yes` is required.
+/// Prompts for confirmation on the terminal. Without a terminal, `--yes` is required.
 fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
         return Ok(());
@@ -196,7 +197,7 @@ fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Maximum size of the answer to a confirmation prompt, in bytes.
+/// Maximum size of the reply to a confirmation prompt, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64;
 
 fn start_log(log: &str, format: LogFormat, has_setting: bool) -> anyhow::Result<()> {
@@ -249,13 +250,13 @@ fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()>
     })
 }
 
-/// Time to wait for the agent to pick up a consent; it polls once a second.
+/// Time to wait until the agent has read the confirmation file, for which it looks once a second.
 const CONSENT_PATIENCE: Duration = Duration::from_secs(10);
-/// Interval between checks whether the consent was picked up.
+/// Interval between checks if the agent has read the confirmation file.
 const CONSENT_POLL: Duration = Duration::from_millis(50);
 
-/// Leaves a consent to a held state for the running agent, and removes it if the agent does not use it in
-/// time.
+/// Writes the confirmation of a state that the running agent holds, and removes it if the agent does not read
+/// it in time.
 fn confirm_state(config: &Config, epoch: Epoch) -> anyhow::Result<()> {
     let (dir, shown) = (&config.state_dir, config.state_dir.display());
     if !dir.exists() || StateDirLock::acquire(dir).is_ok() {
@@ -295,7 +296,7 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
 }
 
 /// Removes the kernel objects of every mode. A mode that this machine does not support cannot have left
-/// objects, so its error counts only if it is the configured one.
+/// objects, so that its error counts only if it is the configured mode.
 fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     let configured = proxy.backend(&NodeState::default());
     let mut lines = Vec::new();

@@ -1,6 +1,6 @@
-//! Reporting to control: a full report at once after progress and every 5 seconds, with at most one in flight
-//! to each control server. The next report repairs a lost one. Every server receives its own reports, so that
-//! each has first-hand data about this node and a slow one does not delay the others.
+//! Reports to the control servers: a report is sent immediately after a change and at least every 5 seconds,
+//! with at most one in flight to each control server. After a lost report, the next one contains its content.
+//! Every server receives its own reports, so that a slow server does not delay the others.
 
 pub mod delta;
 mod sent_state;
@@ -35,11 +35,11 @@ use crate::{
     tally::Tally,
 };
 
-/// Interval between reports without progress; they serve as heartbeat.
+/// Interval between reports without changes; these reports serve as heartbeat.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of the request for one report, after which the report counts as failed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Minimum and maximum delay before retrying a failed report.
+/// Minimum delay before a failed report is retried. The maximum is `RETRY_CAP`.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(10);
 
@@ -49,15 +49,15 @@ const TRAFFIC_AGE_MAX: Duration = Duration::from_secs(300);
 /// Sender of the reports of this node.
 #[derive(Debug, Clone)]
 pub struct Reporter {
-    /// Clients of all control servers; each receives reports.
+    /// Connections to all control servers, each of which receives reports.
     pub control: Arc<Control>,
-    /// Name of this node, under which control stores the reports.
+    /// Name of this node, part of the URL path of reports.
     pub node: Name,
     /// Identifier that is different for each start of the agent.
     pub boot_id: String,
-    /// Counters of the agent that become part of reports.
+    /// Metric counters of the agent that are included in reports.
     pub tally: Tally,
-    /// Announcing thread, notified after each report if any control server accepts reports.
+    /// Announcing thread, which is notified after each report if any control server accepts reports.
     pub announcing: Announcing,
 }
 
@@ -68,13 +68,13 @@ pub struct Sources {
     pub status: watch::Receiver<Status>,
     /// Interfaces of the machine, from which the reported facts are derived.
     pub links: watch::Receiver<Links>,
-    /// Roles of this node for load balancer addresses.
+    /// Roles (announcer or standby) of this node for load balancer addresses.
     pub announced: watch::Receiver<Announcements>,
-    /// Status of BGP sessions and routes.
+    /// Status of the BGP sessions and advertised routes.
     pub routes: View,
     /// Results of endpoint health checks.
     pub checked: watch::Receiver<CheckedEndpoints>,
-    /// True once control has a Node object for this node; earlier reports would be rejected.
+    /// True once the control server has a Node object for this node; earlier reports would be rejected.
     pub is_known: watch::Receiver<bool>,
 }
 
@@ -86,14 +86,15 @@ enum ReportError {
     Refused { status: StatusCode, body: String },
 }
 
-/// Sends reports until `stop` is cancelled, starting as soon as control knows the node.
+/// Sends reports until `stop` is canceled, starting as soon as the control server has a Node object for this
+/// node.
 pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
     let servers = reporter.control.servers();
     let all = servers.map(|server| report_to(reporter.clone(), server, sources.clone()));
     let _stopped = stop.run_until_cancelled(join_all(all)).await;
 }
 
-/// Sends reports to one control server until its task is canceled.
+/// Sends reports to one control server until the task is canceled.
 async fn report_to(reporter: Reporter, server: ServerId, mut sources: Sources) {
     if sources.is_known.wait_for(|is_known| *is_known).await.is_err() {
         return;
@@ -146,8 +147,8 @@ async fn report_to(reporter: Reporter, server: ServerId, mut sources: Sources) {
 }
 
 impl Sources {
-    /// Waits until there is news to report or the heartbeat is due. Changes of interfaces count only if the
-    /// facts in the report change, because container interfaces come and go all day.
+    /// Waits until there are changes to report or the heartbeat is due. Interface changes count only if they
+    /// change the facts in the report, because container interfaces are created and removed all the time.
     async fn wait(&mut self, sent: &Facts) -> Result<(), watch::error::RecvError> {
         let pause = tokio::time::sleep(REPORT_INTERVAL);
         tokio::pin!(pause);
@@ -168,8 +169,8 @@ impl Sources {
     }
 }
 
-/// Merges two lists of events and returns the most recent ones, oldest first, at most as many as a report may
-/// carry.
+/// Merges two lists of events and returns the most recent events, oldest first, at most as many as a report
+/// may carry.
 #[must_use]
 pub fn merge_events(some: &[Event], others: &[Event]) -> Vec<Event> {
     let mut all = [some, others].concat();
@@ -197,7 +198,7 @@ pub struct ReportedTraffic {
 }
 
 impl ReportedTraffic {
-    /// Returns the rows not yet delivered, at most as many as a report may carry.
+    /// Returns the rows that have not been delivered yet, at most as many as a report may carry.
     #[must_use]
     pub fn news(&mut self, traffic: &Arc<TrafficByService>) -> TrafficByService {
         if self.is_complete && Arc::ptr_eq(&self.seen, traffic) {
@@ -237,7 +238,8 @@ impl ReportedTraffic {
 
 static NOTHING: Vec<TargetTraffic> = Vec::new();
 
-/// Builds a report from the current status, without announcements, routes and health check results.
+/// Builds a report from the current status. Announcements, routes and health check results are added by the
+/// caller.
 #[must_use]
 pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: TrafficByService) -> Report {
     let verified = status.verified.unwrap_or_default();
@@ -275,7 +277,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
     }
 }
 
-/// Returns the counters that are part of each report.
+/// Returns the counters that are included in each report.
 #[must_use]
 pub fn counters(tally: &Tally, status: &Status) -> Counters {
     Counters {

@@ -38,13 +38,13 @@ use crate::{
 /// Properties of a started agent, passed to the caller of [`run`].
 #[derive(Debug)]
 pub struct Ready {
-    /// Address of the status server.
+    /// Listen address of the status server.
     pub listen: SocketAddr,
     /// Active proxy mode, as set in the Node object or by default.
     pub mode: ProxyMode,
 }
 
-/// Runs an agent until `stop` is cancelled, then syncs the journal and leaves the kernel unchanged. `ready`
+/// Runs an agent until `stop` is canceled, then syncs the journal and leaves the kernel unchanged. `ready`
 /// fires when the journal's state has been programmed and the status server accepts connections.
 ///
 /// # Errors
@@ -122,7 +122,7 @@ pub async fn run(
     }
 }
 
-/// Locks the state directory, creating it if necessary, and returns the journal with the state that it holds.
+/// Locks the state directory, creating it if necessary, and returns the journal with the state read from it.
 fn open_journal(state_dir: &Path, node: &Name) -> anyhow::Result<(Journal, State)> {
     let dir = state_dir.display();
     std::fs::create_dir_all(state_dir).with_context(|| format!("--state-dir {dir} cannot be made"))?;

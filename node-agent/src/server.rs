@@ -52,11 +52,10 @@ use crate::{
 /// Media type of the OpenMetrics text format.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Maximum number of Services with their own metrics, so that a large cluster does not overload the metrics
-/// collector.
+/// Maximum number of Services with their own metrics, so that a large cluster does not overload Prometheus.
 const METRIC_SERVICES_MAX: usize = 1000;
 
-/// Watch channels and shared objects from which responses are built.
+/// Watch channels and shared objects from which the status server builds its responses.
 #[derive(Debug, Clone)]
 pub struct ServedSources {
     /// Name of this node.
@@ -65,9 +64,9 @@ pub struct ServedSources {
     pub boot_id: String,
     /// Status of the control loop.
     pub status: watch::Receiver<Status>,
-    /// Roles of this node for load balancer addresses.
+    /// Roles (announcer or standby) of this node for load balancer addresses.
     pub announced: watch::Receiver<Announcements>,
-    /// Status of BGP sessions and routes.
+    /// Status of the BGP sessions and advertised routes.
     pub routes: View,
     /// Results of endpoint health checks.
     pub checked: watch::Receiver<CheckedEndpoints>,
@@ -75,11 +74,11 @@ pub struct ServedSources {
     pub tally: Tally,
     /// Status of this node's certificate.
     pub enrolled: watch::Receiver<enrol::CertificateStatus>,
-    /// Connections to the control servers, with the state of each.
+    /// Connections to the control servers, with the observed state of each server.
     pub control: Arc<Control>,
 }
 
-/// Response body of `/v1/state`: position, Services, failures and warnings of the agent.
+/// Response body of `/v1/state`: position (epoch and revision), Services, failures and warnings of the agent.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StateAnswer {
@@ -111,18 +110,18 @@ struct StateAnswer {
     certificate_expires: Option<Timestamp>,
 }
 
-/// Response body of `/healthz`: true if the agent is healthy, otherwise its problems.
+/// Response body of `/healthz`: a flag that is true if the agent is healthy, and the list of its problems.
 #[derive(Debug, Serialize)]
 struct Health {
     healthy: bool,
     problems: Vec<String>,
-    /// State held by the state guard, if any. A held state does not make the agent unhealthy, because the
-    /// node serves its last good state and a restart would not help.
+    /// State that the state guard holds pending confirmation, if any. The agent stays healthy meanwhile,
+    /// because the node serves its last good state and a restart would not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<HeldState>,
 }
 
-/// Serves until `stop` is cancelled.
+/// Serves the status pages until `stop` is canceled.
 ///
 /// # Errors
 /// Returns an error if the listener fails.
@@ -276,14 +275,14 @@ impl Collector for CertificateCollector {
     }
 }
 
-/// Metric collector of the stream and report state of each control server.
+/// Metric collector for each control server: state of its stream, and success of reports to it.
 #[derive(Debug)]
 struct ControlCollector(Arc<Control>);
 
 impl Collector for ControlCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let all = self.0.board.all();
-        /// Metric of a control server: name, help text, and the condition for the value 1.
+        /// Metric of a control server: its name, its help text, and the condition under which its value is 1.
         type Gauge = (&'static str, &'static str, fn(&ServerState) -> bool);
         let gauges: [Gauge; 3] = [
             ("control_serves_state", "1 while the state comes from this control server", |seen| {
@@ -314,8 +313,8 @@ impl Collector for ControlCollector {
     }
 }
 
-/// Metric collector of the number of endpoints per health state. Sums only, because one series per endpoint
-/// would overload the metrics system.
+/// Metric collector of the number of endpoints per health state. Contains only sums, because one series per
+/// endpoint would overload the metrics system.
 #[derive(Debug)]
 struct CheckCollector(watch::Receiver<CheckedEndpoints>);
 
@@ -354,8 +353,8 @@ impl Collector for BgpCollector {
     }
 }
 
-/// Metric collector of the number of announced addresses per role. Sums only, because one series per address
-/// would overload the metrics system.
+/// Metric collector of the number of announced addresses per role. Contains only sums, because one series per
+/// address would overload the metrics system.
 #[derive(Debug)]
 struct AnnouncementCollector(watch::Receiver<Announcements>);
 
@@ -439,7 +438,7 @@ impl Collector for StatusCollector {
     }
 }
 
-/// Encodes traffic sums per Service. Counters per target are served at `/v1/traffic`.
+/// Encodes the traffic sums per Service as metrics. Counters per target are available at `/v1/traffic`.
 fn encode_traffic(traffic: &TrafficByService, encoder: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
     type Value = fn(&TargetTraffic) -> Option<u64>;
     let families: [(&str, &str, MetricType, Value); 5] = [

@@ -1,5 +1,5 @@
 //! Messages to the service manager: ready once the state is programmed, watchdog heartbeats while the loop
-//! runs, and stopping.
+//! runs, and stopping at the end.
 
 use std::{
     sync::{
@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::status::Status;
 
-/// Interval of wake-ups without a watchdog, long because they have no effect.
+/// Interval between wake-ups if the service manager has no watchdog; long because these wake-ups have no
+/// effect.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Counter of completed loop iterations, for the watchdog.
@@ -34,8 +35,8 @@ impl LoopCounter {
 }
 
 /// Notifies the service manager until the agent stops. `READY=1` is sent once a state from the journal or
-/// from control is programmed. Watchdog heartbeats are sent only if the loop has completed an iteration since
-/// the last one.
+/// from the control server is programmed. A watchdog heartbeat is sent only if the loop has completed an
+/// iteration since the previous heartbeat.
 pub(crate) async fn tell(
     notifier: Notifier,
     beats: LoopCounter,

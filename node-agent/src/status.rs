@@ -13,34 +13,36 @@ use model::{
 };
 
 /// Traffic by Service, one row per used target. Unused targets have no row: most nodes send no traffic to
-/// most targets of a large cluster, and rows of zeros would use memory here and in control.
+/// most targets of a large cluster, and rows of zeros would use memory here and in the control server.
 pub type TrafficByService = BTreeMap<ServiceKey, Vec<TargetTraffic>>;
 
-/// Status of the agent after a turn of the control loop.
+/// Status of the agent after an iteration of the control loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Active proxy mode.
     pub mode: ProxyMode,
     /// Options of the active mode; options without effect in the mode have their default value.
     pub options: BackendOptions,
-    /// Position up to which all changes have been received; `None` before the first complete state.
+    /// Position (epoch and revision) up to which all changes have been received; `None` before the first
+    /// complete state.
     pub received: Option<Position>,
-    /// Position up to which all changes have been programmed and read back, except for the Services in
-    /// `failures`.
+    /// Position (epoch and revision) up to which all changes have been programmed and read back, except for
+    /// the Services in `failures`.
     pub verified: Option<Position>,
-    /// State that the state guard holds or rejects, if any.
+    /// State that the state guard holds pending confirmation, or the older state that the control server
+    /// offers; `None` otherwise.
     pub held: Option<HeldState>,
     /// Number of Services in the received state.
     pub services: usize,
-    /// Failure by Service, at most `model::report::FAILURES_MAX` of them.
+    /// Failures by Service, at most `model::report::FAILURES_MAX` of them.
     pub failures: Arc<BTreeMap<ServiceKey, Failure>>,
     /// Number of all failures, including those not listed.
     pub failures_total: u64,
-    /// Reasons for which the agent is unhealthy; empty if it is healthy.
+    /// Reasons why the agent is unhealthy; empty if it is healthy.
     pub problems: Vec<String>,
-    /// Irregularities that do not make the agent unhealthy.
+    /// Problems that do not make the agent unhealthy.
     pub warnings: Vec<String>,
-    /// Counters of kernel writes, sums over all backends of this process.
+    /// Counters of kernel writes, summed over all backends that this process has used.
     pub kernel: KernelCounters,
     /// Allocated heap bytes of the relay process in userspace mode, from its last report; `None` in other
     /// modes.
@@ -51,12 +53,12 @@ pub struct Status {
     pub events: Arc<Vec<Event>>,
     /// Latest sample of the traffic counters.
     pub traffic: Arc<TrafficByService>,
-    /// Position that was verified when the sample in `traffic` was taken.
+    /// Position (epoch and revision) that was verified when the sample in `traffic` was taken.
     pub traffic_at: Option<Position>,
 }
 
 impl Status {
-    /// Returns true if a state is loaded and the last pass succeeded.
+    /// Returns true if a state is loaded and the last update of the kernel succeeded.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.problems.is_empty()

@@ -1,4 +1,4 @@
-//! Counters of the agent, shared by the metrics and the report.
+//! Counters of the agent, used for metrics and reports.
 
 use std::sync::atomic::AtomicI64;
 
@@ -10,7 +10,7 @@ use prometheus_client::{
 /// Counters since the start of the agent. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// Number of Services, addresses and removals of both received by the feed.
+    /// Number of changes received by the feed: Services and addresses that were added, changed or removed.
     pub objects_received: Counter,
     /// Bytes received by the feed, after decompression.
     pub feed_bytes: Counter,
@@ -18,27 +18,28 @@ pub struct Tally {
     pub feed_connects: Counter,
     /// Number of feed streams that ended with an error.
     pub feed_errors: Counter,
-    /// Number of feed streams closed because they would have led to an older state, and of rejected batches.
+    /// Number of feed streams closed because they would have led to an older state, plus number of rejected
+    /// batches.
     pub feed_refusals: Counter,
-    /// Number of times a state was held back by the state guard.
+    /// Number of times that the state guard held a state pending confirmation.
     pub states_held: Counter,
-    /// Gauge: 1 while a feed stream is open, otherwise 0.
+    /// 1 while a feed stream from a control server is open, otherwise 0.
     pub feed_connected: Gauge<i64, AtomicI64>,
-    /// Number of kernel passes with a non-empty scope.
+    /// Number of passes (updates of the kernel) that had Services to program.
     pub passes: Counter,
-    /// Number of kernel passes that failed as a whole.
+    /// Number of passes (updates of the kernel) that failed as a whole.
     pub pass_failures: Counter,
-    /// Number of kernel objects changed by passes.
+    /// Number of kernel objects changed by passes (updates of the kernel).
     pub kernel_writes: Counter,
-    /// Number of times the kernel state was found changed by another program and repaired.
+    /// Number of times that the agent found and repaired changes of its kernel objects by another program.
     pub drift_repairs: Counter,
-    /// Number of completed changes to another backend.
+    /// Number of completed changes to a different backend.
     pub mode_changes: Counter,
-    /// Number of failed changes to another backend.
+    /// Number of failed changes to a different backend.
     pub mode_change_failures: Counter,
-    /// Duration of passes in seconds.
+    /// Duration of passes (updates of the kernel) in seconds.
     pub pass_seconds: Histogram,
-    /// Number of reports accepted by control.
+    /// Number of reports accepted by the control server.
     pub reports: Counter,
     /// Number of reports that could not be delivered.
     pub report_errors: Counter,

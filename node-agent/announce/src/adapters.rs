@@ -1,4 +1,5 @@
-//! Production implementations of the traits of [`super::ports`]: the layer-2 announcer and BFD.
+//! Production implementations of the traits of [`super::ports`]: the ARP and NDP announcer, and peer
+//! monitoring by BFD.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +41,8 @@ pub struct L2 {
 }
 
 impl L2 {
-    /// Wraps an announcer. Its conflicts and probe results are forwarded to the ownership thread.
+    /// Wraps an announcer. Conflicts and probe results of the announcer are forwarded to the announcing
+    /// thread.
     #[must_use]
     pub fn new(
         announcer: Announcer,
@@ -121,7 +123,8 @@ impl Wire for L2 {
     }
 }
 
-/// Returns the echo reply setting of an address, or `None` if this node does not announce it.
+/// Returns the ping setting of an address (reply or drop), or `None` if this node does not announce the
+/// address.
 fn reply(presence: &Presence) -> Option<Reply> {
     let reply = if presence.answer_ping { Reply::Answer } else { Reply::Silence };
     presence.is_announced.then_some(reply)
@@ -134,7 +137,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Wraps BFD. Session state changes are forwarded to the ownership thread.
+    /// Wraps a BFD instance. Changes of session states are forwarded to the announcing thread.
     #[must_use]
     pub fn new(bfd: Bfd, config: AnnounceConfig, announcing: Announcing) -> Self {
         let mut news = bfd.news();

@@ -1,4 +1,5 @@
-//! Announcement of load balancer addresses: decides which addresses this node owns, and answers for them.
+//! Announcement of load balancer addresses: decides which addresses this node owns (that is, announces), and
+//! replies to ARP, NDP and ping requests for them.
 //!
 //! ```text
 //!  state, outcomes ──┐
@@ -7,9 +8,9 @@
 //! ```
 //! Decisions are in `ownership`; `l2` and `ping` answer for the addresses (ARP, NDP, ICMP echo).
 //!
-//! Works without a connection to control. Invariant: an address is never announced while this node does not
-//! serve it. It is withdrawn before the kernel pass that removes it and announced after the pass that adds
-//! it.
+//! Works without a connection to the control server. Invariant: an address is never announced while this node
+//! does not serve it. The address is withdrawn before the kernel update that removes its rules, and announced
+//! after the update that adds them.
 
 pub mod adapters;
 pub mod l2;
@@ -46,44 +47,45 @@ use self::{
     thread::{Message, Parts},
 };
 
-/// Maximum time the agent waits for addresses to be withdrawn before it changes the kernel.
+/// Maximum time for which the agent waits until addresses are withdrawn, before it changes the kernel.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(1);
-/// Maximum time [`Announcing::leave`] waits for the announcing thread to hand over its addresses and to end.
+/// Maximum time for which [`Announcing::leave`] waits until the announcing thread has handed over its
+/// addresses and ended.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// Sender to the announcing thread; clones share the channel. The default is unconnected, for agents that
-/// announce nothing.
+/// Sender of messages to the announcing thread; clones share the channel. The default value is unconnected,
+/// for agents that announce nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Announcing(Option<Sender<Message>>);
 
-/// State change that the announcing thread has to follow before the agent's next pass writes it to the
-/// kernel.
+/// State change that the announcing thread must process before the agent writes the change to the kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Following {
     /// Added, changed and removed load balancer addresses; `None` marks a removed address.
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-    /// True if the addresses come from the journal, so another node may have taken them since they were
-    /// written.
+    /// True if the addresses come from the journal on disk, so that another node may have taken them since
+    /// they were written.
     pub is_old: bool,
-    /// Services that the kernel will not have after the next pass.
+    /// Services that the kernel will no longer serve after its next update.
     pub closing: BTreeSet<ServiceKey>,
-    /// Services that the next pass changes; their added addresses wait for that pass.
+    /// Services that the next kernel update changes. Addresses added to these Services are announced only
+    /// after that update.
     pub changing: BTreeSet<ServiceKey>,
-    /// Secret shared by all nodes, from which the BFD key between them is derived; `None` disables
-    /// authentication.
+    /// Secret shared by all nodes, from which the BFD authentication key between them is derived; `None`
+    /// disables authentication.
     pub key: Option<Secret>,
 }
 
 /// Handles of the announcing thread, returned by [`spawn`].
 pub struct Running {
-    /// Thread handle. The thread ends after [`Message::Leave`], or when all senders are dropped.
+    /// Handle of the thread, which ends after [`Message::Leave`], or when all senders are dropped.
     pub thread: JoinHandle<()>,
     /// Announcement status, updated by the thread after each change.
     pub shown: watch::Receiver<Announcements>,
 }
 
-/// Creates the message channel of the announcing thread. Called first, because the layer-2 announcer and BFD
-/// send to it.
+/// Creates the message channel of the announcing thread. Must be called before the layer-2 announcer and BFD
+/// are created, because both send to the channel.
 #[must_use]
 pub fn channel() -> (Announcing, mpsc::Receiver<Message>) {
     let (sender, receiver) = mpsc::channel();
@@ -111,8 +113,8 @@ impl Announcing {
         }
     }
 
-    /// Sends state changes. Returns when this node no longer answers for the removed addresses, or after one
-    /// second.
+    /// Sends state changes to the announcing thread. Returns when this node no longer replies to requests for
+    /// the removed addresses, or after one second.
     pub fn follow(&self, following: Following) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };
@@ -123,15 +125,16 @@ impl Announcing {
         }
     }
 
-    /// Sends the gates of the Services that a kernel pass has programmed: open if the kernel serves the
-    /// Service.
+    /// Notifies the announcing thread which Services the kernel serves after an update: a [`Gate`] is open if
+    /// the kernel serves the Service.
     pub fn programmed(&self, gates: Vec<(ServiceKey, Gate)>) {
         if !gates.is_empty() {
             self.tell(Message::Gates(gates));
         }
     }
 
-    /// Stops announcing. Returns when this node no longer answers for any address, or after four seconds.
+    /// Stops announcing. Returns when this node no longer replies to requests for any address, or after four
+    /// seconds.
     pub fn leave(&self, on_exit: OnExit) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };

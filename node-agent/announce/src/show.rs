@@ -1,5 +1,4 @@
-//! Publisher of the announcement status. Updates are per changed address, never over all addresses except for
-//! counters.
+//! Publishes the announcement status. Updates concern only changed addresses, except for the frame counters.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 
@@ -39,7 +38,7 @@ impl Show {
         &self.node
     }
 
-    /// Updates the status of one address; `None` for `entry` removes it.
+    /// Updates the status of one address, or removes the address if `entry` is `None`.
     pub(super) fn set(&mut self, address: IpAddr, entry: Option<&Entry>, presence: Option<&Presence>) {
         let standing = entry.and_then(|entry| Some((entry, words::standing(&entry.ownership)?)));
         let Some((entry, (role, reason))) = standing else {
@@ -69,8 +68,8 @@ impl Show {
         }
     }
 
-    /// Copies the frame counters of the layer-2 announcer into the status, only for addresses with changed
-    /// counters.
+    /// Copies the frame counters of the layer-2 announcer into the status of those addresses whose counters
+    /// have changed.
     pub(super) fn count(&mut self, sent: &BTreeMap<IpAddr, SentFrames>, now: Instant) {
         for (address, sent) in sent {
             let Some(before) = self.addresses.get(address) else { continue };
@@ -100,7 +99,7 @@ impl Show {
         self.is_stale = true;
     }
 
-    /// Sets the warning shown in the status, or clears it with `None`.
+    /// Sets the warning in the status, or clears it with `None`.
     pub(super) fn set_warning(&mut self, warning: Option<String>) {
         self.is_stale |= self.warning != warning;
         self.warning = warning;

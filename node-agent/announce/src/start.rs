@@ -1,4 +1,4 @@
-//! Construction of the announcing components: sockets, threads, and the tasks between them.
+//! Creates the components for announcing addresses: sockets, threads, and the tasks that connect them.
 
 use std::{collections::BTreeSet, io, sync::mpsc};
 
@@ -20,7 +20,7 @@ use super::{
 use crate::AnnounceConfig;
 
 /// Starts announcing on the interfaces in `links`, in the network namespace of the calling thread. Must be
-/// called inside a runtime. Other nodes are monitored by `bfd`.
+/// called inside a tokio runtime. Other nodes are monitored by `bfd`.
 ///
 /// # Errors
 /// Returns an I/O error if sockets or threads cannot be created.

@@ -1,4 +1,4 @@
-//! Status of announcing at one moment, read by reports, the server and metrics. Cheap to clone.
+//! Snapshot of the announcement status, for reports, the status server and metrics. Cheap to clone.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,9 +8,9 @@ use model::wire::report::{AddressReport, AnnouncementRole, PeerReport};
 /// Roles of this node for the load balancer addresses, and liveness of the other nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Announcements {
-    /// Role of this node by address. Addresses for which this node is no candidate are absent.
+    /// Role of this node by address. Addresses for which this node is not a candidate are absent.
     pub addresses: OrdMap<IpAddr, AddressReport>,
-    /// Liveness of each node that this one monitors by BFD.
+    /// Liveness of each node that this node monitors by BFD.
     pub peers: Arc<Vec<PeerReport>>,
     /// Current problem that does not prevent announcement, such as missing kernel support for echo replies.
     pub warning: Option<String>,
@@ -23,14 +23,14 @@ pub struct Counts {
     pub owner: u64,
     /// Number of addresses for which this node is on standby.
     pub standby: u64,
-    /// Number of addresses for which this node is first in rank but does not announce.
+    /// Number of addresses for which this node has the highest rank but does not announce.
     pub held: u64,
     /// Number of addresses that another station was observed to announce within the last minute.
     pub conflicts: u64,
 }
 
 impl Announcements {
-    /// Returns the number of addresses in each role.
+    /// Returns the number of addresses for each role of this node.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

@@ -1,7 +1,7 @@
-//! Announcing thread: receives events, lets [`Owners`] decide, carries out the actions, and publishes the
-//! status.
+//! Announcing thread: receives events, passes them to [`Owners`] for a decision, carries out the resulting
+//! actions, and publishes the status.
 //!
-//! Separate from the agent's thread, so that a long kernel pass does not delay a takeover.
+//! Separate from the agent's thread, so that a long kernel update does not delay a takeover.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,53 +27,55 @@ use crate::ownership::{
     owners::{Ordering, Owners, Pair},
 };
 
-/// Time for which a newly monitored node counts as alive, in addition to the detection time: both systems
-/// start with one packet per second (RFC 5880 §6.8.3), and a session needs three.
+/// Time for which a newly monitored node counts as alive, in addition to the detection time. Both systems
+/// start with one packet per second (RFC 5880 §6.8.3), and a session needs three packets.
 const UNHEARD_GRACE: Duration = Duration::from_secs(3);
-/// Interval between reads of the counters.
+/// Interval between reads of the announcer's frame counters.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum time for other nodes to take over from a stopping agent.
+/// Maximum time to wait until other nodes have taken over the addresses of a stopping agent.
 const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Maximum number of queued messages handled before the resulting actions are carried out.
+/// Maximum number of queued messages that are processed before the resulting actions are carried out.
 const MESSAGES_PER_TURN_MAX: usize = 1024;
 
 /// Dependencies of the announcing thread, passed to [`super::spawn`].
 pub struct Parts {
     /// Name of this node.
     pub node: Name,
-    /// Layer-2 announcer and echo replies, through which addresses are announced and answered for.
+    /// Announcer for ARP, NDP and ping replies.
     pub wire: Box<dyn Wire>,
     /// BFD, by which the other candidate nodes are monitored.
     pub watch: Box<dyn Watch>,
     /// Neighbor table of the kernel, which maps the MAC address of another announcer to a node.
     pub neighbours: Box<dyn Neighbours>,
-    /// BFD detection time. Newly monitored nodes count as alive for this time plus `UNHEARD_GRACE`.
+    /// BFD detection time. A newly monitored node counts as alive for this time plus `UNHEARD_GRACE`.
     pub detection_time: Duration,
 }
 
 /// Message to the announcing thread.
 #[derive(Debug)]
 pub enum Message {
-    /// State changes from the agent. The channel fires when this node no longer answers for withdrawn
-    /// addresses.
+    /// State changes from the agent. The channel fires when this node no longer replies to requests for
+    /// withdrawn addresses.
     Follow(Following, SyncSender<()>),
-    /// Gates of the Services in a finished kernel pass: open if the kernel serves the Service.
+    /// Services in a finished kernel update, each with a [`Gate`] that is open if the kernel serves the
+    /// Service.
     Gates(Vec<(ServiceKey, Gate)>),
-    /// Observation of the layer-2 announcer: a conflict, or the result of a probe.
+    /// Observation of the layer-2 announcer: a conflict with another station, or the result of a probe.
     Wire(WireEvent),
-    /// Notification that the BFD state of some node has changed; the thread reads the states itself.
+    /// Notification that the state of a BFD session has changed; the thread reads the states itself.
     Sessions,
-    /// Changed reachability of control: true if control accepts reports.
+    /// Changed reachability of the control server: true if the control server accepts reports.
     Control(bool),
-    /// Names of the interfaces that have a carrier; replaces the previous set.
+    /// Names of the interfaces that have a link (`IFF_LOWER_UP`); replaces the previous set.
     Carriers(BTreeSet<String>),
     /// Current problem that does not prevent announcement, shown in the status; `None` when it is resolved.
     Warning(Option<String>),
-    /// Request to hand over or keep all addresses and to end the thread, because the agent stops.
+    /// Request to hand over or keep all addresses and to end the thread. Sent when the agent stops.
     Leave {
-        /// Handling of the announced addresses: handover, or kept for a restart.
+        /// Handling of the announced addresses: handed over to other nodes, or kept for a restart of this
+        /// agent.
         on_exit: OnExit,
-        /// Channel that fires when this node no longer answers for any address.
+        /// Channel that fires when this node no longer replies to requests for any address.
         done: SyncSender<()>,
     },
 }
@@ -131,7 +133,8 @@ struct OwnershipThread {
     leaving: Option<Leaving>,
 }
 
-/// Handover in progress: the addresses are answered for until others announce them or the deadline passes.
+/// Handover in progress: this node replies to requests until other nodes announce the addresses or the
+/// deadline passes.
 struct Leaving {
     until: Instant,
     done: SyncSender<()>,
@@ -209,8 +212,8 @@ impl OwnershipThread {
         self.show.publish();
     }
 
-    /// Carries out the pending actions of all addresses: withdrawals and announcements first, then probes and
-    /// repetitions.
+    /// Carries out the pending actions of all addresses: first withdrawals and announcements, then probes and
+    /// repeated announcements.
     fn carry_out(&mut self) {
         let actions = self.owners.take_actions();
         let touched = self.owners.take_touched();
@@ -252,8 +255,8 @@ impl OwnershipThread {
         }
     }
 
-    /// Returns the presence to set for an address, or `None` if the wire already has it. `Some(None)` removes
-    /// the address.
+    /// Returns the presence to set for an address, or `None` if the announcer already has it. `Some(None)`
+    /// removes the address.
     fn change_of(&self, address: IpAddr) -> Option<Option<Presence>> {
         let before = self.present.get(&address);
         let wanted = self.owners.get(address).and_then(|entry| {
@@ -302,8 +305,8 @@ impl OwnershipThread {
         }
     }
 
-    /// Identifies a station by looking up its MAC address in the neighbor table: the monitored node or
-    /// candidate with that MAC address, otherwise [`Party::Stranger`].
+    /// Identifies a station by its MAC address in the neighbor table: returns the monitored node or candidate
+    /// with that address, otherwise [`Party::Stranger`].
     fn identify(&mut self, address: IpAddr, station: Station) -> ObservedStation {
         let Station { mac, interface } = station;
         let macs = self.neighbours.macs();
@@ -336,7 +339,7 @@ impl OwnershipThread {
     }
 
     /// Returns true if other nodes announce all addresses, or the handover deadline has passed. All addresses
-    /// are then removed from the wire.
+    /// are then removed from the announcer.
     fn has_left(&mut self) -> bool {
         let is_over = |leaving: &mut Leaving| leaving.waiting.is_empty() || Instant::now() >= leaving.until;
         let Some(leaving) = self.leaving.take_if(is_over) else { return false };

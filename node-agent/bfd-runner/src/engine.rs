@@ -1,4 +1,5 @@
-//! Engine with all sessions of this node: packet demultiplexing, deadlines, and change notification.
+//! Engine of all BFD sessions of this node: assigns packets to sessions, handles deadlines, and notifies of
+//! changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -20,25 +21,25 @@ use super::{
     wants::{Owner, Wants},
 };
 
-/// Delay before sockets that could not be opened are retried.
+/// Delay before opening a socket is retried after a failure.
 const OPEN_RETRY: Duration = Duration::from_secs(1);
-/// Maximum number of packets read from one listening socket in a pass, about the size of its buffer. A flood
-/// therefore delays deadlines only by milliseconds.
+/// Maximum number of packets read from one listening socket per pass (one iteration of the BFD thread), about
+/// the size of the socket buffer. A flood therefore delays deadlines only by milliseconds.
 const PACKETS_PER_PASS_MAX: usize = 2048;
 
-/// Listening sockets with their addresses and ports.
+/// Listening sockets, each with its local address and port.
 pub(super) type Ready = Vec<(Door, Arc<UdpSocket>)>;
 
-/// Instruction to the thread after a pass.
+/// Instruction to the BFD thread after a pass, which handles packets and deadlines.
 pub(super) enum Pass {
-    /// Sleep until a packet arrives or the deadline is reached.
+    /// The thread must sleep until a packet arrives or the deadline is reached.
     Continue {
-        /// Listening sockets to wait for.
+        /// Listening sockets whose packets wake the thread.
         doors: Ready,
-        /// Time of the next due action of any session, or `None` if there is none.
+        /// Time of the next due action of any session; `None` if there is none.
         deadline: Option<Instant>,
     },
-    /// Exit the thread, because the last handle was dropped.
+    /// The thread must exit, because the last handle was dropped.
     Stop,
 }
 
@@ -48,13 +49,13 @@ pub(super) struct Engine {
     peers: BTreeMap<PeerKey, Peer>,
     by_discriminator: BTreeMap<NonZeroU32, PeerKey>,
     doors: BTreeMap<Door, Arc<UdpSocket>>,
-    /// Next deadline of every session that has sockets.
+    /// Next deadline of each session that has sockets.
     deadlines: BTreeSet<(Instant, PeerKey)>,
-    /// Time at which opening missing sockets is retried; `None` if none is missing.
+    /// Time at which opening of sockets is retried; `None` if all sockets are open.
     open_at: Option<Instant>,
-    /// Diagnostic of the AdminDown state of all sessions, or `None` if they are enabled.
+    /// Diagnostic to send while all sessions are in AdminDown; `None` if the sessions are enabled.
     held: Option<Diagnostic>,
-    /// Number of dropped packets that matched no session.
+    /// Number of packets dropped because they belong to no session.
     strangers: u64,
     news: watch::Sender<u64>,
     is_stopped: bool,
@@ -130,7 +131,7 @@ impl Engine {
         self.ring();
     }
 
-    /// Ends a session after AdminDown packets, so that the peer does not treat the end as a path failure.
+    /// Ends a session after sending AdminDown packets, so that the peer does not report a path failure.
     fn remove(&mut self, key: PeerKey, now: Instant) {
         self.tell(key, Input::AdminDown(super::RESTART), now);
         let Some(peer) = self.peers.remove(&key) else { return };
@@ -176,8 +177,8 @@ impl Engine {
         self.peers.keys().copied().collect()
     }
 
-    /// Handles packets and due deadlines. Packets come first, including those that arrived after the thread
-    /// woke, because they arrived in time.
+    /// Handles packets and deadlines that have expired. Packets come first, including those that arrived
+    /// after the thread woke, because all of them arrived in time.
     pub(super) fn pass(&mut self, ready: &Ready, now: Instant) -> Pass {
         if self.is_stopped {
             return Pass::Stop;
@@ -214,8 +215,9 @@ impl Engine {
         }
     }
 
-    /// Passes a packet to its session: the one of Your Discriminator if it is set (RFC 5880 §6.3), otherwise
-    /// the one of the addresses (RFC 5881 §3). Packets of no session are counted and dropped.
+    /// Passes a packet to its session. The session is found by Your Discriminator if it is set (RFC 5880
+    /// §6.3), otherwise by the addresses (RFC 5881 §3). A packet that belongs to no session is counted and
+    /// dropped.
     fn take(&mut self, door: Door, arrival: &Arrival, bytes: &[u8], now: Instant) {
         let by_source = PeerKey { local: door.local, peer: arrival.source };
         let received = wire::parse(bytes);
@@ -248,7 +250,7 @@ impl Engine {
     }
 
     /// Opens the missing sockets of all sessions. Temporary failures are retried after [`OPEN_RETRY`],
-    /// permanent ones are not.
+    /// permanent failures are not.
     fn open_missing(&mut self, now: Instant) {
         self.open_at = None;
         for key in self.keys() {
@@ -284,8 +286,8 @@ impl Engine {
         }
     }
 
-    /// Applies an input to a session and carries out the outputs. All changes of a session go through this
-    /// function.
+    /// Passes an event to a session and carries out the resulting actions. All changes of a session go
+    /// through this function.
     fn tell(&mut self, key: PeerKey, input: Input<'_>, now: Instant) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let before = (peer.session.state(), peer.shown());
@@ -310,7 +312,7 @@ impl Engine {
         }
     }
 
-    /// Updates the index entry for a session's next deadline. A session without sockets has none.
+    /// Updates the index of deadlines for a session. A session without sockets has no deadline.
     fn schedule(&mut self, key: PeerKey) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let next = peer.session.poll_timeout().filter(|_| peer.sender.is_some());
@@ -329,7 +331,8 @@ impl Engine {
     }
 }
 
-/// Opens the listening socket of a local address unless it is open, and returns a new socket for sending.
+/// Opens the listening socket of a local address unless it is already open, and returns a new socket for
+/// sending.
 fn open(doors: &mut BTreeMap<Door, Arc<UdpSocket>>, door: Door) -> io::Result<UdpSocket> {
     let sender = socket::sender(door.local, || entropy() as u16)?;
     if let Entry::Vacant(vacant) = doors.entry(door) {

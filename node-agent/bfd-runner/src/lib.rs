@@ -5,21 +5,20 @@
 //!   owner ──set_peers, admin_down──▶ engine (one lock) ◀──packets, deadlines── thread "bfd": ppoll until the next deadline
 //!   owner ◀──states, news──────────────┘
 //! ```
-//! The state machine is in the crate `bfd`, which has no I/O. Invariants: the thread blocks
-//! only in `ppoll`, its work grows only with packets and due deadlines, and packets from unknown senders are
-//! never answered.
+//! The state machine is in the crate `bfd`, which has no I/O. Invariants: the thread blocks only in `ppoll`,
+//! its work grows only with packets and due deadlines, and packets from unknown senders get no reply.
 //!
 //! The thread drains its sockets before it reads the clock: packets that waited while this machine was busy
 //! count as received in time.
 //!
 //! Between Tidegate agents, `AdminDown` has two meanings, distinguished by the diagnostic:
 //!
-//! - 7, [`HANDOVER`]: the sender hands over its addresses, which may be taken over at once.
+//! - 7, [`HANDOVER`]: the sender hands over its addresses, which another node may take over at once.
 //! - 0, [`RESTART`]: the sender restarts or leaves and keeps its addresses for a while. Also sent when a
 //!   session is removed.
 //!
-//! For other BFD implementations both mean that the session is held down and the path has not failed (RFC
-//! 5882 §3.2).
+//! For other BFD implementations both mean that the session is administratively down and the path has not
+//! failed (RFC 5882 §3.2).
 
 mod engine;
 mod peer;
@@ -49,14 +48,17 @@ pub use peers::{
 };
 use wants::Owner;
 
-/// Diagnostic of an `AdminDown` that hands over the sender's addresses for immediate takeover.
+/// Diagnostic sent with `AdminDown` when this node hands over its addresses, so that another node takes over
+/// at once.
 pub const HANDOVER: Diagnostic = Diagnostic::AdministrativelyDown;
-/// Diagnostic of an `AdminDown` for a restart or removal: the sender's addresses are kept for a while.
+/// Diagnostic sent with `AdminDown` when this node restarts or a session is removed: other nodes wait before
+/// they take over the addresses.
 pub const RESTART: Diagnostic = Diagnostic::None;
 
-/// Handle to the BFD of this node for one owner of peers; [`Self::share`] creates another. Dropping one of
-/// several handles ends the sessions that no other owner wants, with [`RESTART`]. Dropping the last handle
-/// ends all sessions silently, so peers detect a path failure. Call [`Self::admin_down`] first to avoid that.
+/// Handle to the BFD sessions of this node for one owner, a user of BFD with its own set of peers.
+/// [`Self::share`] creates a handle for a further owner. Dropping one of several handles ends the sessions
+/// that no other owner wants, with the diagnostic [`RESTART`]. Dropping the last handle ends all sessions
+/// silently, so that peers detect a path failure. Call [`Self::admin_down`] first to avoid that.
 #[derive(Debug)]
 pub struct Bfd {
     running: Arc<Running>,
@@ -71,7 +73,7 @@ struct Running {
     owners: AtomicU32,
 }
 
-/// State shared by the thread and the owners.
+/// State shared by the BFD thread and all [`Bfd`] handles.
 #[derive(Debug)]
 struct RunnerShared {
     engine: Mutex<Engine>,
@@ -107,8 +109,9 @@ impl Bfd {
         Ok(Self { running: Arc::new(running), owner: Owner(0) })
     }
 
-    /// Returns a handle for another owner. A peer of several owners has one session, with the intervals of
-    /// the owner with the shorter detection time, and the reach and key of the oldest owner.
+    /// Returns a handle for a further owner (user of BFD). If several owners want the same peer, there is one
+    /// session. It has the intervals of the owner with the shorter detection time, and the path type
+    /// (single-hop or multihop) and the key of the oldest owner.
     #[must_use]
     pub fn share(&self) -> Self {
         let owner = Owner(self.running.owners.fetch_add(1, Ordering::Relaxed));
@@ -119,53 +122,53 @@ impl Bfd {
         &self.running.shared
     }
 
-    /// Sets the peers of this owner. Unchanged sessions continue; changed intervals are renegotiated without
-    /// a flap; removed sessions send [`RESTART`] and end.
+    /// Sets the peers of this handle. Unchanged sessions continue, and changed intervals are renegotiated
+    /// without an interruption. Sessions of removed peers send AdminDown with [`RESTART`] and end.
     ///
-    /// A peer whose session cannot be opened, because of its addresses or because the local address is not on
-    /// this node yet, fails alone: see [`PeerState::fault`]. Temporary failures are retried every second.
+    /// If a session cannot be opened, for example because the local address is not on this node yet, only
+    /// this peer fails: see [`PeerState::fault`]. Temporary failures are retried every second.
     ///
     /// # Errors
-    /// Returns [`TooManyPeers`] if the peers of all owners exceed [`PEERS_MAX`]; nothing is changed then.
+    /// Returns [`TooManyPeers`], and changes nothing, if the peers of all handles exceed [`PEERS_MAX`].
     pub fn set_peers(&self, wanted: BTreeMap<PeerKey, SessionConfig>) -> Result<(), TooManyPeers> {
         self.shared().engine().set_peers(self.owner, wanted, Instant::now())?;
         self.shared().wake();
         Ok(())
     }
 
-    /// Returns the state of every session of this owner.
+    /// Returns the state of the session with each peer of this handle.
     #[must_use]
     pub fn states(&self) -> BTreeMap<PeerKey, PeerState> {
         self.shared().engine().states(self.owner)
     }
 
-    /// Returns the number of dropped packets that matched no session.
+    /// Returns the number of packets that were dropped because they belong to no session.
     #[must_use]
     pub fn strangers(&self) -> u64 {
         self.shared().engine().strangers()
     }
 
-    /// Returns a change notifier. It fires when anything but counters and intervals has changed in
-    /// [`Self::states`] of any owner.
+    /// Returns a change notifier. It is notified when [`Self::states`] of any handle has changed in anything
+    /// other than counters and intervals.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<u64> {
         self.shared().engine().news()
     }
 
-    /// Puts all sessions of all owners, including later ones, into AdminDown. On return several packets with
-    /// the diagnostic have been passed to the kernel for every peer.
+    /// Puts all sessions of all handles, including later ones, into AdminDown. When the function returns,
+    /// several packets with the diagnostic have been sent to every peer.
     pub fn admin_down(&self, diagnostic: Diagnostic) {
         self.shared().engine().hold_down(diagnostic, Instant::now());
         self.shared().wake();
     }
 
-    /// Lets sessions come up again after [`Self::admin_down`].
+    /// Ends the AdminDown state that [`Self::admin_down`] has set, so that sessions can come up again.
     pub fn enable(&self) {
         self.shared().engine().enable(Instant::now());
         self.shared().wake();
     }
 
-    /// Drops this handle, as described for [`Bfd`].
+    /// Drops this handle, with the effects described for [`Bfd`].
     pub fn stop(self) {
         drop(self);
     }

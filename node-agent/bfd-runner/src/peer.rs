@@ -16,7 +16,8 @@ use super::{
 pub(super) struct Peer {
     pub(super) config: SessionConfig,
     pub(super) session: Session,
-    /// Sending socket. Opened by the thread, because the thread is in the network namespace of the sessions.
+    /// Socket for sending. The BFD thread opens it, because this thread is in the network namespace of the
+    /// sessions.
     pub(super) sender: Option<UdpSocket>,
     pub(super) fault: Option<Fault>,
     pub(super) deadline: Option<Instant>,
@@ -52,7 +53,8 @@ impl Peer {
         Some(RemoteState { heard, state: remote.state, diagnostic: remote.diagnostic })
     }
 
-    /// Returns the state, diagnostic and remote fields, whose changes fire the change notifier.
+    /// Returns the state, the diagnostic and the fields received from the peer. The change notifier is
+    /// notified when one of these changes.
     pub(super) fn shown(&self) -> (State, Diagnostic, Option<RemoteState>) {
         (self.session.state(), self.session.diagnostic(), self.remote())
     }
@@ -72,7 +74,7 @@ impl Peer {
     }
 }
 
-/// Logs a change of a session with its addresses.
+/// Logs a state change of a session with its addresses.
 pub(super) fn report(key: PeerKey, event: Event) {
     let PeerKey { local, peer } = key;
     match event {

@@ -14,7 +14,7 @@ const MULTIHOP_PORT: u16 = 4784;
 /// Hop limit of every transmitted packet (RFC 5881 §5).
 pub(super) const HOP_LIMIT: u8 = 255;
 
-/// Address pair of a session. There is one session per pair.
+/// Pair of local and remote address, which identifies a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerKey {
     /// Local IP address, from which packets are sent.
@@ -28,7 +28,7 @@ pub struct PeerKey {
 pub enum Reach {
     /// Peer on the same link. Packets that crossed a router are dropped (RFC 5881 §5).
     SingleHop,
-    /// Peer behind routers. Packets with a hop limit below `hop_limit_min` are dropped (RFC 5883 §6).
+    /// Peer behind routers. Packets with a hop limit (TTL) below `hop_limit_min` are dropped (RFC 5883 §6).
     Multihop {
         /// Minimum hop limit: 255 minus the maximum number of routers on the path.
         hop_limit_min: u8,
@@ -54,15 +54,15 @@ impl Reach {
 /// Configuration of the BFD session with one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// Minimum interval for sending. The peer may request a longer one.
+    /// Minimum interval between sent packets. The peer may request a longer interval.
     pub transmit: Interval,
-    /// Minimum interval between received packets that this node supports.
+    /// Minimum interval between received packets that this node supports (Required Min RX Interval).
     pub receive: Interval,
-    /// Detect Mult: the number of missing packets after which the peer declares the session down.
+    /// Detect Mult: number of missing packets after which the peer declares the session down.
     pub multiplier: NonZeroU8,
     /// Active or passive role in session initialization (RFC 5880 §6.1).
     pub role: Role,
-    /// Single-hop or multihop path. A changed reach creates a new session.
+    /// Single-hop or multihop path. A change of this field creates a new session.
     pub reach: Reach,
     /// Key that authenticates sent and received packets; `None` disables authentication.
     pub auth: Option<Key>,
@@ -92,28 +92,28 @@ impl SessionConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} BFD peers are configured, more than the maximum of {PEERS_MAX}")]
 pub struct TooManyPeers {
-    /// Number of peers that all owners together requested.
+    /// Number of peers that all users of BFD on this node request together.
     pub wanted: usize,
 }
 
-/// Reason for which a session has no sockets and therefore sends nothing.
+/// Reason why a session has no sockets and therefore sends nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// One address is IPv4 and the other is IPv6.
     #[error("the addresses are of different address families")]
     Families,
-    /// An address that identifies no single host on a known link: multicast, unspecified, or link-local IPv6,
-    /// which would need an interface.
+    /// An address does not identify a single host on a known link: it is multicast, unspecified, or
+    /// link-local IPv6, which would require an interface.
     #[error("an address is multicast, unspecified or link-local")]
     Address,
-    /// The kernel returned an error for a socket, most often because the local address does not exist.
-    /// Retried.
+    /// The kernel returned an error when a socket was opened, usually because the local address does not
+    /// exist. Opening is retried.
     #[error("cannot open a socket: {0}")]
     Socket(io::ErrorKind),
 }
 
 impl Fault {
-    /// Returns the permanent fault of an address pair, if any.
+    /// Returns the permanent fault of an address pair, or `None` if the addresses are usable.
     pub(super) fn of(key: PeerKey) -> Option<Self> {
         let unusable = |address: IpAddr| {
             let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -127,14 +127,14 @@ impl Fault {
     }
 }
 
-/// State of the session with one peer, as seen by its owners.
+/// State of the session with one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerState {
     /// Session state on this node (`bfd.SessionState`).
     pub state: State,
     /// Time of the last state change.
     pub since: Instant,
-    /// Reason of the last state change (`bfd.LocalDiag`).
+    /// Reason for the last state change (`bfd.LocalDiag`).
     pub diagnostic: Diagnostic,
     /// Fields of the last packet from the peer, or `None` before the first packet.
     pub remote: Option<RemoteState>,
@@ -142,7 +142,7 @@ pub struct PeerState {
     pub transmit_interval: Duration,
     /// Detection time, or `None` before the first packet from the peer.
     pub detection_time: Option<Duration>,
-    /// Reason for which the session has no sockets; `None` if they are open.
+    /// Reason why the session has no sockets; `None` if they are open.
     pub fault: Option<Fault>,
     /// Packet counters since the session was created.
     pub counters: Counters,
@@ -164,25 +164,25 @@ pub struct RemoteState {
 pub struct Counters {
     /// Packets passed to the kernel.
     pub sent: u64,
-    /// Packets the kernel rejected, for example without a route.
+    /// Packets that the kernel rejected, for example for lack of a route.
     pub send_failures: u64,
-    /// Packets sent later than half an interval after they were due. This machine is then too busy for the
+    /// Packets sent later than half an interval after they were due, because this machine is too busy for the
     /// interval.
     pub late: u64,
     /// Well-formed packets received with a valid hop limit, including those that failed authentication.
     pub received: u64,
     /// Packets from the peer's address with a hop limit below the minimum.
     pub hop_limit: u64,
-    /// Packets from the peer's address that are no valid control packet.
+    /// Packets from the peer's address that are not valid BFD Control packets.
     pub malformed: u64,
-    /// Packets without authentication although there is a key, or with authentication although there is no
-    /// key.
+    /// Packets dropped because they have no authentication although a key is configured, or have
+    /// authentication although there is no key.
     pub authentication_presence: u64,
-    /// Packets with another authentication type or key ID.
+    /// Packets dropped because of a different authentication type or key ID.
     pub authentication_key: u64,
-    /// Packets with a repeated or old sequence number.
+    /// Packets dropped because of a repeated or old sequence number.
     pub authentication_sequence: u64,
-    /// Packets with a digest of another secret.
+    /// Packets dropped because their digest was computed with a different secret.
     pub authentication_digest: u64,
 }
 

@@ -17,15 +17,16 @@ use nix::{
 
 use super::peers::HOP_LIMIT;
 
-/// Bits common to all allowed source ports, 49152 to 65535 (RFC 5881 §4).
+/// Bits set in all allowed source ports, which are 49152 to 65535 (RFC 5881 §4).
 const SOURCE_PORT_BITS: u16 = 0xc000;
 /// Number of random source ports tried before opening the socket fails.
 const SOURCE_PORT_TRIES: u32 = 64;
-/// DSCP CS6 (network control), which routers drop last.
+/// Traffic class of sent packets: DSCP CS6 (network control), which routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
-/// Receive buffer, large enough for some seconds of packets of all peers, so that a busy machine loses none.
+/// Size of the kernel's receive buffer in bytes, enough for some seconds of packets of all peers, so that a
+/// busy machine loses none.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
-/// Receive buffer of one packet. No control packet is longer; a truncated packet is invalid.
+/// Size of the buffer for one received packet, in bytes. A longer packet is truncated and invalid.
 pub(super) const BUFFER_BYTES: usize = 256;
 
 /// Local address and port of a listening socket.
@@ -44,8 +45,8 @@ pub(super) struct Arrival {
     pub(super) length: usize,
 }
 
-/// Opens a listening socket. Another process may have the same one open: an earlier agent that is about to
-/// exit.
+/// Opens a listening socket. A different process, such as an earlier agent that is about to exit, may have a
+/// socket open at the same address.
 pub(super) fn listen(door: Door) -> io::Result<UdpSocket> {
     let socket = open(door.local)?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
@@ -61,8 +62,8 @@ pub(super) fn listen(door: Door) -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(socket))
 }
 
-/// Opens the sending socket of a session on a source port that no other session of this node uses, chosen by
-/// `random`.
+/// Opens the sending socket of a session. `random` chooses a source port that no other session of this node
+/// uses.
 pub(super) fn sender(local: IpAddr, mut random: impl FnMut() -> u16) -> io::Result<UdpSocket> {
     let socket = open(local)?;
     // The socket is never read, so packets from strangers must not use memory.

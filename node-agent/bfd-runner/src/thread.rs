@@ -1,4 +1,4 @@
-//! BFD thread: sleeps until a packet, a deadline or an owner wakes it.
+//! BFD thread: sleeps until a packet arrives, a deadline is reached, or a handle wakes it.
 
 use std::{
     io,
@@ -45,7 +45,7 @@ fn run(shared: &RunnerShared, wakes: &UnixDatagram) {
     }
 }
 
-/// Sleeps until a packet arrives, an owner wakes the thread, or the deadline is reached. Returns the
+/// Sleeps until a packet arrives, a handle wakes the thread, or the deadline is reached. Returns the
 /// listening sockets with packets.
 fn sleep(
     wakes: &UnixDatagram,

@@ -1,4 +1,4 @@
-//! Peers wanted by each owner; several owners share the sessions of this node. Pure.
+//! Peers that each owner (user of BFD) requests. Owners share the sessions of this node. Pure.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -6,17 +6,17 @@ use ::bfd::Role;
 
 use super::peers::{PEERS_MAX, PeerKey, SessionConfig, TooManyPeers};
 
-/// Identifier of an owner of peers, one for each [`super::Bfd`] handle.
+/// Identifier of an owner (user of BFD), one for each [`super::Bfd`] handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner(pub(super) u32);
 
-/// Wanted peers with their configuration, by owner.
+/// Requested peers with their configuration, by owner (user of BFD).
 #[derive(Debug, Default)]
 pub(super) struct Wants(BTreeMap<Owner, BTreeMap<PeerKey, SessionConfig>>);
 
 impl Wants {
-    /// Replaces the peers of an owner and returns the union over all owners. If the limit is exceeded,
-    /// nothing changes.
+    /// Replaces the peers that an owner requests, and returns the union over all owners. If the limit of
+    /// peers is exceeded, nothing changes.
     pub(super) fn set(
         &mut self,
         owner: Owner,
@@ -34,7 +34,7 @@ impl Wants {
         Ok(all)
     }
 
-    /// Returns true if this owner wants the peer.
+    /// Returns true if this owner requests the peer.
     pub(super) fn has(&self, owner: Owner, key: &PeerKey) -> bool {
         self.0.get(&owner).is_some_and(|wanted| wanted.contains_key(key))
     }
@@ -56,8 +56,9 @@ impl Wants {
     }
 }
 
-/// Merges the configurations of two owners into one session: the intervals with the shorter detection time,
-/// and the reach and key of the first owner, since a peer has only one of each.
+/// Merges the configurations that two owners (users of BFD) request for the same peer. The timers are those
+/// with the shorter detection time. The session is active if either is. Single-hop or multihop and the key
+/// come from `first`, the older owner.
 fn share(first: &SessionConfig, second: &SessionConfig) -> SessionConfig {
     let silence = |config: &SessionConfig| config.transmit.duration() * u32::from(config.multiplier.get());
     let sooner = if silence(second) < silence(first) { second } else { first };

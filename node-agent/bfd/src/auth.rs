@@ -1,5 +1,5 @@
-//! Keyed SHA1 and Meticulous Keyed SHA1 Authentication (RFC 5880 §6.7.4), with the sequence number windows of
-//! §6.7.3.
+//! Keyed SHA1 and Meticulous Keyed SHA1 Authentication (RFC 5880 §6.7.4), with the ranges of accepted
+//! sequence numbers of §6.7.3.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ pub struct Secret([u8; SHA1_DIGEST_BYTES]);
 pub struct SecretLength;
 
 impl Secret {
-    /// Creates a secret from its bytes. Trailing zero bytes make no difference because the protocol pads keys
-    /// with zeros.
+    /// Creates a secret from its bytes. Trailing zero bytes make no difference, because the protocol pads the
+    /// secret with zeros.
     ///
     /// # Errors
     /// Returns [`SecretLength`] if `bytes` is empty or longer than 20 bytes.
@@ -39,10 +39,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Authentication type, which sets how strictly sequence numbers are checked.
+/// Authentication type, which determines how strictly sequence numbers are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// Keyed SHA1: the last sequence number may repeat.
+    /// Keyed SHA1: the sequence number may be that of the previous packet.
     KeyedSha1,
     /// Meticulous Keyed SHA1: the sequence number increases with every packet. Preferred if the peer supports
     /// it.
@@ -56,13 +56,13 @@ pub struct Key {
     pub id: u8,
     /// Authentication type of packets: Keyed SHA1 or Meticulous Keyed SHA1.
     pub algorithm: Algorithm,
-    /// Secret from which digests are computed; equal on both systems.
+    /// Secret from which digests are computed; the same on both systems.
     pub secret: Secret,
 }
 
 impl Key {
-    /// Returns the digest of a packet that ends with a SHA1 section, computed with the secret in the Auth
-    /// Key/Hash field.
+    /// Returns the digest of a packet that ends with a SHA1 section. During the computation the Auth Key/Hash
+    /// field contains the secret.
     fn digest(&self, packet: &[u8]) -> [u8; SHA1_DIGEST_BYTES] {
         let (head, tail) = packet.split_at(SHA1_DIGEST_AT.min(packet.len()));
         let behind = tail.get(SHA1_DIGEST_BYTES..).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Key {
     }
 }
 
-/// Sequence numbers and key of one session.
+/// Key and sequence numbers of one session.
 #[derive(Debug, Clone)]
 pub(crate) struct Authenticator {
     key: Key,
@@ -81,13 +81,13 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Creates the state. `first` must be random so that a peer that replays an earlier session cannot
-    /// predict it.
+    /// Creates the authentication state of a session. `first` must be random, so that a peer that replays an
+    /// earlier session cannot predict it.
     pub(crate) const fn new(key: Key, first: u32) -> Self {
         Self { key, sent: first, received: None }
     }
 
-    /// Encodes a packet with its authentication section. `repeated`: true if the content equals that of the
+    /// Encodes a packet with its authentication section. `repeated` is true if the content equals that of the
     /// previous packet.
     pub(crate) fn seal(&mut self, packet: &Packet, repeated: bool) -> Vec<u8> {
         let meticulous = self.key.algorithm == Algorithm::MeticulousKeyedSha1;
@@ -104,8 +104,8 @@ impl Authenticator {
         wire::render(packet, Some(&Sha1Section { digest, ..unsigned }))
     }
 
-    /// Accepts a packet only if its sequence number is in the window and its digest is correct. A rejected
-    /// packet changes no state, so a forged packet cannot move the window.
+    /// Accepts a packet only if its sequence number is in the accepted range and its digest is correct. A
+    /// rejected packet changes no state, so that a forged packet cannot shift the range.
     pub(crate) fn verify(&mut self, received: &ReceivedPacket<'_>) -> Result<(), Refusal> {
         let section = match received.section {
             None => return Err(Refusal::AuthenticationMissing),
@@ -133,7 +133,7 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Forgets the received sequence number: any sequence number is accepted in the next packet.
+    /// Forgets the last received sequence number, so that the next packet may have any sequence number.
     pub(crate) const fn forget_sequence(&mut self) {
         self.received = None;
     }

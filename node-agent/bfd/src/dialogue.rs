@@ -12,9 +12,9 @@ use crate::{
 /// Role in session initialization (RFC 5880 §6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Sends packets regardless of whether it has received any from the peer.
+    /// Active: sends packets even if none has been received from the peer.
     Active,
-    /// Sends packets only while it receives packets from the peer.
+    /// Passive: sends packets only while packets are received from the peer.
     Passive,
 }
 
@@ -27,47 +27,48 @@ pub struct Config {
     pub required_min_rx: Interval,
     /// Detect Mult: the number of missing packets after which the peer declares this session down.
     pub multiplier: NonZeroU8,
-    /// Active or passive role in session initialization.
+    /// Role in session initialization: active or passive (RFC 5880 §6.1).
     pub role: Role,
-    /// Key for sent and received packets. Without a key, authenticated packets are rejected.
+    /// Key that authenticates sent and received packets. If `None`, authenticated packets are rejected.
     pub key: Option<Key>,
 }
 
-/// Input of the session state machine, passed in by the driver.
+/// Input of the session state machine, passed in by the code that owns the sockets (the driver).
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// A received packet that was demultiplexed to this session.
+    /// A packet was received that belongs to this session.
     Received(&'a ReceivedPacket<'a>),
     /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::Session::poll_timeout) has
-    /// come.
+    /// been reached.
     Timeout,
-    /// New configuration. A session that is up stays up: intervals are renegotiated by a Poll Sequence.
+    /// A new configuration applies. A session that is up stays up: intervals are renegotiated by a Poll
+    /// Sequence.
     Configure(Config),
-    /// Put the session into AdminDown and send the diagnostic to the peer in several packets at once
-    /// (§6.8.16).
+    /// Put the session into AdminDown, and send the diagnostic to the peer in several packets at once (RFC
+    /// 5880 §6.8.16).
     AdminDown(Diagnostic),
-    /// Leave AdminDown. Without effect in other states.
+    /// End the AdminDown state. Has no effect in other states.
     Enable,
 }
 
-/// Action of the session state machine that the driver has to carry out.
+/// Action that the session state machine requests from the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Send these bytes to the peer in one UDP datagram.
     Transmit(Vec<u8>),
-    /// Report this event to the owner.
+    /// Report this event to the user of the session.
     Event(Event),
-    /// The packet was rejected and changed no state; count it.
+    /// Count a received packet that was rejected. The packet has changed no state.
     Refused(Refusal),
 }
 
-/// Change of a session that its owner should observe.
+/// Change of a session that the driver reports to its user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The session is up: packets arrive on both systems.
+    /// The session is up: both systems receive packets from each other.
     Up,
-    /// The session has left Up, with this diagnostic. If the peer is in AdminDown, `RemoteAdminDown` is
-    /// reported instead.
+    /// The session is no longer up, for the reason in this diagnostic. If the peer is in AdminDown,
+    /// `RemoteAdminDown` is reported instead.
     Down(Diagnostic),
     /// The peer is in AdminDown, with this diagnostic. A session that was up is now down.
     RemoteAdminDown(Diagnostic),
@@ -75,7 +76,7 @@ pub enum Event {
     TimersChanged,
 }
 
-/// Reason for which a packet of a known session was rejected (§6.7, §6.8.6).
+/// Reason why a packet of a known session was rejected (RFC 5880 §6.7, §6.8.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Refusal {
     /// The session has a key, but the packet has no authentication section.
@@ -90,10 +91,10 @@ pub enum Refusal {
     /// The Auth Key ID differs from that of the key.
     #[error("unexpected key ID")]
     KeyId,
-    /// The sequence number is outside the window.
+    /// The sequence number is outside the accepted range.
     #[error("sequence number outside the window")]
     Sequence,
-    /// The digest does not match: the peer uses another secret, or the packet was modified in transit.
+    /// The digest does not match: the peer uses a different secret, or the packet was modified in transit.
     #[error("wrong digest")]
     Digest,
 }
@@ -106,7 +107,7 @@ pub struct Remote {
     pub discriminator: Option<NonZeroU32>,
     /// State of the peer's session (`bfd.RemoteSessionState`).
     pub state: State,
-    /// The peer's diagnostic: the reason of its last state change.
+    /// Diagnostic sent by the peer: the reason for its last state change.
     pub diagnostic: Diagnostic,
     /// Detect Mult in the peer's packets, from which the detection time of this system is computed.
     pub multiplier: NonZeroU8,
@@ -114,6 +115,6 @@ pub struct Remote {
     pub desired_min_tx_micros: u32,
     /// The peer's Required Min RX Interval, in microseconds; 0 if the peer wants no periodic packets.
     pub required_min_rx_micros: u32,
-    /// True if the peer is in Demand mode: it wants no periodic packets while both sessions are up.
+    /// True if the peer is in Demand mode, in which it wants no periodic packets while both sessions are up.
     pub demand: bool,
 }

@@ -1,8 +1,9 @@
-//! Packet intervals in their wire format, and transmit jitter, which keeps senders from synchronizing.
+//! Interval between BFD packets, in the unit of the protocol, and transmit jitter, which prevents senders
+//! from synchronizing.
 
 use std::{num::NonZeroU8, time::Duration};
 
-/// Interval between control packets in whole microseconds, from 10 ms to 60 s.
+/// Interval between BFD Control packets in whole microseconds, from 10 ms to 60 s.
 ///
 /// A process on a shared CPU cannot keep shorter intervals reliably. With longer ones, detection is too slow
 /// to be useful.
@@ -45,15 +46,15 @@ impl Interval {
     }
 }
 
-/// Returns the jittered part of the interval to wait before the next packet, in thousandths: 750 to 1000, or
-/// 750 to 900 if Detect Mult is 1 (RFC 5880 §6.8.7).
+/// Returns the fraction of the interval after which the next packet is sent, in thousandths. The fraction is
+/// random: 750 to 1000, or 750 to 900 if Detect Mult is 1 (RFC 5880 §6.8.7).
 pub(crate) const fn jitter_permille(multiplier: NonZeroU8, random: u64) -> u32 {
     let span = if multiplier.get() == 1 { 151 } else { 251 };
     // The remainder is below 251.
     750 + (random % span) as u32
 }
 
-/// Returns `permille` thousandths of an interval, such as the jittered part to wait.
+/// Returns `permille` thousandths of an interval, such as the time to wait after jitter was applied.
 pub(crate) const fn part(interval: Duration, permille: u32) -> Duration {
     // Intervals are at most 2³² µs, so this cannot overflow.
     Duration::from_micros(interval.as_micros() as u64 * permille as u64 / 1000)

@@ -9,10 +9,10 @@
 //! hop limit of single-hop packets (RFC 5881 §5), and drains its sockets before it advances the time, so that
 //! a packet waiting in a buffer counts as received.
 //!
-//! Not supported on purpose: the Echo function (advertised by a Required Min Echo RX Interval of 0), Demand
+//! Deliberately not supported: the Echo function (advertised by a Required Min Echo RX Interval of 0), Demand
 //! mode on this side (the peer's Demand mode is honored), and Simple Password and MD5 authentication (packets
 //! with these sections are rejected). Deadlines are never stored: they are computed from the last packet and
-//! the current intervals, so a changed interval takes effect at once.
+//! the current intervals, so that a changed interval takes effect at once.
 
 pub mod auth;
 pub mod dialogue;

@@ -35,10 +35,10 @@ use crate::{
     wire::{self, Packet, ReceivedPacket},
 };
 
-/// Number of packets sent at once on entering AdminDown, because the process may exit before the next
-/// periodic packet.
+/// Number of packets sent at once on entering AdminDown. Several are sent because the process may exit before
+/// the next periodic packet.
 const ADMIN_DOWN_PACKETS: usize = 3;
-/// Initial value of `bfd.RemoteMinRxInterval`, in microseconds (§6.8.1).
+/// Initial value of `bfd.RemoteMinRxInterval`, in microseconds (RFC 5880 §6.8.1).
 const REMOTE_MIN_RX_INITIAL: u32 = 1;
 
 /// State machine of the BFD session with one peer.
@@ -54,13 +54,14 @@ pub struct Session {
     noise: Noise,
     /// Arrival time of the last valid packet from the peer; `None` before the first one.
     heard: Option<Instant>,
-    /// Time of the last transmitted packet other than a Final, or the creation time of the session.
+    /// Time of the last transmitted packet that was not the response to a Poll (Final), or the creation time
+    /// of the session.
     sent: Instant,
     /// Last transmitted packet, without its Poll and Final bits.
     said: Option<Packet>,
-    /// Jittered part of the interval to wait before the next packet, in thousandths.
+    /// Fraction of the interval after which the next packet is sent, with jitter, in thousandths.
     permille: u32,
-    /// Transmit interval and detection time last reported to the owner.
+    /// Transmit interval and detection time that were last reported to the user of the session.
     told: Option<(Duration, Option<Duration>)>,
 }
 
@@ -96,19 +97,19 @@ impl Session {
         }
     }
 
-    /// Returns `bfd.SessionState`.
+    /// Returns the session state (`bfd.SessionState`).
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// Returns `bfd.LocalDiag`, the reason of the last state change.
+    /// Returns the diagnostic (`bfd.LocalDiag`): the reason for the last state change.
     #[must_use]
     pub const fn diagnostic(&self) -> Diagnostic {
         self.diagnostic
     }
 
-    /// Returns `bfd.LocalDiscr`, our discriminator.
+    /// Returns the discriminator of this system (`bfd.LocalDiscr`).
     #[must_use]
     pub const fn discriminator(&self) -> NonZeroU32 {
         self.discriminator
@@ -126,14 +127,14 @@ impl Session {
         &self.config
     }
 
-    /// Returns the transmit interval before jitter (§6.8.7).
+    /// Returns the transmit interval before jitter (RFC 5880 §6.8.7).
     #[must_use]
     pub fn transmit_interval(&self) -> Duration {
         let theirs = Duration::from_micros(self.remote.required_min_rx_micros.into());
         self.negotiation.transmit().duration().max(theirs)
     }
 
-    /// Returns the detection time (§6.8.4), or `None` before the first packet from the peer.
+    /// Returns the detection time (RFC 5880 §6.8.4), or `None` before the first packet from the peer.
     #[must_use]
     pub fn detection_time(&self) -> Option<Duration> {
         self.heard?;
@@ -170,7 +171,7 @@ impl Session {
         outputs
     }
 
-    /// Processes a received control packet in the order of §6.8.6.
+    /// Processes a received Control packet, in the order of RFC 5880 §6.8.6.
     fn receive(&mut self, received: &ReceivedPacket<'_>, now: Instant, outputs: &mut Vec<Output>) {
         let verdict = match (&mut self.authenticator, received.section) {
             (Some(authenticator), _) => authenticator.verify(received),
@@ -209,7 +210,7 @@ impl Session {
         }
     }
 
-    /// Applies the peer's state to the session state (§6.8.6).
+    /// Changes the session state according to the state in a received packet (RFC 5880 §6.8.6).
     fn advance(&mut self, theirs: State, outputs: &mut Vec<Output>) {
         match (self.state, theirs) {
             (State::Down, State::Down) => self.enter(State::Init, self.diagnostic, outputs),
@@ -286,8 +287,8 @@ impl Session {
         }
     }
 
-    /// Handles the consequences of an input: starts a Poll Sequence, sends changed content, reports changed
-    /// timers.
+    /// Handles the consequences of an input: starts a Poll Sequence, sends a packet if its content has
+    /// changed, and reports changed timers.
     fn follow_up(&mut self, now: Instant, outputs: &mut Vec<Output>) {
         let poll_begins = self.state == State::Up && self.negotiation.want(self.wanted(), now);
         // Changed content is sent without waiting for the interval (§6.8.7). The first packet is not a
@@ -347,8 +348,8 @@ impl Session {
         wanted(&self.config, self.state)
     }
 
-    /// Returns true if the role permits sending: a passive system sends nothing until it has received a
-    /// packet (§6.8.7).
+    /// Returns true if the role permits sending. A passive system sends nothing until it has received a
+    /// packet (RFC 5880 §6.8.7).
     fn may_speak(&self) -> bool {
         self.config.role == Role::Active || self.remote.discriminator.is_some()
     }
@@ -368,14 +369,15 @@ impl Session {
     }
 
     /// Returns the time at which the peer's sequence number is forgotten: twice the detection time after the
-    /// last packet (`bfd.AuthSeqKnown`, §6.8.1).
+    /// last packet (`bfd.AuthSeqKnown`, RFC 5880 §6.8.1).
     fn sequence_forgotten_at(&self) -> Option<Instant> {
         self.authenticator.as_ref().filter(|authenticator| authenticator.knows_sequence())?;
         Some(self.heard? + self.detection_time()? * 2)
     }
 }
 
-/// Returns the intervals to advertise. A session that is not up sends at most once per second (§6.8.3).
+/// Returns the intervals to advertise. A session that is not up sends at most one packet per second (RFC 5880
+/// §6.8.3).
 fn wanted(config: &Config, state: State) -> Timers {
     let desired_min_tx = match state {
         State::Up => config.desired_min_tx,

@@ -1,4 +1,4 @@
-//! Poll Sequences (RFC 5880 §6.5), and the intervals in use while one runs (§6.8.3).
+//! Poll Sequences (RFC 5880 §6.5), and the intervals that are in use during a Poll Sequence (§6.8.3).
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,17 @@ pub(crate) struct Timers {
     pub(crate) required_min_rx: Interval,
 }
 
-/// Negotiation state: the intervals the peer has confirmed and the running Poll Sequence.
+/// State of the negotiation of intervals: the intervals that the peer has confirmed, and the running Poll
+/// Sequence.
 ///
-/// During a Poll Sequence all packets carry the same intervals, because a Final could otherwise not be
-/// matched to the intervals it confirms. Newer intervals wait until the sequence has ended and a packet
-/// without Final has arrived.
+/// During a Poll Sequence all packets carry the same intervals, because otherwise a packet with the Final bit
+/// could not be matched to the intervals that it confirms. Newer intervals wait until the sequence has ended
+/// and a packet without Final has arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Negotiation {
-    /// Intervals carried by transmitted packets.
+    /// Intervals in transmitted packets.
     advertised: Timers,
-    /// Intervals the peer has confirmed.
+    /// Intervals that the peer has confirmed.
     confirmed: Timers,
     poll: Poll,
 }
@@ -28,9 +29,9 @@ pub(crate) struct Negotiation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Poll {
     Idle,
-    /// Poll Sequence in progress: packets carry the Poll bit until a packet with the Final bit arrives.
+    /// A Poll Sequence is in progress: packets carry the Poll bit until a packet with the Final bit arrives.
     Active,
-    /// Poll Sequence completed, but a late Final of it may still be in transit.
+    /// A Poll Sequence is complete, but another packet with the Final bit may still be in transit.
     Settling {
         until: Instant,
     },
@@ -41,13 +42,13 @@ impl Negotiation {
         Self { advertised: timers, confirmed: timers, poll: Poll::Idle }
     }
 
-    /// Adopts intervals at once. While the session is not up, no Poll Sequence is needed.
+    /// Adopts intervals at once, without a Poll Sequence. Called while the session is not up.
     pub(crate) const fn reset(&mut self, timers: Timers) {
         *self = Self::new(timers);
     }
 
-    /// Starts a Poll Sequence if the intervals differ from the advertised ones and none is running. Returns
-    /// true if one started.
+    /// Starts a Poll Sequence if the intervals differ from those in transmitted packets and no Poll Sequence
+    /// is running. Returns true if one was started.
     pub(crate) fn want(&mut self, timers: Timers, now: Instant) -> bool {
         let free = match self.poll {
             Poll::Idle => true,
@@ -62,7 +63,8 @@ impl Negotiation {
         true
     }
 
-    /// Records the Final bit of a packet. `wait` is the maximum time an answer may still be in transit.
+    /// Records the Final bit of a received packet. `wait` is the maximum time for which a response may still
+    /// be in transit.
     pub(crate) fn heard(&mut self, is_final: bool, now: Instant, wait: Duration) {
         match self.poll {
             Poll::Active if is_final => {
@@ -78,7 +80,7 @@ impl Negotiation {
         self.poll == Poll::Active
     }
 
-    /// Returns the time at which pending intervals may be advertised, or `None` if they need not wait.
+    /// Returns the time at which pending intervals may be sent, or `None` if they need not wait.
     pub(crate) fn settled(&self, wanted: Timers) -> Option<Instant> {
         match self.poll {
             Poll::Settling { until } if wanted != self.advertised => Some(until),
@@ -90,14 +92,14 @@ impl Negotiation {
         self.advertised
     }
 
-    /// Returns the interval used for sending. A longer interval takes effect only after the peer has
+    /// Returns the interval at which packets are sent. A longer interval takes effect only after the peer has
     /// confirmed it; otherwise the peer would declare the session down.
     pub(crate) fn transmit(&self) -> Interval {
         self.advertised.desired_min_tx.min(self.confirmed.desired_min_tx)
     }
 
-    /// Returns the receive interval used for the detection time. A shorter interval takes effect only after
-    /// the peer has confirmed it.
+    /// Returns the receive interval from which the detection time is computed. A shorter interval takes
+    /// effect only after the peer has confirmed it.
     pub(crate) fn receive(&self) -> Interval {
         self.advertised.required_min_rx.max(self.confirmed.required_min_rx)
     }

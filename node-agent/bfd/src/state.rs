@@ -5,11 +5,13 @@ use std::fmt;
 /// Session state (RFC 5880 §4.1, field Sta).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// AdminDown: held down administratively. The peer must not treat it as a path failure (RFC 5882 §3.2).
+    /// AdminDown: disabled by the operator. The peer must not treat this state as a path failure (RFC 5882
+    /// §3.2).
     AdminDown,
     /// Down: no packets are received, or the peer receives none.
     Down,
-    /// Init: packets are received, but the peer has not yet confirmed that it receives ours.
+    /// Init: packets are received, but the peer has not yet confirmed that it receives packets of this
+    /// system.
     Init,
     /// Up: both systems receive packets.
     Up,
@@ -50,7 +52,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Diagnostic code: the reason of the last state change.
+/// Diagnostic code: the reason for the last state change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Diagnostic {
     /// 0: No Diagnostic, for example after a restart.
@@ -63,17 +65,17 @@ pub enum Diagnostic {
     NeighborSignaledSessionDown,
     /// 4: Forwarding Plane Reset: the sender's forwarding plane was reset locally.
     ForwardingPlaneReset,
-    /// 5: Path Down, as reported from outside of BFD.
+    /// 5: Path Down, as detected by means other than BFD.
     PathDown,
     /// 6: Concatenated Path Down: a path behind the sender has failed.
     ConcatenatedPathDown,
-    /// 7: Administratively Down: the operator or program has disabled the session.
+    /// 7: Administratively Down: the operator or a program has disabled the session.
     AdministrativelyDown,
-    /// 8: Reverse Concatenated Path Down.
+    /// 8: Reverse Concatenated Path Down: a path behind the sender has failed in the reverse direction.
     ReverseConcatenatedPathDown,
-    /// 9: Mis-connectivity defect: packets of another session arrive here (RFC 6428).
+    /// 9: Mis-connectivity defect: packets of a different session arrive (RFC 6428).
     MisConnectivityDefect,
-    /// 10 to 31: unassigned.
+    /// 10 to 31: codes without an assigned meaning.
     Unassigned(UnassignedDiagnostic),
 }
 

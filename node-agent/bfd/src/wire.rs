@@ -1,17 +1,18 @@
 //! Codec of the BFD Control packet (RFC 5880 §4.1) and its SHA1 Authentication Section (§4.4).
 //!
-//! Parsing is total: for any input it terminates, stays within the bytes, and returns a packet or the rule of
-//! §6.8.6 by which the packet is discarded. Only the rules that need no session are checked.
+//! Parsing is total: for any input the parser terminates, reads only within the input, and returns a packet
+//! or the rule of §6.8.6 by which the packet is discarded. Only rules that do not depend on a session are
+//! checked.
 
 use std::num::{NonZeroU8, NonZeroU32};
 
 use crate::state::{Diagnostic, State};
 
-/// Length of the mandatory section, in bytes.
+/// Length of the mandatory section of a packet, in bytes.
 pub const MANDATORY_BYTES: usize = 24;
-/// Length of a packet with a SHA1 section, the longest packet sent by this implementation.
+/// Length in bytes of a packet with a SHA1 section, the longest packet that this implementation sends.
 pub const SHA1_PACKET_BYTES: usize = MANDATORY_BYTES + SHA1_SECTION_BYTES as usize;
-/// Minimum length of a packet with the Authentication Present bit.
+/// Minimum length in bytes of a packet with the Authentication Present bit.
 const AUTHENTICATED_BYTES_MIN: usize = MANDATORY_BYTES + 2;
 const SHA1_SECTION_BYTES: u8 = 28;
 const VERSION: u8 = 1;
@@ -31,31 +32,33 @@ const AUTHENTICATION_PRESENT: u8 = 1 << 2;
 const DEMAND: u8 = 1 << 1;
 const MULTIPOINT: u8 = 1;
 
-/// Mandatory section of a valid control packet.
+/// Mandatory section of a valid BFD Control packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "the flags of the packet")]
 pub struct Packet {
-    /// Diagnostic: the reason of the sender's last state change.
+    /// Diagnostic: the reason for the sender's last state change.
     pub diagnostic: Diagnostic,
-    /// Sta: the sender's state.
+    /// Sta: the session state of the sender.
     pub state: State,
     /// Poll bit: the sender requests a packet with the Final bit.
     pub poll: bool,
-    /// Final bit: the packet answers a Poll.
+    /// Final bit: the packet responds to a packet with the Poll bit.
     pub is_final: bool,
     /// Control Plane Independent bit: the sender's BFD continues when its control plane fails.
     pub control_plane_independent: bool,
-    /// Demand bit: the sender wants no periodic packets.
+    /// Demand bit: the sender wants no periodic packets while both sessions are up.
     pub demand: bool,
     /// Detect Mult: the number of transmit intervals that make up the receiver's detection time.
     pub multiplier: NonZeroU8,
     /// My Discriminator: the sender's session identifier.
     pub my_discriminator: NonZeroU32,
-    /// Your Discriminator: the receiver's session identifier, or `None` (0) if the sender does not know it.
+    /// Your Discriminator: the receiver's session identifier, or `None` (0) if the sender has not received it
+    /// yet.
     pub your_discriminator: Option<NonZeroU32>,
-    /// Desired Min TX Interval, in microseconds.
+    /// Desired Min TX Interval: the sender's minimum interval between sent packets, in microseconds.
     pub desired_min_tx_micros: u32,
-    /// Required Min RX Interval, in microseconds; 0 if the sender wants no periodic packets.
+    /// Required Min RX Interval: the sender's minimum interval between received packets, in microseconds; 0
+    /// if it wants no periodic packets.
     pub required_min_rx_micros: u32,
     /// Required Min Echo RX Interval, in microseconds; 0 if the sender does not support echoes.
     pub required_min_echo_rx_micros: u32,
@@ -77,13 +80,13 @@ pub struct Sha1Section {
 /// Authentication section of a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// Keyed SHA1 or Meticulous Keyed SHA1 with a valid length.
+    /// Keyed SHA1 or Meticulous Keyed SHA1 section of valid length.
     Sha1(Sha1Section),
-    /// Section of an unsupported authentication type, with the value of the Auth Type field.
+    /// Section with an unsupported authentication type, given by its Auth Type field.
     Unsupported(u8),
 }
 
-/// Parsed control packet with its authentication section.
+/// Parsed BFD Control packet with its authentication section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedPacket<'a> {
     /// Mandatory section of the packet.
@@ -94,7 +97,7 @@ pub struct ReceivedPacket<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Reason for which bytes are discarded without looking up a session (RFC 5880 §6.8.6).
+/// Reason why bytes are discarded before a session is looked up (RFC 5880 §6.8.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// The payload is shorter than the mandatory section.
@@ -123,10 +126,10 @@ pub enum PacketError {
     AuthenticationLength,
 }
 
-/// Parses a UDP payload. Bytes beyond the Length field are ignored.
+/// Parses the payload of a UDP datagram. Bytes beyond the length in the Length field are ignored.
 ///
 /// # Errors
-/// Returns [`PacketError`] if the packet has to be discarded regardless of its session.
+/// Returns [`PacketError`] if the packet must be discarded regardless of its session.
 pub fn parse(payload: &[u8]) -> Result<ReceivedPacket<'_>, PacketError> {
     let head: &[u8; MANDATORY_BYTES] = payload.first_chunk().ok_or(PacketError::Short)?;
     if head[0] >> 5 != VERSION {
@@ -198,7 +201,7 @@ fn section(bytes: &[u8]) -> Result<Section, PacketError> {
     }
 }
 
-/// Encodes a packet with its optional authentication section into a UDP payload.
+/// Encodes a packet, with an optional authentication section, as the payload of a UDP datagram.
 #[must_use]
 pub fn render(packet: &Packet, section: Option<&Sha1Section>) -> Vec<u8> {
     let Packet {

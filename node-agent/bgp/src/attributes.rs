@@ -6,12 +6,12 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// Path attributes of an advertised or received route; routes with equal attributes can share an UPDATE.
+/// Path attributes of an advertised or received route. Routes with equal attributes can share an UPDATE.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attributes {
-    /// ORIGIN (RFC 4271 §5.1.1).
+    /// ORIGIN attribute (RFC 4271 §5.1.1).
     pub origin: Origin,
-    /// `AS_PATH` (RFC 4271 §5.1.2).
+    /// `AS_PATH` attribute (RFC 4271 §5.1.2).
     pub as_path: AsPath,
     /// `NEXT_HOP`, or the next hop of `MP_REACH_NLRI`.
     pub next_hop: NextHop,
@@ -19,7 +19,7 @@ pub struct Attributes {
     pub med: Option<u32>,
     /// `LOCAL_PREF` (RFC 4271 §5.1.5), sent only to internal peers; a higher value is preferred.
     pub local_pref: Option<u32>,
-    /// `ATOMIC_AGGREGATE`: more specific routes were left out.
+    /// `ATOMIC_AGGREGATE`: true if the AS path omits ASes of routes that were aggregated.
     pub is_atomic_aggregate: bool,
     /// AGGREGATOR: AS number and BGP Identifier of the aggregating speaker.
     pub aggregator: Option<(u32, Ipv4Addr)>,
@@ -44,14 +44,15 @@ pub enum Origin {
     Incomplete,
 }
 
-/// Next hop of a route.
+/// Next hop of a route, in one of the two address families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NextHop {
     /// IPv4 next hop, for IPv4 prefixes only.
     V4(Ipv4Addr),
-    /// An IPv6 address, with an optional link-local address (RFC 2545, RFC 8950).
+    /// IPv6 next hop, with an optional link-local address (RFC 2545); possible for IPv4 prefixes as well (RFC
+    /// 8950).
     V6 {
-        /// Global address, or the link-local address on an unnumbered link.
+        /// Global address; the link-local address if the session is unnumbered.
         global: Ipv6Addr,
         /// Link-local address, if both speakers share a link.
         link_local: Option<Ipv6Addr>,
@@ -62,16 +63,16 @@ pub enum NextHop {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct AsPath(pub Vec<Segment>);
 
-/// Segment of an AS path (RFC 4271 §4.3 b).
+/// Segment of an AS path: its type with its AS numbers (RFC 4271 §4.3 b).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
     /// `AS_SEQUENCE`: 1 to 255 ordered AS numbers.
     Sequence(Vec<u32>),
     /// `AS_SET`: 1 to 255 unordered AS numbers. Never sent (RFC 9774).
     Set(Vec<u32>),
-    /// `AS_CONFED_SEQUENCE` (RFC 5065). Never sent.
+    /// `AS_CONFED_SEQUENCE`: ordered member AS numbers within a confederation (RFC 5065). Never sent.
     ConfederationSequence(Vec<u32>),
-    /// `AS_CONFED_SET` (RFC 5065). Never sent.
+    /// `AS_CONFED_SET`: unordered member AS numbers within a confederation (RFC 5065). Never sent.
     ConfederationSet(Vec<u32>),
 }
 

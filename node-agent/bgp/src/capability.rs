@@ -7,7 +7,7 @@ use crate::family::Family;
 /// Capability in an OPEN message (RFC 5492 §4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Capability {
-    /// Multiprotocol Extensions for a family (RFC 4760 §8): code 1.
+    /// Multiprotocol Extensions: support for an address family (RFC 4760 §8): code 1.
     MultiProtocol(Family),
     /// Route Refresh: ROUTE-REFRESH requests are accepted (RFC 2918): code 2.
     RouteRefresh,
@@ -19,7 +19,7 @@ pub enum Capability {
     Role(Role),
     /// Graceful Restart (RFC 4724, RFC 8538): code 64.
     GracefulRestart(GracefulRestart),
-    /// Support for 4-octet AS numbers with the speaker's own AS number (RFC 6793): code 65.
+    /// Support for 4-octet AS numbers, with the AS number of the speaker (RFC 6793): code 65.
     FourOctetAs(u32),
     /// Enhanced Route Refresh: a refresh is enclosed in `BoRR` and `EoRR` (RFC 7313): code 70.
     EnhancedRouteRefresh,
@@ -28,10 +28,10 @@ pub enum Capability {
     HostName {
         /// Host name of the sender.
         host: String,
-        /// Domain name; empty if unknown.
+        /// Domain name of the sender; empty if unknown.
         domain: String,
     },
-    /// Another received capability: unknown code, unsupported family, or invalid length. Never sent.
+    /// Received capability with an unknown code, an unsupported family or an invalid length. Never sent.
     Unknown {
         /// Capability code as received.
         code: u8,
@@ -40,12 +40,12 @@ pub enum Capability {
     },
 }
 
-/// Value of the Graceful Restart capability.
+/// Value of the Graceful Restart capability (RFC 4724 §3).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GracefulRestart {
     /// Restart State bit (R): the speaker has restarted and has not received all routes yet.
     pub is_restarted: bool,
-    /// Notification bit (N): routes are also retained after a NOTIFICATION and the expiry of the hold time
+    /// Notification bit (N): routes are also retained after a NOTIFICATION or the expiry of the Hold Timer
     /// (RFC 8538 §2).
     pub notification: bool,
     /// Restart Time in seconds, 0 to 4095.
@@ -58,15 +58,15 @@ pub struct GracefulRestart {
 /// BGP Role towards the peer (RFC 9234 §4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Provider, transit for the peer: 0.
+    /// Provider (0): provides transit to the peer.
     Provider,
-    /// Route Server, which relays routes between its clients: 1.
+    /// Route Server (1): relays routes between its clients.
     RouteServer,
-    /// Route Server Client, which peers with a route server: 2.
+    /// Route Server Client (2): peers with a route server.
     RouteServerClient,
-    /// Customer, uses the peer for transit: 3.
+    /// Customer (3): receives transit from the peer.
     Customer,
-    /// Peer, exchanges only own and customer routes: 4.
+    /// Peer (4): exchanges only its own routes and those of its customers.
     Peer,
 }
 

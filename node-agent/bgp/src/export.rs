@@ -1,4 +1,4 @@
-//! Conversion of our routes to the path attributes for one neighbor (RFC 4271 §5).
+//! Computes the path attributes of this node's routes for one neighbor (RFC 4271 §5).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,23 +13,24 @@ use crate::{
     family::Family,
 };
 
-/// Default `LOCAL_PREF` for internal peers, the usual default of routers.
+/// Default of `LOCAL_PREF` for internal peers, as usual on routers.
 pub const LOCAL_PREF_DEFAULT: u32 = 100;
-/// Maximum number of cached attribute sets per neighbor. Routes differ only by Advertisements, of which there
-/// are few.
+/// Maximum number of cached attribute sets per neighbor. Few are needed, because only the Advertisements make
+/// a difference.
 const REMEMBERED_MAX: usize = 1024;
-/// Number of cached attribute sets at which the first cleanup runs. Later cleanups run at twice the number in
-/// use plus this number.
+/// Number of cached attribute sets at which the first cleanup runs. Each later cleanup runs at twice the
+/// number of sets then in use, plus this constant.
 const SPARE: usize = 16;
 
-/// Attributes of a prefix that are the same for every neighbor.
+/// Route attributes that are configured for a prefix and do not depend on the neighbor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
     /// `MULTI_EXIT_DISC`, sent to all peers; absent by default.
     pub med: Option<u32>,
-    /// `LOCAL_PREF`, sent only to internal peers; `None` for [`LOCAL_PREF_DEFAULT`].
+    /// `LOCAL_PREF`, sent only to internal peers; [`LOCAL_PREF_DEFAULT`] if `None`.
     pub local_pref: Option<u32>,
-    /// Number of times our AS is prepended in addition to the regular one; to external peers.
+    /// Number of additional times that this node's AS number is prepended to the AS path; external peers
+    /// only.
     pub prepend: u8,
     /// Communities to send with the route (RFC 1997).
     pub communities: BTreeSet<Community>,
@@ -42,18 +43,18 @@ pub struct Route {
 /// Properties of a session that determine the attributes of the routes sent to the neighbor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Towards {
-    /// Our AS number towards the neighbor, which is prepended for external peers.
+    /// AS number of this node towards the neighbor, which is prepended for external peers.
     pub local_asn: u32,
-    /// True if the neighbor is in another AS (EBGP).
+    /// True if the neighbor is in a different AS (EBGP).
     pub is_external: bool,
-    /// Our configured role (RFC 9234), which may require the attribute Only to Customer.
+    /// Configured BGP Role of this node (RFC 9234), which may require the attribute Only to Customer.
     pub role: Option<Role>,
-    /// Next hop for the neighbor.
+    /// Next hop to send to the neighbor.
     pub next_hop: NextHop,
 }
 
-/// Returns the attributes of a route for a neighbor. `AS_SET` and `ATOMIC_AGGREGATE` are never needed,
-/// because aggregates contain only our own addresses.
+/// Returns the path attributes of a route for a neighbor. `AS_SET` and `ATOMIC_AGGREGATE` are never needed,
+/// because aggregates contain only addresses of this cluster.
 #[must_use]
 pub fn attributes(route: &Route, towards: &Towards) -> Attributes {
     let Route { med, local_pref, prepend, communities, extended_communities, large_communities } = route;
@@ -73,13 +74,13 @@ pub fn attributes(route: &Route, towards: &Towards) -> Attributes {
     }
 }
 
-/// Returns an AS path that contains our AS `1 + prepend` times (RFC 4271 §5.1.2).
+/// Returns an AS path that contains this node's AS number `1 + prepend` times (RFC 4271 §5.1.2).
 fn own_path(local_asn: u32, prepend: u8) -> AsPath {
     let count = usize::from(prepend.saturating_add(1));
     AsPath(vec![Segment::Sequence(vec![local_asn; count])])
 }
 
-/// Returns true if routes sent by this role carry Only to Customer (RFC 9234 §5).
+/// Returns true if routes sent in this BGP Role carry the attribute Only to Customer (RFC 9234 §5).
 const fn marks(role: Role) -> bool {
     match role {
         Role::Provider | Role::Peer | Role::RouteServer => true,
@@ -87,8 +88,8 @@ const fn marks(role: Role) -> bool {
     }
 }
 
-/// Attribute cache of one neighbor. Routes with equal attributes share one set, so that they are packed into
-/// the same message.
+/// Cache of path attributes for one neighbor. Routes with equal attributes share one set, so that they are
+/// packed into the same message.
 #[derive(Debug, Clone, Default)]
 pub struct Exports {
     towards: BTreeMap<Family, Towards>,
@@ -104,7 +105,8 @@ impl Exports {
         Self { towards, made: BTreeMap::new(), used: 0 }
     }
 
-    /// Returns the attributes of a route, or `None` if the neighbor does not receive its family.
+    /// Returns the path attributes of a route, or `None` if the address family was not negotiated with the
+    /// neighbor.
     pub fn attributes(&mut self, family: Family, route: &Route) -> Option<Arc<Attributes>> {
         let towards = self.towards.get(&family)?;
         let key = (family, route.clone());

@@ -17,10 +17,10 @@ pub enum Family {
 const UNICAST: u8 = 1;
 
 impl Family {
-    /// All supported families, in the order in which their tables are announced.
+    /// All supported families, in the order in which their routes are advertised.
     pub const ALL: [Self; 2] = [Self::Ipv4Unicast, Self::Ipv6Unicast];
 
-    /// Returns the family of a prefix.
+    /// Returns the address family of a prefix.
     #[must_use]
     pub const fn of(prefix: &IpNet) -> Self {
         match prefix {
@@ -44,7 +44,7 @@ impl Family {
         UNICAST
     }
 
-    /// Returns the family with these identifiers if it is supported.
+    /// Returns the family with these identifiers, or `None` if it is not supported.
     #[must_use]
     pub const fn parse(afi: u16, safi: u8) -> Option<Self> {
         match (afi, safi) {

@@ -6,7 +6,7 @@
 //!                                          session::Session::poll_timeout() ─────────────▶ deadline of the next Input::Timeout
 //!   desired routes ──▶ rib::RibOut ──▶ Update ──▶ wire::encode ──▶ bytes
 //! ```
-//! Received routes are counted and dropped; they never reach a routing table.
+//! Received routes are counted and not stored; they never reach a routing table.
 
 pub mod attributes;
 pub mod capability;

@@ -1,4 +1,4 @@
-//! BGP messages (RFC 4271 §4, RFC 2918) as values. Encoding and decoding is in `wire`.
+//! BGP messages (RFC 4271 §4, RFC 2918) as Rust types. They are encoded and decoded in `wire`.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -17,7 +17,8 @@ pub enum Message {
     Notification(Notification),
     /// KEEPALIVE, which restarts the neighbor's Hold Timer.
     Keepalive,
-    /// ROUTE-REFRESH (RFC 2918), or a demarcation of its response (RFC 7313).
+    /// ROUTE-REFRESH: a request for all routes (RFC 2918), or a marker at the beginning or end of the
+    /// response (RFC 7313).
     Refresh(Refresh),
 }
 
@@ -27,27 +28,28 @@ pub struct Open {
     /// AS number: from the 4-octet AS number capability (RFC 6793) if present, otherwise from My Autonomous
     /// System.
     pub asn: u32,
-    /// Hold Time in seconds; 0 means no keepalives; never 1 or 2.
+    /// Hold Time in seconds, never 1 or 2; 0 means that no KEEPALIVE messages are sent.
     pub hold_time: u16,
     /// BGP Identifier; not zero (RFC 6286).
     pub router_id: Ipv4Addr,
-    /// Capabilities in the order sent.
+    /// Capabilities, in the order in which they are sent.
     pub capabilities: Vec<Capability>,
 }
 
 /// UPDATE message (RFC 4271 §4.3, RFC 4760).
 ///
-/// Sent messages contain prefixes of one family; received ones may contain several.
+/// Sent messages contain prefixes of one family; a received message may contain prefixes of several families.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
-    /// Withdrawn prefixes. Includes announced prefixes with malformed attributes (RFC 7606
+    /// Withdrawn prefixes, including announced prefixes with malformed attributes (RFC 7606
     /// "treat-as-withdraw").
     pub withdrawn: Vec<IpNet>,
-    /// Prefixes announced with the path attributes in `attributes`.
+    /// Prefixes that are announced with the path attributes in `attributes`.
     pub announced: Vec<IpNet>,
     /// Path attributes; present if prefixes are announced.
     pub attributes: Option<Attributes>,
-    /// Family of an End-of-RIB marker (RFC 4724 §2), an otherwise empty message.
+    /// Family of an End-of-RIB marker, which is an otherwise empty message (RFC 4724 §2); `None` for other
+    /// messages.
     pub end_of_rib: Option<Family>,
     /// Number of routes of unsupported families, by (AFI, SAFI).
     pub foreign: BTreeMap<(u16, u8), usize>,
@@ -56,16 +58,16 @@ pub struct Update {
 /// ROUTE-REFRESH message (RFC 2918, RFC 7313).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refresh {
-    /// Requested family; `None` if the AFI and SAFI are unsupported.
+    /// Family whose routes are refreshed; `None` if the AFI and SAFI are unsupported.
     pub family: Option<Family>,
-    /// Request, or begin or end of a refresh (RFC 7313).
+    /// Request for routes, or beginning or end of the response (RFC 7313).
     pub kind: RefreshKind,
 }
 
 /// Message Subtype of ROUTE-REFRESH (RFC 7313 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshKind {
-    /// Request for the Adj-RIB-Out of the family: 0.
+    /// Request for all routes of the family: 0.
     Request,
     /// Beginning of Route Refresh, `BoRR`: 1. All routes of the family follow.
     Begin,

@@ -6,10 +6,10 @@
 //!                       ▼                                  ▼
 //!         wanted ≠ sent, or owed ──▶ due ──▶ take ──▶ messages; their content counts as sent
 //! ```
-//! Due routes are indexed by prefix and by attributes, so a change costs the logarithm of the table size, and
-//! messages are packed: all prefixes of a message share its attributes. Invariants: a replaced route is
-//! announced without a preceding withdrawal (implicit withdrawal, RFC 4271 §3.1), and no message is sent for
-//! an unchanged prefix.
+//! Due routes are indexed by prefix and by attributes, so that the cost of a change is logarithmic in the
+//! number of routes, and messages are packed: all prefixes in a message share its attributes. Invariants: a
+//! replaced route is announced without a preceding withdrawal (implicit withdrawal, RFC 4271 §3.1), and no
+//! message is sent for an unchanged prefix.
 
 mod due;
 
@@ -52,7 +52,7 @@ pub struct Terms {
 }
 
 impl RibOut {
-    /// Sets the desired attributes of a prefix; `None` withdraws it.
+    /// Sets the desired attributes of a prefix; `None` withdraws the prefix.
     pub fn set(&mut self, prefix: IpNet, wanted: Option<Arc<Attributes>>) {
         let prefix = prefix.trunc();
         let entry = self.entries.entry(prefix).or_default();
@@ -68,8 +68,8 @@ impl RibOut {
         }
     }
 
-    /// Starts sending after the session is established: all routes, then the End-of-RIB marker of every
-    /// family, even without routes (RFC 4724 §2).
+    /// Starts to send all routes after the session was established, followed by the End-of-RIB marker of
+    /// every family, even of families without routes (RFC 4724 §2).
     pub fn begin(&mut self, terms: Terms) {
         self.end();
         let mut session = EstablishedState::new(terms);
@@ -79,7 +79,7 @@ impl RibOut {
         self.session = Some(session);
     }
 
-    /// Resets the sent state after the session is lost; desired routes are kept.
+    /// Resets the record of sent routes after the session was lost. The desired routes are kept.
     pub fn end(&mut self) {
         self.session = None;
         self.told = 0;
@@ -89,14 +89,14 @@ impl RibOut {
         });
     }
 
-    /// Delays the End-of-RIB marker while the desired routes are incomplete. On receiving it a neighbor drops
-    /// stale routes of the previous session that were not sent again (RFC 4724 §4.2).
+    /// Delays the End-of-RIB marker while the desired routes are incomplete. When a neighbor receives the
+    /// marker, it drops stale routes of the previous session that were not sent again (RFC 4724 §4.2).
     pub const fn hold_end_of_rib(&mut self, is_held: bool) {
         self.is_end_held = is_held;
     }
 
-    /// Handles a request for all routes of a family (RFC 2918 §4, RFC 7313 §4). A running transmission of all
-    /// routes is finished first.
+    /// Handles a request for all routes of a family (RFC 2918 §4, RFC 7313 §4). If all routes are already
+    /// being sent, that transmission is finished first.
     pub fn refresh(&mut self, family: Family) {
         let Some(session) = &mut self.session else { return };
         let Some(telling) = session.families.get_mut(&family) else { return };
@@ -109,8 +109,8 @@ impl RibOut {
         }
     }
 
-    /// Returns the next messages in order, until they exceed `bytes_max` bytes by at most one message. Their
-    /// content counts as sent.
+    /// Returns the next messages in order, about `bytes_max` bytes in total: the last message may exceed this
+    /// limit. The returned routes count as sent.
     pub fn take(&mut self, bytes_max: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         let mut bytes = 0;
@@ -145,19 +145,19 @@ impl RibOut {
         self.entries.get(prefix).is_some_and(|entry| entry.is_too_long)
     }
 
-    /// Returns the number of prefixes the neighbor has from this session.
+    /// Returns the number of prefixes that the neighbor has received in this session and still has.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.told
     }
 
-    /// Returns true if the neighbor has no prefix from this session.
+    /// Returns true if the neighbor has no prefix of this session.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.told == 0
     }
 
-    /// Returns all desired prefixes, and sent prefixes that are to be withdrawn.
+    /// Returns all desired prefixes, and all sent prefixes that must still be withdrawn.
     pub fn prefixes(&self) -> impl Iterator<Item = &IpNet> {
         self.entries.keys()
     }
@@ -167,7 +167,7 @@ impl RibOut {
         self.mark().or_else(|| self.withdraw()).or_else(|| self.announce())
     }
 
-    /// Starts the transmission of all routes of a family, in response to a refresh request.
+    /// Starts to send all routes of a family again, in response to a refresh request.
     fn answer(&mut self, family: Family) {
         let Some(session) = &mut self.session else { return };
         let is_framed = session.terms.enhanced_refresh;
@@ -181,7 +181,7 @@ impl RibOut {
         }
     }
 
-    /// Returns the next due End-of-RIB, `BoRR` or `EoRR` message with its size in bytes.
+    /// Returns the next marker message that is due (End-of-RIB, `BoRR` or `EoRR`), with its size in bytes.
     fn mark(&mut self) -> Option<(Message, usize)> {
         for family in Family::ALL {
             let Some(session) = &mut self.session else { return None };
@@ -262,7 +262,8 @@ impl RibOut {
         Some((Message::Update(Box::new(update)), bytes))
     }
 
-    /// Records the attributes `told` as sent for a prefix, or its withdrawal if `None`.
+    /// Records that the attributes `told` were sent for a prefix, or that it was withdrawn if `told` is
+    /// `None`.
     fn note(&mut self, prefix: IpNet, told: Option<Arc<Attributes>>) {
         let entry = self.entries.entry(prefix).or_default();
         self.told += usize::from(told.is_some());
@@ -277,8 +278,8 @@ impl RibOut {
         }
     }
 
-    /// Marks due routes as too long if their attributes leave no room for a prefix. A route already sent is
-    /// withdrawn (RFC 8654 §4).
+    /// Marks routes that are due as too long if their attributes leave no room for a prefix in a message. If
+    /// such a route was sent before, it is withdrawn (RFC 8654 §4).
     fn set_aside(&mut self) {
         let Some(session) = &mut self.session else { return };
         while let Some(prefix) = session.too_long() {

@@ -1,4 +1,4 @@
-//! Scheduler of all checks of this node and owner of their state. No sockets and no clock: time and
+//! Schedules all health checks of this node and stores their state. It has no sockets and no clock: time and
 //! randomness are arguments.
 
 use std::{
@@ -28,7 +28,7 @@ use super::{
 /// numbers.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Identifier of one check: the Service and the endpoint to check.
+/// Key of one check: the Service and the endpoint to check.
 pub(super) type Id = (ServiceKey, CheckKey);
 
 /// Time at which an event is processed, with random bits for jitter.
@@ -54,7 +54,7 @@ pub(super) struct Engine {
 /// Check configuration of one Service, and its checks.
 struct Group {
     check: Arc<HealthCheck>,
-    /// Prepared parameters of the probes, or the reason for which no endpoint of the Service can be probed.
+    /// Prepared parameters of the probes, or the reason why no endpoint of the Service can be probed.
     recipe: Result<Recipe, String>,
     checks: BTreeMap<CheckKey, Check>,
 }
@@ -68,7 +68,7 @@ struct Check {
 enum Stage {
     /// Scheduled check, which becomes due at this time.
     Due(Instant),
-    /// Due check that waits for a slot.
+    /// Check that is due and waits until the number of running checks allows it to start.
     Waiting,
     /// Running check, with its start time.
     Running(Instant),
@@ -136,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// Applies a changed check configuration of a Service. Endpoints keep their health until new results
+    /// Applies a changed check configuration to a Service. Endpoints keep their health until new results
     /// change it.
     fn renew(
         &mut self,
@@ -206,7 +206,7 @@ impl Engine {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Starts the due checks for which slots are free, and returns their probes.
+    /// Starts due checks, as many as the limit of running checks allows, and returns their probes.
     pub(super) fn start(&mut self, now: Instant) -> Vec<(Id, Probe)> {
         while self.next_due().is_some_and(|at| at <= now) {
             let Some((_, (service, key))) = self.due.pop_first() else { break };
@@ -283,17 +283,18 @@ impl Engine {
         }
     }
 
-    /// Frees the slot of a check that was aborted while it ran.
+    /// Frees the slot of a running check that was aborted.
     pub(super) fn cut(&mut self, (service, _): &Id) {
         self.slots.leave(service);
     }
 
-    /// Returns the number of due checks that wait for a slot.
+    /// Returns the number of due checks that wait for a slot, because the maximum number of checks is
+    /// running.
     pub(super) const fn waiting(&self) -> usize {
         self.slots.waiting()
     }
 
-    /// Returns the health of all endpoints, and the most important change since the last call.
+    /// Returns the health of all endpoints, and the most significant change since the last call.
     pub(super) fn shown(&mut self) -> (Change, &CheckedEndpoints) {
         (std::mem::replace(&mut self.change, Change::Nothing), &self.checked)
     }

@@ -1,4 +1,5 @@
-//! Inbox of the health check thread. Pending changes are merged, so it never holds more than the state.
+//! Inbox of the health check thread. Pending changes are merged, so that the inbox never grows beyond the
+//! size of the state.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,16 +8,17 @@ use tokio::sync::Notify;
 
 use super::plan::Changes;
 
-/// Changes and observations that the health check thread takes out of its inbox at once.
+/// Content that the health check thread takes out of its inbox at once: state changes and refused
+/// connections.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    /// State changes from control, merged since the last receipt.
+    /// State changes from the control server, merged since the last time the inbox was read.
     pub(super) changes: Changes,
-    /// Connections that endpoints refused to clients; `None` if no new reading has arrived.
+    /// Numbers of client connections that endpoints refused; `None` if there is no new reading.
     pub(super) refusals: Option<Vec<Refusals>>,
 }
 
-/// Inbox of the health check thread: one slot, in which later contents are merged.
+/// Inbox of the health check thread: a single slot into which later content is merged.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -26,7 +28,8 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Changes,
-    /// Latest reading of refused client connections. It replaces an older one that has not been received.
+    /// Latest reading of refused client connections. It replaces an older reading that the thread has not
+    /// taken yet.
     refusals: Option<Vec<Refusals>>,
     is_closed: bool,
 }

@@ -1,4 +1,5 @@
-//! Health checks: probes endpoints and reports the results to control, which decides.
+//! Health checks: probes endpoints and reports the results to the control server, which decides if an
+//! endpoint is taken out of service.
 //!
 //! ```text
 //!  loop ──changes──▶ inbox ─▶ plan (assignment) ─▶ engine (schedule) ─▶ probe (one request) ─▶ machine (rise, fall)
@@ -6,9 +7,10 @@
 //!  report, metrics ◀──────────────────────── shown ◀───────────────────────────────────────────┘
 //! ```
 //! Runs on a dedicated thread in the network namespace of the agent. Invariants: probes connect only to the
-//! endpoint's own address (`pinned`), follow no redirect, read a bounded response and run no command; faults
-//! of this machine do not count against an endpoint. No endpoint is taken out of service here: an agent that
-//! is disconnected from control continues checking, and its kernel state stays as last received.
+//! endpoint's own address (`pinned`), follow no redirect, read a response of limited size and run no command.
+//! Faults of this machine do not count as failures of an endpoint. This crate takes no endpoint out of
+//! service: an agent without a connection to the control server continues its checks, and its kernel state
+//! stays as last received.
 
 mod engine;
 mod inbox;
@@ -38,8 +40,8 @@ pub use self::{
     status::{CheckedEndpoints, Counts},
 };
 
-/// Sender to the health check thread, which ends when the sender is dropped. The default is not connected to
-/// a thread and discards everything.
+/// Sender to the health check thread, which ends when the sender is dropped. The default value is not
+/// connected to a thread and discards everything.
 #[derive(Debug, Default)]
 pub struct Checking(Option<Arc<Inbox>>);
 
@@ -48,7 +50,7 @@ pub struct Checking(Option<Arc<Inbox>>);
 pub struct Running {
     /// Sender of state changes and refused connections to the thread.
     pub checking: Checking,
-    /// Receiver of the health of all checked endpoints, notified of changed states.
+    /// Receiver of the health of all checked endpoints, notified when a state changes.
     pub shown: watch::Receiver<CheckedEndpoints>,
 }
 
@@ -57,7 +59,7 @@ pub struct Running {
 pub struct Metrics {
     /// Counter of finished health checks, by outcome (label `result`).
     pub checks: Family<[(&'static str, &'static str); 1], Counter>,
-    /// Health checks that are due and wait for a free slot.
+    /// Number of health checks that are due and wait because the maximum number of checks is running.
     pub waiting: Gauge<i64, AtomicI64>,
 }
 
@@ -73,7 +75,7 @@ pub fn start(node: Name, metrics: Metrics) -> io::Result<Running> {
 }
 
 impl Checking {
-    /// Sends state changes from control to the thread; never blocks.
+    /// Sends state changes from the control server to the thread; never blocks.
     pub fn follow(&self, changes: Changes) {
         if let Some(inbox) = &self.0 {
             inbox.put(changes);

@@ -18,8 +18,9 @@ use model::{
 
 use super::verdict::{Outcome, Verdict, presentable};
 
-/// Divisor of the check interval that yields the maximum jitter: a tenth of the interval. Jitter only makes a
-/// check earlier, so a failing endpoint is found unhealthy by a check that starts within `fall` intervals.
+/// Divisor of the check interval that gives the maximum jitter: a tenth of the interval. Jitter only makes a
+/// check earlier, so that a failing endpoint becomes unhealthy by a check that starts within `fall`
+/// intervals.
 const JITTER_SHARE: u32 = 10;
 
 /// Numbers of consecutive results that change the health state, from the health check of the Service.
@@ -31,14 +32,14 @@ pub struct Rules {
     pub fall: u8,
 }
 
-/// Significance of a change for reports to control.
+/// Significance of a change, which determines when it is reported to the control server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// No change that a report would contain.
+    /// Nothing changed that a report contains.
     Nothing,
-    /// Change of the message only; included in the next report.
+    /// Only the message changed; it is included in the next report.
     Words,
-    /// Change of the health state; reported at once.
+    /// The health state changed; it is reported at once.
     State,
 }
 
@@ -55,8 +56,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates the pending state of a new endpoint. Failures do not count until `start_delay` has passed or a
-    /// check has succeeded.
+    /// Creates the pending state of a new endpoint. Failures do not count until `start_delay` has elapsed or
+    /// a check has succeeded.
     #[must_use]
     pub fn new(start_delay: Duration, now: Instant, wall: Timestamp) -> Self {
         Self {
@@ -131,8 +132,8 @@ impl Machine {
         }
     }
 
-    /// Resets the counters of consecutive results after a configuration change. The state stays until new
-    /// results change it.
+    /// Resets the counters of consecutive results after a configuration change. The health state stays until
+    /// new results change it.
     pub const fn begin_anew(&mut self) {
         (self.good, self.bad) = (0, 0);
     }
@@ -155,7 +156,7 @@ impl Machine {
         self.state
     }
 
-    /// Returns the health of the endpoint `key` in the form that is reported to control.
+    /// Returns the health of the endpoint `key` in the form that is reported to the control server.
     #[must_use]
     pub fn report(&self, key: CheckKey) -> CheckReport {
         let CheckKey { address, port } = key;
@@ -169,7 +170,7 @@ impl Machine {
     }
 
     /// Sets the message if the state is pending. In other states the message describes the last state change
-    /// and stays.
+    /// and is kept.
     fn say_while_pending(&mut self, words: String) -> Change {
         match self.state {
             CheckState::Pending => self.say(presentable(&words)),
@@ -193,7 +194,7 @@ pub fn next_due(begun: Instant, interval: Duration, random: u64) -> Instant {
     begun + interval.saturating_sub(spread(interval, random))
 }
 
-/// Returns the due time of the first check: at once, or up to a tenth of the interval later.
+/// Returns the time of the first check: a random delay of up to a tenth of the interval after `now`.
 #[must_use]
 pub fn first_due(now: Instant, interval: Duration, random: u64) -> Instant {
     now + spread(interval, random)

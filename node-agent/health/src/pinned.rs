@@ -1,13 +1,13 @@
 //! Validated probe targets: a literal address that gives no access to the node or its infrastructure.
 //!
 //! Endpoints are literal addresses, so DNS cannot redirect a probe later. Most addresses rejected here are
-//! already forbidden for endpoints (`model::net::forbidden`). The check is repeated for every connection,
-//! because bypassing the first one would make every agent probe the address. A rejected endpoint is never
-//! probed and stays `Pending` with the reason, because its health is unknown.
+//! already forbidden for endpoints (`model::net::forbidden`). The check is repeated here for every endpoint,
+//! because an address that bypassed the first check would be probed by every agent. A rejected endpoint is
+//! never probed and stays `Pending` with the reason, because its health is unknown.
 //!
-//! The node's own addresses are allowed: endpoints in the host network use them, as may control and other
-//! daemons. A probe reveals only a status code, or the presence of a text in a page, and its methods change
-//! nothing.
+//! The node's own addresses are allowed: endpoints in the host network use them, as may the control server
+//! and other daemons. A probe reveals only a status code, or the presence of a text in a page, and its
+//! request methods change nothing on the target.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -42,7 +42,7 @@ const METADATA_V4: [Ipv4Addr; 3] =
 const METADATA_V6: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
 
-/// Returns the reason for which an address must not be probed, or `None` if it is allowed.
+/// Returns the reason why an address must not be probed, or `None` if it is allowed.
 #[must_use]
 pub fn refused(address: IpAddr) -> Option<&'static str> {
     if let Some(reason) = net::forbidden(address) {

@@ -1,7 +1,7 @@
-//! Assignment of checks to this node. Pure.
+//! Assignment of health checks to this node. Pure.
 //!
-//! The cost is proportional to the change: a changed Service evaluates its own endpoints; a changed set of
-//! checkers evaluates all Services with a check.
+//! The cost is proportional to the change. After a change of a Service, its endpoints are assigned again.
+//! After a change of the set of checking nodes, all Services with a health check are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,11 +16,11 @@ use model::{
     wire::report::CHECKS_REPORTED_MAX,
 };
 
-/// Maximum number of endpoints of one Service checked by one node, equal to the capacity of a report, because
-/// a Service is reported as a whole.
+/// Maximum number of endpoints of one Service that one node checks. Equal to the capacity of a report,
+/// because a Service is reported as a whole.
 pub const CHECKS_PER_SERVICE_MAX: usize = CHECKS_REPORTED_MAX;
 
-/// Changes of the state from control that affect health checks.
+/// Changes of the state from the control server that affect health checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Compiled Services that changed; `None` for a removed Service.
@@ -37,7 +37,7 @@ impl Changes {
         services.is_empty() && checkers.is_none()
     }
 
-    /// Merges changes that happened after these.
+    /// Merges changes that happened later into these.
     pub fn then(&mut self, later: Self) {
         let Self { services, checkers } = later;
         self.services.extend(services);
@@ -54,18 +54,18 @@ pub struct Delta {
     pub service: ServiceKey,
     /// Check configuration, or `None` if this node no longer checks the Service.
     pub check: Option<Arc<HealthCheck>>,
-    /// True if the configuration has changed for the endpoints already checked.
+    /// True if the check configuration differs for the endpoints that are already checked.
     pub is_other_check: bool,
     /// Endpoints that this node starts to check.
     pub begin: BTreeSet<CheckKey>,
     /// Endpoints that this node stops checking.
     pub end: BTreeSet<CheckKey>,
-    /// Number of endpoints assigned to this node that are not checked, because they exceed
+    /// Number of endpoints assigned to this node that are not checked because they exceed
     /// [`CHECKS_PER_SERVICE_MAX`].
     pub left_out: usize,
 }
 
-/// Checks assigned to this node, with the inputs of the assignment.
+/// Health checks assigned to this node, with the data on which the assignment is based.
 #[derive(Debug)]
 pub struct Plan {
     node: Name,
@@ -82,13 +82,13 @@ struct Part {
 }
 
 impl Plan {
-    /// Creates a plan without checks for the Node of this name.
+    /// Creates an assignment without checks for the Node with this name.
     #[must_use]
     pub const fn new(node: Name) -> Self {
         Self { node, checkers: BTreeSet::new(), services: BTreeMap::new() }
     }
 
-    /// Applies changes, and returns the resulting changes of this node's checks by Service.
+    /// Applies changes and returns the resulting changes of this node's checks, by Service.
     pub fn follow(&mut self, changes: Changes) -> Vec<Delta> {
         let Changes { mut services, checkers } = changes;
         if let Some(checkers) = checkers.filter(|checkers| *checkers != self.checkers) {

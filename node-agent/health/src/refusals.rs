@@ -1,5 +1,5 @@
-//! Passive detection: endpoints that refuse a number of consecutive client connections within one interval
-//! become unhealthy before the next check. Pure.
+//! Passive detection: an endpoint that refuses a number of consecutive client connections within one check
+//! interval becomes unhealthy before the next check. Pure.
 //!
 //! Input is the number of refused connections per endpoint since the last successful one, read about once a
 //! second. The time of refusals before the first reading is unknown.
@@ -18,11 +18,11 @@ pub(super) struct Limit {
     pub(super) interval: Duration,
 }
 
-/// Recent readings of consecutive refusals per endpoint.
+/// Recent readings of the number of consecutive refused connections, by endpoint.
 #[derive(Debug)]
 pub(super) struct Streaks<K> {
-    /// Times at which each number of refusals was first read, oldest first. The first entry is the number
-    /// before the window. At most `fall` entries, because the numbers only increase.
+    /// Times at which each number of refused connections was first read, oldest first. The first entry is the
+    /// number before the time window. There are at most `fall` entries, because the numbers only increase.
     seen: BTreeMap<K, VecDeque<(Instant, u64)>>,
     last_at: Option<Instant>,
 }
@@ -34,8 +34,9 @@ impl<K> Default for Streaks<K> {
 }
 
 impl<K: Ord + Clone> Streaks<K> {
-    /// Applies the current numbers of refusals and their limits. Returns the endpoints that reach their
-    /// limit, with the number. An endpoint is returned again only after as many further refusals.
+    /// Applies the current numbers of consecutive refused connections. Returns the endpoints that have
+    /// reached their limit, with the number. An endpoint is returned again only after as many further
+    /// refusals.
     pub(super) fn read(&mut self, now: Instant, rows: &BTreeMap<K, (u64, Limit)>) -> Vec<(K, u64)> {
         let before = self.last_at.replace(now);
         self.seen.retain(|key, _| rows.contains_key(key));
@@ -69,7 +70,8 @@ mod tests {
 
     const LIMIT: Limit = Limit { fall: 3, interval: Duration::from_secs(5) };
 
-    /// Readings of (second, consecutive refusals), and whether the endpoint becomes unhealthy after each.
+    /// An endpoint becomes unhealthy when `fall` consecutive refusals are read within the interval; refusals
+    /// before the first reading do not count, and a successful connection resets the number.
     #[test]
     fn so_many_in_a_row_within_the_interval_decide() {
         for readings in [

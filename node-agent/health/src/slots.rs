@@ -1,23 +1,23 @@
-//! Slots for running checks, assigned to Services round-robin, so that a Service with unresponsive endpoints
-//! does not block the others. Pure.
+//! Limits the number of running checks. Free slots are assigned to Services round-robin, so that a Service
+//! with unresponsive endpoints does not block the others. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use model::kinds::{endpoint_health::CheckKey, resource::ServiceKey};
 
-/// Maximum number of running checks. Each has a socket, and the default file limit of a process is 1024.
-/// Further checks wait.
+/// Maximum number of checks that run at the same time. Each has a socket, and the default limit of open files
+/// of a process is 1024. Further checks wait.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 512;
-/// Maximum number of running checks of one Service; the others of the Service wait.
+/// Maximum number of checks of one Service that run at the same time. Further checks of the Service wait.
 pub const CHECKS_IN_FLIGHT_PER_SERVICE_MAX: usize = 256;
 
-/// Numbers of running checks, and queue of waiting checks per Service.
+/// Numbers of running checks, and the queue of waiting checks of each Service.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     running: usize,
     waiting: usize,
     lanes: BTreeMap<ServiceKey, Lane>,
-    /// Services with waiting checks that may run, in round-robin order and without duplicates.
+    /// Services with waiting checks that may start, in round-robin order and without duplicates.
     turns: VecDeque<ServiceKey>,
 }
 
@@ -29,7 +29,7 @@ struct Lane {
 }
 
 impl Slots {
-    /// Queues a check that is due.
+    /// Adds a due check to the queue of its Service.
     pub(super) fn ask(&mut self, service: &ServiceKey, key: CheckKey) {
         let lane = self.lanes.entry(service.clone()).or_default();
         lane.waiting.push_back(key);
@@ -37,7 +37,7 @@ impl Slots {
         lane.take_turn(service, &mut self.turns);
     }
 
-    /// Removes a check from the queue, because the endpoint is no longer checked.
+    /// Removes a check from the queue. Called when the endpoint is no longer checked.
     pub(super) fn withdraw(&mut self, service: &ServiceKey, key: CheckKey) {
         let Some(lane) = self.lanes.get_mut(service) else { return };
         let before = lane.waiting.len();

@@ -1,4 +1,4 @@
-//! Health of the checked endpoints at one time, which reports and metrics read. Cheap to clone.
+//! Snapshot of the health of the checked endpoints, for reports and metrics. Cheap to clone.
 
 use imbl::OrdMap;
 use model::{
@@ -19,7 +19,7 @@ pub struct CheckedEndpoints {
 /// Number of checked endpoints in each health state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of endpoints without enough results for a decision.
+    /// Number of endpoints without enough results to be healthy or unhealthy.
     pub pending: u64,
     /// Number of healthy endpoints.
     pub healthy: u64,

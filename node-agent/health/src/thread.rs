@@ -1,5 +1,5 @@
-//! Health check thread: sleeps until a change, a due check or a result. All its sockets are created in the
-//! network namespace of the thread.
+//! Health check thread: sleeps until the state changes, a check is due or a check has ended. All its sockets
+//! are created in the network namespace of the thread.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,7 +26,8 @@ use super::{
     verdict::{Outcome, Verdict},
 };
 
-/// Starts the thread. It ends when its inbox is closed and needs no join, because it holds no state to flush.
+/// Starts the health check thread. The thread ends when its inbox is closed. The caller need not join it,
+/// because it has no state to flush.
 pub(super) fn spawn(
     node: Name,
     inbox: Arc<Inbox>,
@@ -105,7 +106,7 @@ impl Checker {
     }
 }
 
-/// Tasks of the running checks.
+/// Tokio tasks of the running checks.
 #[derive(Default)]
 struct Flights {
     tasks: JoinSet<Verdict>,
@@ -120,7 +121,7 @@ impl Flights {
         self.handles.insert(id, handle);
     }
 
-    /// Aborts the task of a check, without a result.
+    /// Aborts the task of a check. The check then has no result.
     fn cut(&mut self, id: &Id) {
         if let Some(handle) = self.handles.remove(id) {
             self.ids.remove(&handle.id());
@@ -128,7 +129,7 @@ impl Flights {
         }
     }
 
-    /// Waits for the next result; pending while no check runs. Cancel-safe.
+    /// Waits for the next result of a check; pending while no check runs. Cancel-safe.
     async fn next(&mut self) -> Option<(Id, Verdict)> {
         loop {
             let Some(ended) = self.tasks.join_next_with_id().await else { std::future::pending().await };

@@ -1,11 +1,11 @@
-//! Result of one check: success, failure, or no evidence about the endpoint, each with a message.
+//! Result of one check: success, failure, or no information about the endpoint, each with a message.
 
 use std::io;
 
 use kernel::connection_error::ConnectionError;
 use model::wire::report::CHECK_MESSAGE_BYTES_MAX;
 
-/// Kind of a check result. The small fixed set serves as metric label.
+/// Kind of the result of a check. Also the value of a metric label, so that the set is small and fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// Success: the endpoint sent the expected response.
@@ -20,7 +20,7 @@ pub enum Outcome {
     WrongAnswer,
     /// Failure: the TLS handshake failed, or the certificate is invalid.
     Tls,
-    /// No evidence: this machine could not run the check. Counts neither as success nor as failure.
+    /// No information: this machine could not run the check. Counts neither as success nor as failure.
     NotAsked,
 }
 
@@ -43,15 +43,16 @@ impl Outcome {
 /// Result of a check: outcome and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Kind of the result, which decides whether it counts as success or failure.
+    /// Kind of the result, which determines if it counts as success, as failure or not at all.
     pub outcome: Outcome,
-    /// Message for operators, such as `connection refused`. Never empty, printable, and of bounded length.
+    /// Message for operators, such as `connection refused`. The message is not empty, printable, and limited
+    /// in length.
     pub words: String,
 }
 
 impl Verdict {
-    /// Creates a verdict. Control characters in the message are replaced by spaces and its length is limited,
-    /// because it may contain remote text.
+    /// Creates a verdict. Control characters in the message are replaced with spaces and its length is
+    /// limited, because the message may contain text from the remote side.
     #[must_use]
     pub fn new(outcome: Outcome, words: impl AsRef<str>) -> Self {
         Self { outcome, words: presentable(words.as_ref()) }
@@ -78,8 +79,8 @@ impl Verdict {
     }
 }
 
-/// Replaces control characters by spaces, and truncates a text to the maximum size of a message in a report.
-/// An empty text becomes `failed`.
+/// Replaces control characters with spaces, and truncates a text to the maximum size of a message in a
+/// report. An empty text becomes `failed`.
 #[must_use]
 pub fn presentable(text: &str) -> String {
     let mut shown = String::new();

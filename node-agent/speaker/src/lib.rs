@@ -4,8 +4,8 @@
 //!  state, outcomes of passes ──▶ routing (prefixes per peer) ──▶ peering (sockets, sessions) ──▶ routers
 //! ```
 //! The session state machine, the RIB and the message format are in the crate `bgp`, which has no I/O.
-//! Invariants: a prefix is never advertised while this node serves none of its addresses, and no route is
-//! learned.
+//! Invariants: a prefix is never advertised while this node serves none of its addresses, and routes received
+//! from peers are not used.
 
 pub mod peering;
 pub mod routing;

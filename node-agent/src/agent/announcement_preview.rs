@@ -1,5 +1,6 @@
-//! Preview of announcement changes under another state: roles of this node on its links, and routes it
-//! advertises. Pure: uses the regular decision code for both states.
+//! Preview of announcement changes under another state: the announcing or standby role of this node for each
+//! address on its links, and the routes it would advertise. Pure: uses the regular decision code for both
+//! states.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,17 +24,17 @@ use speaker::routing::{
 
 use crate::state::State;
 
-/// State before or after a change, with the gates of its Services.
+/// State before or after a change, with a function that determines the Services that the kernel can serve.
 pub struct Side<'a> {
-    /// State received from control, or proposed.
+    /// State received from the control server, or state that a proposed change would produce.
     pub state: &'a State,
-    /// Name of the node that has the state.
+    /// Name of this node.
     pub node: &'a Name,
-    /// Function that returns an open gate if the kernel has, or would have, the Service.
+    /// Function that returns an open [`Gate`] if this node's kernel serves, or would serve, a Service.
     pub gate: &'a dyn Fn(&ServiceKey) -> Gate,
 }
 
-/// Returns the lines about roles and routes that a change removes and adds.
+/// Returns the output lines, about roles and advertised routes, that a change removes or adds.
 #[must_use]
 pub fn changes(before: &Side<'_>, after: &Side<'_>) -> Vec<LineChange> {
     let mut lines = differing(&roles(before), &roles(after));
@@ -42,7 +43,7 @@ pub fn changes(before: &Side<'_>, after: &Side<'_>) -> Vec<LineChange> {
     lines
 }
 
-/// Pairs of a place, such as an address or a peer, and a line about it.
+/// Pairs of a subject, such as an address or a BGP peer, and an output line about it.
 type Lines = BTreeSet<(String, String)>;
 
 fn differing(before: &Lines, after: &Lines) -> Vec<LineChange> {
@@ -57,7 +58,7 @@ fn differing(before: &Lines, after: &Lines) -> Vec<LineChange> {
     gone.chain(after.difference(before).map(change(LineFate::Added))).collect()
 }
 
-/// Returns the role of this node for each address on its links.
+/// Returns the role of this node (announcer or standby) for each load balancer address on its links.
 fn roles(side: &Side<'_>) -> Lines {
     let mut lines = Lines::new();
     for (address, state) in side.state.addresses() {
@@ -73,7 +74,7 @@ fn roles(side: &Side<'_>) -> Lines {
     lines
 }
 
-/// Returns the routes advertised to each peer.
+/// Returns the routes that this node advertises to each BGP peer.
 fn routes(side: &Side<'_>) -> Lines {
     let Some(bgp) = side.state.node().bgp.as_deref() else { return Lines::new() };
     let mut lines = Lines::new();

@@ -1,4 +1,5 @@
-//! Replies to queries from control. They use the same functions as a real pass, without kernel writes.
+//! Replies to queries from the control server, such as previews and packet traces. They are computed by the
+//! functions that also program the kernel, without kernel writes.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -26,7 +27,8 @@ use crate::{
     state::{ChangedObjects, State, desired::DesiredBuilder},
 };
 
-/// Option to count the established connections affected by a change, for which the conntrack table is read.
+/// Option of a preview: established connections that the change affects are counted by reading the conntrack
+/// table, or not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sessions {
     Counted,
@@ -65,8 +67,8 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Returns the differences between the previews of two states. Previews are computed in one call, so that
-    /// no change of the state comes between them.
+    /// Returns the differences between the previews of two states. Both previews are computed in one call, so
+    /// that the state cannot change in between.
     fn compare(&mut self, comparison: Comparison, position: Position) -> Result<Preview, Reply> {
         let Comparison { from, to } = comparison;
         let from = self.preview(from, position, Sessions::Left)?;
@@ -130,9 +132,9 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Describes the size of a change to another backend: numbers of Services and frontends to program and,
-    /// unless it takes over the kernel objects, of lines of the current backend to remove. Lines that cannot
-    /// be listed are not counted.
+    /// Describes the size of a change to another backend: the numbers of Services and frontends to program.
+    /// Unless the new backend takes over the kernel objects, the number of rules that the current backend
+    /// would remove is included if it can be determined.
     fn made_anew(&mut self, takeover: &Takeover, desired: &DesiredState) -> String {
         let Takeover { words, is_in_place } = takeover;
         let frontends: usize = desired.programs.values().map(|wanted| wanted.program.frontends.len()).sum();
@@ -187,7 +189,7 @@ fn reply(preview: Result<Preview, Reply>) -> Reply {
     preview.map_or_else(|why_not| why_not, Reply::Plan)
 }
 
-/// Returns the targets that the frontends of these Services would lose.
+/// Returns the targets that the frontends of these Services lose by a change from `before` to `after`.
 fn lost(
     before: &DesiredState,
     after: &DesiredState,
@@ -204,7 +206,8 @@ fn kernel_failed(error: &KernelError) -> Reply {
     failed(&chain(error))
 }
 
-/// Converts a proposal into a delta batch that starts at the current position.
+/// Converts a proposed change into a feed batch (delta) that starts at the current position (epoch and
+/// revision).
 fn batch(proposal: Proposal, position: Position) -> Batch {
     let Proposal { services, removed, addresses, addresses_removed, network, node } = proposal;
     let set = services.into_iter().map(|service| (service.service.clone(), ServiceChange::Set(service)));
@@ -221,7 +224,7 @@ fn batch(proposal: Proposal, position: Position) -> Batch {
     }
 }
 
-/// Returns the failure messages of the unsupported Services in scope.
+/// Returns the failure messages of those Services that use features the backend does not support.
 fn failures(derived: &DesiredBuilder, services: &BTreeSet<ServiceKey>) -> Vec<String> {
     let unsupported = derived.unsupported().iter().filter(|(service, _)| services.contains(*service));
     let words = unsupported
@@ -229,7 +232,7 @@ fn failures(derived: &DesiredBuilder, services: &BTreeSet<ServiceKey>) -> Vec<St
     words.take(PREVIEW_WORDS_MAX).collect()
 }
 
-/// Truncates a preview to the limits of a reply and counts the omitted lines.
+/// Truncates a preview to the size limits of a reply and counts the omitted lines.
 fn bound(preview: &mut Preview) {
     let Preview { kernel, announcements, omitted, session_resets, connections_at_risk: _, failures } =
         preview;
@@ -249,7 +252,7 @@ fn bound(preview: &mut Preview) {
     failures.truncate(PREVIEW_WORDS_MAX);
 }
 
-/// Maximum total size of the lines in an answer, in bytes, so that the whole answer stays within
+/// Maximum total size of the lines in a reply, in bytes, so that the whole reply stays within
 /// `model::ask::REPLY_BYTES_MAX`.
 const LINES_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Estimated JSON overhead of a line in bytes, escaped quotes included.

@@ -1,4 +1,5 @@
-//! Active backend and takeover by another backend without interruption of traffic.
+//! Active backend (implementation of a proxy mode), and its replacement by another backend without
+//! interruption of traffic.
 //!
 //! ```text
 //! running ──Node selects another──▶ open ─▶ observe ─▶ apply everything ─▶ verified ─▶ running (new)
@@ -7,9 +8,9 @@
 //!                                               old: retire, once a second, until nothing is left ┘
 //! ```
 //! For a moment both backends program the same Services, so that no new connection finds a node without
-//! rules. If old and new share their kernel objects (another mark in the same mode), the new one takes them
-//! over in place and the old one is dropped. Invariant: the old backend retires only after everything of the
-//! new one has been read back.
+//! rules. If old and new share their kernel objects (a different packet mark in the same mode), the new one
+//! takes them over in place and the old one is dropped. Invariant: the old backend is removed only after all
+//! kernel objects of the new backend have been read back.
 
 use std::time::{Duration, Instant};
 
@@ -29,14 +30,16 @@ use tracing::{debug, info, warn};
 
 use crate::state::defaults::Backend;
 
-/// Minimum and maximum delay before a failed change of the backend is retried.
+/// Minimum delay before a failed change of the backend is retried. The maximum is `CHANGE_CAP`.
 const CHANGE_FLOOR: Duration = Duration::from_secs(1);
 const CHANGE_CAP: Duration = Duration::from_secs(60);
-/// Interval between `retire` calls to a leaving backend.
+/// Interval between calls that remove the remaining objects of a replaced backend (`retire`).
 const LEAVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum time for which a superseded relay is kept, for connections already on their way to it.
+/// Minimum time for which the userspace relay of a replaced backend keeps running, for connections already on
+/// their way to it.
 const RELAY_TIME_MIN: Duration = Duration::from_secs(5);
-/// Time limit for established connections of a leaving backend. Its remaining objects are then removed.
+/// Maximum time for which established connections of a replaced backend keep its kernel objects. The
+/// remaining objects are then removed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// Active backend, selected backend, and replaced backends that are being removed.
@@ -58,7 +61,8 @@ struct Leaving {
     dataplane: Box<dyn Dataplane>,
     backend: Backend,
     since: Instant,
-    /// True if another backend has taken over the kernel objects, so that only relayed connections are left.
+    /// True if the new backend has taken over the kernel objects, so that only connections through the old
+    /// userspace relay remain.
     is_superseded: bool,
     last_error: Option<String>,
 }
@@ -73,14 +77,14 @@ pub(super) struct Takeover {
 
 /// Result of an attempt to change the backend.
 pub(super) enum Change {
-    /// The new backend is active.
+    /// The new backend has replaced the old one.
     Taken {
         /// Description of the change for events and logs.
         message: String,
-        /// Result of the new backend's first pass, which covers everything.
+        /// Result of the new backend's first pass, which programs and verifies all Services.
         pass: Pass,
     },
-    /// The old backend stays active.
+    /// The change failed, and the old backend stays active.
     Refused {
         /// Cause of the failure for events and logs.
         message: String,
@@ -90,7 +94,7 @@ pub(super) enum Change {
 }
 
 impl Backends {
-    /// Opens the selected backend, or the default backend if that fails.
+    /// Opens the backend that the Node selects, or the default backend if that fails.
     pub(super) fn open(
         mut open: Opener,
         wanted: Backend,
@@ -127,7 +131,7 @@ impl Backends {
         })
     }
 
-    /// Returns the active backend for a pass.
+    /// Returns the active backend.
     pub(super) fn current(&mut self) -> &mut dyn Dataplane {
         &mut *self.current
     }
@@ -137,7 +141,7 @@ impl Backends {
         self.running.mode
     }
 
-    /// Returns the options of the active mode.
+    /// Returns the options (packet marks and chain naming) of the active backend.
     pub(super) fn options(&self) -> BackendOptions {
         self.running.options.clone()
     }
@@ -150,7 +154,7 @@ impl Backends {
         })
     }
 
-    /// Sets the backend that the Node selects. A change is attempted at the next turn.
+    /// Sets the backend that the Node selects. The change is attempted in the next iteration of the loop.
     pub(super) fn want(&mut self, wanted: Backend, now: Instant) {
         if wanted == self.wanted {
             return;
@@ -166,12 +170,12 @@ impl Backends {
         self.change_at
     }
 
-    /// Returns the time of the next `retire` call to a leaving backend.
+    /// Returns the time of the next `retire` call to a replaced backend.
     pub(super) fn leave_at(&self) -> Option<Instant> {
         (!self.leaving.is_empty()).then_some(self.leave_at)
     }
 
-    /// Returns a warning if the last attempt to change to the selected backend failed.
+    /// Returns a warning if the last change to the selected backend failed.
     pub(super) fn warning(&self) -> Option<String> {
         let problem = self.problem.as_ref()?;
         let (wanted, running) = (shown(&self.wanted), shown(&self.running));
@@ -180,14 +184,14 @@ impl Backends {
         ))
     }
 
-    /// Returns the kernel counters, as a sum over the active and the replaced backends.
+    /// Returns the sum of the kernel counters of the active and all replaced backends.
     pub(super) fn counters(&self) -> KernelCounters {
         let leaving = self.leaving.iter().map(|leaving| leaving.dataplane.counters());
         leaving.chain([self.current.counters()]).fold(self.past, add)
     }
 
-    /// Tries to replace the current backend by the wanted one. A rejected Service does not block the change
-    /// if `was_refused` returns true for it.
+    /// Tries to replace the active backend by the selected one. The change fails if the new backend rejects a
+    /// Service, unless `was_refused` returns true for that Service.
     pub(super) fn try_change(
         &mut self,
         desired: &DesiredState,
@@ -242,8 +246,8 @@ impl Backends {
         message
     }
 
-    /// Retires the leaving backends, about once a second. Returns true if one of them may have removed
-    /// objects of the active backend.
+    /// Removes objects of the replaced backends, about once a second. Returns true if the removal may have
+    /// affected objects of the active backend.
     pub(super) fn see_off(&mut self, now: Instant) -> bool {
         if now < self.leave_at {
             return false;
@@ -263,7 +267,7 @@ impl Backends {
         is_disturbed
     }
 
-    /// Removes leftovers of other modes from the kernel, as after a crash during a change, and returns their
+    /// Removes kernel objects that other modes have left, as after a crash during a change, and returns their
     /// descriptions. Modes that this machine does not support are skipped.
     pub(super) fn remove_leftovers(&mut self, asked: &BackendOptions) -> Vec<String> {
         let mut removed = Vec::new();
@@ -292,7 +296,7 @@ impl Backends {
 }
 
 impl Leaving {
-    /// Retires the backend. Returns true once it is gone.
+    /// Removes objects of the replaced backend. Returns true once nothing of it is left.
     fn is_gone(&mut self, now: Instant) -> bool {
         if now >= self.since + LEAVE_TIME_MAX {
             if !self.is_superseded
@@ -328,13 +332,13 @@ impl Leaving {
     }
 }
 
-/// Returns true if a relay has no open connection.
+/// Returns true if the backend's userspace relay has no open connection.
 fn is_idle(dataplane: &mut dyn Dataplane) -> bool {
     let traffic = dataplane.traffic();
     traffic.is_ok_and(|rows| rows.iter().all(|row| row.active.unwrap_or_default() == 0))
 }
 
-/// Programs the whole desired state through a new backend and verifies it.
+/// Programs the whole desired state through a new backend and verifies it by a read-back.
 fn program(
     new: &mut dyn Dataplane,
     desired: &DesiredState,
@@ -358,8 +362,8 @@ fn program(
     refused.map_or(Ok(pass), Err)
 }
 
-/// Returns the backends whose leftovers may exist in addition to the active one's objects. kube-proxy's names
-/// are only included if the node is configured to use them.
+/// Returns the backends that may have left kernel objects in addition to those of the active one. Backends
+/// with kube-proxy's chain names are only included if the node is configured to use these names.
 fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
     let namings = match asked.naming {
         Naming::Tidegate => vec![Naming::Tidegate],

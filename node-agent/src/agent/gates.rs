@@ -1,6 +1,7 @@
-//! Notifications for the announcers and the health checker. Before a pass the announcers learn which Services
-//! the kernel is about to lose, after the pass which ones it holds. Health checks follow the state directly,
-//! because they do not depend on the kernel.
+//! Notifications from the agent loop to the announcers of load balancer addresses and to the health checker.
+//! Before a pass (an update of the kernel), announcers receive the Services that the kernel is about to lose;
+//! after a pass, those that the kernel serves. Health checks follow the received state directly, because they
+//! do not depend on the kernel.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -18,7 +19,7 @@ use super::Agent;
 use crate::state::ChangedObjects;
 
 impl Agent {
-    /// Attaches the announcer. Addresses are announced once the kernel holds their Services.
+    /// Attaches the ARP and NDP announcer. Addresses are announced once the kernel serves their Services.
     pub fn announce_by(&mut self, announcing: Announcing) {
         self.announcing = announcing;
         let addresses = self.all_addresses();
@@ -26,7 +27,7 @@ impl Agent {
         self.announcing.follow(Following { addresses, is_old: true, key, ..Following::default() });
     }
 
-    /// Attaches BGP routing. Prefixes are advertised once the kernel holds their Services.
+    /// Attaches BGP routing. Prefixes are advertised once the kernel serves their Services.
     pub fn route_by(&mut self, mut routing: Routing) {
         let (bgp, addresses) = (Some(self.bgp()), self.all_addresses());
         routing.follow(routing::Following { bgp, addresses, ..routing::Following::default() });
@@ -46,7 +47,8 @@ impl Agent {
         self.checking.follow(Changes { services, checkers });
     }
 
-    /// Sends the health check changes of a batch. Does not wait.
+    /// Sends the state changes of a batch from the feed to the health checker. Does not wait for their
+    /// completion.
     pub(super) fn check_changes(&mut self, touched: &ChangedObjects) {
         let ChangedObjects { services, addresses: _, network, node: _, bgp: _ } = touched;
         for key in services {
@@ -58,8 +60,8 @@ impl Agent {
         self.checking.follow(Changes { services, checkers });
     }
 
-    /// Sends the announcement changes of a batch. When this function returns, Services that the kernel is
-    /// about to lose are no longer announced.
+    /// Sends the state changes of a batch from the feed to the announcers. When this function returns,
+    /// Services that the kernel is about to lose are no longer announced.
     pub(super) fn announce_changes(&mut self, touched: &ChangedObjects) {
         let ChangedObjects { services, addresses, network, node: _, bgp } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
@@ -86,8 +88,8 @@ impl Agent {
         self.announcing.follow(Following { addresses, is_old: false, closing, changing, key });
     }
 
-    /// Reports which Services with load balancer addresses the kernel holds after a pass, within the scope of
-    /// the pass.
+    /// Notifies the announcers, after an update of the kernel, which of the updated Services with load
+    /// balancer addresses the kernel serves.
     pub(super) fn announce_outcomes(&mut self, scope: &Scope) {
         let gates = |services: &mut dyn Iterator<Item = &ServiceKey>| -> Vec<_> {
             services.filter_map(|service| Some((service.clone(), self.gate(service)?))).collect()

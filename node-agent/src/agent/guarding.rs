@@ -1,4 +1,5 @@
-//! State guard in the loop: while a state is held back, the loop keeps the last good one and reports it.
+//! State guard in the loop: while a state that would remove too much is held pending confirmation, the loop
+//! keeps the last good state in force and reports the held one.
 
 use std::time::Instant;
 
@@ -14,12 +15,13 @@ use crate::{
 };
 
 impl Agent {
-    /// Attaches the guard that checks full syncs from a different store epoch.
+    /// Attaches the guard that checks a full state from a different store epoch before it is applied.
     pub fn guard_by(&mut self, guard: Guard) {
         self.guard = guard;
     }
 
-    /// Passes a batch through the guard and returns the batch if it may be applied.
+    /// Passes a batch of state changes through the state guard. Returns the batch to apply, or `None` if the
+    /// guard holds the resulting state pending confirmation.
     pub(super) fn pass_guard(&mut self, batch: Batch, now: Instant) -> Option<Batch> {
         let was_holding = self.guard.is_holding();
         match self.guard.consider(&self.state, batch, wall_clock()) {
@@ -51,7 +53,8 @@ impl Agent {
         error!(%fault, "a batch was rejected; the last good state stays");
     }
 
-    /// Checks for a consent on this machine, and repeats the warning about the held state.
+    /// Checks for a confirmation file on this machine, and repeats the warning about a state held pending
+    /// confirmation.
     pub(super) fn guard_turn(&mut self, now: Instant) {
         if !self.guard.is_holding() {
             return;
@@ -66,7 +69,7 @@ impl Agent {
         self.shout(now);
     }
 
-    /// Applies the held state if it is of this epoch.
+    /// Applies the state held pending confirmation if its epoch is `epoch`.
     pub(super) fn confirm(&mut self, epoch: Epoch, now: Instant) -> Reply {
         match self.guard.confirm(epoch) {
             Ok((held, batch)) => {

@@ -1,4 +1,4 @@
-//! The control loop of a node: observe → plan → apply → verify. It has no clock and no threads of its own.
+//! The control loop of a node: observe → plan → apply → verify. The caller supplies the time and the thread.
 //!
 //! ```text
 //!            batch ──▶ state ──▶ journal ──▶ derived ──▶ dirty Services
@@ -58,16 +58,17 @@ use crate::{
 
 /// Interval between drift checks: upper bound on the time for which drift goes undetected.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Inverse of the maximum share of time for full passes after drift: 1/10, however often other programs
-/// change the kernel.
+/// Divisor that limits the time spent on full passes (reading and applying everything) after changes by other
+/// programs: a full pass of duration d is followed by a pause of at least 10 d.
 const PROBE_SHARE: u32 = 10;
-/// Minimum and maximum delay after a failed pass.
+/// Minimum delay after a failed pass (update of the kernel) before the next one. The maximum is
+/// `RECOVERY_CAP`.
 const RECOVERY_FLOOR: Duration = Duration::from_millis(100);
 const RECOVERY_CAP: Duration = Duration::from_secs(30);
-/// Minimum and maximum delay before failed Services are retried.
+/// Minimum delay before rejected Services are programmed again. The maximum is `RETRY_CAP`.
 const RETRY_FLOOR: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(60);
-/// Maximum time between turns, for the upkeep of the journal.
+/// Maximum time between two iterations of the loop, so that the journal is maintained.
 const TURN_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Control loop of a node, run by its own thread.
@@ -94,7 +95,7 @@ pub struct Agent {
     verified: Option<Position>,
     last_failure: Option<String>,
     are_leftovers_removed: bool,
-    /// True after a change of mode, when conntrack flows of the replaced backend may be left.
+    /// True after a change of the proxy mode, when conntrack entries of the replaced backend may be left.
     has_mode_changed: bool,
     announcing: Announcing,
     /// BGP announcements; `None` in agents without BGP.
@@ -103,7 +104,7 @@ pub struct Agent {
     refusals: refusals::Watch,
 }
 
-/// Pending full pass, which reads the kernel and applies everything, with its cause.
+/// Full pass that is due: reads the kernel and applies the whole state. Contains the cause of the pass.
 #[derive(Debug, Clone, Copy)]
 struct FullLook {
     cause: Cause,
@@ -117,23 +118,23 @@ enum Cause {
     Failure,
 }
 
-/// Construction parameters of an agent.
+/// Parameters for the construction of an agent.
 pub struct Beginning {
     /// Name of this node.
     pub node: Name,
-    /// Backends and conntrack table of the machine, or in-memory ones in tests.
+    /// Backends and conntrack table of the machine; in-memory implementations in tests.
     pub kernel: Kernel,
-    /// Proxy settings of the agent for those that the Node object leaves out.
+    /// Proxy settings used where the Node object has none.
     pub defaults: ProxyDefaults,
     /// Opened journal, to which received changes are appended.
     pub journal: Journal,
     /// State restored from the journal; empty at the first start.
     pub state: State,
-    /// Counters of the agent, updated by the loop.
+    /// Metric counters of the agent, updated by the loop.
     pub tally: Tally,
 }
 
-/// Access to the kernel of the machine, or to an in-memory one in tests.
+/// Access to the kernel of the machine; in-memory implementations in tests.
 pub struct Kernel {
     /// Factory that opens the backend of a proxy mode.
     pub open: Opener,
@@ -142,11 +143,11 @@ pub struct Kernel {
 }
 
 impl Agent {
-    /// Creates an agent with the state of the journal and opens the backend that it selects. The kernel is
-    /// not touched before the first [`Self::turn`].
+    /// Creates an agent with the state restored from the journal and opens the backend that this state
+    /// selects. The kernel is not changed before the first [`Self::turn`].
     ///
     /// # Errors
-    /// Returns an error if neither that backend nor the default one can be opened.
+    /// Returns an error if neither the selected nor the default backend can be opened.
     pub fn new(beginning: Beginning, now: Instant) -> Result<Self, OpenError> {
         let Beginning { node, kernel, defaults, journal, state, tally } = beginning;
         let fallback = defaults.backend(&model::wire::feed::NodeState::default());
@@ -188,8 +189,8 @@ impl Agent {
         })
     }
 
-    /// Applies a batch to state and journal, unless it is held back. The kernel is updated at the next
-    /// [`Self::turn`].
+    /// Applies a batch of state changes to the state and the journal, unless the state guard holds it pending
+    /// confirmation. The kernel is updated in the next [`Self::turn`].
     pub fn receive(&mut self, batch: Batch, now: Instant) {
         if let Some(batch) = self.pass_guard(batch, now) {
             self.take(batch, now);
@@ -214,7 +215,7 @@ impl Agent {
         self.dirty.extend(followed.services);
     }
 
-    /// Does all work that is due. `random` adds jitter to retries.
+    /// Runs one iteration of the loop: does all work that is due. `random` adds jitter to retries.
     pub fn turn(&mut self, now: Instant, random: u64) {
         self.journal.maintain(&self.state, now);
         if self.state.position().is_none() {
@@ -243,9 +244,9 @@ impl Agent {
         }
     }
 
-    /// Does due work that is independent of passes (flows, leaving backends, health check ports), and, unless
-    /// a full pass is pending, work that requires a programmed kernel (leftovers, refused connections,
-    /// traffic).
+    /// Does due work that is independent of kernel updates (conntrack cleaning, replaced backends, health
+    /// check ports). Unless a full update is pending, also does work that requires a programmed kernel
+    /// (leftovers of other modes, refused connections, traffic samples).
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
         if self.backends.see_off(now) {
@@ -268,7 +269,7 @@ impl Agent {
         self.readings.read(self.backends.current(), counted, now);
     }
 
-    /// Returns the time of the next due [`Self::turn`] if nothing is received earlier.
+    /// Returns the time at which [`Self::turn`] is due if no batch of state changes is received earlier.
     #[must_use]
     pub fn next_turn(&self, now: Instant) -> Instant {
         let upkeep = now + TURN_INTERVAL_MAX;

@@ -1,4 +1,4 @@
-//! Failures per Service: rejections by the kernel, failures of the agent itself, and unsupported features.
+//! Failures by Service: rejected by the kernel, failed in the agent itself, or with unsupported features.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,14 +12,14 @@ use tracing::{info, warn};
 
 use crate::state::desired::DesiredBuilder;
 
-/// Current failures of Services, by origin.
+/// Current failures of Services: those rejected by the kernel, and those that failed in the agent itself.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     refused: BTreeMap<ServiceKey, Failure>,
-    /// Failures of the agent itself, such as a health check port in use. They are retried independently of
-    /// passes.
+    /// Failures in the agent itself, such as a health check port in use. They are retried independently of
+    /// kernel updates.
     aside: BTreeMap<ServiceKey, Failure>,
-    /// List of failures as last returned; `None` after a change.
+    /// Failures as last returned; `None` after a change.
     shown: Option<FailureCache>,
 }
 
@@ -30,17 +30,18 @@ struct FailureCache {
 }
 
 impl Outcomes {
-    /// Returns the Services that the kernel does not hold as desired; they are retried.
+    /// Returns the Services whose kernel objects differ from the desired state; they are retried.
     pub(super) fn refused(&self) -> impl Iterator<Item = &ServiceKey> {
         self.refused.keys()
     }
 
-    /// Returns the failure of a Service in the kernel or in the agent.
+    /// Returns the failure of a Service that the kernel rejected or that failed in the agent itself.
     pub(super) fn failure(&self, service: &ServiceKey) -> Option<&Failure> {
         self.refused.get(service).or_else(|| self.aside.get(service))
     }
 
-    /// Merges the results of a pass. Returns true if a Service failed that had not failed before.
+    /// Merges the results of a pass (update of the kernel). Returns true if a Service failed that had not
+    /// failed before.
     pub(super) fn take(
         &mut self,
         scope: &Scope,
@@ -80,7 +81,7 @@ impl Outcomes {
         has_new
     }
 
-    /// Replaces the failures of the agent itself.
+    /// Replaces the failures that occurred in the agent itself.
     pub(super) fn set_aside<'a>(
         &mut self,
         failures: impl Iterator<Item = (&'a ServiceKey, &'a str)>,

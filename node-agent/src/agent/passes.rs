@@ -1,4 +1,5 @@
-//! Passes over changed Services, over everything, and through a new backend.
+//! Passes (updates of the kernel) of the agent loop: for changed Services, for the whole state, and through a
+//! new backend.
 
 use std::time::Instant;
 
@@ -14,8 +15,8 @@ use tracing::{debug, warn};
 use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
 
 impl Agent {
-    /// Programs the Services changed since the last pass. Without changes only the verified position
-    /// advances.
+    /// Programs the Services changed since the last update of the kernel. Without changes, only the verified
+    /// position (epoch and revision) advances.
     pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
         if self.dirty.is_empty() && !self.are_networks_dirty {
             self.verified = self.state.position();
@@ -91,8 +92,8 @@ impl Agent {
         }
     }
 
-    /// Records the result of a pass in outcomes, verified position and counters. Returns the number of kernel
-    /// writes, or `None` if the pass failed as a whole.
+    /// Records the result of a pass (update of the kernel) in the failures, the verified position and the
+    /// counters. Returns the number of kernel writes, or `None` if the pass failed as a whole.
     fn conclude(
         &mut self,
         pass: Pass,
@@ -134,7 +135,8 @@ impl Agent {
         Some(writes)
     }
 
-    /// Schedules a full pass after a backoff, because the kernel state is unknown after a failed pass.
+    /// Schedules a full update of the kernel after a backoff, because the kernel state is unknown after a
+    /// failed update.
     fn fail(&mut self, error: &KernelError, now: Instant, random: u64) {
         self.tally.pass_failures.inc();
         let delay = self.recovery.next_delay(random);
@@ -151,7 +153,7 @@ impl Agent {
         self.last_failure = Some(text);
     }
 
-    /// Removes conntrack flows to targets that are gone.
+    /// Removes conntrack entries of connections to targets that no longer exist.
     pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
         // Expired connections of the backend are terminated first, so that the notified client does not find
         // the connection still in place.
@@ -186,8 +188,8 @@ impl Agent {
         self.outcomes.set_aside(failures, reason, self.derived.desired());
     }
 
-    /// Removes leftovers of another mode from before this agent's start. Runs once, when everything is
-    /// programmed.
+    /// Removes kernel objects that a different mode left before the start of this agent. Runs once, after the
+    /// whole state has been programmed.
     pub(super) fn remove_leftovers(&mut self) {
         if self.are_leftovers_removed || self.verified.is_none() || self.backends.change_at().is_some() {
             return;

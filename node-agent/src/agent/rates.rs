@@ -7,10 +7,11 @@ use std::{
 
 use model::wire::traffic_counts::{Counts, Rates};
 
-/// Minimum time between two readings of a rate. With less, a single connection would look like a high rate.
+/// Minimum time between two readings of a rate. Over a shorter time, a single connection would look like a
+/// high rate.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// Rate meter for many keys, fed with cumulative counters.
+/// Computes rates per second for many keys from readings of cumulative counters.
 #[derive(Debug)]
 pub(super) struct Meter<K> {
     last: Option<(Instant, BTreeMap<K, Counts>)>,
@@ -24,8 +25,8 @@ impl<K> Default for Meter<K> {
 }
 
 impl<K: Ord> Meter<K> {
-    /// Records a reading. Keys missing from the previous reading count from zero; the first reading yields no
-    /// rates.
+    /// Records a reading of all counters. Keys missing from the previous reading count from zero; the first
+    /// reading yields no rates.
     pub(super) fn read(&mut self, now: Instant, counts: BTreeMap<K, Counts>)
     where
         K: Clone,
@@ -57,7 +58,8 @@ mod tests {
 
     use super::*;
 
-    /// Time and connections of readings → connections per second after each.
+    /// The first reading yields no rate, and a reading less than a second after the previous one leaves the
+    /// rate unchanged.
     #[test]
     fn rates_begin_with_the_second_reading_and_need_a_second() {
         let (mut meter, start) = (Meter::default(), Instant::now());

@@ -1,5 +1,5 @@
-//! Passive health checks: forwards refused connections from the backend to the health checker, for Services
-//! that enable them.
+//! Passive health checks: forwards reports of refused connections from the backend to the health checker, for
+//! Services that enable such checks.
 
 use std::{
     collections::BTreeSet,
@@ -11,10 +11,10 @@ use health::Checking;
 use model::{cluster::compiled::CompiledService, kinds::resource::ServiceKey};
 use tracing::debug;
 
-/// Interval between requests to the backend for the refused connections.
+/// Interval at which the backend is queried for refused connections.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Services with passive health checks, and the time of the next request to the backend.
+/// Services with passive health checks, and the time of the next query to the backend.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     services: BTreeSet<ServiceKey>,
@@ -50,7 +50,7 @@ impl Watch {
         }
     }
 
-    /// Returns a warning if Services enable passive checks that the backend does not support.
+    /// Returns a warning if Services enable passive health checks and the backend does not support them.
     pub(super) fn warning(&self, dataplane: &dyn Dataplane) -> Option<String> {
         let first = self.services.first().filter(|_| !dataplane.sees_refusals())?;
         let (count, mode) = (self.services.len(), dataplane.mode().as_str());

@@ -7,7 +7,7 @@ use super::Agent;
 use crate::status::Status;
 
 impl Agent {
-    /// Returns the current status for reports and the status server.
+    /// Returns the current status for reports and for the local status server.
     #[must_use]
     pub fn status(&mut self) -> Status {
         let (failures, failures_total) = self.outcomes.failures(&self.derived);

@@ -1,4 +1,5 @@
-//! The thread that owns the kernel. Kernel calls block, so they are kept off the async runtime.
+//! Thread of the control loop, which is the only one that programs the kernel. Kernel calls block, so they
+//! are kept off the async runtime.
 
 use std::{io, thread::JoinHandle, time::Instant};
 
@@ -12,16 +13,17 @@ use tokio::{
 use super::Agent;
 use crate::{ask::Errand, feed::machine::Batch, service_status::LoopCounter, status::Status};
 
-/// Capacity of the batch queue. When it is full the feed stops reading, and control merges further changes.
+/// Capacity of the queue of batches (state changes from the feed) to the agent loop. When the queue is full,
+/// the feed stops reading, and the control server merges further changes.
 pub const BATCHES_WAITING_MAX: usize = 64;
 
-/// Handles of the loop thread for the other parts of the agent.
+/// Handles by which other parts of the agent access the loop thread.
 pub struct Running {
-    /// Handle of the loop thread, which ends when all batch senders are dropped.
+    /// Handle of the loop thread, which ends when all senders of batches are dropped.
     pub thread: JoinHandle<io::Result<()>>,
-    /// Status of the agent, published after each turn.
+    /// Status of the agent, published after each iteration of the loop.
     pub status: watch::Receiver<Status>,
-    /// Channel that fires after the first turn.
+    /// Channel that receives a value after the first iteration of the loop.
     pub first_turn: oneshot::Receiver<()>,
     /// Counter of completed loop iterations, for the watchdog.
     pub beats: LoopCounter,
@@ -57,12 +59,12 @@ struct Inlets {
 enum Brought {
     /// Batch from the feed; `None` if all senders are dropped.
     Batch(Option<Batch>),
-    /// Query from control, to be carried out between two turns.
+    /// Query from the control server, answered between two iterations of the loop.
     Errand(Errand),
 }
 
 impl Inlets {
-    /// Returns the next input. Changes take precedence over questions.
+    /// Returns the next input of the loop. Batches of state changes take precedence over queries.
     async fn next(&mut self) -> Brought {
         tokio::select! {
             biased;

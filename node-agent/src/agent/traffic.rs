@@ -1,5 +1,5 @@
-//! Traffic per Service, sampled while the loop is otherwise idle. Combines the counters of the backend with
-//! connection tracking for backends that count connections only.
+//! Traffic per Service, sampled while the loop is otherwise idle. For backends that count connections only,
+//! bytes and packets come from connection tracking.
 
 use std::{
     collections::BTreeMap,
@@ -27,23 +27,23 @@ pub use crate::status::TrafficByService;
 const TRAFFIC_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between samples while a target drains, so that the end of its connections is noticed soon.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Time after the beginning of a drain during which samples are frequent even without open connections.
+/// Time after a target starts to drain during which samples are frequent even without open connections.
 const DRAIN_WATCH: Duration = Duration::from_secs(15);
-/// Inverse of the maximum share of time for samples: 1/100.
+/// Divisor that limits the share of time spent on samples to 1/100.
 const TRAFFIC_SHARE: u32 = 100;
-/// Inverse of the maximum share of time for samples while a target drains: 1/20.
+/// Divisor that limits the share of time spent on samples to 1/20 while a target drains.
 const DRAIN_SHARE: u32 = 20;
 
-/// Key of a row: Service, protocol and target.
+/// Key of a traffic counter: Service, protocol and target.
 type Row = (ServiceKey, Protocol, Target);
 
-/// Inputs of a sample other than the backend.
+/// Inputs of a traffic sample other than the backend.
 pub(super) struct SampleInputs<'a> {
-    /// Conntrack reader, which provides the flows.
+    /// Conntrack reader, which provides the connections and their bytes.
     pub(super) cleaner: &'a mut Cleaner,
-    /// Cluster networks, which determine the addresses that serve node ports.
+    /// Cluster networks, which determine the addresses at which node ports are reachable.
     pub(super) networks: &'a Networks,
-    /// Position that the node has verified.
+    /// Position (epoch and revision) that the node has verified.
     pub(super) position: Option<Position>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct SampleInputs<'a> {
 #[derive(Debug)]
 pub(super) struct Readings {
     last: Arc<TrafficByService>,
-    /// Counters of the backend, as read for the latest sample.
+    /// Traffic counters of the backend, as read for the latest sample.
     rows: Vec<Traffic>,
     meter: Meter<Row>,
     position: Option<Position>,
@@ -59,11 +59,10 @@ pub(super) struct Readings {
     /// Time of the next sample during a drain.
     next_drain_at: Instant,
     has_read_flows: bool,
-    /// Version of the set of draining targets at the last check, and the end of the frequent samples after it
-    /// changed.
+    /// Version of the set of draining targets at the last check.
     drains_known: u64,
     watch_until: Instant,
-    /// True if a draining target has a connection.
+    /// True if a draining target still has an open connection.
     is_draining: bool,
 }
 
@@ -93,12 +92,12 @@ impl Readings {
         Arc::clone(&self.last)
     }
 
-    /// Returns the verified position at the time of the sample.
+    /// Returns the position (epoch and revision) that was verified at the time of the sample.
     pub(super) const fn position(&self) -> Option<Position> {
         self.position
     }
 
-    /// Takes a sample if one is due.
+    /// Samples the traffic if a sample is due.
     pub(super) fn read(&mut self, dataplane: &mut dyn Dataplane, counted: SampleInputs<'_>, now: Instant) {
         let SampleInputs { cleaner, networks, position } = counted;
         let begun = Instant::now();
@@ -154,8 +153,9 @@ impl Readings {
         self.next_drain_at = self.next_at;
     }
 
-    /// Combines backend counters and flows into a sample. `flows` is `Some` if flows were read, and true if
-    /// their bytes are counted. `whole_at` is the time of the reading if backend counters were read as well.
+    /// Combines backend counters and conntrack flows into a sample. `flows` is `Some` if flows were read, and
+    /// true if the kernel counts their bytes. `whole_at` is the time of the reading if a regular sample is
+    /// due; only such a sample updates the rates.
     fn take(&mut self, cleaner: &Cleaner, flows: Option<bool>, whole_at: Option<Instant>) {
         let mut rows: BTreeMap<Row, Traffic> = BTreeMap::new();
         for row in &self.rows {
@@ -246,7 +246,7 @@ fn by_service(rows: BTreeMap<Row, Traffic>, meter: &Meter<Row>) -> TrafficByServ
     traffic
 }
 
-/// Returns true if any counter of the row is above zero, so the row is reported.
+/// Returns true if any counter of the row is above zero. Other rows are not reported.
 fn is_used(row: &Traffic) -> bool {
     let any = |figure: Option<u64>| figure.is_some_and(|figure| figure > 0);
     row.connections > 0
@@ -257,7 +257,7 @@ fn is_used(row: &Traffic) -> bool {
         || row.failed.is_some_and(|failed| failed != TargetFailures::default())
 }
 
-/// Returns the cumulative counters of a row, without gauges.
+/// Returns the cumulative counters of a row, without the number of open connections.
 fn counts(row: &Traffic) -> Counts {
     let Traffic {
         service: _,

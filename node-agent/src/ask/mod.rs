@@ -1,13 +1,14 @@
-//! Replies to queries from control: one at a time, and never before a pending change.
+//! Replies to queries from the control server: one query at a time, and only after all received changes have
+//! been applied.
 //!
 //! ```text
 //! feed ──Asked──▶ this task ──Errand──▶ agent thread, between two turns    (plan, compare, trace: need the kernel's mirror)
 //!                     │  └────────────▶ a thread of its own                (doctor, fixes: need only the machine)
 //!                     └──PUT answers/{id}──▶ control
 //! ```
-//! Invariant: a query causes no kernel write, except fixes of the closed list if the operator allows them. A
-//! confirmed state is written in the next turn, like one from the feed. Of several control servers, the reply
-//! goes to the one that sent the query.
+//! Invariant: a query causes no kernel write, except for a closed list of fixes if the operator allows them.
+//! A state confirmed by a query is written in the next loop iteration, like one from the feed. Of several
+//! control servers, the reply goes to the one that sent the query.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -34,14 +35,14 @@ use crate::{
     status::Status,
 };
 
-/// Capacity of the queue of queries; control does not send more at once.
+/// Capacity of the queue of queries; the control server sends no more at once.
 pub const QUESTIONS_WAITING_MAX: usize = 8;
-/// Capacity of the queue to the agent thread: this task sends one query at a time.
+/// Capacity of the queue to the agent thread: the task that replies to queries forwards one at a time.
 pub const ERRANDS_WAITING_MAX: usize = 1;
-/// Timeout for delivering a reply; control does not wait longer.
+/// Timeout for sending a reply to the control server, which does not wait longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Query for the agent thread, with the channel for its reply.
+/// Query for the agent thread, with the channel for the reply.
 #[derive(Debug)]
 pub struct Errand {
     question: Question,
@@ -49,7 +50,7 @@ pub struct Errand {
 }
 
 impl Errand {
-    /// Runs the query and sends the reply, unless the receiver is gone.
+    /// Computes the reply with `answer` and sends it, unless the receiver has been dropped.
     pub fn carry_out(self, answer: impl FnOnce(Question) -> Reply) {
         let Self { question, reply } = self;
         if !reply.is_closed() {
@@ -59,16 +60,16 @@ impl Errand {
     }
 }
 
-/// Dependencies of the task that replies to queries.
+/// Task that replies to queries from the control servers, with its dependencies.
 #[derive(Debug, Clone)]
 pub struct Answerer {
     /// Connections to the control servers; the reply goes to the server that sent the query.
     pub control: Arc<Control>,
-    /// Name of this node, part of the path to which replies are sent.
+    /// Name of this node, part of the URL path to which replies are sent.
     pub node: Name,
     /// Current status of the agent.
     pub status: watch::Receiver<Status>,
-    /// True if the operator allows control to request fixes (`--allow-fixes`).
+    /// True if the operator allows the control server to request fixes (`--allow-fixes`).
     pub allow_fixes: bool,
 }
 
@@ -165,7 +166,7 @@ impl Answerer {
     }
 }
 
-/// Returns the reply that reports a failed query with this message.
+/// Returns a reply that reports the failure of a query with this message.
 #[must_use]
 pub fn failed(message: &str) -> Reply {
     Reply::Failed { message: base::limit_message(message.to_owned()) }

@@ -6,12 +6,12 @@ use announce::{AnnounceConfig, ownership::io_traits::OnExit};
 
 use super::{ConfigError, options::AnnounceSettings};
 
-/// Default interval of packets to other nodes, in milliseconds.
+/// Default interval of the packets by which nodes monitor each other, in milliseconds.
 const PEER_INTERVAL_MS_DEFAULT: u32 = 250;
-/// Default number of missing packets after which a node counts as down.
+/// Default number of missed packets after which another node is considered down.
 const PEER_MULTIPLIER_DEFAULT: u8 = 3;
 
-/// Applies defaults and validates.
+/// Applies defaults to the announcement settings and validates them.
 ///
 /// # Errors
 /// Returns the first invalid setting.

@@ -1,5 +1,5 @@
 //! Configuration: flags take precedence over environment variables, those over the file, and the file over
-//! defaults. Validated as a whole before anything starts.
+//! defaults. All settings are validated before the agent starts.
 
 macro_rules! setting_error {
     ($key:literal, $variable:literal, $($problem:tt)*) => {
@@ -36,8 +36,8 @@ use crate::{enrol::EnrolOptions, state::defaults::ProxyDefaults};
 
 /// Default of `--api`: a control server on this machine.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
-/// Maximum number of control servers. Each costs every agent a stream and all reports, and a store with more
-/// than seven members is only slower.
+/// Maximum number of control servers. Each agent keeps one stream to each server and sends all its reports to
+/// each; a store with more than seven members only becomes slower.
 pub const APIS_MAX: usize = 8;
 /// Default of `--state-dir`, the directory of journal and certificate.
 pub const STATE_DIR_DEFAULT: &str = "/var/lib/tidegate-agent";
@@ -49,9 +49,9 @@ pub const LOG_DEFAULT: &str = "info";
 /// Settings of the agent after validation, with defaults applied.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Base URLs of the control servers, at least one.
+    /// Base URLs of the control servers; never empty.
     pub apis: Vec<Url>,
-    /// CA file and join token, by which this node obtains its certificate.
+    /// CA file and join token with which this node obtains its certificate.
     pub enrolment: EnrolOptions,
     /// Name of this node, the host name by default.
     pub node: Name,
@@ -59,22 +59,23 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Listen address of the status server.
     pub listen: SocketAddr,
-    /// Networks of this node's Workloads, used at registration.
+    /// Networks of this node's Workloads, sent when the node registers itself.
     pub workload_cidrs: Vec<IpNet>,
-    /// Addresses of this node, used at registration; if empty, the addresses found on the machine are used.
+    /// Addresses of this node, sent when the node registers itself; if empty, the addresses found on the
+    /// machine are used.
     pub addresses: Vec<IpAddr>,
-    /// Labels of this node, used at registration.
+    /// Labels of this node, sent when the node registers itself.
     pub labels: Labels,
-    /// Failure zone of this node, used at registration.
+    /// Failure zone of this node, sent when the node registers itself.
     pub zone: Option<Label>,
-    /// Maximum losses of a state from a different store epoch before it is held pending confirmation, in
-    /// percent.
+    /// Maximum share of addresses or endpoints that a state from a different store epoch may remove, in
+    /// percent. A state that removes more is held pending confirmation.
     pub state_guard_percent: u8,
     /// Proxy settings used where the Node object has none.
     pub proxy: ProxyDefaults,
     /// Settings for announcing load balancer addresses.
     pub announcing: AnnounceConfig,
-    /// True if control may request fixes of the machine.
+    /// True if the control server may request fixes of this machine's settings.
     pub allow_fixes: bool,
     /// Filter for log messages, as in `info` or `warn,node_agent=debug`.
     pub log: String,
@@ -138,7 +139,7 @@ impl Config {
     }
 }
 
-/// Validates CA file and join token, which require an https URL.
+/// Validates the CA file and the join token, which require an https URL.
 fn check_enrolment(
     ca_file: Option<PathBuf>,
     join_token_file: Option<PathBuf>,
@@ -156,7 +157,7 @@ fn check_enrolment(
     Ok(EnrolOptions { ca_file, join_token_file, join_token: None })
 }
 
-/// Validates the servers, in order; a string may contain several, separated by commas.
+/// Parses the URLs of the control servers, in order; each text may contain several URLs, separated by commas.
 fn check_apis(texts: &[String]) -> Result<Vec<Url>, ConfigError> {
     let wrong = |problem: String| setting_error!("api", "TIDEGATE_API", "{problem}");
     let mut urls = Vec::new();
@@ -282,7 +283,7 @@ struct NetworksSetting {
     flag: &'static str,
     variable: &'static str,
     key: &'static str,
-    /// True if special networks, such as the network of all addresses, are allowed.
+    /// True if special networks, such as `0.0.0.0/0`, are allowed.
     is_any_allowed: bool,
 }
 
@@ -338,7 +339,7 @@ fn check_networks(setting: NetworksSetting, texts: &[String]) -> Result<Vec<IpNe
     Ok(networks)
 }
 
-/// Validates labels of the form `key=value`.
+/// Parses labels of the form `key=value`.
 fn check_labels(texts: &[String]) -> Result<Labels, ConfigError> {
     let wrong = |problem: String| setting_error!("label", "TIDEGATE_LABEL", "{problem}");
     let mut labels = Labels::new();

@@ -1,5 +1,5 @@
 //! Raw settings from the command line, the environment and the file, before validation. The crate `settings`
-//! merges them.
+//! merges the three sources.
 
 use std::path::PathBuf;
 
@@ -25,23 +25,23 @@ pub struct Cli {
     /// TOML file with settings
     #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Settings.
+    /// Settings of the agent, from flags and environment variables.
     #[command(flatten)]
     pub options: Options,
-    /// Subcommand; `run` if omitted.
+    /// Subcommand; the agent runs if omitted.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// Subcommands.
+/// Subcommands of `tidegate-agent`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Follow the control server and program the kernel (the default)
     Run,
     /// Remove everything of Tidegate from this machine's kernel, and the saved state
     ///
-    /// Connections through virtual addresses break. Foreign rules are not touched. Refuses while an agent runs with the
-    /// same state directory, because that agent would put everything back.
+    /// Connections through virtual addresses break. Rules of other programs are not touched. Refuses while an
+    /// agent runs with the same state directory, because that agent would put everything back.
     Cleanup {
         /// Clean up even if an agent is running
         #[arg(long)]
@@ -52,20 +52,20 @@ pub enum Command {
     /// For container engines. Requests `/healthz` at --listen; set its environment variable if the address is
     /// not the default.
     Healthcheck,
-    /// Accept a state from control that the agent holds pending confirmation
+    /// Accept a state from the control server that the agent holds pending confirmation
     ///
-    /// The agent holds a state from a different epoch of control's store, such as an empty or foreign
-    /// database, if more than --state-guard-percent of its virtual addresses or endpoints are missing in it.
-    /// Its log, `/v1/state` and `tidegate status` show the epoch. Only that epoch is confirmed.
+    /// The agent holds a state from a different epoch of the control server's store, such as an empty or
+    /// foreign database, if more than --state-guard-percent of its virtual addresses or endpoints are missing
+    /// in it. Its log, `/v1/state` and `tidegate status` show the epoch. Only that epoch is confirmed.
     Confirm {
-        /// The epoch of the held state
+        /// The epoch of the state that is held pending confirmation
         #[arg(long, value_name = "EPOCH")]
         epoch: u64,
     },
     /// Relay the connections of userspace mode; started by the agent itself
     #[command(hide = true)]
     Relay {
-        /// The packet mark of the capture rules; exactly one bit
+        /// The packet mark of the rules that redirect connections to the relay; exactly one bit
         #[arg(long, value_name = "MARK")]
         mark: u32,
         /// Start even if another relay is running, to take over from it
@@ -75,7 +75,7 @@ pub enum Command {
     /// Write man pages and completions into a directory laid out like /usr/share; used for packaging
     #[command(hide = true)]
     Manual {
-        /// The directory
+        /// The directory to write to, usually `usr/share` in the package
         #[arg(value_name = "DIR")]
         share: PathBuf,
     },
@@ -94,8 +94,9 @@ pub enum Command {
     },
     /// Diagnose this machine: missing requirements of the proxy mode, and other obstacles to traffic
     ///
-    /// Checks rules, marks, MTUs, tables and programs of others, and explains each problem with its remedy.
-    /// Works without a running agent or control. Exits with 1 if something is broken.
+    /// Checks rules, marks, MTUs, tables and programs that conflict with the agent, and explains each problem
+    /// with its remedy. Works without a running agent or the control server. Exits with 1 if something is
+    /// broken.
     Doctor {
         /// Show successful checks, too
         #[arg(long, short)]
@@ -112,17 +113,17 @@ pub enum Command {
     },
 }
 
-/// Output format.
+/// Output format of `preflight` and `doctor`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// Table for people.
+    /// Human-readable table.
     #[default]
     Table,
-    /// JSON for programs.
+    /// JSON for processing by programs.
     Json,
 }
 
-/// Raw settings.
+/// Raw settings of the agent, before validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Options {
     /// URLs of the control servers, separated by commas [default: http://127.0.0.1:7440]
@@ -168,19 +169,20 @@ pub struct Options {
     /// Failure zone of this node; used when the node registers itself
     #[arg(long, global = true, env = "TIDEGATE_ZONE", value_name = "ZONE")]
     pub zone: Option<String>,
-    /// Log filter, such as `info` or `warn,node_agent=debug`; RUST_LOG is used if omitted [default: info]
+    /// Log filter, such as `info` or `warn,node_agent=debug`; the variable RUST_LOG is used if omitted
+    /// [default: info]
     #[arg(long, global = true, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// Log format [default: text]
+    /// Format of log messages: text or JSON lines [default: text]
     #[arg(long, global = true, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Maximum share of virtual addresses, or of endpoints, that a state from a different epoch of control's
-    /// store may remove before it is held pending confirmation; in percent, 100 to accept everything
-    /// [default: 50]
+    /// Maximum share of virtual addresses, or of endpoints, that a state from a different epoch of the
+    /// control server's store may remove before it is held pending confirmation; in percent, 100 to accept
+    /// everything [default: 50]
     #[arg(long, global = true, env = "TIDEGATE_STATE_GUARD_PERCENT", value_name = "PERCENT")]
     pub state_guard_percent: Option<u8>,
-    /// Allow control to request the fixes that `doctor` marks as safe, a closed list: enabling IP forwarding,
-    /// enlarging the conntrack table, loading kernel modules of the mode [default: false]
+    /// Allow the control server to request the fixes that `doctor` marks as safe, a closed list: enabling IP
+    /// forwarding, enlarging the conntrack table, loading kernel modules of the mode [default: false]
     #[arg(
         long,
         global = true,
@@ -191,10 +193,10 @@ pub struct Options {
         default_missing_value = "true"
     )]
     pub allow_fixes: Option<bool>,
-    /// Proxy settings.
+    /// Settings of the proxy mode.
     #[command(flatten)]
     pub proxy: ProxySettings,
-    /// Settings for announcing.
+    /// Settings for announcing load balancer addresses.
     #[command(flatten)]
     pub announcing: AnnounceSettings,
 }
@@ -206,13 +208,13 @@ pub struct AnnounceSettings {
     /// Interval of the packets by which nodes monitor each other, 10 to 10000 [default: 250]
     #[arg(long, global = true, env = "TIDEGATE_PEER_INTERVAL_MS", value_name = "MILLISECONDS")]
     pub peer_interval_ms: Option<u32>,
-    /// Number of missing packets after which another node takes over the addresses of this one, 2 to 50
-    /// [default: 3]
+    /// Number of missed packets after which a node is considered down and other nodes take over its
+    /// addresses, 2 to 50 [default: 3]
     #[arg(long, global = true, env = "TIDEGATE_PEER_MULTIPLIER", value_name = "COUNT")]
     pub peer_multiplier: Option<u8>,
-    /// Handling of announced addresses when the agent stops: handover to other nodes and to other routes, or
-    /// keep, which asks nodes to wait 10 seconds for its return and routers to keep its routes [default:
-    /// handover]
+    /// Handling of announced addresses when the agent stops: `handover` passes the addresses to other nodes
+    /// and withdraws the BGP routes; `keep` lets other nodes wait 10 seconds for this agent's return, and
+    /// routers keep its routes [default: handover]
     #[arg(long, global = true, env = "TIDEGATE_ON_EXIT", value_name = "WAY")]
     pub on_exit: Option<String>,
 }
@@ -251,7 +253,7 @@ pub struct ProxySettings {
 }
 
 impl LogFormat {
-    /// Returns the command line value.
+    /// Returns the command line value of the log format.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -261,10 +263,10 @@ impl LogFormat {
     }
 }
 
-/// Log format.
+/// Format of log messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Table for people.
+    /// Human-readable lines.
     #[default]
     Text,
     /// One JSON object per line.

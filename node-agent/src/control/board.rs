@@ -7,35 +7,35 @@ use serde::Serialize;
 
 use super::ServerId;
 
-/// Purpose of an open stream from a server.
+/// Purpose of a stream that is open from a control server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StreamUse {
-    /// No stream to this server is open.
+    /// No stream from this server is open.
     None,
-    /// The agent receives its state from this server.
+    /// The stream delivers the state of this node (feed).
     State,
-    /// The server may send queries; the state comes from another server.
+    /// The stream carries only queries to this node; the state comes from another server.
     Questions,
 }
 
-/// Observed state of one server.
+/// Observed state of one control server: its stream, and the success of reports to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerState {
     /// Base URL of the server, as configured.
     pub url: String,
-    /// Purpose of the open stream.
+    /// Purpose of the stream that is open from this server.
     pub stream: StreamUse,
-    /// Reason for which the last stream ended or could not be opened; cleared once another one works.
+    /// Reason for which the last stream ended or could not be opened; cleared once a stream opens again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_error: Option<String>,
-    /// Number of streams opened since the start of the agent.
+    /// Number of streams opened from this server since the start of the agent.
     pub streams_opened: u64,
-    /// True if the server accepted the last report; `None` before the first.
+    /// True if the server accepted the last report; `None` before the first report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_reports: Option<bool>,
-    /// Reason for which the server did not accept the last report.
+    /// Reason why the server did not accept the last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_error: Option<String>,
     /// Number of reports that the server has accepted since the agent started.
@@ -63,7 +63,7 @@ impl Board {
         Self(Mutex::new(seen.collect()))
     }
 
-    /// Returns all servers in configuration order.
+    /// Returns the observed state of all servers in configuration order.
     #[must_use]
     pub fn all(&self) -> Vec<ServerState> {
         self.lock().clone()
@@ -75,7 +75,7 @@ impl Board {
         self.lock()[server.0].streams_opened
     }
 
-    /// Records that a stream was opened.
+    /// Records that a stream from a server was opened, and its purpose.
     pub fn opened(&self, server: ServerId, stream: StreamUse) {
         let mut all = self.lock();
         let seen = &mut all[server.0];
@@ -84,8 +84,8 @@ impl Board {
         seen.streams_opened += 1;
     }
 
-    /// Records that the stream for this use has ended or could not be opened. A stream for the other use is
-    /// unaffected.
+    /// Records that the stream of this purpose has ended or could not be opened. A stream of the other
+    /// purpose is unaffected.
     pub fn ended(&self, server: ServerId, stream: StreamUse, error: Option<String>) {
         let mut all = self.lock();
         let seen = &mut all[server.0];
@@ -95,8 +95,8 @@ impl Board {
         }
     }
 
-    /// Records the result of a report. `tell` is called with true if any server accepts reports, in the order
-    /// of changes.
+    /// Records the result of a report to a server. `tell` is called with true if any server accepts reports.
+    /// Calls are in the order of the results.
     pub fn reported(&self, server: ServerId, outcome: Result<(), String>, tell: impl FnOnce(bool)) {
         let mut all = self.lock();
         let seen = &mut all[server.0];

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ServerId;
 
-/// Order of the control servers for this node, with the current one.
+/// Order in which this node tries the control servers, with the current server.
 #[derive(Debug, Clone)]
 pub struct Choice {
     order: Vec<ServerId>,
@@ -29,7 +29,7 @@ pub enum Pace {
 }
 
 impl Choice {
-    /// Starts with the preferred server of this node.
+    /// Creates the order of the servers for this node and selects the first one.
     ///
     /// # Panics
     /// Panics if there is no server.
@@ -48,8 +48,8 @@ impl Choice {
         self.order[self.at]
     }
 
-    /// Moves to the next server after a stream has ended, and returns the time to try it. `has_worked`: true
-    /// if the stream worked for a while.
+    /// Selects the next server after a stream has ended, and returns the time at which to try it.
+    /// `has_worked` is true if the stream had worked for a while before it ended.
     pub fn go_on(&mut self, has_worked: bool) -> Pace {
         if has_worked {
             self.in_vain = 0;
@@ -64,8 +64,8 @@ impl Choice {
     }
 }
 
-/// Returns the preference of a node for a server, by which the node orders the servers. Stable across
-/// versions of the agent.
+/// Returns a hash of node and server by which the node orders the servers. The hash is stable across versions
+/// of the agent.
 fn liking(node: &Name, url: &Url) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(node.as_str());

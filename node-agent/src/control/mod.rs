@@ -1,7 +1,7 @@
 //! Control servers of this agent and their shared HTTP client.
 //!
-//! Requests must fetch the client each time: it is replaced when the certificate of this node is renewed.
-//! Open streams continue on their connections.
+//! Each request must fetch the client anew, because the client is replaced when the certificate of this node
+//! is renewed. Open streams keep their connections.
 //!
 //! ```text
 //!            ┌─ one of them: state and queries ─▶ feed                  (selected by control/choice.rs)
@@ -23,14 +23,15 @@ use tokio::sync::watch;
 
 use self::board::Board;
 
-/// Timeout for connecting to control.
+/// Timeout for connecting to the control server.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Index of a control server in [`Control::urls`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerId(usize);
 
-/// Control servers of this agent, with the HTTP client and observed state that the parts of the agent share.
+/// Control servers of this agent, with the HTTP client and the observed state of the servers. All parts of
+/// the agent share this object.
 #[derive(Debug)]
 pub struct Control {
     /// Base URLs of the servers, at least one.

@@ -1,4 +1,5 @@
-//! Common representation of nf_tables and iptables rules, limited to the aspects the doctor checks. Pure.
+//! Common representation of nf_tables and iptables rules, limited to the aspects that `tidegate-agent doctor`
+//! checks. Pure.
 
 use std::fmt;
 
@@ -9,9 +10,10 @@ use dataplane::iptables::Flavour;
 pub(super) const RULES_MAX: usize = 500_000;
 /// Maximum number of characters of a rule in a message.
 pub(super) const RULE_SHOWN_MAX: usize = 160;
-/// Maximum depth of nested chains.
+/// Maximum depth of nested jumps that are followed.
 const DEPTH_MAX: u32 = 8;
-/// Maximum number of rules followed from one chain, because rules can lead to the same chain repeatedly.
+/// Maximum number of rules evaluated from one base chain. The limit is needed because rules can lead to the
+/// same chain repeatedly.
 const STEPS_MAX: u32 = 10_000;
 
 /// Location of a table: the tool that manages it, and its address family.
@@ -34,11 +36,11 @@ pub(super) enum TableTool {
 /// Address family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
-    /// IPv4.
+    /// Table for IPv4 only (`ip`).
     Ip,
-    /// IPv6.
+    /// Table for IPv6 only (`ip6`).
     Ip6,
-    /// IPv4 and IPv6 (`inet`).
+    /// Table for IPv4 and IPv6 (`inet`).
     Inet,
 }
 
@@ -51,7 +53,7 @@ impl Family {
         }
     }
 
-    /// Returns the iptables tool of the family.
+    /// Returns the name of the iptables command for the family: `iptables` or `ip6tables`.
     pub(super) const fn tool(self) -> &'static str {
         match self {
             Self::Ip | Self::Inet => "iptables",
@@ -61,7 +63,7 @@ impl Family {
 }
 
 impl TableLocation {
-    /// Returns the command that lists and changes the table.
+    /// Returns the command that lists and changes the table, such as `nft` or `iptables-legacy`.
     pub(super) fn command(&self) -> String {
         match self.keeper {
             TableTool::Nft => "nft".to_owned(),
@@ -115,30 +117,30 @@ impl Hook {
     }
 }
 
-/// Chain of a table, reduced to the rules the doctor checks.
+/// Chain of a netfilter table, reduced to the rules that `tidegate-agent doctor` checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chain {
     pub(super) place: TableLocation,
     pub(super) name: String,
-    /// Hook of a base chain; `None` for a chain that is only jumped to.
+    /// Netfilter hook of a base chain; `None` for a regular chain.
     pub(super) hook: Option<Hook>,
     /// True if the policy of the base chain is drop.
     pub(super) drops: bool,
-    /// Number of rules in the chain, including irrelevant ones.
+    /// Number of rules in the chain, including those that the doctor does not check.
     pub(super) rules_total: usize,
-    /// Rules that the doctor checks, in order.
+    /// Rules that the doctor checks (traffic, packet marks or TCP MSS), in order.
     pub(super) rules: Vec<Rule>,
 }
 
-/// Rule of a chain, reduced to condition, effect and mark use.
+/// Rule of a chain, reduced to its condition, its effect, and its use of the packet mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// Rule as listed by its tool, or the number of a rule that was read from the kernel.
+    /// Rule as listed by its tool. A rule read by netlink is shown by its number.
     pub(super) shown: String,
     pub(super) condition: Condition,
     pub(super) effect: Effect,
     pub(super) marks: Vec<MarkUse>,
-    /// True if the rule clamps the TCP MSS, so different MTUs do no harm.
+    /// True if the rule clamps the TCP MSS, so that different MTUs do no harm.
     pub(super) clamps: bool,
 }
 
@@ -160,19 +162,20 @@ impl Rule {
 pub(super) enum Condition {
     /// All packets.
     Always,
-    /// Packets of connections with DNAT, of established connections, or of either kind.
+    /// Packets of connections with DNAT (`translated`), of established connections (`established`), or of
+    /// either kind.
     States { translated: bool, established: bool },
     /// Packets selected by a condition that the doctor does not interpret.
     Other,
 }
 
-/// Effect of a rule on matched packets.
+/// Effect of a rule on the packets that match it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     Accept,
     Drop,
     Return,
-    /// Jump to another chain of the table, if it exists.
+    /// Jump to a chain of the same table; without effect if the chain does not exist.
     Jump(String),
     Other,
 }
@@ -180,24 +183,24 @@ pub(super) enum Effect {
 /// Use of the packet mark by a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkUse {
-    /// Sets the bits of `value`, overwriting those of `touched`.
+    /// Sets the bits of `value` in the packet mark, overwriting the bits of `touched`.
     Sets { value: u32, touched: u32 },
-    /// Tests if the bits of `mask` equal `value`.
+    /// Tests if the bits of `mask` in the packet mark equal `value`.
     Tests { value: u32, mask: u32 },
 }
 
-/// Kind of Tidegate traffic that has to pass a hook.
+/// Kind of traffic that must not be dropped at a netfilter hook, because Services need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passing {
-    /// Connections with DNAT.
+    /// Packets of connections with DNAT.
     Translated,
-    /// Replies of established connections.
+    /// Reply packets of established connections.
     Established,
-    /// New connections without distinguishing properties.
+    /// Packets of any new connection.
     Any,
 }
 
-/// Result of applying the known rules of a chain to a kind of traffic.
+/// Outcome for one kind of traffic in a chain, as far as the rules are interpreted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fate {
     Passes,

@@ -1,36 +1,37 @@
-//! Checks beyond the requirements of a mode: stable names and explanations. Pure. `docs/how-to/host-diagnostics.md` describes
-//! the remedies.
+//! Checks of `tidegate-agent doctor` in addition to the requirements of a proxy mode: stable names and
+//! explanations. Pure. `docs/how-to/host-diagnostics.md` describes the remedies.
 
 /// Check for an obstacle to traffic that is not a requirement of a proxy mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// Conntrack table that is nearly full.
+    /// The conntrack table is nearly full.
     ConntrackSize,
-    /// Conntrack helpers that the kernel assigns automatically (`nf_conntrack_helper`).
+    /// The kernel assigns conntrack helpers automatically (`nf_conntrack_helper`).
     ConntrackHelper,
-    /// Rules of other programs that drop forwarded traffic.
+    /// Rules of other programs drop forwarded traffic.
     ForwardDrop,
-    /// Rules of other programs that drop incoming traffic.
+    /// Rules of other programs drop incoming traffic.
     InputDrop,
-    /// Docker rules that drop traffic from other machines to containers.
+    /// Docker rules drop traffic from other machines to containers.
     DockerDirectAccess,
-    /// firewalld, which may drop traffic or flush rules.
+    /// firewalld is running; it may drop traffic or flush rules.
     Firewalld,
-    /// Rules in the nft and the legacy flavor of iptables at the same time.
+    /// The nft and the legacy flavor of iptables both have rules.
     IptablesFlavours,
-    /// kube-proxy that runs, or rules that it left behind.
+    /// kube-proxy is running, or has left rules behind.
     KubeProxy,
-    /// Rules of other programs that use the agent's bits of the packet mark.
+    /// Rules of other programs use bits of the packet mark that the agent uses.
     MarkClash,
-    /// Networks with different MTUs without clamping of the TCP MSS.
+    /// Networks have different MTUs, and no rule clamps the TCP MSS.
     Mtu,
-    /// Replies that a bridge forwards without netfilter (`bridge-nf-call-iptables`).
+    /// A bridge forwards replies without passing them to netfilter (`bridge-nf-call-iptables`).
     BridgeTraffic,
-    /// ARP replies for virtual addresses on the wrong interface (`arp_ignore`, `arp_announce`).
+    /// The kernel replies to ARP requests for virtual addresses on the wrong interface (`arp_ignore`,
+    /// `arp_announce`).
     ArpFlux,
-    /// Other programs that announce addresses or speak BGP.
+    /// Other programs on this machine announce addresses or speak BGP.
     OtherAnnouncer,
-    /// Data that could not be read, so that other checks are incomplete.
+    /// Some data could not be read, so that other checks are incomplete.
     Unseen,
 }
 

@@ -1,5 +1,5 @@
 //! Interpreter of nf_tables rule expressions: follows registers from the mark and conntrack state to
-//! comparisons and verdicts. Pure. Unknown expressions make the condition of a rule unknown.
+//! comparisons and verdicts. Pure. A rule with an unknown expression gets the condition `Other`.
 
 use std::collections::BTreeMap;
 
@@ -38,23 +38,23 @@ const TCPOPT_MAXSEG: u8 = 2;
 const NFTA_TARGET_NAME: u16 = 1;
 const NFTA_TARGET_INFO: u16 = 3;
 const NFT_RETURN: i32 = -5;
-/// Registers of 16 bytes are numbered before those of 4 bytes and share their memory.
+/// First number of the 4-byte registers. Registers of 16 bytes have lower numbers and share their memory.
 const NFT_REG32_00: u32 = 8;
 /// Bit of the conntrack status for DNAT: `IPS_DST_NAT` of `linux/netfilter/nf_conntrack_common.h`.
 const IPS_DST_NAT: u32 = 0x20;
 /// Bit of the conntrack state for established connections: `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 const STATE_ESTABLISHED: u32 = 2;
 
-/// Value in a register, as far as it is known while a rule is interpreted.
+/// Value in a register during the interpretation of a rule, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RegisterValue {
-    /// Packet mark after the operations `and` and `xor`.
+    /// Packet mark, after the operations `mark & and ^ xor`.
     Mark { and: u32, xor: u32 },
     /// Conntrack status, reduced to these bits by a mask.
     Status(u32),
     /// Conntrack state, reduced to these bits by a mask.
     State(u32),
-    /// Constant loaded into the register.
+    /// Constant number.
     Number(u32),
 }
 
@@ -64,8 +64,8 @@ struct ExpressionReader {
     rule: Rule,
 }
 
-/// Interprets the expressions of a rule and returns its condition, effect and mark use. `shown` names the
-/// rule in findings.
+/// Interprets the expressions of a rule and returns its condition, its effect and its use of the packet mark.
+/// `shown` is the description of the rule in findings.
 pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Result<Rule, MalformedMessage> {
     let rule =
         Rule { shown, condition: Condition::Always, effect: Effect::Other, marks: Vec::new(), clamps: false };
@@ -251,7 +251,8 @@ fn verdict(parts: AttributeIter<'_>) -> Result<Effect, MalformedMessage> {
     })
 }
 
-/// Returns the constant in a data attribute, or `None` if there is none of four bytes.
+/// Returns the constant in a data attribute, or `None` if the attribute is missing or its constant is not
+/// four bytes long.
 fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, MalformedMessage> {
     for part in attribute.iter().flat_map(Attribute::nested) {
         let part = part?;
@@ -262,7 +263,7 @@ fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, MalformedMes
     Ok(None)
 }
 
-/// Netlink attributes of one expression, with access by number.
+/// Netlink attributes of one nf_tables expression, with access by attribute type.
 struct Numbers<'a>(Vec<Attribute<'a>>);
 
 impl<'a> Numbers<'a> {
@@ -278,7 +279,7 @@ impl<'a> Numbers<'a> {
         self.attribute(kind)?.be32().ok()
     }
 
-    /// Returns the register in an attribute; 16-byte registers are converted to the numbers of 4-byte
+    /// Returns the register in an attribute. Numbers of 16-byte registers are converted to those of 4-byte
     /// registers.
     fn register(&self, kind: u16) -> Option<u32> {
         let number = self.be32(kind)?;

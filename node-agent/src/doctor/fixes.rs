@@ -1,5 +1,5 @@
-//! Fixes applied on request: a closed list of bounded changes that do not affect other programs. A remote
-//! request can only name a fix, never a setting or a value.
+//! Fixes that `tidegate-agent doctor --fix` or the control server requests: a closed list of limited changes
+//! that do not affect other programs. A remote request can only select a fix, never a setting or a value.
 
 use std::{fs, io, path::Path};
 
@@ -11,16 +11,17 @@ use model::{
 
 use crate::preflight;
 
-/// Fill level of the conntrack table in percent at which it is reported, and enlarged on request.
+/// Fill level of the conntrack table in percent from which it is reported as nearly full and may be enlarged
+/// by a fix.
 pub(super) const NEAR_FULL_PERCENT: u64 = 80;
 /// Maximum size of the conntrack table set by a fix: about 320 bytes of kernel memory per entry, so about 1.3
-/// GiB. Repeated requests do not exceed it.
+/// GiB. Repeated requests do not exceed this limit.
 const CONNTRACK_MAX_MAX: u64 = 4 << 20;
 
 /// Directory of the kernel settings (sysctls) that fixes write.
 pub const SYSCTLS: &str = "/proc/sys";
 
-/// Result of a fix: outcome and message, or an error message.
+/// Result of a fix: the outcome with a message, or an error message.
 type Outcome = Result<(FixOutcome, String), String>;
 
 /// Applies one fix on this machine. `sysctls` is [`SYSCTLS`] except in tests.
@@ -119,8 +120,8 @@ fn dotted(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Temporary settings directory, removed on drop. The real conntrack settings are shared by all network
-    /// namespaces.
+    /// Temporary directory of settings for a test, removed on drop. The real conntrack settings are shared by
+    /// all network namespaces.
     struct Machine(std::path::PathBuf);
 
     impl Machine {

@@ -1,4 +1,5 @@
-//! Other programs on the machine that announce addresses or balance traffic, and listeners on their ports.
+//! Detection of other programs on the machine that announce addresses or balance traffic, and of programs
+//! that listen on their ports.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,12 +13,12 @@ use super::seen::Holder;
 const PROCESSES_MAX: usize = 32_768;
 /// Maximum number of open files inspected per process to find the owner of a socket.
 const FILES_MAX: usize = 4096;
-/// Maximum size of a socket table, some hundred thousand lines.
+/// Maximum size of a socket table in bytes, enough for some hundred thousand sockets.
 const SOCKETS_BYTES_MAX: u64 = 32 << 20;
-/// Process name of the agent.
+/// Process name of the agent itself, which is not reported.
 const OWN_PROGRAM: &str = "tidegate-agent";
 
-/// Process names of known programs that conflict with the agent, with their function.
+/// Process names of known programs that conflict with the agent, with a description of each program.
 const PROGRAMS: [(&str, &str); 9] = [
     ("keepalived", "announces addresses by VRRP"),
     ("vrrpd", "announces addresses by VRRP"),
@@ -32,11 +33,11 @@ const PROGRAMS: [(&str, &str); 9] = [
 /// Process name by which a running kube-proxy is detected.
 pub(super) const KUBE_PROXY: &str = "kube-proxy";
 
-/// Ports used by programs that announce addresses, with their protocol.
+/// Ports on which programs that announce addresses listen, with their protocol.
 const PORTS: [(u16, &str); 2] = [(179, "BGP"), (7946, "the members of a MetalLB cluster")];
 
-/// Returns the running programs that announce addresses or balance traffic, and unknown listeners on their
-/// ports.
+/// Returns the running programs that announce addresses or balance traffic, and unknown programs that listen
+/// on the ports of such programs.
 pub(super) fn find() -> Vec<Holder> {
     let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
     let mut found = Vec::new();
@@ -92,7 +93,7 @@ fn sockets_of(process: u32) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Returns the port of each listening socket on one of [`PORTS`], by inode.
+/// Returns the ports in [`PORTS`] that have a listening socket, by inode of the socket.
 fn listening() -> BTreeMap<u64, u16> {
     let mut found = BTreeMap::new();
     for table in ["tcp", "tcp6", "udp", "udp6"] {
@@ -112,7 +113,8 @@ fn read_bounded(path: &str) -> io::Result<String> {
 /// State column of a listening TCP socket and an unconnected UDP socket in `/proc/net` (`net/tcp_states.h`).
 const LISTENS: [&str; 2] = ["0A", "07"];
 
-/// Parses inode and port of the listening sockets in a table in the format of `/proc/net/tcp`. Total.
+/// Parses the inode and the port of each listening socket in a table in the format of `/proc/net/tcp`.
+/// Unknown lines are skipped.
 fn sockets(text: &str) -> impl Iterator<Item = (u64, u16)> {
     text.lines().skip(1).filter_map(|line| {
         let words: Vec<_> = line.split_whitespace().take(10).collect();

@@ -1,4 +1,4 @@
-//! Parser of `iptables-save` output. Pure and total: unknown input is skipped.
+//! Parses the output of `iptables-save`. Pure and total: unknown input is skipped.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ fn read(line: &str, rule: &str) -> Rule {
     Rule { shown, condition, effect, marks, clamps }
 }
 
-/// Parses a number with an optional mask, as in `0x4000/0x4000`; without a mask all bits count.
+/// Parses a number with an optional mask, as in `0x4000/0x4000`; without a mask, all bits are significant.
 fn masked(text: &str) -> Option<(u32, u32)> {
     let (value, mask) = text.split_once('/').map_or((text, None), |(value, mask)| (value, Some(mask)));
     Some((number(value)?, mask.map_or(Some(u32::MAX), number)?))

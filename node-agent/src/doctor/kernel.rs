@@ -1,5 +1,5 @@
-//! Kernel dumps of foreign chains, policy routing rules and interfaces. Only reads; `judge` interprets the
-//! data.
+//! Reads chains of other programs, policy routing rules and interfaces from the kernel. Changes nothing;
+//! `judge` interprets the data.
 
 use std::{collections::BTreeMap, io};
 
@@ -18,7 +18,7 @@ use super::{
     parse::{self, Link, RoutingRule},
 };
 
-/// Reads all nf_tables chains with the relevant aspects of their rules.
+/// Reads all nf_tables chains, with the aspects of their rules that the doctor checks.
 ///
 /// # Errors
 /// Returns an I/O error if access is denied, or the ruleset changes during every attempt.

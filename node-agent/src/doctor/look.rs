@@ -1,4 +1,4 @@
-//! Collector of the machine data from which findings are derived. Only reads.
+//! Collects the machine data from which findings are derived. Changes nothing.
 
 use std::{
     fs,
@@ -15,8 +15,8 @@ use super::{
 };
 use crate::facts;
 
-/// Maximum output of a tool in bytes: the rules kube-proxy leaves for ten thousand Services take some ten
-/// million bytes.
+/// Maximum output of a tool in bytes. The rules of kube-proxy for ten thousand Services take some ten million
+/// bytes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// Names of the iptables tables within nf_tables.
 const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
@@ -60,8 +60,8 @@ pub(super) fn look() -> MachineFacts {
     seen
 }
 
-/// Replaces tables read from nf_tables by the output of iptables tools for the same tables, because only the
-/// tools decode all extensions.
+/// Replaces iptables tables that were read by netlink with the output of the iptables tools for the same
+/// tables, because only the tools decode all extensions.
 fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)) {
     for family in [Family::Ip, Family::Ip6] {
         let is_of_iptables = |chain: &Chain| {

@@ -1,11 +1,12 @@
-//! Machine diagnostics: the requirements checked by `preflight`, and other obstacles to traffic.
+//! Machine diagnostics (`tidegate-agent doctor`): the requirements checked by `preflight`, and other
+//! obstacles to traffic.
 //!
 //! ```text
 //! look (I/O) ──Seen──▶ judge (pure) ──▶ findings     requested by control (`ask`) or `tidegate-agent doctor`
 //!                                        fixes       applied on request, if the operator allows them
 //! ```
-//! Invariants: only `fixes` changes anything, and all reads are bounded. Output of `nft` is never parsed;
-//! iptables tables are read with their own tools, because only these know their extensions.
+//! Invariants: only `fixes` changes anything, and the amount of data read is limited. Output of `nft` is
+//! never parsed; iptables tables are read with their own tools, because only these know their extensions.
 
 mod chains;
 pub mod checks;
@@ -46,11 +47,11 @@ const IP_FORWARD_NEED: &str = "net.ipv4.ip_forward=1";
 pub struct Subject {
     /// Proxy mode whose requirements are checked.
     pub mode: ProxyMode,
-    /// Mark bits and chain naming of the node.
+    /// Packet marks and chain naming of the node.
     pub options: BackendOptions,
 }
 
-/// Runs all checks. Loads no module and changes nothing.
+/// Runs all checks and returns the findings. Loads no module and changes nothing.
 #[must_use]
 pub fn examine(subject: &Subject) -> Vec<Finding> {
     let needs = preflight::run(subject.mode, false).findings.into_iter().map(need);
@@ -58,19 +59,19 @@ pub fn examine(subject: &Subject) -> Vec<Finding> {
     needs.chain(surroundings).map(limited).take(FINDINGS_MAX).collect()
 }
 
-/// Applies the named fixes and returns the result of each.
+/// Applies these fixes and returns the result of each.
 #[must_use]
 pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixResult> {
     fixes.iter().map(|fix| fixes::make(*fix, mode, Path::new(fixes::SYSCTLS))).collect()
 }
 
-/// Returns the fixes that would resolve a problem in the findings.
+/// Returns the fixes that would resolve problems in these findings.
 #[must_use]
 pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
     findings.iter().filter_map(|finding| finding.safe_fix).collect()
 }
 
-/// Returns the finding that the state guard holds a state, with its remedy.
+/// Returns a finding that the state guard holds a received state pending confirmation, with the remedy.
 #[must_use]
 pub fn held(held: &HeldState, node: &Name) -> Finding {
     limited(Finding {

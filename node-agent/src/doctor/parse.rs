@@ -1,5 +1,5 @@
-//! Parser of kernel dumps of foreign chains, policy routing rules and interfaces. Pure and total: malformed
-//! messages are errors, other subjects are skipped.
+//! Parses kernel messages about chains of other programs, policy routing rules and interfaces. Pure and
+//! total: a malformed message is an error, and a message about another subject is skipped.
 
 use kernel::{
     netlink::wire::{MalformedMessage, ReceivedMessage},
@@ -45,7 +45,7 @@ pub(super) struct RoutingRule {
     pub(super) mask: u32,
 }
 
-/// Parses a chain; `None` for families without IP packets.
+/// Parses a chain; returns `None` for a table family without IP packets.
 pub(super) fn chain(message: &ReceivedMessage<'_>) -> Result<Option<Chain>, MalformedMessage> {
     let Some(family) = family(message) else { return Ok(None) };
     let (mut table, mut name, mut hook, mut drops) = ("", "", None, false);
@@ -63,8 +63,8 @@ pub(super) fn chain(message: &ReceivedMessage<'_>) -> Result<Option<Chain>, Malf
     Ok(Some(Chain { place, name: name.to_owned(), hook, drops, rules_total: 0, rules: Vec::new() }))
 }
 
-/// Parses a rule and returns it with the table location and the name of its chain. `number` returns the
-/// rule's index in the chain.
+/// Parses a rule and returns it with the location of its table and the name of its chain. `number` returns
+/// the index of the rule in the chain.
 pub(super) fn rule(
     message: &ReceivedMessage<'_>,
     number: impl FnOnce(&TableLocation, &str) -> usize,
@@ -94,7 +94,7 @@ fn family(message: &ReceivedMessage<'_>) -> Option<Family> {
     }
 }
 
-/// Parses a policy routing rule; `None` if it matches no mark.
+/// Parses a policy routing rule; returns `None` if the rule matches no packet mark.
 pub(super) fn routing_rule(
     family: Family,
     message: &ReceivedMessage<'_>,
@@ -112,7 +112,7 @@ pub(super) fn routing_rule(
     Ok(mark.filter(|mark| *mark != 0).map(|mark| RoutingRule { family, priority, mark, mask }))
 }
 
-/// Parses an interface; `None` for a message of another type.
+/// Parses an interface; returns `None` for a message of another type.
 pub(super) fn link(message: &ReceivedMessage<'_>) -> Result<Option<Link>, MalformedMessage> {
     let (mut name, mut mtu, mut kind) = ("", None, "");
     for attribute in message.attributes_behind(LINK_HEADER_BYTES) {
@@ -165,7 +165,8 @@ mod tests {
         rule
     }
 
-    /// Rules of iptables-nft contain extensions as `target` and `match` expressions.
+    /// Extensions in the `target` and `match` expressions of iptables-nft rules are interpreted without the
+    /// iptables tools.
     #[test]
     fn extensions_of_iptables_are_known_where_its_tools_are_missing() {
         let target = |name: &str, info: &[u8]| {

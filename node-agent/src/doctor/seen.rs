@@ -1,4 +1,4 @@
-//! Machine data from which `judge` derives findings. Pure.
+//! Collected machine data from which `judge` derives findings. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{
     parse::{Link, RoutingRule},
 };
 
-/// Machine data; a field is `None` if the machine does not have the item.
+/// Collected machine data. A field is `None` if the machine does not have the setting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MachineFacts {
     /// Current number of connections in the conntrack table.
@@ -22,7 +22,7 @@ pub(super) struct MachineFacts {
     pub(super) bridge_calls: [Option<u64>; 2],
     /// Network interfaces of the machine.
     pub(super) links: Vec<Link>,
-    /// Names of the interfaces with an IPv4 network, and with an IPv6 network.
+    /// Names of the interfaces with an IPv4 network, and of those with an IPv6 network.
     pub(super) with_network: [BTreeSet<String>; 2],
     /// Chains of nf_tables and of the nft and legacy flavors of iptables.
     pub(super) chains: Vec<Chain>,
@@ -41,6 +41,6 @@ pub(super) struct Holder {
     pub(super) program: String,
     /// Process ID; `None` if only a listening port was found.
     pub(super) process: Option<u32>,
-    /// Function of the program, for the finding.
+    /// Description of the program's purpose, for the finding.
     pub(super) does: String,
 }

@@ -1,10 +1,10 @@
-//! Formatter for the output of `tidegate-agent doctor`. Pure.
+//! Formats the output of `tidegate-agent doctor`. Pure.
 
 use std::fmt::Write as _;
 
 use model::wire::doctor::{Finding, FindingState, FixResult};
 
-/// Formats the findings, worst first; without `all`, only problems.
+/// Formats the findings as a table, most severe first. Successful checks are included only if `all` is true.
 #[must_use]
 pub fn table(findings: &[Finding], all: bool) -> String {
     let mut shown: Vec<_> =

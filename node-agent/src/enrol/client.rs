@@ -1,4 +1,4 @@
-//! HTTP clients for control, with trusted CAs and client certificate.
+//! HTTP clients for the control servers, with trusted CAs and the client certificate of this node.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub(super) fn roots(authorities: Vec<CertificateDer<'static>>) -> anyhow::Result
     Trust::authorities(authorities).context("invalid CA certificate of control")
 }
 
-/// Creates a client with this trust and client certificate.
+/// Creates a client with these trusted CAs and this client certificate.
 ///
 /// # Errors
 /// Returns an error if the key does not match the certificate, or the client cannot be created.

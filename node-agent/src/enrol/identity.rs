@@ -24,9 +24,9 @@ const CA_NEW_FILE: &str = "ca.pem.new";
 const MODE: u32 = 0o600;
 /// Maximum size in bytes of the identity file and of the CA file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Time in seconds by which control backdates certificates, to tolerate clock skew.
+/// Time in seconds by which the control server backdates certificates, to tolerate clock skew.
 const CLOCK_SKEW_SECS: i64 = 300;
-/// Prefix of the node name in the certificate's URI.
+/// Prefix of the URI in the certificate; the node name follows.
 const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 
 /// Private key and certificate of this node.
@@ -34,17 +34,17 @@ const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 pub(super) struct Identity {
     key: Secret,
     chain: String,
-    /// Start of validity plus the clock skew: the time of issue.
+    /// Time at which the certificate was issued: start of its validity plus the clock skew.
     pub(super) issued: Timestamp,
     /// End of validity of the certificate.
     pub(super) expires: Timestamp,
 }
 
 impl Identity {
-    /// Validates a certificate signed by control.
+    /// Creates an identity from a private key and a certificate chain signed by the control server.
     ///
     /// # Errors
-    /// Returns an error if it is not a certificate of this node.
+    /// Returns an error if the certificate is not valid for this node.
     pub(super) fn new(key: Secret, chain: String, node: &Name) -> anyhow::Result<Self> {
         let parsed = certificates(chain.as_bytes()).context("the certificate is not PEM")?;
         let leaf = parsed.first().context("there is no certificate")?;

@@ -1,5 +1,5 @@
-//! Certificate lifecycle: joining by token, renewal, and joining again after expiry. The agent continues with
-//! its current state in all cases.
+//! Certificate lifecycle: the node joins by a token, renews its certificate, and joins again after the
+//! certificate has expired. The agent continues with its current state in all cases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,14 +22,14 @@ use super::{
 };
 use crate::control::Control;
 
-/// Minimum and maximum delay after a failed request for a certificate.
+/// Minimum delay after a failed certificate request. The maximum is `RETRY_CAP`.
 const RETRY_FLOOR: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(30);
-/// Interval between checks for a new join token. Also the maximum sleep, because clocks may be set and
-/// machines suspended.
+/// Interval between checks for a new join token. Also the maximum sleep, because the clock may be set and the
+/// machine may be suspended.
 const LOOK: Duration = Duration::from_secs(5);
-/// Share of a certificate's lifetime in percent after which it is renewed. A spread by node is added, so that
-/// nodes started together do not renew together.
+/// Share of a certificate's lifetime in percent after which it is renewed. A delay that depends on the node
+/// name is added, so that nodes started together do not renew together.
 const RENEW_PERCENT: i64 = 66;
 const RENEW_SPREAD_PERCENT: i64 = 6;
 
@@ -42,7 +42,8 @@ pub struct CertificateHandle {
 }
 
 impl CertificateHandle {
-    /// Waits until the task has determined if a certificate exists. Control would reject earlier requests.
+    /// Waits until the task has determined if the node has a certificate. Requests sent earlier would be
+    /// rejected.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut settled = self.settled.clone();
         async move {
@@ -56,12 +57,12 @@ struct CertificateRenewal {
     control: Arc<Control>,
     place: IdentityLocation,
     options: EnrolOptions,
-    /// CA certificates named by the operator.
+    /// CA certificates from the operator's CA file.
     authorities: Vec<CertificateDer<'static>>,
     identity: Option<Identity>,
-    /// True if control has revoked the certificate, so this node must join again.
+    /// True if the control server has revoked the certificate, so this node must join again.
     is_taken_back: bool,
-    /// Join token that control has rejected, which is not tried again.
+    /// Join token that the control server has rejected, which is not tried again.
     refused: Option<Secret>,
     shown: watch::Sender<CertificateStatus>,
     settled: watch::Sender<bool>,
@@ -134,7 +135,8 @@ impl CertificateRenewal {
         }
     }
 
-    /// Handles the result of an attempt and returns the delay until the next.
+    /// Handles the result of an attempt to obtain a certificate, and returns the delay until the next
+    /// attempt.
     fn note(&mut self, outcome: anyhow::Result<bool>, backoff: &mut Backoff) -> Duration {
         let has_ended =
             self.is_taken_back || self.identity.as_ref().is_none_or(|identity| identity.expires <= now());
@@ -165,7 +167,8 @@ impl CertificateRenewal {
         }
     }
 
-    /// Publishes a problem and logs it unless it repeats the previous one; `None` clears the problem.
+    /// Publishes a problem with the certificate, and logs it unless it repeats the previous one; `None`
+    /// clears the problem.
     fn complain(&self, cause: Option<&anyhow::Error>) {
         let node = &self.place.node;
         let advice = format!(
@@ -202,7 +205,8 @@ impl CertificateRenewal {
         }
     }
 
-    /// Joins if there is a token that was not rejected. Returns true if the node has joined.
+    /// Joins by the current token, unless there is none or it was rejected before. Returns true if the node
+    /// has joined.
     async fn join(&mut self) -> anyhow::Result<bool> {
         let Some(token) = token::given(&self.options)?.filter(|token| Some(token) != self.refused.as_ref())
         else {
@@ -242,7 +246,7 @@ impl CertificateRenewal {
         Ok(true)
     }
 
-    /// Sends the request to each server in turn until one replies.
+    /// Sends a certificate request to each control server in turn until one replies.
     async fn sign_anywhere(
         &self,
         client: &reqwest::Client,
@@ -261,7 +265,7 @@ impl CertificateRenewal {
         Err(last)
     }
 
-    /// Activates a new certificate in the HTTP client and saves it in the state directory.
+    /// Activates a new certificate in the HTTP client, and saves it in the state directory.
     fn adopt(&mut self, (identity, authorities): (Identity, String)) -> anyhow::Result<()> {
         let client = self.client_for(Some(&identity), &authorities)?;
         if let Err(error) = identity.save(&self.place.state_dir, &authorities) {
@@ -282,8 +286,8 @@ impl CertificateRenewal {
         (self.is_taken_back, self.refused) = (false, None);
     }
 
-    /// Creates a client. An expired certificate is not used, because servers would reject the connection with
-    /// a less specific error.
+    /// Creates an HTTP client. An expired certificate is not used, because servers would reject the
+    /// connection with a less specific error.
     fn client_for(&self, identity: Option<&Identity>, stored: &str) -> anyhow::Result<reqwest::Client> {
         let mut authorities = self.authorities.clone();
         authorities.extend(certificates(stored.as_bytes()).context("cannot use the saved CA certificates")?);
@@ -292,8 +296,8 @@ impl CertificateRenewal {
     }
 }
 
-/// Returns the time at which a certificate is to be renewed: two thirds of its lifetime plus a spread by
-/// node.
+/// Returns the time at which a certificate is to be renewed: two thirds of its lifetime plus a delay that
+/// depends on the node name.
 fn renewal(identity: &Identity, place: &IdentityLocation) -> Timestamp {
     let (issued, ends) = (identity.issued.unix_seconds(), identity.expires.unix_seconds());
     // Stable per node, but different between nodes.

@@ -1,5 +1,5 @@
-//! Identity of this node: a private key created by the agent, and a short-lived certificate signed by
-//! control.
+//! Identity of this node: a private key created by the agent, and a short-lived certificate signed by the
+//! control server.
 //!
 //! ```text
 //! join token ──▶ keeper ──CSR──────▶ control      initially, and when there is no valid certificate
@@ -8,7 +8,7 @@
 //!                  ▼
 //!          state directory (0600) and the client of all control connections
 //! ```
-//! The key never leaves the machine. Traffic and the saved state do not depend on this.
+//! The key never leaves the machine. Traffic and the saved state do not depend on the certificate.
 
 mod client;
 mod identity;
@@ -50,7 +50,7 @@ pub struct CertificateStatus {
     /// End of validity; `None` without a certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// Current problem in words with its remedy; `None` if there is none.
+    /// Current problem with its remedy, as text; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Certificate signing requests to control.
+//! Certificate signing requests to the control server.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::feed::read_error;
 /// Timeout of one certificate request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Reason for which no certificate was obtained.
+/// Reason why no certificate was obtained.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// Control could not be reached, or did not respond in time.
+    /// The control server could not be reached, or did not respond in time.
     #[error("control cannot be reached")]
     Unreachable(#[source] reqwest::Error),
-    /// Control rejected the request; a repetition would fail, too.
+    /// The control server rejected the request; a repetition would fail, too.
     #[error("control rejected the request with {status}: {body}")]
     Refused { status: StatusCode, body: String },
-    /// Rejected temporarily: control is busy or cannot reach its store.
+    /// The control server rejected the request temporarily: it is busy or cannot reach its store.
     #[error("control cannot handle the request now ({status}): {body}")]
     Busy { status: StatusCode, body: String },
-    /// Control returned an unusable certificate, or no request could be created.
+    /// The control server returned an unusable certificate, or the signing request could not be created.
     #[error("cannot obtain a certificate")]
     Unusable(#[source] anyhow::Error),
 }

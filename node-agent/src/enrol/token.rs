@@ -1,4 +1,5 @@
-//! Join tokens: `tgj_ID_SECRET_PIN`. The agent uses only the pin; the rest is opaque.
+//! Join tokens of the form `tgj_ID_SECRET_PIN`. The agent interprets only the pin and sends the token as a
+//! whole.
 
 use std::{fs::File, io::Read};
 
@@ -29,7 +30,7 @@ pub(super) fn given(options: &EnrolOptions) -> anyhow::Result<Option<Secret>> {
     Ok(Some(Secret::new(text.trim().to_owned())))
 }
 
-/// Returns the pin of a token: the SHA-256 of a certificate that control presents.
+/// Returns the pin of a token: the SHA-256 hash of a certificate that the control server presents.
 ///
 /// # Errors
 /// Returns an error if the token is malformed.

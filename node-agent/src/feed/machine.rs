@@ -1,11 +1,12 @@
-//! Assembles feed frames into batches. Pure, and shared by the network feed and the journal.
+//! Assembles the frames of a feed (stream of state from the control server) into batches of changes. Pure,
+//! and used for the network feed and for the journal.
 //!
 //! ```text
 //! AwaitStart ──start──▶ Collecting(first) ──synced──▶ Collecting(next) ─┐
 //!                              ▲   frames are collected, no batch yet   │ synced ─▶ batch
 //!                              └────────────────────────────────────────┘ heartbeat, nothing collected ─▶ batch
 //! ```
-//! Invariant: no batch leads to a position older than the current one.
+//! Invariant: no batch leads to a position (epoch and revision) older than the current one.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -16,16 +17,16 @@ use model::{
     wire::feed::{AddressState, Frame, NetworkState, NodeState, StartMode},
 };
 
-/// Maximum number of Services, and of addresses, in one batch: a hundred times the largest benchmarked
-/// cluster. More indicates a broken server.
+/// Maximum number of Services, and of addresses, in one batch of state changes: a hundred times the largest
+/// benchmarked cluster. A larger number indicates a broken server.
 pub const BATCH_SERVICES_MAX: usize = 1_000_000;
 
-/// Changes between two positions, to be applied together.
+/// Changes between two positions (epoch and revision), to be applied together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Full state, which replaces everything, or delta.
+    /// Type of the batch: a full state, which replaces the current one, or a delta.
     pub mode: StartMode,
-    /// Cluster-wide state, if it was sent.
+    /// Cluster-wide settings, if they were sent.
     pub network: Option<NetworkState>,
     /// Settings of this node, if they were sent.
     pub node: Option<NodeState>,
@@ -33,11 +34,11 @@ pub struct Batch {
     pub services: BTreeMap<ServiceKey, ServiceChange>,
     /// Final state of each load balancer address that was sent; `None` if removed.
     pub addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
-    /// Position of the state after the batch is applied.
+    /// Position (epoch and revision) of the state after the batch is applied.
     pub position: Position,
 }
 
-/// Final change of one Service in a batch.
+/// Final change of one Service in a batch of state changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceChange {
     /// The Service was added or replaced by this compiled form.
@@ -46,34 +47,35 @@ pub enum ServiceChange {
     Removed(Revision),
 }
 
-/// Reason for which a stream has to be left. The current state is kept.
+/// Reason why a feed stream must be closed. The agent keeps its current state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
-    /// The server is behind: it lags another one, or its store was restored without a new epoch.
+    /// The server offered an older position: it lags another server, or its store was restored without a new
+    /// epoch.
     #[error("position {offered} is older than {held}, the current position of this agent")]
     OlderThanHeld {
-        /// Position of the agent's state.
+        /// Position (epoch and revision) of the agent's state.
         held: Position,
-        /// Older position that the server offered.
+        /// Older position (epoch and revision) that the server offered.
         offered: Position,
     },
-    /// The server sent a delta to a state that this agent does not have.
+    /// The server sent a delta that starts from a state which this agent does not have.
     #[error("changes up to {offered} do not follow from {}", .held.map_or_else(|| "nothing".to_owned(), |p| p.to_string()))]
     NoCommonGround {
-        /// Position of the agent's state; `None` without one.
+        /// Position (epoch and revision) of the agent's state; `None` if it has no state.
         held: Option<Position>,
-        /// Position that the delta leads to.
+        /// Position to which the delta leads.
         offered: Position,
     },
-    /// The server sent a frame that the protocol does not allow at this point.
+    /// The server sent a frame that the protocol does not allow at this point of the stream.
     #[error("unexpected frame `{0}`")]
     OutOfPlace(&'static str),
-    /// The batch exceeds [`BATCH_SERVICES_MAX`] Services or addresses.
+    /// The server sent more than [`BATCH_SERVICES_MAX`] Services or addresses in one batch.
     #[error("more than {BATCH_SERVICES_MAX} Services or addresses between two `synced` frames")]
     TooMany,
 }
 
-/// Assembler of feed frames into batches, for one stream.
+/// Assembler of the frames of one feed stream into batches of state changes.
 #[derive(Debug)]
 pub struct Assembler {
     held: Option<Position>,
@@ -97,20 +99,21 @@ struct CollectedFrames {
 }
 
 impl Assembler {
-    /// Starts a stream. `held` is the position of the agent's state.
+    /// Creates the assembler for a new feed stream. `held` is the position (epoch and revision) of the
+    /// agent's state.
     #[must_use]
     pub fn new(held: Option<Position>) -> Self {
         Self::holding_back(held, held)
     }
 
-    /// Starts a stream while the state at `held` is rejected pending confirmation and another one is
-    /// `in_force`: deltas apply to the former, and a full state may go back to the latter.
+    /// Starts a stream while the state at `held` awaits confirmation and the state at `in_force` is applied.
+    /// Deltas must start from `held`; a full state may also be at `in_force`.
     #[must_use]
     pub fn holding_back(held: Option<Position>, in_force: Option<Position>) -> Self {
         Self { held, in_force, stage: Stage::AwaitStart, collected: CollectedFrames::default() }
     }
 
-    /// Returns the position of the last batch, or the position at the start of the stream.
+    /// Returns the position of the last batch, or the agent's position at the start of the stream.
     #[must_use]
     pub const fn held(&self) -> Option<Position> {
         self.held
@@ -122,12 +125,12 @@ impl Assembler {
         self.stage != Stage::AwaitStart
     }
 
-    /// Adds a frame. Returns a batch if the frame completes one.
+    /// Adds a feed frame. Returns a batch of state changes if the frame completes one.
     ///
     /// # Errors
     ///
-    /// Returns [`StreamFault`] if the stream violates the protocol or goes backwards. The stream must be
-    /// closed then.
+    /// Returns [`StreamFault`] if the stream violates the protocol or leads to an older position. The stream
+    /// must then be closed.
     pub fn push(&mut self, frame: Frame) -> Result<Option<Batch>, StreamFault> {
         let Stage::Collecting { mode, is_first } = self.stage else {
             return self.start(frame).map(|()| None);
@@ -221,10 +224,11 @@ impl CollectedFrames {
     }
 }
 
-/// Checks if the step from the current to an offered position is allowed.
+/// Checks if the agent may go from its current position to an offered one.
 ///
 /// # Errors
-/// Returns [`StreamFault`] if the step goes backwards, or is a delta to a state that is not held.
+/// Returns [`StreamFault`] if the offered position is older, or if a delta starts from a state that the agent
+/// does not have.
 pub fn check(held: Option<Position>, mode: StartMode, offered: Position) -> Result<(), StreamFault> {
     if let Some(held) = held.filter(|held| offered < *held) {
         return Err(StreamFault::OlderThanHeld { held, offered });

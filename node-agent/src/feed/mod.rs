@@ -1,7 +1,8 @@
-//! Feed client: a long-lived stream of frames from one control server, resumed at the next server after a
-//! failure, and delivered as complete batches.
+//! Feed client: receives the state as a long-lived stream of frames from one control server, continues at the
+//! next server after a failure, and delivers complete batches of changes.
 //!
-//! Invariants: the task waits only for the network and the agent, and never goes back to an older state.
+//! Invariants: the task waits only for the network and the agent, and the state never goes back to an older
+//! one.
 
 pub mod machine;
 pub mod questions;
@@ -39,20 +40,20 @@ use crate::{
     tally::Tally,
 };
 
-/// Maximum line length of the feed and the journal, in bytes: a Service with 100 ports and 2,000 endpoints
-/// each.
+/// Maximum length of a line in the feed and in the journal, in bytes. A Service with 100 ports and 2,000
+/// endpoints each fits.
 pub const LINE_BYTES_MAX: usize = 32 << 20;
-/// Maximum heartbeat interval of the feed.
+/// Maximum interval between heartbeats of the control server on a feed stream.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// Number of missed heartbeats after which a stream is considered dead.
+/// Number of missed heartbeats after which a feed stream is considered dead.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
-/// Maximum time to wait for response headers while another server could be tried. A server that is behind may
-/// wait half as long to catch up.
+/// Maximum time to wait for response headers while another server could be tried. A server whose state is
+/// older than the agent's may use half of this time to catch up.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of bytes of an error response that are read for logging.
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Query from control that arrived on a feed or query stream.
+/// Query from the control server that arrived on a feed or query stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedQuery {
     /// Server that sent the query and receives the reply.
@@ -63,46 +64,49 @@ pub struct ReceivedQuery {
     pub question: Question,
 }
 
-/// Feed's end of the channels by which the feed and the state guard exchange positions.
+/// End of the channels between feed and state guard that the feed uses; they carry positions (epoch and
+/// revision).
 #[derive(Debug, Clone)]
 pub struct FeedEnd {
-    /// Position of the state in force while another one is held: control may go back to it.
+    /// Position (epoch and revision) of the applied state while a newer state is held pending confirmation;
+    /// the control server may go back to this position.
     pub in_force: watch::Receiver<Option<Position>>,
-    /// Last position offered by control, if it was older than the state in force.
+    /// Last position (epoch and revision) offered by the control server, if it was older than that of the
+    /// applied state.
     pub behind: watch::Sender<Option<Position>>,
 }
 
-/// Parameters of the feed task.
+/// Settings of the feed task.
 #[derive(Debug, Clone)]
 pub struct FeedOptions {
-    /// Name of this node, whose state is requested.
+    /// Name of this node; the feed delivers the state of this node.
     pub node: Name,
-    /// Data with which the node is registered if control does not know it.
+    /// Data with which the node is registered if the control server has no Node object for it.
     pub registration: Registration,
-    /// Maximum interval of heartbeats that is requested from control.
+    /// Maximum interval between heartbeats, which the agent requests from the control server.
     pub heartbeat_interval: Duration,
-    /// Minimum backoff before a reconnect.
+    /// Minimum delay before a reconnect, at the start of the backoff.
     pub reconnect_floor: Duration,
-    /// Maximum backoff before a reconnect.
+    /// Maximum delay before a reconnect.
     pub reconnect_cap: Duration,
 }
 
-/// Channels to which the feed delivers.
+/// Channels into which the feed puts its results.
 #[derive(Debug, Clone)]
 pub struct Outlets {
-    /// Complete batches for the agent. The feed waits while the queue is full.
+    /// Queue to the agent for complete batches of state changes. The feed waits while the queue is full.
     pub batches: mpsc::Sender<Batch>,
-    /// Queries; dropped if the queue is full.
+    /// Queries from the control server; dropped if the queue is full.
     pub questions: mpsc::Sender<ReceivedQuery>,
-    /// True once control has accepted this node; before that it would reject every report.
+    /// True once the control server has accepted this node; reports sent earlier would be rejected.
     pub is_known: watch::Sender<bool>,
-    /// Positions exchanged with the state guard.
+    /// Channels by which feed and state guard exchange positions (epoch and revision).
     pub link: FeedEnd,
-    /// Counters of the agent that the feed increases.
+    /// Metric counters of the agent that the feed increases.
     pub tally: Tally,
 }
 
-/// Reason for which a stream ended or could not be opened.
+/// Reason why a feed stream ended or could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum StreamEnd {
     #[error("control cannot be reached")]
@@ -139,8 +143,8 @@ impl From<StreamError> for StreamEnd {
     }
 }
 
-/// Receives the state until stopped, from one server at a time. `held` is the position of the agent's initial
-/// state.
+/// Receives the state from one control server at a time until stopped. `held` is the position (epoch and
+/// revision) of the agent's initial state.
 pub async fn follow(
     control: Arc<Control>,
     options: FeedOptions,
@@ -159,7 +163,7 @@ struct Follower {
     options: FeedOptions,
     held: Option<Position>,
     outlets: Outlets,
-    /// Last error of each server since the last received batch, to log repeated errors only once.
+    /// Last error of each server since the last received batch, so that repeated errors are logged only once.
     last_errors: BTreeMap<ServerId, String>,
 }
 
@@ -189,7 +193,7 @@ impl Follower {
         }
     }
 
-    /// Logs the end of a stream; repeated errors only at debug level.
+    /// Logs the end of a stream from a server. A repeated error is logged only at debug level.
     fn note(&mut self, server: ServerId, end: &StreamEnd) {
         self.outlets.tally.feed_errors.inc();
         let text = chain(end);
@@ -287,7 +291,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Opens a stream, registering the node first if control does not know it.
+    /// Opens a feed stream. Registers the node first if the control server has no Node object for it.
     async fn connect(&self, server: ServerId) -> Result<reqwest::Response, StreamEnd> {
         let response = self.open(server).await?;
         let status = response.status();
@@ -327,7 +331,7 @@ async fn accepted(response: reqwest::Response) -> Result<reqwest::Response, Stre
     Err(StreamEnd::Refused { status, body: read_error(response).await })
 }
 
-/// Reads the beginning of an error body, for logging.
+/// Reads the beginning of the body of an error response, for logging.
 pub(crate) async fn read_error(response: reqwest::Response) -> String {
     client::http::read_start(response, ERROR_BODY_BYTES_MAX).await
 }

@@ -28,25 +28,26 @@ use crate::{
     feed::ReceivedQuery,
 };
 
-/// Delay before retrying a server that does not support query streams, because it has to be upgraded first.
+/// Delay before a server that does not support query streams is tried again. Such a server must first be
+/// upgraded.
 const UNHEARD_WAIT: Duration = Duration::from_secs(60);
 
-/// Parameters of a query stream from one server.
+/// Task that receives queries from one control server.
 #[derive(Debug, Clone)]
 pub struct Listener {
     /// Connections to the control servers.
     pub control: Arc<Control>,
     /// Server from which queries are received.
     pub server: ServerId,
-    /// Name of this node, which the queries concern.
+    /// Name of this node; the queries concern this node.
     pub node: Name,
-    /// Maximum interval of heartbeats that is requested from the server.
+    /// Maximum interval between heartbeats, which the agent requests from the server.
     pub heartbeat_interval: Duration,
-    /// Minimum backoff before a reconnect.
+    /// Minimum delay before a reconnect, at the start of the backoff.
     pub reconnect_floor: Duration,
-    /// Maximum backoff before a reconnect.
+    /// Maximum delay before a reconnect.
     pub reconnect_cap: Duration,
-    /// Queries; dropped if the queue is full.
+    /// Queue for received queries, which are dropped if it is full.
     pub questions: mpsc::Sender<ReceivedQuery>,
 }
 
@@ -136,7 +137,7 @@ impl Listener {
     }
 }
 
-/// Returns true if the stream ended because the server does not support query streams.
+/// Returns true if the stream ended because the control server does not support query streams.
 fn is_unheard(end: &StreamEnd) -> bool {
     match end {
         StreamEnd::NotOnlyQuestions => true,

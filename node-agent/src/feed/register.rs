@@ -1,5 +1,5 @@
-//! Registration of this machine with control. An existing Node is never changed, because it belongs to its
-//! author.
+//! Registration of this machine with the control server. An existing Node object is never changed, because it
+//! belongs to its author.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -39,13 +39,13 @@ pub struct Registration {
     pub zone: Option<Label>,
 }
 
-/// Reason for which a node could not be registered.
+/// Reason why a node could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// Control could not be reached, or did not respond in time.
+    /// The control server could not be reached, or did not respond in time.
     #[error("control cannot be reached")]
     Unreachable(#[from] reqwest::Error),
-    /// Control rejected the Node.
+    /// The control server rejected the Node.
     #[error("control rejected the Node with {status}: {body}")]
     Refused {
         /// HTTP status of the response.
@@ -64,8 +64,8 @@ struct NodeObject {
     spec: NodeSpec,
 }
 
-/// Returns true if the body of a 404 response is control's error for an unknown node. Other 404 responses do
-/// not come from control, and no Node must be sent there.
+/// Returns true if the body of a 404 response is the control server's error for an unknown node. Other 404
+/// responses do not come from a control server, so the node must not be registered there.
 #[must_use]
 pub fn is_unknown_node(body: &str) -> bool {
     #[derive(Deserialize)]
@@ -75,10 +75,10 @@ pub fn is_unknown_node(body: &str) -> bool {
     serde_json::from_str::<Problem>(body).is_ok_and(|problem| problem.code == "NodeNotFound")
 }
 
-/// Creates the Node. An existing Node is a success.
+/// Creates the Node object. Succeeds if the object already exists.
 ///
 /// # Errors
-/// Returns [`RegisterError`] if control cannot be reached or rejects the Node.
+/// Returns [`RegisterError`] if the control server cannot be reached or rejects the Node.
 pub async fn register(
     control: &Control,
     server: ServerId,
@@ -120,7 +120,7 @@ struct ExistingMetadata {
     labels: Labels,
 }
 
-/// Logs a warning if the Node differs from the flags, which apply only at registration.
+/// Logs a warning if the Node object differs from the command-line flags, which apply only at registration.
 pub async fn warn_of_ignored_flags(control: Arc<Control>, node: Name, registration: Registration) {
     let Some(ExistingNode { metadata, spec }) = existing(&control, &node).await else { return };
     let Registration { addresses, workload_cidrs, labels, zone } = registration;
@@ -143,7 +143,7 @@ pub async fn warn_of_ignored_flags(control: Arc<Control>, node: Name, registrati
     }
 }
 
-/// Returns the Node from the first server that replies.
+/// Returns the Node object from the first control server that replies.
 async fn existing(control: &Control, node: &Name) -> Option<ExistingNode> {
     for server in control.servers() {
         let url = control.url(server, &format!("/v1/nodes/{node}"));

@@ -1,9 +1,10 @@
-//! Health check node ports: endpoints for external load balancers to check whether this node has ready
+//! Health check node ports: HTTP servers by which external load balancers check if this node has ready
 //! endpoints of a Service.
 //!
-//! Independent of the backends: the agent listens itself, on the addresses that serve node ports. A port used
-//! by another program is a failure of that Service only, and is retried. Invariants: a request never blocks
-//! the agent's loop, and a node that cannot be programmed never returns `healthy`.
+//! Independent of the proxy mode: the agent itself listens, on the addresses at which node ports are
+//! reachable. If another program uses a port, only that Service fails, and the port is retried. Invariants: a
+//! request never blocks the agent's loop, and the response is never `healthy` while the node's kernel cannot
+//! be programmed.
 
 mod serve;
 
@@ -26,13 +27,13 @@ use tracing::{info, warn};
 
 use self::serve::{Answers, Listening, Server};
 
-/// Interval of retrying failed ports and of updating the node's addresses.
+/// Interval at which failed ports are retried and the node's addresses are updated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Listening sockets of the health check node ports of a node.
 #[derive(Default)]
 pub struct HealthPorts {
-    /// Requested port and number of local ready endpoints, by Service.
+    /// Desired port and number of local ready endpoints, by Service.
     asked: BTreeMap<ServiceKey, (Port, u32)>,
     open: BTreeMap<SocketAddr, Listening>,
     failures: BTreeMap<ServiceKey, String>,
@@ -45,7 +46,7 @@ pub struct HealthPorts {
 }
 
 impl HealthPorts {
-    /// Updates the ports for the Services in scope; the cost is proportional to the scope.
+    /// Updates the ports for the Services in scope. The cost is proportional to the number of these Services.
     pub fn follow(&mut self, scope: &Scope, desired: &DesiredState) {
         match scope {
             Scope::Services(services) => services.iter().for_each(|service| self.take(service, desired)),
@@ -70,8 +71,8 @@ impl HealthPorts {
         self.is_changed |= before != asked;
     }
 
-    /// Opens and closes sockets as needed, and updates the responses. `is_healthy` is false if the node
-    /// cannot be programmed. Returns true if the failures have changed.
+    /// Opens and closes sockets as needed, and updates the responses. `is_healthy` is false if the node's
+    /// kernel cannot be programmed. Returns true if [`Self::failures`] has changed.
     pub fn turn(&mut self, is_healthy: bool, now: Instant) -> bool {
         self.answers.set_healthy(is_healthy);
         if !self.is_changed && self.retry_at.is_none_or(|at| now < at) {
@@ -93,13 +94,13 @@ impl HealthPorts {
         before != self.failures
     }
 
-    /// Returns the time at which [`Self::turn`] must be called without further changes, or `None`.
+    /// Returns the time at which [`Self::turn`] must be called even without changes, or `None`.
     #[must_use]
     pub const fn next_turn(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Returns the reason for each Service whose port is not served.
+    /// Returns the Services whose port is not open, with the reason.
     #[must_use]
     pub const fn failures(&self) -> &BTreeMap<ServiceKey, String> {
         &self.failures

@@ -23,16 +23,16 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// Maximum number of concurrent connections over all ports; more wait to be accepted. Checks are short and
-/// seconds apart.
+/// Maximum number of concurrent connections over all ports; further connections wait to be accepted. Health
+/// checks are short and seconds apart.
 const CONNECTIONS_MAX: usize = 256;
-/// Maximum time for a client to send its request.
+/// Maximum time in which a client must send its request.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum duration of a connection.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(30);
-/// Delay after accepting has failed, for example for lack of file descriptors.
+/// Delay after an error from `accept`, for example for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Header with the number of local ready endpoints, for load balancers that weigh nodes.
+/// Response header with the number of local ready endpoints, for load balancers that weight nodes.
 const WEIGHT_HEADER: &str = "X-Load-Balancing-Endpoint-Weight";
 
 /// Data for the responses of all ports, shared by the loop and the server.
@@ -54,8 +54,8 @@ impl Answers {
         self.0.write().unwrap_or_else(PoisonError::into_inner).ports = ports;
     }
 
-    /// Returns the response of a port: 200 if this node has ready endpoints of the Service and can be
-    /// programmed, otherwise 503.
+    /// Returns the response of a port: 200 if this node has ready endpoints of the Service and its kernel can
+    /// be programmed, otherwise 503.
     fn answer(&self, port: Port) -> Response<Body> {
         let truth = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some((service, local_endpoints)) = truth.ports.get(&port) else {
@@ -88,7 +88,7 @@ fn status(code: StatusCode, body: Body) -> Response<Body> {
     response
 }
 
-/// Handle of the HTTP server thread, which ends when dropped.
+/// Handle of the HTTP server thread. The thread ends when the handle is dropped.
 pub(super) struct Server {
     runtime: Option<Runtime>,
     connections: Arc<Semaphore>,

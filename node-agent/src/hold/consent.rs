@@ -1,5 +1,6 @@
-//! Local confirmation: `tidegate-agent confirm` writes a file into the state directory, and the agent reads
-//! it. Writing it requires the same permission as stopping the agent.
+//! Local confirmation of a state that the state guard holds: `tidegate-agent confirm` writes a file into the
+//! state directory, and the agent reads the file. Writing it requires the same permission as stopping the
+//! agent.
 
 use std::{
     fs::{self, File},
@@ -11,10 +12,10 @@ use model::primitives::quantity::Epoch;
 
 const FILE: &str = "confirm";
 const NEW_FILE: &str = "confirm.new";
-/// Maximum number of bytes in the file: the largest epoch and a line feed.
+/// Maximum number of bytes in the confirmation file: the largest epoch and a line feed.
 const BYTES_MAX: u64 = 21;
 
-/// Writes the confirmation for the state of an epoch.
+/// Writes the file that confirms the held state of this epoch.
 ///
 /// # Errors
 /// Returns an I/O error if the file cannot be written.
@@ -25,7 +26,7 @@ pub fn give(dir: &Path, epoch: Epoch) -> io::Result<()> {
     fs::rename(dir.join(NEW_FILE), dir.join(FILE))
 }
 
-/// Returns the confirmed epoch, or `None` without a readable file.
+/// Returns the confirmed epoch, or `None` if there is no readable confirmation file.
 #[must_use]
 pub fn given(dir: &Path) -> Option<Epoch> {
     let mut text = String::new();
@@ -33,7 +34,7 @@ pub fn given(dir: &Path) -> Option<Epoch> {
     text.trim_end().parse().ok().map(Epoch)
 }
 
-/// Removes the confirmation. Returns true if there was one.
+/// Removes the confirmation file. Returns true if it existed.
 ///
 /// # Errors
 /// Returns an I/O error if the file cannot be removed.

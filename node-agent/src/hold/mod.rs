@@ -1,5 +1,5 @@
-//! State guard: rejects a full state from a different store epoch if it would drop too many of the addresses
-//! or endpoints now in force (`model::hold`).
+//! State guard: holds a full state from a different store epoch until it is confirmed, if the state would
+//! remove too many of the current addresses or endpoints (`model::hold`).
 //!
 //! ```text
 //!            delta, or full state of the same epoch ────────────────────────────────────▶ applied
@@ -34,51 +34,53 @@ use crate::{
     state::State,
 };
 
-/// Interval of log messages about the same held state.
+/// Interval at which the log message about a held state is repeated.
 const SHOUT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// State guard of one agent, with the held state if there is one.
+/// State guard of one agent, with the state that it holds pending confirmation, if any.
 #[derive(Debug)]
 pub struct Guard {
     limit_percent: u8,
     held_back: Option<HeldBack>,
-    /// Older position offered by control, and the time since which control offers it; `None` if control is
-    /// not behind.
+    /// Position older than the agent's that the control server offers, and the time since which it does so;
+    /// `None` otherwise.
     behind: Option<(Position, Timestamp)>,
     shout_at: Option<Instant>,
     link: LoopEnd,
 }
 
-/// Full state that is not applied until the operator confirms it, with the description for the status.
+/// State that is not applied until the operator confirms it, with its description for the status.
 #[derive(Debug)]
 struct HeldBack {
     state: State,
     held: HeldState,
 }
 
-/// Decision of the state guard about a batch.
+/// Decision of the state guard on a batch of state changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The returned batch is to be applied. If the batch was a delta to a held state, it has been replaced by
-    /// a full batch.
+    /// The batch is to be applied. A delta to a state that was held has been replaced by a full batch.
     Take(Batch),
-    /// The batch must not be applied; the state it leads to is held.
+    /// The batch must not be applied; the state to which it leads is held pending confirmation.
     Hold {
-        /// Description of the held state, with the losses it would cause.
+        /// Description of the state that is held pending confirmation, with the losses that applying it would
+        /// cause.
         held: HeldState,
-        /// True if no state of this epoch was held before, so an event is due.
+        /// True if no state of this epoch was held before, so that an event must be recorded.
         is_new: bool,
     },
 }
 
-/// Agent's end of the channels by which the feed and the state guard exchange positions.
+/// End of the channels between feed and state guard that the agent loop uses; they carry positions (epoch and
+/// revision).
 #[derive(Debug)]
 pub struct LoopEnd {
     in_force: watch::Sender<Option<Position>>,
     behind: watch::Receiver<Option<Position>>,
 }
 
-/// Creates the channels by which the feed and the state guard exchange positions, and returns both ends.
+/// Creates the channels by which the feed and the state guard exchange positions (epoch and revision), and
+/// returns both ends.
 #[must_use]
 pub fn link() -> (LoopEnd, FeedEnd) {
     let (in_force, in_force_seen) = watch::channel(None);
@@ -93,17 +95,18 @@ impl Default for Guard {
 }
 
 impl Guard {
-    /// Creates a guard that holds no state. A limit of 100 percent disables it.
+    /// Creates a state guard that holds no state. A limit of 100 percent disables the guard.
     #[must_use]
     pub fn new(limit_percent: u8, link: LoopEnd) -> Self {
         Self { limit_percent, held_back: None, behind: None, shout_at: None, link }
     }
 
-    /// Returns the decision to apply or hold a batch. `in_force` is the state that the batch would change.
+    /// Decides if a batch is applied or held. `in_force` is the state that the batch would change.
     ///
     /// # Errors
     ///
-    /// Returns an error if the batch does not follow from the held state; nothing has changed then.
+    /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or
+    /// is a delta that does not start from the held state.
     pub fn consider(
         &mut self,
         in_force: &State,
@@ -154,10 +157,10 @@ impl Guard {
         Verdict::Hold { held, is_new: before.is_none() }
     }
 
-    /// Releases the held state if its epoch is the confirmed one.
+    /// Returns the held state as a batch to apply if its epoch is the confirmed one.
     ///
     /// # Errors
-    /// Returns a message if no state is held, or one of another epoch.
+    /// Returns an error message if no state is held, or if its epoch is a different one.
     pub fn confirm(&mut self, epoch: Epoch) -> Result<(HeldState, Batch), String> {
         match self.held_back.take() {
             None => Err("no state is held pending confirmation".to_owned()),
@@ -179,13 +182,14 @@ impl Guard {
         self.link.in_force.send_replace(None);
     }
 
-    /// Returns true if a state is held that can be confirmed.
+    /// Returns true if a state is held that the operator can confirm.
     #[must_use]
     pub const fn is_holding(&self) -> bool {
         self.held_back.is_some()
     }
 
-    /// Returns the held or rejected state. `in_force` is the position of the state in force.
+    /// Describes the state that is held pending confirmation, or the older state that the control server
+    /// offers. `in_force` is the position of the applied state.
     pub fn held(&mut self, in_force: Option<Position>, wall: Timestamp) -> Option<HeldState> {
         if let Some(held_back) = &self.held_back {
             return Some(held_back.held);
@@ -199,7 +203,7 @@ impl Guard {
         Some(HeldState { offered, in_force, reason: HeldReason::ControlBehind, since, vips, endpoints })
     }
 
-    /// Returns the held state if its log message is due to be repeated.
+    /// Returns the description of the held state if its log message is due to be repeated.
     pub fn shout(&mut self, now: Instant) -> Option<HeldState> {
         let held = self.held_back.as_ref()?.held;
         let is_due = self.shout_at.is_none_or(|at| now >= at);

@@ -1,4 +1,4 @@
-//! Losses that would result from replacing one state by another. Pure.
+//! Computes the addresses and endpoints that are lost if one state replaces another. Pure.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -6,7 +6,7 @@ use model::{cluster::compiled::CompiledService, wire::hold::Loss};
 
 use crate::state::State;
 
-/// Numbers of addresses and endpoints that a change of the state would remove.
+/// Numbers of addresses and endpoints that replacing the state would remove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Virtual addresses that would no longer be served or announced.
@@ -23,7 +23,7 @@ impl Losses {
         Self { vips: vips(before, after), endpoints: endpoints(before, after) }
     }
 
-    /// Returns true if the losses exceed the limit.
+    /// Returns true if the losses exceed this percentage of the addresses or of the endpoints.
     #[must_use]
     pub fn exceed(&self, limit_percent: u8) -> bool {
         let Self { vips, endpoints } = self;

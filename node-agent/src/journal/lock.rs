@@ -1,4 +1,5 @@
-//! Lock of a state directory for one agent, released by the kernel when the process ends.
+//! Lock of a state directory, so that only one agent uses it. The kernel releases the lock when the process
+//! ends.
 
 use std::{
     fs::{File, OpenOptions},
@@ -20,13 +21,13 @@ pub struct StateDirLock {
     _file: Flock<File>,
 }
 
-/// Reason for which the lock cannot be acquired.
+/// Reason why the lock cannot be acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another agent holds the lock.
     #[error("a running agent (process {pid}) holds the state directory")]
     Held {
-        /// Process ID of the other agent, as written in the lock file.
+        /// Process ID of the agent that holds the lock, as written in the lock file.
         pid: String,
     },
     /// The lock file cannot be opened.
@@ -35,7 +36,7 @@ pub enum LockError {
 }
 
 impl StateDirLock {
-    /// Acquires the lock of an existing directory.
+    /// Acquires the lock of an existing state directory.
     ///
     /// # Errors
     /// Returns [`LockError`] if another agent holds the lock, or the lock file cannot be opened.

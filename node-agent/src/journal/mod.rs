@@ -1,14 +1,14 @@
-//! Journal of the last good state on disk, so that rules are correct at startup before control can be
-//! reached.
+//! Journal of the last good state on disk, so that rules are correct at startup before the control server can
+//! be reached.
 //!
-//! A write-ahead journal: written before the kernel, so that a restarted agent never has less than the
-//! kernel. Durability: a rewrite is synced before it replaces the file; appends are synced one second after
-//! the last one, or every 30 seconds while they continue. A power failure may lose the unsynced tail, but
-//! then the kernel's rules are lost as well: the agent programs the earlier state and the feed delivers the
-//! rest. A process crash loses nothing.
+//! A write-ahead journal: changes are written before the kernel is programmed, so that a restarted agent has
+//! every Service that the kernel has. Durability: a rewrite is synced before it replaces the file; appends
+//! are synced one second after the last one, or every 30 seconds while they continue. A power failure may
+//! lose the unsynced tail, but then the kernel's rules are lost as well: the agent programs the earlier
+//! state, and the control server sends the missing changes. A process crash loses nothing.
 //!
 //! Invariant: the work for a small change does not grow with the number of Services. The file is rewritten on
-//! a separate thread, and only after it has doubled.
+//! a separate thread, and only after its size has doubled.
 
 pub mod lock;
 pub mod wire;
@@ -31,28 +31,29 @@ use crate::{
     state::{ChangedObjects, State},
 };
 
-/// Journal file in the state directory.
+/// Name of the journal file in the state directory.
 pub const JOURNAL_FILE: &str = "state.ndjson";
 const REWRITE_FILE: &str = "state.ndjson.new";
 const DAMAGED_FILE: &str = "state.ndjson.damaged";
 /// Permissions of the journal file: only its owner may read the keys in it.
 const FILE_MODE: u32 = 0o600;
 
-/// Growth in bytes up to which the file is never rewritten.
+/// Additional growth in bytes below which the file is not rewritten.
 const SLACK_BYTES: u64 = 1 << 20;
-/// Multiple of the size after the last rewrite. The file is rewritten when it exceeds that by more than
-/// [`SLACK_BYTES`].
+/// Growth factor of the journal since the last rewrite. The file is rewritten when it exceeds this multiple
+/// by more than [`SLACK_BYTES`].
 const GROWTH_FACTOR: u64 = 2;
-/// Maximum number of bytes buffered during a rewrite; beyond it the agent waits for the rewrite.
+/// Maximum number of bytes that are buffered during a rewrite. Beyond this limit the agent waits for the
+/// rewrite.
 const TAIL_BYTES_MAX: usize = 64 << 20;
-/// Idle time after which appends are synced.
+/// Time without further appends after which appended records are synced to disk.
 const SYNC_AFTER_QUIET: Duration = Duration::from_secs(1);
-/// Maximum time an append stays unsynced while others follow.
+/// Maximum time for which appended records stay unsynced while others follow.
 const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(30);
-/// Interval between attempts to rewrite a journal after a failed write.
+/// Interval between attempts to rewrite a journal after a write has failed.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Journal of one agent, opened with the lock of its state directory.
+/// Journal of one agent (its last good state on disk), with the lock of the state directory.
 #[derive(Debug)]
 pub struct Journal {
     dir: PathBuf,
@@ -79,10 +80,10 @@ struct UnsyncedWrites {
 }
 
 impl Journal {
-    /// Opens the journal of a locked directory and replays it through the code path of the feed.
+    /// Opens the journal in a locked state directory and replays its frames like those of a feed.
     ///
-    /// A torn tail is cut off. A file that is damaged otherwise, or belongs to another node, is moved aside
-    /// with a warning; the kernel is then left unchanged until control is reached.
+    /// An incomplete tail is cut off. A file that is damaged in another way, or belongs to another node, is
+    /// moved aside with a warning; the kernel is then left unchanged until the control server is reached.
     ///
     /// # Errors
     /// Returns an I/O error if the directory cannot be read or written.
@@ -123,20 +124,20 @@ impl Journal {
         &self.dir
     }
 
-    /// Returns the size of the file, in bytes.
+    /// Returns the size of the journal file, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns true if the file is incomplete because a write failed.
+    /// Returns true if the journal file is incomplete because a write failed.
     #[must_use]
     pub const fn is_broken(&self) -> bool {
         self.broken_since.is_some()
     }
 
-    /// Records the changes of a batch. `state` is the state after the batch, `previous` the position before
-    /// the batch.
+    /// Appends the changes of a batch. `state` is the state after the batch, `previous` the position (epoch
+    /// and revision) before the batch.
     pub fn append(
         &mut self,
         previous: Option<Position>,
@@ -171,7 +172,8 @@ impl Journal {
         }
     }
 
-    /// Does due upkeep: adopts a finished rewrite, syncs appended records, and repairs a broken file.
+    /// Does maintenance that is due: replaces the file by a finished rewrite, syncs appended records, and
+    /// repairs a broken file.
     pub fn maintain(&mut self, state: &State, now: Instant) {
         let is_due = |rewrite: &Rewrite| rewrite.thread.is_finished() || rewrite.tail.len() > TAIL_BYTES_MAX;
         if let Some(rewrite) = self.rewrite.take_if(|rewrite| is_due(rewrite)) {
@@ -196,7 +198,7 @@ impl Journal {
         }
     }
 
-    /// Syncs all records; the last action of an agent.
+    /// Syncs all records to disk. Called last when an agent stops.
     ///
     /// # Errors
     /// Returns an I/O error if the sync fails.
@@ -254,7 +256,7 @@ impl Journal {
     }
 }
 
-/// Removes the saved state in a directory. Returns true if there was one.
+/// Removes the journal in a state directory. Returns true if it existed.
 ///
 /// # Errors
 ///
@@ -303,7 +305,7 @@ struct LoadedJournal {
     base_bytes: u64,
 }
 
-/// Replays a file up to its last verified batch.
+/// Replays a journal file up to its last batch with a correct checksum.
 fn load(file: &mut File, node: &Name) -> io::Result<Result<LoadedJournal, Unreadable>> {
     let mut lines = BufReader::new(file);
     let mut reader = wire::JournalReader::new(node.clone());

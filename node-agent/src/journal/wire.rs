@@ -1,4 +1,5 @@
-//! Journal format: a header, then feed frames with a checksum after every batch. Pure.
+//! Journal format: a header, then the frames of a feed (stream of state from the control server), with a
+//! checksum after every batch of changes. Pure.
 //!
 //! ```text
 //! {"journal":1,"node":"n1"}                 owner of the state
@@ -10,7 +11,8 @@
 //! {"type":"synced","position":"7-43"}
 //! {"check":"0e5c8f1a"}
 //! ```
-//! Lines without a following check are ignored, so a torn tail costs at most the batch being written.
+//! Lines without a following check are ignored, so an incomplete tail costs at most the batch that was being
+//! written.
 
 use std::{
     io::{self, Write},
@@ -28,7 +30,7 @@ use crate::{
     state::{ChangedObjects, State},
 };
 
-/// Format version. Files of other versions are moved aside.
+/// Version of the journal format. Files of other versions are moved aside.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -78,7 +80,8 @@ pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: P
     Ok(bytes + lines.len() as u64)
 }
 
-/// Encodes the changes of a batch for appending; the size is proportional to the change.
+/// Encodes the changes of a batch for appending to the journal. The size is proportional to the number of
+/// changes.
 #[must_use]
 pub fn encode_change(state: &State, touched: &ChangedObjects, position: Position) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -114,19 +117,19 @@ fn push_line(bytes: &mut Vec<u8>, line: &impl Serialize) {
     bytes.push(b'\n');
 }
 
-/// Reason for which a journal cannot be used.
+/// Reason why a journal file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// The first line is not the header of this format.
+    /// The first line is not a header of this format version.
     #[error("its first line is not the header of a journal of format {FORMAT}")]
     Header,
-    /// The state in the file belongs to this other node.
+    /// The journal contains the state of another node, which is named here.
     #[error("it belongs to node `{0}`")]
     OtherNode(Name),
     /// The batches in the file are not consecutive.
     #[error("its batches do not follow each other")]
     OutOfOrder,
-    /// A line before the tail is damaged, so the damage is not an interrupted write.
+    /// A line before the last batch is damaged, so that the cause is not an interrupted write.
     #[error("line {line} is damaged, and checked lines follow")]
     Damaged {
         /// Line number, starting at 1.
@@ -146,7 +149,7 @@ pub struct JournalReader {
 }
 
 impl JournalReader {
-    /// Creates a reader for the journal of a node.
+    /// Creates a reader for the journal of the node with this name.
     #[must_use]
     pub fn new(node: Name) -> Self {
         Self {
@@ -159,9 +162,10 @@ impl JournalReader {
         }
     }
 
-    /// Reads one line including its line feed. Returns a batch if the line is its check.
+    /// Reads one line including its line feed. Returns a batch if the line is the checksum that completes it.
     ///
-    /// No batch is returned after a damaged line; if a check still follows, the damage is not a torn tail.
+    /// No batch is returned after a damaged line. If a checksum still follows, the damage is not an
+    /// interrupted write.
     ///
     /// # Errors
     /// Returns [`Unreadable`] if the whole file must not be used.

@@ -11,7 +11,7 @@ use crate::facts;
 /// Value of `rp_filter` for strict reverse path filtering (RFC 3704 §2.2).
 const STRICT: &str = "1";
 
-/// Returns the findings about announcing, all of them optional.
+/// Returns the findings about the requirements for announcing addresses, all of them optional.
 pub(super) fn findings() -> Vec<Finding> {
     let networks = facts::collect().subnets;
     let names: Vec<_> = networks.keys().filter(|name| *name != "lo").cloned().collect();

@@ -1,9 +1,9 @@
 //! Requirements check for a proxy mode: `tidegate-agent preflight`.
 //!
-//! The requirements of the mode are listed in [`needs`]. Each is looked up among the kernel's modules and, if
-//! possible, tested in a temporary network namespace. The test decides: a kernel without module lists may
-//! have everything built in, and a loaded module may still fail. The machine is not changed, except for
-//! modules loaded on request.
+//! The requirements of the mode are listed in [`needs`]. Each requirement is looked up among the kernel's
+//! modules and, if possible, tested in a temporary network namespace. The test takes precedence: a kernel
+//! without module lists may have everything built in, and a loaded module may still fail. The machine is not
+//! changed, except for modules loaded on request.
 
 mod announcing;
 pub mod modules;
@@ -32,7 +32,7 @@ pub struct Report {
     pub kernel: String,
     /// True if all required items are present or can be loaded.
     pub usable: bool,
-    /// Result of each requirement, most important first.
+    /// Result for each requirement, most important first.
     pub findings: Vec<Finding>,
 }
 
@@ -44,13 +44,13 @@ pub struct Finding {
     pub need: String,
     /// Kind of the item: capability, module, program, setting or interface.
     pub kind: needs::Kind,
-    /// State of the item, as found by lookup and test.
+    /// State of the item, as found by the test or in the module lists.
     pub state: RequirementState,
-    /// True if the mode does not work without the item.
+    /// True if the proxy mode does not work without the item.
     pub required: bool,
-    /// Purpose of the item in the mode.
+    /// Purpose of the item in the proxy mode.
     pub purpose: String,
-    /// Details observed by the test or lookup.
+    /// Details that the test observed.
     pub detail: String,
     /// Remedy if the item is missing; `None` in all other states.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,18 +61,18 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequirementState {
-    /// Present: the test succeeded, or the module is loaded and could not be tested.
+    /// The item is present: its test succeeded, or its module is loaded and could not be tested.
     Present,
-    /// Built into the kernel.
+    /// The item is built into the kernel.
     BuiltIn,
-    /// Available as a module that is not loaded.
+    /// The item is available as a module that is not loaded.
     Loadable,
-    /// Missing, or its test failed.
+    /// The item is missing, or its test failed.
     Missing,
 }
 
 impl RequirementState {
-    /// Returns the state as a word for the table.
+    /// Returns the state as a word for the output table.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Report {
 }
 
 impl Finding {
-    /// Returns true for a required module that is not loaded yet.
+    /// Returns true for a required item whose module is not loaded yet.
     #[must_use]
     pub fn is_to_load(&self) -> bool {
         self.required && self.state == RequirementState::Loadable

@@ -1,4 +1,4 @@
-//! Module lists of the running kernel, and loading of modules.
+//! Lists of the running kernel's modules, and loading of modules.
 
 use std::{
     collections::BTreeSet,
@@ -28,8 +28,8 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// Reads the module lists of the running kernel. Unreadable lists count as empty, because a kernel
-    /// without modules has none.
+    /// Reads the module lists of the running kernel. A list that cannot be read counts as empty, because a
+    /// kernel without module support has no lists.
     #[must_use]
     pub fn of_this_kernel() -> Self {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
@@ -38,7 +38,8 @@ impl Modules {
         Self::parse(&read(Path::new("/proc/modules")), &read(&directory.join("modules.builtin")))
     }
 
-    /// Parses the content of `/proc/modules` and `modules.builtin`.
+    /// Parses the lists of loaded and built-in modules: the contents of `/proc/modules` and
+    /// `modules.builtin`.
     #[must_use]
     pub fn parse(loaded: &str, built_in: &str) -> Self {
         let first_word = |line: &str| line.split_whitespace().next().map(str::to_owned);
@@ -52,8 +53,8 @@ impl Modules {
         }
     }
 
-    /// Returns the name with the best state among several names of a module, or `("", Missing)` for an empty
-    /// list.
+    /// Returns the name with the best state (loaded, built in, loadable, missing) among alternative names of
+    /// a module, or `("", Missing)` for an empty list.
     #[must_use]
     pub fn best_of(&self, names: &[&'static str]) -> (&'static str, ModuleState) {
         let states = names.iter().map(|name| (*name, self.state(name)));

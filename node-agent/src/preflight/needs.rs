@@ -10,11 +10,11 @@ pub struct Need {
     pub name: &'static str,
     /// Kind of the item: capability, module, program, setting or interface.
     pub kind: Kind,
-    /// Names of the modules that provide it, newest first; any of them is sufficient.
+    /// Names of the modules that provide the item, newest first; any of them is sufficient.
     pub modules: &'static [&'static str],
     /// Test that shows if the item is usable.
     pub test: Test,
-    /// True if the mode does not work without it.
+    /// True if the mode does not work without the item.
     pub required: bool,
     /// Purpose of the item in the mode.
     pub purpose: &'static str,
@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind as a word for the table.
+    /// Returns the kind as a word for the output table.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,33 +55,33 @@ impl Kind {
 /// Test that shows if a required item is usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
-    /// The process has `CAP_NET_ADMIN`.
+    /// Checks that the process has `CAP_NET_ADMIN`.
     NetAdmin,
-    /// The table of nftables mode, with one Service, can be created and read back.
+    /// Creates the table of nftables mode with one Service, and reads it back.
     Table,
-    /// The capture rules of userspace mode can be created and read back.
+    /// Creates the rules that redirect connections to the relay in userspace mode, and reads them back.
     CaptureTable,
-    /// The conntrack table can be listed.
+    /// Lists the conntrack table.
     Conntrack,
-    /// The kernel supports ipset.
+    /// Checks that the kernel supports ipset.
     Ipset,
-    /// A set of this type can be created.
+    /// Creates an ipset of this type.
     IpsetType(&'static str),
-    /// The generic netlink family of IPVS exists.
+    /// Checks that the generic netlink family of IPVS exists.
     IpvsFamily,
-    /// A virtual server with this scheduler can be created.
+    /// Creates an IPVS virtual server with this scheduler.
     IpvsScheduler(&'static str),
-    /// A link of this type can be created.
+    /// Creates a network interface of this type.
     Link(&'static str),
-    /// The setting with this path can be written.
+    /// Checks that the sysctl at this path can be written.
     Writable(&'static str),
-    /// The setting with this path is not 0.
+    /// Checks that the sysctl at this path is not 0.
     IsOn(&'static str),
-    /// An iptables command works on this kernel.
+    /// Checks that an iptables command works on this kernel.
     Iptables,
-    /// An ip6tables command works on this kernel.
+    /// Checks that an ip6tables command works on this kernel.
     Ip6tables,
-    /// A rule with these arguments, preceded by its table, can be created.
+    /// Creates an iptables rule with these arguments, of which the first is its table.
     Rule(&'static [&'static str]),
 }
 
@@ -186,7 +186,7 @@ macro_rules! scheduler {
     };
 }
 
-/// Schedulers required on every node, then those a Service may request.
+/// IPVS schedulers: first those required on every node, then those that a Service may request.
 const SCHEDULERS: [Need; 13] = [
     scheduler!("rr", true),
     scheduler!("wrr", true),

@@ -1,4 +1,5 @@
-//! Tests of requirements, each in a temporary network namespace that is removed with its thread.
+//! Tests of requirements. Each test runs in a temporary network namespace that is removed with the test's
+//! thread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +44,7 @@ pub(super) enum ProbeResult {
     Untested(String),
 }
 
-/// Runs tests, and remembers the working iptables command.
+/// Runs the tests and caches the iptables command that works.
 #[derive(Debug, Default)]
 pub(super) struct Prober {
     iptables: Option<&'static str>,
@@ -148,7 +149,7 @@ const fn address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
 }
 
-/// Programs one Service in nftables mode or userspace capture, and reads it back.
+/// Programs one Service in nftables mode, or the redirecting rules of userspace mode, and reads them back.
 fn table(options: NftablesOptions, verdict: Verdict) -> Result<String, String> {
     let service = ServiceKey::try_from("preflight/probe".to_owned()).map_err(|error| error.to_string())?;
     let frontend = Frontend {
@@ -303,7 +304,8 @@ fn ask(
     }
 }
 
-/// Returns the first of the commands that can read the kernel's rules, and the test result with its flavor.
+/// Returns the first command that can read the kernel's rules, and the test result, which contains the flavor
+/// of the command.
 fn working(commands: [&'static str; 3]) -> (Option<&'static str>, ProbeResult) {
     let mut why = String::new();
     for command in commands {

@@ -1,4 +1,4 @@
-//! Formatter for the output of `tidegate-agent preflight`. Pure.
+//! Formats the output of `tidegate-agent preflight`. Pure.
 
 use std::fmt::Write as _;
 

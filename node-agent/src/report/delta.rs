@@ -1,11 +1,11 @@
-//! Delta tracking of the addresses or prefixes reported to control, so that a report carries only
+//! Delta tracking of the addresses or prefixes reported to the control server, so that a report carries only
 //! differences. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-/// Entries last reported to one control server; empty after a start, so that the first report is complete.
+/// Entries last reported to one control server. Empty after a start, so that the first report is complete.
 #[derive(Debug)]
 pub struct ReportedState<K: Ord, V> {
     told: OrdMap<K, V>,
@@ -13,14 +13,14 @@ pub struct ReportedState<K: Ord, V> {
     per_report_max: usize,
 }
 
-/// Differences to carry in a report.
+/// Differences to the last report, which the next report carries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News<K, V> {
     /// Entries to report because they were added or changed.
     pub changed: BTreeMap<K, V>,
-    /// Entries this node no longer has.
+    /// Keys of removed entries.
     pub gone: BTreeSet<K>,
-    /// True if the report replaces everything reported before.
+    /// True if the report replaces everything that was reported before.
     pub is_complete: bool,
     /// True if more changes are left for the next report.
     pub has_more: bool,
@@ -33,19 +33,21 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         Self { told: OrdMap::new(), has_begun: false, per_report_max }
     }
 
-    /// Forgets the reported entries, because control may have lost them; the next report is complete.
+    /// Forgets the reported entries, so that the next report is complete. Called when the control server may
+    /// have lost them.
     pub fn forget(&mut self) {
         *self = Self::new(self.per_report_max);
     }
 
-    /// Returns the differences to the reported entries, at most as many as a report may carry.
+    /// Returns the differences between `all` and the reported entries, at most as many as a report may carry.
     #[must_use]
     pub fn news(&self, all: &OrdMap<K, V>) -> News<K, V> {
         self.news_by(all, |_| 1)
     }
 
-    /// Returns the differences to the reported entries, limited by the sum of `size` over the values and 1
-    /// for each removed entry. No single value may exceed the limit.
+    /// Returns the differences between `all` and the reported entries. The sum of `size` over the changed
+    /// values, plus 1 for each removed entry, does not exceed the limit of a report. No single value may
+    /// exceed the limit.
     #[must_use]
     pub fn news_by(&self, all: &OrdMap<K, V>, size: impl Fn(&V) -> usize) -> News<K, V> {
         let mut room = self.per_report_max;
@@ -77,7 +79,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         news
     }
 
-    /// Records the differences as received by control, after their report was accepted.
+    /// Records that the control server has received these differences.
     pub fn delivered(&mut self, news: News<K, V>) {
         self.has_begun = true;
         for key in news.gone {

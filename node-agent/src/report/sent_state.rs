@@ -1,4 +1,4 @@
-//! State that one control server has received by reports, and the next report that follows from it. Pure except
+//! State that one control server has received by reports, and the next report derived from it. Pure except
 //! for the age of the state.
 
 use std::{collections::BTreeMap, net::IpAddr};
@@ -18,7 +18,7 @@ use crate::{facts, status::TrafficByService};
 /// State of this node that one control server has received, so that a report carries only differences.
 pub(super) struct SentState {
     traffic: ReportedTraffic,
-    /// Time since which traffic rows are sent as differences.
+    /// Time since which traffic rows have been sent as differences.
     traffic_since: Instant,
     addresses: delta::ReportedState<IpAddr, AddressReport>,
     routes: delta::ReportedState<IpNet, BgpRoute>,
@@ -54,19 +54,19 @@ impl SentState {
         self.traffic_since.elapsed() > TRAFFIC_AGE_MAX
     }
 
-    /// Discards everything, so that the next reports are complete.
+    /// Discards the record of sent data, so that the next reports are complete.
     pub(super) fn forget(&mut self) {
         *self = Self::new();
     }
 
-    /// Discards everything except traffic.
+    /// Discards the record of sent data except for traffic, so that the next reports are complete.
     pub(super) fn forget_objects(&mut self) {
         self.addresses.forget();
         self.routes.forget();
         self.health.forget();
     }
 
-    /// Builds the next report, with the differences between the sources and the sent state.
+    /// Builds the next report from the differences between the current sources and the sent state.
     pub(super) fn next_report(&mut self, reporter: &Reporter, sources: &mut Sources) -> (Report, ReportNews) {
         let mut report = {
             let status = sources.status.borrow_and_update();
@@ -109,7 +109,7 @@ impl SentState {
         (report, ReportNews { addresses, routes, health })
     }
 
-    /// Records the content of a report that the server has accepted.
+    /// Records the content of a report as received by the server, after the server accepted the report.
     pub(super) fn delivered(&mut self, traffic: TrafficByService, news: ReportNews) {
         self.traffic.delivered(traffic);
         self.addresses.delivered(news.addresses);
@@ -118,7 +118,8 @@ impl SentState {
     }
 }
 
-/// Returns the health check results for a report; a Service without health checks anymore has an empty list.
+/// Returns the health check results for a report. A Service that no longer has health checks gets an empty
+/// list.
 fn health_results(
     news: &delta::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
 ) -> BTreeMap<ServiceKey, Vec<CheckReport>> {

@@ -1,4 +1,5 @@
-//! Parts of the agent that face the network besides the proxy rules: announcing, BGP and health checks.
+//! Parts of the agent that use the network besides the proxy rules: announcements on links, BGP and health
+//! checks.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use tokio::{
 
 use crate::{agent::Agent, tally::Tally};
 
-/// Announcing, routing and health checks, which follow the state of the agent.
+/// Announcers, BGP routing and health checks, which follow the state of the agent.
 pub(super) struct Network {
     pub(super) links: watch::Receiver<Links>,
     pub(super) announcing: Announcing,
@@ -30,8 +31,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Starts the parts and attaches them to the agent, before its first pass. Must be called inside a
-    /// runtime.
+    /// Starts these parts and attaches them to the agent before it first updates the kernel. Must be called
+    /// inside a tokio runtime.
     pub(super) fn start(
         agent: &mut Agent,
         node: &Name,
@@ -58,8 +59,9 @@ impl Network {
         Ok(Self { links, announcing, announcer, speaker, routes, checked: checks.shown })
     }
 
-    /// Closes the BGP sessions and withdraws the announced addresses, or leaves both to the other nodes, as
-    /// `on_exit` demands. Called after the loop has ended, so this is the only user of the speaker.
+    /// Closes the BGP sessions and withdraws the announced addresses, or lets routers and other nodes wait
+    /// for this agent's return, as `on_exit` demands. Called after the agent loop has ended, so that no one
+    /// else uses the BGP speaker.
     pub(super) async fn stop(self, on_exit: OnExit, node: &Name) -> Result<(), JoinError> {
         let how = match on_exit {
             OnExit::Keep => Leave::Restart,

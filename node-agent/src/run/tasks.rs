@@ -1,4 +1,4 @@
-//! Tasks between the agent's loop, the control servers and the service manager.
+//! Tasks that connect the agent's loop with the control servers and the service manager.
 
 use std::{io, sync::Arc};
 
@@ -26,11 +26,11 @@ use crate::{
     tally::Tally,
 };
 
-/// Minimum and maximum delay before reconnecting to control.
+/// Minimum delay before reconnecting to a control server. The maximum is `RECONNECT_CAP`.
 const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
 const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Tasks of a running agent; all end after `stop` is cancelled.
+/// Tasks of a running agent. All of them end after `stop` is canceled.
 pub(super) struct Tasks {
     pub(super) service_manager: JoinHandle<()>,
     pub(super) feed: JoinHandle<()>,
@@ -42,7 +42,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Waits for all tasks.
+    /// Waits until all tasks have ended.
     pub(super) async fn join(self) -> anyhow::Result<()> {
         self.service_manager.await?;
         self.feed.await?;
@@ -54,7 +54,7 @@ impl Tasks {
     }
 }
 
-/// Started agent, as its tasks see it.
+/// Parts of a started agent that its tasks use.
 pub(super) struct Started {
     pub(super) node: Name,
     pub(super) boot_id: String,
@@ -70,7 +70,7 @@ impl Started {
         tokio::spawn(service_status::tell(notifier, beats, self.status.clone(), self.stop.clone()))
     }
 
-    /// Starts the feed as soon as the node has the certificate that control demands.
+    /// Starts the feed as soon as the node has the certificate that the control server requires.
     pub(super) fn follow(
         &self,
         certificate: &CertificateHandle,
@@ -90,7 +90,8 @@ impl Started {
         tokio::spawn(settled.then(|_| follow))
     }
 
-    /// Starts a task that warns of command-line flags that the Node object overrides.
+    /// Starts a task that warns of command-line flags whose values differ from the Node object, which takes
+    /// precedence.
     pub(super) fn check_flags(
         &self,
         certificate: &CertificateHandle,
@@ -103,7 +104,7 @@ impl Started {
         tokio::spawn(check.map(|_stopped| ()))
     }
 
-    /// Starts tasks that receive queries from the control servers other than the one that sends the state.
+    /// Starts tasks that receive queries from those control servers that do not currently send the state.
     pub(super) fn hear_questions(&self, questions: &mpsc::Sender<ReceivedQuery>) -> JoinHandle<()> {
         let control = &self.control;
         let listeners = control.servers().filter(|_| control.has_several()).map(|server| Listener {

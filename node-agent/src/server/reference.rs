@@ -1,4 +1,5 @@
-//! Pages of this program in `docs/reference/`: commands, settings and metrics. `UPDATE_GOLDEN=1` rewrites them.
+//! Generates the pages about this program in `docs/reference/`: commands, settings and metrics.
+//! `UPDATE_GOLDEN=1` rewrites the pages.
 
 use std::sync::Arc;
 

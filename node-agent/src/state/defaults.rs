@@ -7,20 +7,20 @@ use model::{
     wire::feed::NodeState,
 };
 
-/// Proxy mode and options from the agent's own configuration. Settings in the Node object take precedence.
+/// Proxy mode and options from the agent's configuration. Settings in the Node object take precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyDefaults {
     /// Proxy mode used if the Node object has none.
     pub mode: ProxyMode,
-    /// Bit of the packet mark that requests masquerading.
+    /// Bit number of the packet mark that requests masquerading, 0 to 31.
     pub masquerade_bit: Option<u8>,
     /// Networks whose source addresses count as workloads.
     pub cluster_cidrs: Vec<IpNet>,
-    /// Networks on whose local addresses node ports are served.
+    /// Networks on whose local addresses node ports are reachable.
     pub node_port_addresses: Vec<IpNet>,
     /// Naming scheme of chains and sets.
     pub naming: Naming,
-    /// True if ipvs mode must not change the sysctls `arp_ignore` and `arp_announce`.
+    /// True if ipvs mode must leave the sysctls `arp_ignore` and `arp_announce` unchanged.
     pub is_arp_lax: bool,
 }
 
@@ -51,7 +51,7 @@ impl ProxyDefaults {
         }
     }
 
-    /// Returns the backend that the node's settings select.
+    /// Returns the proxy mode and options that the node's settings select.
     #[must_use]
     pub fn backend(&self, node: &NodeState) -> Backend {
         let filled = self.fill(node);
@@ -59,7 +59,7 @@ impl ProxyDefaults {
     }
 }
 
-/// Proxy mode with the options that have an effect in it. Two different values need two different backends.
+/// Proxy mode with the options that have an effect in it. Different values require different backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
     /// Proxy mode of the backend.
@@ -69,7 +69,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Creates a backend description; options without effect in the mode are reset to their default.
+    /// Combines a mode with its options; options without effect in the mode are reset to their default.
     #[must_use]
     pub fn of(mode: ProxyMode, options: &BackendOptions) -> Self {
         let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp } = *options;
@@ -82,8 +82,8 @@ impl Backend {
         Self { mode, options }
     }
 
-    /// Returns true if both backends program the same kernel objects, so that one takes over from the other
-    /// in place.
+    /// Returns true if both backends program the same kernel objects, so that one can take over from the
+    /// other in place.
     #[must_use]
     pub fn shares_objects(&self, other: &Self) -> bool {
         self.mode == other.mode
@@ -96,8 +96,9 @@ impl Backend {
 }
 
 impl Backend {
-    /// Returns true if both backends use the same names for different objects, as kube-proxy's chain names in
-    /// iptables and ipvs mode. After one of them has cleaned up, the other must observe the kernel again.
+    /// Returns true if both backends use the same names for different objects, as iptables and ipvs mode do
+    /// with kube-proxy's chain names. After one of them has removed its objects, the other must read the
+    /// kernel again.
     #[must_use]
     pub fn clashes_with(&self, other: &Self) -> bool {
         let has_kube_chains = |backend: &Self| match backend.mode {

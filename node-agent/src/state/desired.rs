@@ -21,7 +21,7 @@ use crate::{
     state::{ChangedObjects, State, defaults::ProxyDefaults},
 };
 
-/// Desired kernel state of a node, updated incrementally with the received state.
+/// Builder of the desired kernel state of a node, updated incrementally with the received state.
 #[derive(Debug, Clone)]
 pub struct DesiredBuilder {
     place: NodeLocation,
@@ -31,17 +31,18 @@ pub struct DesiredBuilder {
     unsupported_version: u64,
 }
 
-/// Effect of a state change on the kernel: the scope of the next pass.
+/// Effect of a state change on the kernel, which determines the extent of the next kernel update.
 #[derive(Debug)]
 pub struct StateEffect {
-    /// Services that the pass has to apply, including removed ones.
+    /// Services that the next kernel update must apply, including removed ones.
     pub services: BTreeSet<ServiceKey>,
-    /// True if the networks used by the rules changed.
+    /// True if networks that the rules depend on have changed.
     pub networks: bool,
 }
 
 impl DesiredBuilder {
-    /// Creates an empty desired state for a node; `defaults` fill in settings that the node leaves out.
+    /// Creates an empty desired state for the node with this name. `defaults` fills in settings that the Node
+    /// object leaves out.
     #[must_use]
     pub fn new(node: Name, defaults: ProxyDefaults) -> Self {
         Self {
@@ -65,7 +66,7 @@ impl DesiredBuilder {
         &self.desired
     }
 
-    /// Returns the Services that use features this agent does not support. The kernel must hold nothing for
+    /// Returns the Services that use features this agent does not support. The kernel must have no rules for
     /// them.
     #[must_use]
     pub const fn unsupported(&self) -> &BTreeMap<ServiceKey, Failure> {
@@ -79,7 +80,8 @@ impl DesiredBuilder {
         self.unsupported_version
     }
 
-    /// Applies a change of the state and returns the scope of the kernel pass that it needs.
+    /// Updates the desired kernel state after a change of the received state, and returns the extent of the
+    /// kernel update that must follow.
     pub fn update(&mut self, state: &State, touched: ChangedObjects) -> StateEffect {
         let ChangedObjects { mut services, addresses: _, network, node, bgp: _ } = touched;
         if node && self.place.zone != state.node().zone {

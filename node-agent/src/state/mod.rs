@@ -1,4 +1,4 @@
-//! State received from control: the last complete and consistent version. Pure.
+//! State received from the control server: the last complete and consistent version, in memory. Pure.
 
 pub mod defaults;
 pub mod desired;
@@ -20,8 +20,8 @@ pub type Services = OrdMap<ServiceKey, Arc<CompiledService>>;
 /// Load balancer addresses with their state. Clones share all data.
 pub type Addresses = OrdMap<IpAddr, Arc<AddressState>>;
 
-/// Last complete state from control. Clones are cheap, so the journal can write one out while the agent
-/// continues.
+/// Last complete state from the control server. Clones are cheap, so the journal can write one out while the
+/// agent continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     position: Option<Position>,
@@ -31,7 +31,7 @@ pub struct State {
     addresses: Addresses,
 }
 
-/// Objects changed by a batch.
+/// Objects that a batch of state changes added, changed or removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangedObjects {
     /// Services that changed or were removed.
@@ -47,7 +47,7 @@ pub struct ChangedObjects {
 }
 
 impl State {
-    /// Returns the position of the state; `None` before the first complete state.
+    /// Returns the position (epoch and revision) of the state, or `None` before the first complete state.
     #[must_use]
     pub const fn position(&self) -> Option<Position> {
         self.position
@@ -81,8 +81,8 @@ impl State {
     /// not contain.
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if the batch would lead to an older position or does not follow
-    /// from the current one.
+    /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or
+    /// is a delta that does not start from the current one.
     pub fn apply(&mut self, batch: Batch) -> Result<ChangedObjects, StreamFault> {
         let Batch { mode, network, node, services, addresses, position } = batch;
         machine::check(self.position, mode, position)?;
@@ -129,7 +129,7 @@ impl State {
         Ok(touched)
     }
 
-    /// Converts the state into a full batch that leads to it from any other state.
+    /// Converts the state into a full batch, which any agent state can apply to become this state.
     ///
     /// # Panics
     /// Panics if no state has been received yet.

@@ -1,4 +1,4 @@
-//! The agent loop with an in-memory kernel and a clock controlled by the test.
+//! Tests of the agent loop with an in-memory kernel and a clock controlled by the test.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -31,7 +31,7 @@ use crate::support::{
     states::*,
 };
 
-/// Agent of a node, with the kernel and state directory that remain when the agent ends.
+/// Node with an agent. Its kernel and state directory remain when the agent ends.
 struct Node {
     agent: Agent,
     kernel: MemoryKernel,
@@ -46,7 +46,7 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, now }
     }
 
-    /// Delivers batches, runs all due work, and returns the kernel writes.
+    /// Delivers batches of state changes, runs all work that is due, and returns the number of kernel writes.
     fn take(&mut self, batches: impl IntoIterator<Item = Batch>) -> u64 {
         for batch in batches {
             self.agent.receive(batch, self.now);
@@ -60,7 +60,7 @@ impl Node {
         self.tally.kernel_writes.get() - before
     }
 
-    /// Advances the clock in the steps requested by the agent and returns the kernel writes.
+    /// Advances the clock in the steps that the agent requests, and returns the number of kernel writes.
     fn pass_time(&mut self, seconds: u64) -> u64 {
         let (end, before) = (self.now + Duration::from_secs(seconds), self.tally.kernel_writes.get());
         while self.now < end {
@@ -76,7 +76,7 @@ impl Node {
         self.agent.status()
     }
 
-    /// Returns the Services in the kernel.
+    /// Returns the names of the Services in the kernel.
     fn programmed(&self) -> Vec<String> {
         self.kernel.contents().programs.keys().map(ToString::to_string).collect()
     }
@@ -171,8 +171,8 @@ fn a_removed_service_leaves_the_kernel() {
     assert_eq!(node.programmed(), [""; 0]);
 }
 
-/// Drift by another program, which removes one Service, changes another and adds a third, is repaired within
-/// a second.
+/// If another program removes one Service from the kernel, changes a second and adds a third, the agent
+/// repairs the kernel state within a second.
 #[test]
 fn drift_is_seen_within_a_second_repaired_and_counted() {
     let (_dir, mut node) = fresh("drift");
@@ -222,7 +222,8 @@ fn a_kernel_that_fails_is_tried_again_with_growing_waits_and_then_looked_at_as_a
     assert_eq!(node.pass_time(60), 0, "and then it is quiet");
 }
 
-/// With maximum jitter at every step, the backoff limit doubles up to half a minute.
+/// If every kernel update fails, the delay between attempts doubles up to half a minute, here with the
+/// maximum jitter.
 #[test]
 fn waits_after_failures_grow_to_a_bound() {
     let (_dir, mut node) = fresh("backoff");
@@ -350,7 +351,8 @@ fn more_failures_than_a_report_may_list_are_counted_and_the_kernels_come_first()
     assert_eq!(status.failures[&service_key(9999)].reason, FailureReason::KernelRefused);
 }
 
-/// F078: drift repairs and kernel failures are counted and reported as events with messages.
+/// F078: repairs of changes by other programs, and failed kernel updates, are counted and reported as events
+/// with messages.
 #[test]
 fn f078_repairs_and_failures_are_events() {
     let (_dir, mut node) = fresh("events");
@@ -373,7 +375,8 @@ fn f078_repairs_and_failures_are_events() {
     assert_eq!(events[1].count + events[2].count, 5, "the same in a row only counts");
 }
 
-/// F086: counters are read when the agent is idle, not during a change.
+/// F086: traffic counters are read every ten seconds and kept by Service; the reading waits until the agent
+/// is idle.
 #[test]
 fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
     let (_dir, mut node) = fresh("traffic");
@@ -406,7 +409,8 @@ fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
     assert!(node.status().traffic.is_empty());
 }
 
-/// If another program has a health check node port, the Service is reported as failed and still programmed.
+/// If another program listens on a health check node port, the Service is reported as failed, but still
+/// programmed.
 #[test]
 fn a_health_check_port_that_is_taken_is_that_services_failure() {
     let (_dir, mut node) = fresh("health");
@@ -425,7 +429,7 @@ fn a_health_check_port_that_is_taken_is_that_services_failure() {
     assert_eq!(node.failures(), []);
 }
 
-/// Agent options apply where the Node has no value.
+/// Proxy settings of the agent apply where the Node object has none.
 #[test]
 fn masquerading_follows_the_agents_own_cluster_networks_unless_the_node_names_some() {
     let dir = StateDir::new("loop-defaults");

@@ -1,4 +1,4 @@
-//! ARP announcements, verified with the neighbor caches and tools of real kernels.
+//! Tests of ARP announcements with the neighbor caches and tools of real kernels.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -26,8 +26,8 @@ fn is_about(frame: &Frame, address: &str) -> bool {
     matches!(&frame.packet, Packet::Arp(arp) if arp.sender.to_string() == address)
 }
 
-/// Two nodes hold the address and one announces it: three broadcast requests get three replies, all from that
-/// one.
+/// Two nodes have the address and one of them announces it: three broadcast ARP requests get three replies,
+/// all from the announcing node.
 #[test]
 fn f124_one_node_answers_arp_and_the_other_is_silent() {
     let segment = Segment::new("arpone", 3);
@@ -54,8 +54,8 @@ fn f124_one_node_answers_arp_and_the_other_is_silent() {
     assert!(!answered.status.success(), "somebody still answers: {answered:?}");
 }
 
-/// The frames of a takeover byte by byte: the request and the reply form of RFC 5227 and RFC 5944, 60 bytes
-/// each.
+/// A takeover sends gratuitous ARP as a request and as a reply (RFC 5227, RFC 5944). Each frame has 60 bytes,
+/// all with the expected values.
 #[test]
 fn f124_gratuitous_arp_has_both_forms_and_every_field_is_right() {
     let segment = Segment::new("arpgrat", 2);
@@ -81,7 +81,8 @@ fn f124_gratuitous_arp_has_both_forms_and_every_field_is_right() {
     });
 }
 
-/// After a takeover, the kernel of a client that has a neighbor entry updates it without a request.
+/// After a takeover, the kernel of a client that already has a neighbor entry updates the entry without
+/// sending a request.
 #[test]
 fn f124_a_takeover_updates_the_neighbour_entry_of_a_client() {
     let segment = Segment::new("arptake", 3);
@@ -96,7 +97,7 @@ fn f124_a_takeover_updates_the_neighbour_entry_of_a_client() {
     eventually("the second node's entry", || neighbor(client, VIP).is_some_and(|(mac, _)| mac == new));
 }
 
-/// A kernel that verifies a stale entry by unicast gets a reply.
+/// A kernel that checks a stale neighbor entry by a unicast ARP request gets a reply.
 #[test]
 fn f124_a_unicast_check_of_a_known_neighbour_is_answered() {
     let segment = Segment::new("arpnud", 2);
@@ -113,8 +114,8 @@ fn f124_a_unicast_check_of_a_known_neighbour_is_answered() {
     });
 }
 
-/// Owned before its interface exists; the interface then loses its carrier and returns with another MAC
-/// address. Each time the address is announced there with the current MAC address.
+/// An address is announced when its interface appears, and again with the current MAC address when the
+/// interface has lost its link and returns with a different MAC address.
 #[test]
 fn f124_an_interface_that_appears_flaps_or_changes_is_announced_on_again() {
     let segment = Segment::new("arpflap", 2);
@@ -149,7 +150,7 @@ fn f124_an_interface_that_appears_flaps_or_changes_is_announced_on_again() {
     from(mac_of(node, "late0"));
 }
 
-/// Announcements are refreshed periodically.
+/// An announced address is announced again at regular intervals.
 #[test]
 fn f124_an_announced_address_is_announced_again_and_again() {
     let segment = Segment::new("arprefresh", 2);
@@ -158,7 +159,8 @@ fn f124_an_announced_address_is_announced_again_and_again() {
     eventually("more than the burst", || announcer.status().addresses[&VIP.parse().unwrap()].gratuitous > 16);
 }
 
-/// A probe detects an announcing node and a kernel with the address, and gets no reply for an unused address.
+/// A probe detects an announcing node as well as a kernel with the address, and gets no reply for an unused
+/// address.
 #[test]
 fn f124_a_probe_tells_whether_somebody_has_the_address() {
     let segment = Segment::new("arpprobe", 3);
@@ -178,8 +180,9 @@ fn f124_a_probe_tells_whether_somebody_has_the_address() {
     assert!(neighbor(first, VIP).is_none(), "a probe teaches nobody anything");
 }
 
-/// Another announcer is reported with its MAC address and interface by the owner and by an observer. Our own
-/// frames, received on a second interface on the same Ethernet, are not reported.
+/// Another announcer of the address is reported with its MAC address and interface, by the owner and by an
+/// observing node. The node's own frames, received on a second interface of the same Ethernet, are not
+/// reported.
 #[test]
 fn f124_somebody_else_who_announces_is_heard() {
     let segment = Segment::new("arpconf", 3);
@@ -202,8 +205,8 @@ fn f124_somebody_else_who_announces_is_heard() {
     assert_eq!((heard.mac, heard.interface.starts_with("eth")), (mac_of(client, "eth0"), true));
 }
 
-/// Ten thousand requests for other addresses do not wake the announcer: the kernel's own BPF interpreter
-/// filters them.
+/// Ten thousand ARP requests for other addresses do not wake the announcer, because the kernel's BPF
+/// interpreter filters them out.
 #[test]
 fn f124_questions_about_other_addresses_do_not_wake_the_announcer() {
     let segment = Segment::new("arpquiet", 2);
@@ -230,7 +233,8 @@ fn f124_questions_about_other_addresses_do_not_wake_the_announcer() {
     assert!(after.wakeups - before.wakeups <= 2, "{before:?} {after:?}");
 }
 
-/// Malformed, truncated, spoofed and excessive frames for our address do not stop replies to others.
+/// Malformed, truncated, spoofed and excessive frames for an announced address do not stop replies to other
+/// machines.
 #[test]
 fn f124_a_flood_of_bad_frames_changes_nothing() {
     let segment = Segment::new("arpflood", 3);

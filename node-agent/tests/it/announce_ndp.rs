@@ -1,4 +1,4 @@
-//! Neighbor discovery announcements, verified with the neighbor caches and tools of real kernels.
+//! Tests of announcements by Neighbor Discovery with the neighbor caches and tools of real kernels.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -31,8 +31,8 @@ fn question(mac: Mac, source: &str, target: &str, source_mac: Option<Mac>) -> Fr
     Frame { destination: group_mac(destination), source: mac, packet }
 }
 
-/// A whole pool of both families: every address is resolved to the MAC address of the node, and none after
-/// the end.
+/// All addresses of an IPv4 and IPv6 pool are resolved to the MAC address of the node, and none is resolved
+/// after they are withdrawn.
 #[test]
 fn f123_addresses_of_a_pool_of_both_families_are_announced() {
     let segment = Segment::new("l2pool", 2);
@@ -60,7 +60,8 @@ fn f123_addresses_of_a_pool_of_both_families_are_announced() {
     }
 }
 
-/// The advertisement of a takeover byte by byte, except the checksum, which the parser has verified.
+/// A takeover sends an unsolicited Neighbor Advertisement whose bytes are as expected; the parser has already
+/// verified the checksum.
 #[test]
 fn f125_an_unsolicited_advertisement_has_every_field_right() {
     let segment = Segment::new("ndpgrat", 2);
@@ -83,8 +84,8 @@ fn f125_an_unsolicited_advertisement_has_every_field_right() {
     assert_eq!(bytes, expected);
 }
 
-/// One node announces and another observes: a tool and the kernel resolve the address to the MAC address of
-/// the first.
+/// One node announces an address and another node only observes: a tool and the kernel of a client resolve
+/// the address to the MAC address of the first.
 #[test]
 fn f125_one_node_answers_solicitations_and_the_other_is_silent() {
     let segment = Segment::new("ndpone", 3);
@@ -117,8 +118,8 @@ fn f125_a_takeover_updates_the_neighbour_entry_of_a_client() {
     eventually("the second node's entry", || neighbor(client, VIP).is_some_and(|(mac, _)| mac == new));
 }
 
-/// Reachability checks of a known neighbor by a real kernel, and in the form without a source link-layer
-/// address, which RFC 4861 §4.3 allows and some announcers drop.
+/// A real kernel that checks the reachability of a known neighbor gets a reply, also to a solicitation
+/// without a source link-layer address, which RFC 4861 §4.3 allows and some announcers drop.
 #[test]
 fn f125_unicast_checks_of_a_known_neighbour_are_answered() {
     let segment = Segment::new("ndpnud", 2);
@@ -146,7 +147,7 @@ fn f125_unicast_checks_of_a_known_neighbour_are_answered() {
     assert_eq!((told.destination.to_string().as_str(), told.target_mac), (CLIENT, Some(mac)));
 }
 
-/// Duplicate address detection of a kernel that configures the address reports a conflict.
+/// A kernel that configures an announced address detects the conflict by duplicate address detection.
 #[test]
 fn f125_duplicate_address_detection_of_another_machine_finds_the_address_taken() {
     let segment = Segment::new("ndpdad", 2);
@@ -159,8 +160,8 @@ fn f125_duplicate_address_detection_of_another_machine_finds_the_address_taken()
     });
 }
 
-/// The multicast group is joined visibly for switches (MLD), shared by addresses with the same suffix, also
-/// joined on interfaces that appear later, and left with the last address.
+/// The solicited-node multicast group is joined so that switches see it (MLD), shared by addresses with the
+/// same suffix, joined on interfaces that appear later, and left with the last address.
 #[test]
 fn f125_the_solicited_node_group_is_joined_and_left() {
     let segment = Segment::new("ndpgroup", 1);
@@ -194,7 +195,7 @@ fn f125_the_solicited_node_group_is_joined_and_left() {
     assert!(!is_joined("eth0"), "who watches is not asked");
 }
 
-/// More groups than the kernel allows per socket.
+/// More multicast groups can be joined than the kernel allows per socket.
 #[test]
 fn f125_a_thousand_groups_are_joined() {
     let segment = Segment::new("ndpmany", 1);
@@ -228,8 +229,8 @@ fn f125_a_probe_finds_an_announcer_a_kernel_and_silence() {
     assert_eq!(probe("2001:db8::200"), ProbeAnswer::Silent);
 }
 
-/// Other IPv6 traffic and solicitations for other addresses do not wake the announcer; damaged ones do not
-/// stop it.
+/// Other IPv6 traffic and solicitations for other addresses do not wake the announcer, and damaged
+/// solicitations do not stop it.
 #[test]
 fn f125_other_frames_do_not_wake_the_announcer_and_bad_ones_do_not_stop_it() {
     let segment = Segment::new("ndpflood", 2);
@@ -277,7 +278,7 @@ fn f125_other_frames_do_not_wake_the_announcer_and_bad_ones_do_not_stop_it() {
     }
 }
 
-/// Another node that advertises the address, or sends from it, is detected by the owner.
+/// The owner of an address detects another node that advertises the address or sends packets from it.
 #[test]
 fn f125_somebody_else_who_announces_is_heard() {
     let segment = Segment::new("ndpconf", 3);

@@ -1,4 +1,5 @@
-//! Announced addresses are always programmed: a recording link layer checks the kernel at every command.
+//! Tests that announced addresses are always programmed: a recording announcer checks the kernel at every
+//! command.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +46,7 @@ use crate::support::{
     states::{node_name, position, service, service_key},
 };
 
-/// Log of commands to the layer-2 announcer: the address, true if announced, and true if the kernel had its
+/// Record of commands to the announcer: the address, true if it is announced, and true if the kernel had its
 /// Service at that time.
 type Log = Arc<Mutex<Vec<(IpAddr, bool, bool)>>>;
 
@@ -141,7 +142,7 @@ impl Stage {
         Self { agent, kernel, log, running, announcing, revision: 0, _dir: dir }
     }
 
-    /// Delivers changes and runs all due work.
+    /// Delivers changes to the agent and runs all work that is due.
     fn bring(
         &mut self,
         services: BTreeMap<ServiceKey, ServiceChange>,
@@ -189,8 +190,8 @@ impl Stage {
     }
 }
 
-/// F117: addresses are announced after the kernel holds the Service and withdrawn while it still does: when
-/// the address goes, when only the Service goes, and when the agent ends.
+/// F117: an address is announced after the kernel has its Service, and withdrawn while the kernel still has
+/// it: when the address is removed, when only the Service is removed, and when the agent ends.
 #[test]
 fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -212,8 +213,8 @@ fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     stage.end();
 }
 
-/// F117: a Service rejected by the kernel is not announced, with a reason; it is announced once the kernel
-/// accepts it.
+/// F117: a Service that the kernel rejects is not announced, and the status gives the reason; it is announced
+/// once the kernel accepts it.
 #[test]
 fn f117_what_the_kernel_refuses_is_not_announced() {
     let mut stage = Stage::new("refused");
@@ -232,7 +233,7 @@ fn f117_what_the_kernel_refuses_is_not_announced() {
     stage.end();
 }
 
-/// F117: among 1,000 addresses, a change of one causes one change on the link.
+/// F117: a change of one of 1,000 addresses causes one change of announcements.
 #[test]
 fn f117_the_cost_of_a_change_follows_the_change() {
     let mut stage = Stage::new("cost");

@@ -1,5 +1,5 @@
-//! ICMP echo replies or silence for announced addresses that the node itself does not have, with real pings
-//! from another machine.
+//! Tests of ping replies for announced addresses, which no interface of the node has, with real pings from
+//! another machine.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -23,7 +23,7 @@ use crate::support::{
 const V4: &str = "192.0.2.77";
 const V6: &str = "2001:db8::77";
 
-/// Node that announces addresses and replies to pings like an agent does.
+/// Node that announces addresses and replies to pings, like an agent.
 struct Announcing {
     announcer: Node,
     ping: Ping,
@@ -61,7 +61,7 @@ fn pinger(from: &Namespace, address: &str) -> Pinger {
     from.run(|| Pinger::new(address.parse().unwrap()))
 }
 
-/// Returns true if an echo request gets a reply.
+/// Returns true if a ping (echo request) gets a reply.
 fn answers(from: &Namespace, address: &str) -> bool {
     pinger(from, address).asks()
 }
@@ -86,9 +86,10 @@ const THEIRS: &str = "table inet theirs {
     chain nat { type nat hook prerouting priority dstnat; policy accept; icmp type echo-request ip daddr 192.0.2.77 drop; }
 }";
 
-/// F124, F125: an announced address replies to ping and ping -6 from its own address although no interface
-/// has it. An address that must not reply is silent at once, even for a client that just got replies, and
-/// requests are not forwarded. Foreign state is unchanged, and the final state equals the initial one.
+/// F124, F125: an announced address replies to ping and ping -6 although no interface has it. If pings to an
+/// address are disabled, there are no replies from then on, even for a client that just got replies, and
+/// requests are not forwarded. The state of other programs is unchanged, and the final state equals the
+/// initial one.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     let segment = Segment::new("ping", 2);
@@ -130,7 +131,7 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
 }
 
 /// F124, F125: a continuous ping that this node forwarded before it announced the address gets replies from
-/// then on, although conntrack has an untranslated flow for it.
+/// then on, although conntrack has an untranslated entry for it.
 #[test]
 fn f124_f125_a_ping_that_began_before_is_answered() {
     let segment = Segment::new("ping-early", 2);
@@ -153,13 +154,13 @@ fn f124_f125_a_ping_that_began_before_is_answered() {
     }
 }
 
-/// Returns the number of ICMP flows in the conntrack table of this machine.
+/// Returns the number of ICMP entries in the node's conntrack table.
 fn flows_of_pings(node: &Namespace) -> usize {
     let listed = ["ipv4", "ipv6"].map(|family| node.exec(&["conntrack", "-L", "-f", family]));
     listed.iter().flat_map(|text| text.lines()).filter(|line| line.contains("icmp")).count()
 }
 
-/// F124, F125: the new owner replies to pings as soon as it announces.
+/// F124, F125: after a takeover, the new owner of an address replies to pings as soon as it announces.
 #[test]
 fn f124_f125_the_new_owner_answers_to_ping() {
     let segment = Segment::new("ping-move", 3);
@@ -174,8 +175,8 @@ fn f124_f125_the_new_owner_answers_to_ping() {
     wait_for_answers(client);
 }
 
-/// F124, F125: a change of one address writes one element, an idle node writes nothing, and foreign
-/// deletions, changes and additions are repaired.
+/// F124, F125: a change of one address writes one set element, an idle node writes nothing, and changes by
+/// other programs are repaired.
 #[test]
 fn f124_f125_the_ping_table_is_repaired_and_changed_by_elements() {
     let node = Namespace::new("ping-table");
@@ -216,8 +217,9 @@ fn f124_f125_the_ping_table_is_repaired_and_changed_by_elements() {
     assert_eq!(*announcing.warnings.lock().unwrap(), [], "nothing went wrong");
 }
 
-/// F124, F125: an agent that exits with graceful restart leaves the table; the next process adopts it and
-/// removes undecided entries after a grace period. A cleanup removes the whole table.
+/// F124, F125: an agent that stops for a restart leaves the echo reply table. The next process adopts the
+/// table and, after some time, removes addresses that it does not announce. A cleanup removes the whole
+/// table.
 #[test]
 fn f124_f125_the_ping_table_outlives_an_agent_that_comes_back_and_no_clean_up() {
     let node = Namespace::new("ping-keep");
@@ -250,8 +252,8 @@ fn f124_f125_the_ping_table_outlives_an_agent_that_comes_back_and_no_clean_up() 
     assert!(!node.run(ping::cleanup).unwrap(), "there is nothing left");
 }
 
-/// F124, F125: a rejection by the kernel is a warning, which is cleared on success; the address is announced
-/// regardless.
+/// F124, F125: if the kernel rejects the echo reply table, the status has a warning until a write succeeds;
+/// the address is announced nevertheless.
 #[test]
 fn f124_f125_pings_that_cannot_be_answered_are_a_warning() {
     let segment = Segment::new("ping-warn", 2);

@@ -1,4 +1,5 @@
-//! Interoperability of our BFD with BIRD 2, with and without authentication, in network namespaces.
+//! Interoperability tests of Tidegate's BFD with BIRD 2, with and without authentication, in network
+//! namespaces.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

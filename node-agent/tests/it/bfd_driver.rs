@@ -1,4 +1,5 @@
-//! Our BFD against itself: authentication, hop limits, packets on the wire, late addresses, unknown senders.
+//! Tests of BFD between two Tidegate nodes: authentication, hop limits, sent packets, local addresses that
+//! appear later, and unknown senders.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -25,7 +26,7 @@ use crate::support::{
 
 const BOTH: [(&str, &str); 2] = [V4, V6];
 
-/// Starts a session between two nodes over IPv4 and over IPv6 and waits until the sessions are up.
+/// Starts sessions between two nodes over IPv4 and IPv6, and waits until they are up.
 fn come_up(pair: &Pair, config: &SessionConfig) -> (Bfd, Bfd) {
     let (one, other) = (pair.start(), pair.theirs.run(|| Bfd::start().unwrap()));
     set(&one, &BOTH.map(|addresses| (ours(addresses), config.clone())));
@@ -114,7 +115,7 @@ fn the_bell_rings_for_news_and_untouched_sessions_go_on() {
     wait(&one, ours(V4), "down", |state| state.state == State::Down && state.since > since);
 }
 
-/// Sends a packet like a peer, with a chosen hop limit.
+/// Sends a packet like a BFD peer, with this hop limit.
 fn send(from: &Namespace, addresses: (&str, &str), packet: &Packet, hop_limit: u8) {
     let (local, to): (IpAddr, IpAddr) = (address(addresses.1), address(addresses.0));
     let bytes = wire::render(packet, None);
@@ -129,7 +130,7 @@ fn send(from: &Namespace, addresses: (&str, &str), packet: &Packet, hop_limit: u
     });
 }
 
-/// Builds the first packet of a peer that has lost its state.
+/// Builds the first packet that a peer sends after it has lost its state.
 fn anew() -> Packet {
     Packet {
         diagnostic: Diagnostic::None,
@@ -183,7 +184,7 @@ fn strangers_and_garbage_are_dropped_and_counted() {
     assert!(is_up(&one, ours(V4)));
 }
 
-/// RFC 5881 §4 and §5, as seen by the peer.
+/// Received packets have hop limit 255 and a source port of the allowed range (RFC 5881 §4, §5).
 #[test]
 fn packets_have_hop_limit_255_and_source_ports_of_the_range() {
     let pair = Pair::new("bfd-wire");
@@ -260,7 +261,7 @@ fn as_many_peers_as_there_may_be_come_up_and_one_more_is_refused() {
     assert_eq!(one.states().len(), PEERS_MAX, "nothing has changed");
 }
 
-/// For multihop sessions the minimum hop limit applies (RFC 5883 §6).
+/// Multihop sessions accept packets down to the configured minimum hop limit (RFC 5883 §6).
 #[test]
 fn several_hops_take_packets_from_as_far_as_allowed() {
     let pair = Pair::new("bfd-far");
@@ -284,7 +285,8 @@ fn several_hops_take_packets_from_as_far_as_allowed() {
     assert_ne!(state(&one, ours(addresses)).state, State::Up);
 }
 
-/// Only packets and deadlines wake the thread: a session with an interval of one second costs few wake-ups.
+/// Only packets and deadlines wake the BFD thread, so that a session with an interval of one second causes
+/// few wake-ups.
 #[test]
 fn an_idle_thread_sleeps() {
     let pair = Pair::new("bfd-idle");

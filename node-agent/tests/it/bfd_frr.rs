@@ -1,4 +1,4 @@
-//! Interoperability of our BFD with FRR's `bfdd`, in network namespaces.
+//! Interoperability tests of Tidegate's BFD with FRR's `bfdd`, in network namespaces.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -30,14 +30,15 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Waits until FRR shows a value for a session.
+/// Waits until FRR shows this value for a field of a session.
 fn frr_shows(frr: &Frr, peer: &str, field: &str, value: impl Into<serde_json::Value>) {
     let value = value.into();
     let what = format!("{field} {value} of {peer}");
     eventually(&what, || frr.bfd_peer(peer)[field] == value, || frr.bfd_peer(peer).to_string());
 }
 
-/// Both families up with FRR, every 200 ms; FRR's multiplier is ten, ours nine.
+/// Starts sessions with FRR over IPv4 and IPv6 and waits until they are up. The interval is 200 ms; Detect
+/// Mult is ten at FRR and nine at Tidegate.
 fn come_up(pair: &Pair) -> (Bfd, Frr) {
     let frr = Frr::bfdd(pair.theirs.name(), PEERS);
     let bfd = pair.start();
@@ -119,8 +120,8 @@ fn a_cut_link_is_detected_and_a_mended_one_comes_up_again() {
     }
 }
 
-/// With a unidirectional path failure, the side that receives nothing reports it, and the other goes down as
-/// well.
+/// If packets are lost in one direction only, the side that receives nothing detects the failure, and the
+/// other side goes down as well.
 #[test]
 fn a_path_that_is_broken_one_way_is_down_on_both_sides() {
     let pair = Pair::new("bfdfrr-half");

@@ -1,5 +1,5 @@
-//! Complete agent except for its kernel, with a simulated router: messages to the router, and BGP status in
-//! reports and on the agent's status server.
+//! Tests of a complete agent, except for its kernel, with a simulated router: the messages to the router, and
+//! the BGP status in reports and on the agent's status server.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -58,7 +58,7 @@ const OURS: u32 = 64_512;
 const THEIRS: u32 = 64_513;
 const ROUTER: &str = "127.0.0.2";
 
-/// Agent that runs with a simulated router and a stand-in of control.
+/// Agent that runs with a simulated router and a simulated control server.
 struct Running {
     listen: SocketAddr,
     stop: CancellationToken,
@@ -127,7 +127,7 @@ fn bgp(graceful_restart: Option<GracefulRestart>) -> BgpState {
     BgpState { advertisements: [(name("all"), advertisement)].into(), ..state(OURS, [("tor", peer)]) }
 }
 
-/// Builds a complete state: one Service with an announced address.
+/// Builds the feed frames of a complete state: one Service with an announced address.
 fn frames(bgp: BgpState) -> Vec<Frame> {
     let mut frames = full_frames("7-10", vec![web(1, 9)]);
     let node = NodeState { bgp: Some(Box::new(bgp)), ..NodeState::default() };
@@ -143,7 +143,7 @@ fn frames(bgp: BgpState) -> Vec<Frame> {
     frames
 }
 
-/// Accepts the agent's connection and responds to its OPEN with additional capabilities.
+/// Accepts the agent's connection and responds to its OPEN, with additional capabilities.
 fn accept(listener: &TcpListener, capabilities: Vec<Capability>) -> (Puppet, Open) {
     tokio::task::block_in_place(|| {
         let (mut stream, _) = listener.accept().unwrap();
@@ -161,7 +161,7 @@ fn accept(listener: &TcpListener, capabilities: Vec<Capability>) -> (Puppet, Ope
     })
 }
 
-/// Returns the next message to the router except keepalives.
+/// Returns the next message from the agent to the router, except for KEEPALIVE.
 fn hear(puppet: &mut Puppet) -> Option<Message> {
     tokio::task::block_in_place(|| {
         loop {
@@ -180,7 +180,7 @@ fn hear_update(puppet: &mut Puppet) -> Update {
     }
 }
 
-/// Runs work in a namespace with a listening router.
+/// Runs a test in a namespace with a router that listens for the agent's connection.
 fn with_router<F: Future<Output = ()>>(test: &str, work: impl FnOnce(TcpListener) -> F + Send) {
     let namespace = Namespace::new(test);
     let listener = listen(&namespace, ROUTER);
@@ -190,9 +190,9 @@ fn with_router<F: Future<Output = ()>>(test: &str, work: impl FnOnce(TcpListener
     });
 }
 
-/// The prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB, and
-/// withdrawn with the last endpoint and when the agent ends; session, route and event are reported to control
-/// and shown by the agent.
+/// A prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB, and withdrawn
+/// with the last endpoint and when the agent ends. Session, route and event are reported to the control
+/// server and shown by the agent.
 #[test]
 fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_told() {
     with_router("bgp-agent", |listener| async move {
@@ -249,8 +249,8 @@ fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_to
 }
 
 /// With `--on-exit keep` the connection closes without a NOTIFICATION, so that the router keeps the routes.
-/// The next agent process signals the restart, and announces the routes with End-of-RIB from the journal,
-/// without control.
+/// The next agent process signals the restart and announces the routes from the journal, with End-of-RIB,
+/// without a control server.
 #[test]
 fn a_planned_restart_says_nothing_and_the_next_life_announces_without_control() {
     with_router("bgp-again", |listener| async move {

@@ -1,5 +1,5 @@
-//! Our BGP against itself and against simulated neighbors: sessions, passwords, hop limits, routes, and
-//! incoming connections.
+//! Tests of BGP between two Tidegate speakers and with simulated neighbors: sessions, passwords, hop limits,
+//! routes, and incoming connections.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -26,7 +26,8 @@ use crate::support::{
     },
 };
 
-/// Configures sessions over IPv4 and IPv6 between two nodes; `change` is applied to the neighbor of each.
+/// Configures sessions over IPv4 and IPv6 between two nodes. `change` modifies the neighbor configuration of
+/// each node.
 fn configure(one: &Node, other: &Node, change: impl Fn(BgpNeighbour) -> BgpNeighbour) {
     one.configure(OURS, [("v4", change(them(V4))), ("v6", change(them(V6)))]);
     other.configure(THEIRS, [("v4", change(us(V4))), ("v6", change(us(V6)))]);
@@ -376,7 +377,7 @@ fn next_hops_follow_the_addresses_of_the_link() {
     other.wait("v4", "withdrawn", |session| session.counters.prefixes_received == 0);
 }
 
-/// Two nodes on a link with only link-local addresses.
+/// Two nodes on a link that has only link-local addresses discover each other and establish a session.
 #[test]
 fn nodes_find_each_other_at_the_ends_of_an_interface() {
     let (pair, one, other) = two("bgp-unnumbered");

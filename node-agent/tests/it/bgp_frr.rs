@@ -1,12 +1,13 @@
-//! Interoperability of our BGP with FRR's `bgpd`, in network namespaces; assertions use FRR's view.
+//! Interoperability tests of Tidegate's BGP with FRR's `bgpd`, in network namespaces; assertions use the
+//! routes and sessions as reported by FRR.
 //!
-//! | scenario | FRR 8.4 | BIRD 2.0 | `GoBGP` 3.10 | `ExaBGP` 4.2 |
-//! |---|---|---|---|---|
+//! | scenario | FRR 8.4 | BIRD 2.0 | `GoBGP` 3.10 | `ExaBGP` 4.2 | |---|---|---|---|---|
 //! | routes, attributes, password, passive, collision, multihop | yes | yes | yes | yes |
 //! | requests a route refresh | yes | yes | keeps all routes itself | yes |
 //! | GTSM | yes | yes | yes | yes |
 //! | keeps routes over a graceful restart | yes | yes | yes | has no table |
-//! | BFD, single hop and multihop | yes | yes; multihop: `minimumTtl` below 64 | none in this version | none |
+//! | BFD, single hop and multihop | yes | yes; multihop: `minimumTtl` below 64 | none in this version | none
+//! |
 //! | accepts us as a dynamic neighbor | yes | yes | yes | no |
 //! | unnumbered | yes | no | not tested | no |
 
@@ -121,7 +122,7 @@ fn bfd_ends_sessions_over_a_hop_on_both_sides() {
     bfd::failing(KIND, true);
 }
 
-/// Shutdown messages and host names are exchanged in both directions.
+/// Both sides receive the shutdown message and the host name of the other side.
 #[test]
 fn words_and_names_go_both_ways() {
     let stage = Stage::direct(KIND, "words");
@@ -154,7 +155,8 @@ fn words_and_names_go_both_ways() {
     ours.wait_established("tor");
 }
 
-/// With the provider role FRR accepts a customer, and both sides reject another provider (RFC 9234).
+/// FRR in the provider role accepts a customer; with a provider on both sides, each side rejects the session
+/// (RFC 9234).
 #[test]
 fn roles_must_fit() {
     use model::kinds::bgp_peer::BgpRole;
@@ -186,8 +188,8 @@ fn roles_must_fit() {
     assert!(whole.contains("\"remoteRole\":\"customer\""), "{whole}");
 }
 
-/// With only link-local addresses both find each other by router advertisements, and IPv4 routes have IPv6
-/// next hops.
+/// On a link that has only link-local addresses, both sides discover each other by Router Advertisements, and
+/// IPv4 routes have IPv6 next hops.
 #[test]
 fn an_unnumbered_link_carries_routes_of_both_families() {
     use model::bgp::settings::BgpRemote;

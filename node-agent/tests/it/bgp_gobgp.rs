@@ -1,5 +1,5 @@
-//! Interoperability of Tidegate's BGP with `GoBGP`, in network namespaces; assertions use the routes and
-//! sessions as reported by `GoBGP`. The features of each router are listed in `bgp_frr.rs`.
+//! Interoperability tests of Tidegate's BGP with `GoBGP`, in network namespaces; assertions use the routes
+//! and sessions as reported by `GoBGP`. The features of each router are listed in `bgp_frr.rs`.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -1,5 +1,5 @@
-//! Malicious neighbors and unknown hosts that connect to the BGP speaker; other sessions must not be
-//! affected.
+//! Tests with malicious neighbors and unknown hosts that connect to the BGP speaker; other sessions must not
+//! be affected.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -233,7 +233,8 @@ fn strangers_are_sent_away_and_counted() {
     assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(2)).is_none());
 }
 
-/// The listener also accepts a multihop neighbor; each connection has the TTL limit of its own neighbor.
+/// The listening socket also accepts a multihop neighbor; each connection has the hop limit of its own
+/// neighbor.
 #[test]
 fn hop_limits_of_neighbours_made_by_hand_matter() {
     let pair = Pair::new("bgp-hops");

@@ -1,4 +1,5 @@
-//! Routes announced to routers are always programmed: recording routers check the kernel at every message.
+//! Tests that routes announced to routers are always programmed: a recording speaker checks the kernel at
+//! every message.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,12 +34,13 @@ use node_agent::{
     tally::Tally,
 };
 
-/// Message to routers, with true if the kernel had the Service of the prefix at that time.
+/// Call of the recording speaker. A route change includes true if the kernel had the Service of the prefix at
+/// that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Announced(u16, bool),
     Withdrawn(u16, bool),
-    /// Number of withdrawals for which the loop waits.
+    /// Number of withdrawals for which the agent loop waits.
     Awaited(usize),
     EndHeld(bool),
     Configured(usize),
@@ -161,7 +163,7 @@ impl Stage {
         Self::again(StateDir::new(&format!("bgp-order-{test}")), MemoryKernel::default())
     }
 
-    /// Starts an agent on the state directory and the kernel that an earlier agent has left.
+    /// Starts an agent with the state directory and the kernel that an earlier agent has left.
     fn again(dir: StateDir, kernel: MemoryKernel) -> Self {
         let mut agent = agent(&dir, &Kernels::only(&kernel), &Tally::default(), Instant::now());
         let log = Log::default();
@@ -171,7 +173,7 @@ impl Stage {
         Self { agent, kernel, log, revision, dir }
     }
 
-    /// Delivers changes and runs all due work.
+    /// Delivers changes to the agent and runs all work that is due.
     fn bring(
         &mut self,
         node: Option<BgpState>,
@@ -208,9 +210,9 @@ impl Stage {
     }
 }
 
-/// Routes are announced after the kernel holds the Service and withdrawn while it still does: when the
-/// address goes, when only the Service goes, and when its last endpoint goes; the loop waits until the
-/// withdrawal is sent.
+/// A route is announced after the kernel has its Service, and withdrawn while the kernel still has it: when
+/// the address, the Service or its last endpoint is removed. The loop waits until the withdrawal has been
+/// sent.
 #[test]
 fn announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -247,8 +249,9 @@ fn what_the_kernel_refuses_is_not_announced_and_a_drained_node_withdraws() {
     assert_eq!(said, [Configured(1), Announced(1, true), Announced(2, true)]);
 }
 
-/// A restarted agent configures its peers from the journal, announces only Services it has read back, and
-/// sends End-of-RIB only then; also if the last change concerned only the BGP settings of the node.
+/// A restarted agent configures its peers from the journal, announces only Services that it has read back
+/// from the kernel, and sends End-of-RIB only then, even if the last change concerned only the BGP settings
+/// of the node.
 #[test]
 fn a_restart_announces_from_the_journal_before_control_is_reached() {
     let mut stage = Stage::new("restart");
@@ -262,7 +265,7 @@ fn a_restart_announces_from_the_journal_before_control_is_reached() {
     assert_eq!(stage.said(), [Announced(1, true), EndHeld(false)]);
 }
 
-/// Among 1,000 addresses, a change of one causes one change for the routers.
+/// A change of one of 1,000 addresses causes one route change.
 #[test]
 fn the_cost_of_a_change_follows_the_change() {
     let mut stage = Stage::new("cost");

@@ -1,5 +1,5 @@
-//! Route selection per peer and the reasons for unannounced prefixes; incremental changes lead to the same
-//! result as a full computation.
+//! Tests of the routes that each peer receives, and of the reasons why other prefixes are withheld.
+//! Incremental changes must lead to the same result as a new computation.
 
 #![allow(
     clippy::unwrap_used,
@@ -101,7 +101,8 @@ fn advertisement(peers: &[&str]) -> BgpAdvertisement {
     }
 }
 
-/// Peers `a`, of both families, and `b`, of IPv4 only; Advertisement `all` to both and `only-a`.
+/// Builds a BGP state with the peers `a` (both families) and `b` (IPv4 only), and with the Advertisements
+/// `all` to both peers and `only-a` to `a`.
 fn bgp() -> BgpState {
     BgpState {
         asn: 64512,
@@ -135,7 +136,7 @@ fn unanswered() -> Standing {
     Standing { programmed: Gate::Open, endpoints: Endpoints { v4: closed(), v6: closed() } }
 }
 
-/// Builds a plan with the BGP state and Services 1 and 2 in the kernel.
+/// Builds a plan with this BGP state, in which the kernel serves Services 1 and 2.
 fn plan(bgp: BgpState) -> Plan {
     let mut plan = Plan::default();
     plan.set_bgp(Some(Arc::new(bgp)));
@@ -147,7 +148,7 @@ fn set(plan: &mut Plan, address: Arc<AddressState>) {
     plan.set_address(address, &BTreeMap::new());
 }
 
-/// Formats the decision about a prefix: the peers it is announced to, and the reasons for the others.
+/// Formats the decision about a prefix: the peers that receive it, and the reasons why others do not.
 fn say(plan: &Plan, prefix: &str) -> String {
     let Some(decision) = plan.decisions().get(&net(prefix)) else { return "unknown".to_owned() };
     let peers = decision.peers.iter().map(|(peer, choice)| match choice {
@@ -159,7 +160,7 @@ fn say(plan: &Plan, prefix: &str) -> String {
     peers.chain(withheld).collect::<Vec<_>>().join("; ")
 }
 
-/// Makes a change and returns the resulting changes for the peers.
+/// Makes a change and returns the route changes for the peers that result from it.
 fn after(plan: &mut Plan, change: impl FnOnce(&mut Plan)) -> Vec<String> {
     plan.take_changes();
     change(plan);
@@ -186,7 +187,7 @@ fn an_address_is_announced_to_the_peers_that_its_advertisements_name() {
     );
 }
 
-/// Input: one obstacle after another. Output: the prefix is withdrawn, with the matching reason.
+/// Each obstacle to an announcement withdraws the prefix, and the decision gives the matching reason.
 #[test]
 fn what_keeps_an_address_from_being_announced_is_said() {
     let mut plan = plan(bgp());
@@ -280,7 +281,8 @@ fn several_advertisements_make_one_route_and_their_differences_are_said() {
     );
 }
 
-/// A peer may be removed and added again before the speaker reads the changes, so both directions are listed.
+/// Routes of a removed peer are withdrawn, and announced again if the peer is added again. Both changes are
+/// listed, because the speaker may read them together.
 #[test]
 fn what_a_peer_that_goes_knows_is_taken_back() {
     let mut plan = plan(bgp());
@@ -294,7 +296,8 @@ fn what_a_peer_that_goes_knows_is_taken_back() {
     assert_eq!(changes, ["-a 192.0.2.10/32", "-b 192.0.2.10/32"]);
 }
 
-/// Additions of a pending pass are not announced yet; removals are withdrawn already.
+/// While a kernel update is pending, addresses that it adds are not announced yet, and addresses that it
+/// removes are already withdrawn.
 #[test]
 fn a_change_of_a_service_waits_for_the_kernel_only_with_what_it_brings() {
     let mut plan = plan(bgp());
@@ -363,8 +366,8 @@ fn gates(policy: TrafficPolicy, endpoints: Vec<CompiledEndpoint>) -> (bool, bool
     (v4 == Gate::Open, v6 == Gate::Open)
 }
 
-/// Input: policies, and endpoints on this node (`n1`) and elsewhere. Output: the announcement of IPv4 and
-/// IPv6 addresses.
+/// An address is announced if an endpoint would serve its traffic, depending on the traffic policy and on
+/// endpoints on this node (`n1`) and elsewhere, by address family.
 #[test]
 fn somebody_has_to_answer() {
     use TrafficPolicy::{Cluster, Local};
@@ -416,7 +419,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Inputs of a plan, from which a new plan can be computed for comparison.
+/// Inputs of a plan, from which a second plan is computed for comparison.
 #[derive(Default)]
 struct Inputs {
     bgp: Option<Arc<BgpState>>,
@@ -492,7 +495,7 @@ fn take(step: Step, inputs: &mut Inputs, plan: &mut Plan) {
 
 proptest! {
     /// After any sequence of changes, the decisions equal those of a new plan with the final inputs, and the
-    /// changes sent to peers add up to them.
+    /// sum of the changes sent to peers equals these decisions.
     #[test]
     fn changes_lead_to_the_same_as_beginning_anew(steps in steps()) {
         let (mut plan, mut inputs) = (Plan::default(), Inputs::default());
@@ -523,7 +526,7 @@ proptest! {
     }
 }
 
-/// Returns the state after a batch with one Service and the given addresses.
+/// Returns the state that results from a batch with one Service and the given addresses.
 fn state_of(bgp: BgpState, addresses: Vec<Arc<AddressState>>) -> State {
     let mut state = State::default();
     let service = CompiledService { load_balancer_ips: vec![ip("192.0.2.80")], ..service(1, 1, 1) };

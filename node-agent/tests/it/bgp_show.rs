@@ -1,4 +1,5 @@
-//! Route status: decisions joined with the routes sent to neighbors, while sessions come and go.
+//! Tests of the route status, which combines decisions with the routes sent to neighbors, while sessions are
+//! established and lost.
 
 #![allow(
     clippy::unwrap_used,
@@ -98,7 +99,7 @@ fn decided(decisions: Vec<(u8, Arc<Decision>)>) -> RoutingDecisions {
     RoutingDecisions { bgp: None, decisions }
 }
 
-/// Returns for each peer the time of the announcement and the text.
+/// Returns the route's status at each peer: peer name, time of the announcement, and text.
 fn say(route: &BgpRoute) -> Vec<(&str, Option<i64>, &str)> {
     let told = route.peers.iter();
     told.map(|(peer, told)| (peer.as_str(), told.since.map(|since| since.unix_seconds()), told.text.as_str()))
@@ -216,7 +217,8 @@ fn moment() -> impl Strategy<Value = (RoutingDecisions, NeighborsStatus)> {
 }
 
 proptest! {
-    /// After any history, the incremental status equals a newly computed one.
+    /// After any sequence of changes, the status that was updated step by step equals a newly computed
+    /// status.
     #[test]
     fn following_shows_the_same_as_beginning_anew(
         moments in prop::collection::vec(moment(), 3),

@@ -1,4 +1,5 @@
-//! Counts the lines written for one endpoint change. Times are only printed.
+//! Tests that one endpoint change writes as many messages or lines with many Services as with few, in every
+//! mode that programs the kernel. Times are only printed.
 
 #![allow(
     clippy::unwrap_used,

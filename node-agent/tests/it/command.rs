@@ -1,5 +1,5 @@
-//! Command-line behavior of `tidegate-agent`: help, error messages with flag and remedy, and a cleanup that
-//! removes everything of ours and nothing else.
+//! Tests of the command line of `tidegate-agent`: help texts, error messages with flag and remedy, and a
+//! cleanup that removes everything of the agent and nothing else.
 
 use std::{
     fs,
@@ -102,7 +102,7 @@ impl Drop for Namespace {
     }
 }
 
-/// A running agent, ended in the end.
+/// Running agent process, killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -112,8 +112,8 @@ impl Drop for Running {
     }
 }
 
-/// F079: cleanup next to a running agent is rejected; afterwards our table is gone and every other is
-/// unchanged.
+/// F079: a cleanup is rejected while an agent is running; afterwards the agent's table is gone and all other
+/// tables are unchanged.
 #[test]
 fn f079_cleanup_waits_for_the_agent_and_leaves_the_tables_of_others() {
     let namespace = Namespace::new();

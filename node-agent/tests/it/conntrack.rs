@@ -1,5 +1,5 @@
-//! Flows to removed targets are deleted, and foreign flows are left alone. Backend and cleaner are driven
-//! like in the agent loop, with a clock controlled by the test.
+//! Tests that conntrack entries to removed targets are deleted, and those of other traffic are not. The test
+//! drives backend and conntrack cleaner like the agent loop, with its own clock.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ use crate::support::{Namespace, enter, net::Topology, programs::*};
 
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Node whose loop does not run; the test calls backend and cleaner.
+/// Node without a running agent loop; the test calls its backend and conntrack cleaner.
 struct Node {
     backend: Box<dyn Dataplane>,
     cleaner: Cleaner,
@@ -45,7 +45,7 @@ struct Node {
 }
 
 impl Node {
-    /// Creates a node after a full pass.
+    /// Creates a node and programs the desired state.
     fn real(desired: DesiredState) -> Self {
         let backend = Box::new(NftablesBackend::open(NftablesOptions::default()).unwrap());
         Self::begin(backend, Cleaner::new(Box::new(KernelFlows::default())), desired)
@@ -89,7 +89,7 @@ fn verdict(list: &[(&str, u16, u16)]) -> Verdict {
     if list.is_empty() { Verdict::Reject } else { forward(Masquerade::Always, list) }
 }
 
-/// Builds a name server at a virtual address and a node port, in both families.
+/// Builds a DNS Service at a virtual address and a node port, in both address families.
 fn dns(list: &[(&str, u16, u16)]) -> Program {
     let (six, four): (Vec<_>, Vec<_>) = list.iter().copied().partition(|(ip, ..)| ip.contains(':'));
     program(
@@ -108,8 +108,8 @@ fn dns(list: &[(&str, u16, u16)]) -> Program {
 const A: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("fd01:1::2", 8080, 1)];
 const B: [(&str, u16, u16); 2] = [("10.1.2.2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
-/// Clients that send from one port continuously, to a virtual address and a node port of both families,
-/// through: no Service, a, b, b and a, nothing, a, no Service.
+/// UDP clients that always send from the same port reach the current endpoints, or no server, while the
+/// endpoints of the Service change and the Service is removed.
 #[test]
 fn a_udp_client_that_keeps_its_port_follows_the_endpoints() {
     let topology = Topology::new("udp");
@@ -142,7 +142,7 @@ fn a_udp_client_that_keeps_its_port_follows_the_endpoints() {
     });
 }
 
-/// A new agent detects a flow that became stale while no agent was running.
+/// A new agent detects a conntrack entry whose target was removed while no agent was running.
 #[test]
 fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     let topology = Topology::new("udprestart");
@@ -159,7 +159,8 @@ fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     });
 }
 
-/// A single address, by which the kernel can filter the dump; its filter for IPv6 addresses is unreliable.
+/// A UDP client of a Service with a single address reaches the current endpoint after a change. The kernel
+/// can filter the conntrack dump by one address, but its filter for IPv6 is unreliable.
 #[test]
 fn a_udp_flow_of_a_service_with_a_single_frontend_follows_the_endpoints() {
     let topology = Topology::new("udpone");
@@ -196,7 +197,7 @@ fn udp_flows_through_a_range_of_ports_follow_the_endpoints() {
     });
 }
 
-/// Starts a TCP server that sends all bytes back. Its threads end with its connections.
+/// Starts a TCP server that sends all bytes back. Its threads end when their connections end.
 fn start_echo(namespace: &Namespace) {
     let listener = namespace.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 7)).unwrap());
     thread::spawn(move || {
@@ -213,7 +214,7 @@ fn start_echo(namespace: &Namespace) {
     });
 }
 
-/// TCP connection of a client to the echo server.
+/// TCP connection from a client to the echo server.
 struct Conversation(TcpStream);
 
 impl Conversation {
@@ -230,7 +231,7 @@ impl Conversation {
         conversation
     }
 
-    /// Returns true if a reply arrives; panics if neither a reply nor an end does.
+    /// Returns true if the server replies and false if the connection has ended; panics if neither happens.
     fn goes_on(&mut self) -> bool {
         let mut buffer = [0; 5];
         match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {
@@ -262,7 +263,8 @@ fn echo(removal: Removal, list: &[(&str, u16, u16)]) -> Program {
 const ECHO_A: (&str, u16, u16) = ("10.1.1.2", 7, 1);
 const ECHO_B: (&str, u16, u16) = ("10.1.2.2", 7, 1);
 
-/// The TCP removal policy for each kind of target removal: replaced, the last one, with its Service.
+/// Established TCP connections follow the removal policy of the Service when a target is replaced, when the
+/// last target is removed, and when the Service is removed.
 #[test]
 fn tcp_connections_to_a_target_that_goes_follow_the_removal_policy() {
     let topology = Topology::new("removal");
@@ -313,7 +315,7 @@ fn tcp_connections_to_a_target_that_goes_follow_the_removal_policy() {
     });
 }
 
-/// Draining connections outlive the agent; the next one restarts their deadline.
+/// Draining connections continue when the agent ends; the next agent starts their deadline again.
 #[test]
 fn a_restarted_agent_drains_anew_and_resets_what_it_finds() {
     let topology = Topology::new("removalrestart");
@@ -335,7 +337,8 @@ fn a_restarted_agent_drains_anew_and_resets_what_it_finds() {
     });
 }
 
-/// Foreign flows: one through the node to a port that is a node port here, and one to an unknown address.
+/// Conntrack entries of other traffic are kept: one to a forwarded port with the same number as a node port,
+/// and one to an unknown address.
 #[test]
 fn flows_that_are_not_ours_are_left_alone() {
     let topology = Topology::new("foreign");
@@ -363,7 +366,8 @@ fn flow(protocol: Protocol, to: &str, number: u16, target: &str, target_port: u1
     }
 }
 
-/// One table dump for a batch of changes with work, none for a change without.
+/// A batch of changes that affects conntrack entries causes one dump of the table; a change that does not
+/// causes none.
 #[test]
 fn the_table_is_walked_once_for_a_batch_and_not_at_all_without_need() {
     let flows = MemoryFlows::default();
@@ -406,7 +410,8 @@ fn a_walk_that_fails_is_tried_again_and_nothing_is_forgotten() {
     assert_eq!(node.cleaner.next_run(), None);
 }
 
-/// A single port within another Service's range, and a Service that takes over a frontend of another.
+/// A conntrack entry belongs to the frontend with the most specific port, even within the port range of
+/// another Service, and to the Service that currently has this frontend.
 #[test]
 fn a_flow_belongs_to_the_most_specific_frontend_and_to_its_owner_of_the_moment() {
     let flows = MemoryFlows::default();
@@ -443,7 +448,8 @@ fn a_flow_belongs_to_the_most_specific_frontend_and_to_its_owner_of_the_moment()
     assert_eq!(flows.flows(), [of_external].into());
 }
 
-/// A relay of another mode does not count as a removed target.
+/// TCP connections whose target is the node itself, such as those through a userspace relay, do not count as
+/// connections to a removed target.
 #[test]
 fn tcp_connections_that_end_on_the_node_itself_are_not_taken_for_stale() {
     let flows = MemoryFlows::default();
@@ -455,7 +461,8 @@ fn tcp_connections_that_end_on_the_node_itself_are_not_taken_for_stale() {
     assert_eq!(flows.flows(), [relayed].into());
 }
 
-/// Flows that bypass relays taking over are deleted, and those that do not are kept.
+/// When userspace relays take over, UDP entries that bypass them are deleted, and entries that lead to a
+/// relay are kept.
 #[test]
 fn connectionless_flows_move_to_relays_that_take_over() {
     let flows = MemoryFlows::default();
@@ -474,8 +481,8 @@ fn connectionless_flows_move_to_relays_that_take_over() {
     assert_eq!(flows.flows(), [relayed, connection, foreign].into());
 }
 
-/// Input: as many flows as `TIDEGATE_TEST_FLOWS`, 5000 by default. Output: a reading counts every one; its
-/// duration is printed.
+/// A reading of the conntrack table counts every entry. `TIDEGATE_TEST_FLOWS` sets their number (default
+/// 5000); the duration is printed.
 #[test]
 fn a_reading_of_a_full_table_sees_every_flow() {
     let count: u32 = std::env::var("TIDEGATE_TEST_FLOWS").map_or(5_000, |text| text.parse().unwrap());

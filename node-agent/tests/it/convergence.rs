@@ -1,5 +1,5 @@
-//! Regardless of the split of feed frames into batches, turns, cuts and restarts, the kernel ends as if the
-//! last complete state had arrived at once.
+//! Tests that the final kernel state equals that of a single delivery of the last state, regardless of how
+//! feed frames are split into batches, and of loop iterations, interruptions and restarts.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -38,7 +38,8 @@ enum Step {
     MasqueradeAll(bool),
     Synced,
     Turn,
-    /// The stream is cut; control resumes with the changes since the last `synced`, or with a full sync.
+    /// The feed stream is interrupted; the control server resumes with the changes since the last `synced`
+    /// frame, or with a full state.
     Cut(StartMode),
     Restart,
     Disturb(u16),
@@ -61,7 +62,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// State of control, and the part of it not delivered yet.
+/// State of the control server, and the changes that were not delivered yet.
 #[derive(Default)]
 struct Truth {
     revision: u64,

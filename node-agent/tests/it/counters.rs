@@ -1,4 +1,5 @@
-//! Traffic counters match the traffic: connections, packets, bytes and open connections, TCP and UDP.
+//! Tests that traffic counters match the traffic: connections, packets, bytes and open connections, for TCP
+//! and UDP.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -1,10 +1,11 @@
-//! Random Services, networks and connections: the oracle, a trace of the kernel state and a real kernel agree
-//! on the fate of each connection, in every proxy mode. If the kernel state was damaged, the trace names the
-//! place and the actual fate.
+//! Differential tests with random Services, networks and connections: the oracle (pure interpreter of packet
+//! programs), a trace through the kernel state, and a real kernel agree on the result of each connection, in
+//! every proxy mode. If the kernel state was damaged, the trace contains the place of the damage and the
+//! actual result.
 //!
 //! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failure shrinks to a small state,
-//! which is printed. `DIFFERENTIAL_LANES=ipvs` selects lanes. Lanes that need the second kernel run this same
-//! test in it.
+//! which is printed. `DIFFERENTIAL_LANES=ipvs` selects lanes (proxy mode variants). Lanes that need the guest
+//! VM (`lab/guest.sh`) run this test inside it.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,17 +43,18 @@ use crate::{
     },
 };
 
-/// Minimum number of connections checked per lane.
+/// Minimum number of connections checked per lane (proxy mode variant).
 const CASES_MIN: usize = 500;
-/// Number of states per family, and of connections per state.
+/// Number of generated states per address family, and of connections per state.
 const DRAWN: (u32, usize) = (13, 20);
-/// The same on the second kernel, where states are expensive.
+/// Number of generated states per address family, and of connections per state, in the guest VM
+/// (`lab/guest.sh`), where states are expensive.
 const DRAWN_IN_GUEST: (u32, usize) = (6, 45);
-/// Maximum number of shrink steps; each is a pass with its connections.
+/// Maximum number of steps that reduce a failing state. Each step programs a state and makes its connections.
 const SHRINKS_MAX: u32 = 60;
 
 const NAME: &str = "differential::f053_f166_no_mode_differs_from_the_oracle_and_its_trace_in_random_states";
-/// Test in [`broken`] that needs the second kernel: it runs in the guest of the mode comparison.
+/// Name of the test in [`broken`] that runs in the guest VM (`lab/guest.sh`).
 const BROKEN: &str = "differential::broken::f166_a_virtual_server_or_destination_that_somebody_deleted_is_where_the_trace_differs";
 
 #[test]
@@ -90,7 +92,7 @@ fn f053_f166_no_mode_differs_from_the_oracle_and_its_trace_in_random_states() {
     assert!(failed.is_empty(), "these lanes differ from the oracle, see above: {failed:?}");
 }
 
-/// Runs the IPVS tests that need the second kernel, once for all of them.
+/// Runs the IPVS tests that need the guest VM (`lab/guest.sh`), all in one boot.
 fn in_guest_ipvs() {
     static IS_GOOD: OnceLock<bool> = OnceLock::new();
     let run = || panic::catch_unwind(|| run_guest(Lane::Ipvs, &[NAME, BROKEN])).is_ok();
@@ -105,7 +107,7 @@ fn run_guest(lane: Lane, tests: &[&str]) {
     rerun(guest().env("DIFFERENTIAL_LANES", lane.name()), tests);
 }
 
-/// Checks both families in one lane.
+/// Runs the differential test in one lane (proxy mode variant), for both address families.
 fn judge_lane(lane: Lane) {
     let soak = env::var_os("TIDEGATE_SOAK").is_some();
     let (states, connections) = if lane.in_guest() { DRAWN_IN_GUEST } else { DRAWN };
@@ -144,7 +146,8 @@ fn judge_lane(lane: Lane) {
     assert!(total >= CASES_MIN, "{}: only {total} connections were judged", lane.name());
 }
 
-/// Programs a state and makes its connections; returns the number checked, or the first difference.
+/// Programs a generated state and makes its connections. Returns the number of checked connections, or
+/// describes the first difference.
 fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
     if bench.lane == Lane::Ipvs {
         // Targets with connections would stay into the next state, and reject new ones.

@@ -1,4 +1,5 @@
-//! A real Docker engine on the node: its published ports and our Services coexist, regardless of restarts.
+//! Tests with a real Docker engine on the node: its published ports and the agent's Services work side by
+//! side, regardless of restarts.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,9 +25,9 @@ use crate::support::{self, Namespace, docker::Docker, net::Topology, programs::*
 /// Prefix of the agent's chain names.
 const OURS: &str = "TG-";
 
-/// Input: a container with port 80 published as 8080, a Service to two workloads and one to the container.
-/// Output: all of them respond to clients, node and container before and after either side restarts; Docker's
-/// rules stay byte-identical, and its jumps and ours keep their order.
+/// A container with port 80 published as 8080, a Service to two workloads and a Service to the container all
+/// respond to clients, node and container, before and after a restart of either side. Docker's rules remain
+/// unchanged byte by byte, and the jumps of both keep their order.
 fn docker_beside_us(mode: ProxyMode, test: &str) -> Rules {
     let topology = Topology::new(test);
     let mut docker = Docker::start(&topology.node, test);
@@ -93,7 +94,7 @@ fn program(node: &Namespace, mode: ProxyMode, desired: &DesiredState) {
     });
 }
 
-/// Connects to the published port from outside continuously during `work`.
+/// Runs `work` while a client outside continuously connects to the published port.
 fn while_published_port_answers<T>(topology: &Topology, work: impl FnOnce() -> T) -> T {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -123,8 +124,8 @@ fn while_published_port_answers<T>(topology: &Topology, work: impl FnOnce() -> T
     })
 }
 
-/// Builds a Service to the workloads, at a cluster IP and a node port, and one to the container at its own
-/// port.
+/// Builds two Services: one to the workloads, at a cluster IP and a node port, and one to the container, at
+/// its own port.
 fn services(container: &str) -> DesiredState {
     let workloads = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
     let frontends = [
@@ -135,7 +136,8 @@ fn services(container: &str) -> DesiredState {
     desired(vec![("outside", outside), ("inside", simple("10.96.0.2", &[(container, 80, 1)]))])
 }
 
-/// Docker's rule translates without masquerading: the container sees the client address.
+/// Checks that the published port works and that the container sees the client's address, because Docker
+/// translates without masquerading.
 fn check_published_port(topology: &Topology, when: &str) {
     for (from, source) in [(&topology.client, "192.0.2.2"), (&topology.a, "10.1.1.2")] {
         let answer = from.ask_tcp("192.0.2.1", 8080).unwrap_or_else(|error| panic!("{when}: {error}"));
@@ -164,13 +166,13 @@ fn check_everything(topology: &Topology, docker: &Docker, when: &str) {
     assert!(itself.starts_with("container "), "{when}: {itself}");
 }
 
-/// The iptables rules of both families, without counters. Empty built-in chains with policy ACCEPT are
-/// omitted: the kernel creates them when their table is first read.
+/// The iptables rules of both address families, without counters. Empty built-in chains with policy ACCEPT
+/// are omitted, because the kernel creates them when their table is first read.
 #[derive(Debug, PartialEq, Eq)]
 struct Rules {
-    /// Rules that do not belong to the agent.
+    /// Rules that were not created by the agent.
     of_docker: Vec<String>,
-    /// Rules of the nat table's built-in chains in order, including ours.
+    /// Rules of the nat table's built-in chains in order, including those of the agent.
     jumps: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! `tidegate-agent doctor` on misconfigured machines: each problem is created in a network namespace, found,
-//! fixed with the command in the finding, and no longer reported.
+//! Tests of `tidegate-agent doctor` on misconfigured machines: each problem is created in a network
+//! namespace, found, fixed by the command in the finding, and then no longer reported.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -22,7 +22,7 @@ fn doctor(node: &Namespace, arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// Returns the findings in a mode.
+/// Runs `doctor` for a proxy mode and returns the findings.
 fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     let output = doctor(node, &["--mode", mode]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -33,12 +33,12 @@ fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     findings
 }
 
-/// Returns the findings of a check whose state is not OK, from a run of `doctor`.
+/// Runs `doctor` and returns the findings of a check whose state is not OK.
 fn odd(node: &Namespace, mode: &str, check: &str) -> Vec<Value> {
     odd_of(&look(node, mode), check)
 }
 
-/// Returns the findings of a check whose state is not OK, from the findings of an earlier run.
+/// Returns those findings of a check whose state is not OK, out of findings from an earlier run.
 fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
     let of_check: Vec<_> = findings.iter().filter(|finding| finding["check"] == check).cloned().collect();
     assert!(!of_check.is_empty(), "{check} is looked at");
@@ -47,7 +47,7 @@ fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
     odd
 }
 
-/// Runs the fix of a finding: the whole text, or its parts in backticks.
+/// Runs the fix of a finding as a command: its whole text, or the parts in backticks.
 fn put_right(node: &Namespace, finding: &Value) {
     let fix = finding["fix"].as_str().unwrap();
     let quoted: Vec<_> = fix.split('`').skip(1).step_by(2).collect();
@@ -57,12 +57,14 @@ fn put_right(node: &Namespace, finding: &Value) {
     }
 }
 
-/// Asserts that a check has this number of findings, and none after each was fixed.
+/// Runs `doctor` and asserts that a check has this number of findings, and none after their fixes were
+/// applied.
 fn is_put_right(node: &Namespace, mode: &str, check: &str, count: usize) {
     are_put_right(node, mode, &odd(node, mode, check), check, count);
 }
 
-/// Asserts that a check has this number of findings in an earlier run, and none after each was fixed.
+/// Asserts that a check has this number of findings among those of an earlier run, and none after their fixes
+/// were applied.
 fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, count: usize) {
     assert_eq!(found.len(), count, "{found:?}");
     for finding in found {
@@ -71,7 +73,8 @@ fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, cou
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
 }
 
-/// `--fix` applies safe fixes only, and only on request; other sysctls are found by name and command.
+/// `--fix` applies safe fixes, and only with this flag; other sysctls are reported with their name and a
+/// command.
 #[test]
 fn what_is_safe_is_put_right_when_somebody_says_so() {
     const CHECK: &str = "net.ipv4.ip_forward=1";
@@ -97,7 +100,8 @@ fn what_is_safe_is_put_right_when_somebody_says_so() {
     assert_eq!(odd(&node, "ipvs", "arp-flux"), Vec::<Value>::new());
 }
 
-/// A native table, and both flavors of iptables; the policy, and a final rule.
+/// `doctor` finds drop policies and final drop rules for forwarded traffic, in native tables and in both
+/// flavors of iptables; after the fixes, the traffic passes.
 #[test]
 fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix() {
     const CHECK: &str = "forward-drop";
@@ -127,7 +131,8 @@ fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix()
     assert_eq!(odd(&node, "nftables", "iptables-flavours"), Vec::<Value>::new());
 }
 
-/// The mark in the syntax of nft, iptables and ip rule.
+/// `doctor` finds rules of other programs that use the agent's bits of the packet mark, created by nft,
+/// iptables and ip rule.
 #[test]
 fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     const CHECK: &str = "mark-clash";
@@ -155,8 +160,8 @@ fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// Chains, tables and the interface of kube-proxy; a running process of that name is an error, and the
-/// command fails.
+/// `doctor` finds chains, tables and the interface that kube-proxy left, and its fixes remove them. A running
+/// process with that name is an error, and the command then fails.
 #[test]
 fn what_kube_proxy_left_is_found_and_removed_by_what_the_finding_says() {
     const CHECK: &str = "kube-proxy";
@@ -180,7 +185,8 @@ fn what_kube_proxy_left_is_found_and_removed_by_what_the_finding_says() {
     assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
 }
 
-/// Networks with two MTUs; a bridge whose replies bypass the rules.
+/// `doctor` finds networks with different MTUs without clamping of the TCP MSS, and a bridge that forwards
+/// replies without netfilter.
 #[test]
 fn sizes_of_packets_and_bridges_are_looked_at() {
     const CALLS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
@@ -219,7 +225,8 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
 }
 
-/// An announcing program by its name; a port by its number. Other namespaces are not included.
+/// `doctor` finds a program that announces addresses by its process name, and an unknown one by its port, but
+/// only in the node's own namespace.
 #[test]
 fn other_programs_that_announce_are_found_where_they_are() {
     const CHECK: &str = "other-announcer";
@@ -241,7 +248,7 @@ fn other_programs_that_announce_are_found_where_they_are() {
     assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
 }
 
-/// A process with another program's name, which ends when dropped.
+/// Process with the name of another program, killed when dropped.
 struct Impostor(Child);
 
 impl Impostor {
@@ -263,7 +270,7 @@ impl Drop for Impostor {
     }
 }
 
-/// `docs/how-to/host-diagnostics.md` has a row for every check.
+/// `docs/how-to/host-diagnostics.md` explains every check of `doctor` in a row of its table.
 #[test]
 fn every_check_is_explained_in_the_documentation() {
     use model::{kinds::node::ProxyMode, wire::doctor::CLOCK};

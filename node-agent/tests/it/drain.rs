@@ -1,5 +1,5 @@
-//! Draining endpoints: established connections continue regardless of the removal policy until the deadline
-//! resets them.
+//! Tests of draining endpoints: established connections continue, regardless of the removal policy, until the
+//! deadline resets them.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -1,4 +1,4 @@
-//! The feed client against a stand-in of control that misbehaves in ways the real one never does.
+//! Tests of the feed client with a simulated control server that misbehaves in ways a real one never does.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -72,7 +72,8 @@ impl Follower {
         timeout(PATIENCE, self.batches.recv()).await.expect("a batch comes").unwrap()
     }
 
-    /// Starts a follower that holds 7-10, on its first stream.
+    /// Starts a feed client on its first stream, for an agent whose state has the position 7-10 (epoch 7,
+    /// revision 10).
     async fn settled() -> (Self, Stream) {
         let mut follower = Self::start(StandIn::start().await, None);
         let stream = follower.control.accept().await;
@@ -82,8 +83,8 @@ impl Follower {
         (follower, stream)
     }
 
-    /// Checks the stream after a bad one: it resumes from the held position, nothing of the bad one was
-    /// delivered, and it works.
+    /// Checks the stream that follows a bad one: it resumes from the agent's position, delivers no data of
+    /// the bad stream, and works.
     async fn recovers(mut self) {
         let stream = self.control.accept().await;
         assert_eq!(stream.resume.as_deref(), Some("7-10"));
@@ -152,7 +153,7 @@ async fn a_refused_registration_is_tried_again_and_the_node_is_not_known_before(
     follower.control.accept().await;
 }
 
-/// Sends bytes after a good state and waits until the agent disconnects.
+/// Sends bytes after a valid state and waits until the agent disconnects.
 async fn leaves(bytes: Vec<u8>) {
     let (follower, stream) = Follower::settled().await;
     stream.send_bytes(bytes);

@@ -1,4 +1,5 @@
-//! Processes started by an endpoint change, counted by the kernel in a separate PID namespace.
+//! Tests of the number of processes that an endpoint change starts, counted by the kernel in a separate PID
+//! namespace.
 
 #![allow(
     clippy::unwrap_used,
@@ -54,8 +55,7 @@ fn userspace_starts_no_process_for_an_endpoint_change() {
     });
 }
 
-/// iptables is programmed with its tools. Their number follows the change and is independent of the number of
-/// Services.
+/// F083: in iptables mode an endpoint change starts some tool processes, but no more than ten.
 #[test]
 fn f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change() {
     alone("forks::f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change", || {
@@ -65,8 +65,8 @@ fn f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change() {
     });
 }
 
-/// Returns the number of processes and threads started by a hundred endpoint changes, each verified. The
-/// number started by drift checks in between is only printed: it follows time, not changes.
+/// Returns the number of processes and threads that a hundred verified endpoint changes start. The number
+/// started by drift checks meanwhile is only printed, because it depends on time and not on changes.
 fn started_by_changes(mode: ProxyMode) -> u64 {
     let namespace = Namespace::new(&format!("forks-{}-{}", mode.as_str(), outer_id()));
     namespace.run(|| {

@@ -1,4 +1,4 @@
-//! The health check node port, probed by real clients.
+//! Tests of the health check node port with requests from real clients.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ fn asking(number: u16, local_endpoints: u32) -> Program {
     Program { health_check, ..Program::default() }
 }
 
-/// Returns the whole response to a request in lower case, or an error if the port is closed.
+/// Sends a request and returns the whole response in lower case, or an error if the port is closed.
 fn ask(namespace: &Namespace, ip: &str, number: u16) -> std::io::Result<String> {
     let (name, address) = (namespace.name().to_owned(), SocketAddr::new(address(ip), number));
     let request = move || {
@@ -48,7 +48,8 @@ fn check(answer: &str, code: &str, body: &str, weight: &str) {
     assert!(answer.contains("content-type: application/json\r\n"), "{answer}");
 }
 
-/// Endpoint counts, no endpoints, an agent that cannot program, a deleted Service; both families.
+/// F039: the health check node port returns the number of local endpoints, and an error if there are none or
+/// the agent cannot program the kernel; it is closed when the Service is deleted. Both address families.
 #[test]
 fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     let topology = Topology::new("health");
@@ -82,7 +83,8 @@ fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     });
 }
 
-/// The server thread closes the socket asynchronously.
+/// Waits until the port refuses connections, because the server thread closes the socket asynchronously.
+/// Returns false on timeout.
 fn until_refused(topology: &Topology, number: u16) -> bool {
     let end = Instant::now() + WAIT;
     while Instant::now() < end {
@@ -115,7 +117,8 @@ fn the_port_answers_only_where_node_ports_do() {
     });
 }
 
-/// A host program has the port, and releases it later; two Services claim one port.
+/// If another program has the health check node port, or two Services have the same one, only that Service
+/// fails, and the port is retried until it is free.
 #[test]
 fn a_port_that_is_taken_fails_that_service_alone_and_is_tried_again() {
     let topology = Topology::new("healthtaken");
@@ -145,7 +148,7 @@ fn a_port_that_is_taken_fails_that_service_alone_and_is_tried_again() {
     });
 }
 
-/// Silent clients do not block responses to others.
+/// Clients that send nothing do not prevent responses to other clients.
 #[test]
 fn silent_clients_do_not_stop_the_answers() {
     let topology = Topology::new("healthsilent");

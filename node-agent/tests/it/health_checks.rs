@@ -1,5 +1,5 @@
-//! Health checks of real endpoints in a namespace: healthy, failing in many ways, flapping; and addresses
-//! that are never probed.
+//! Tests of health checks with real endpoints in a namespace: healthy, failing in many ways, flapping; and
+//! addresses that must never be probed.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -34,11 +34,11 @@ use crate::{
     },
 };
 
-/// Timeout of an expected change.
+/// Maximum time to wait for an expected change.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Node that probes endpoints. All of 10.9.0.0/16 is local, packets to 10.8.0.0/16 are lost, and no other
-/// route exists.
+/// Node that probes endpoints. All of 10.9.0.0/16 is local, packets to 10.8.0.0/16 are dropped, and there is
+/// no other route.
 struct Node {
     namespace: Namespace,
     running: Running,
@@ -66,7 +66,7 @@ impl Node {
         Self { namespace, running, tally }
     }
 
-    /// Configures or removes the check of a Service's endpoints.
+    /// Configures the health check and the endpoints of a Service, or removes the check.
     fn set(&self, service: &str, check: Option<&Value>, endpoints: &[&str]) {
         let mut compiled = CompiledService::new(key(service));
         compiled.health_check = check.map(health_check).map(Box::new);
@@ -84,7 +84,7 @@ impl Node {
             .unwrap_or_default()
     }
 
-    /// Waits until the reports of a Service satisfy a condition.
+    /// Waits until the health reports of a Service satisfy a condition.
     fn until(&self, service: &str, condition: impl Fn(&[CheckReport]) -> bool) -> Vec<CheckReport> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -114,7 +114,8 @@ fn name() -> Name {
     Name::parse("n1").unwrap()
 }
 
-/// Builds a check with these fields and fast defaults, in which the first result decides.
+/// Builds a health check with these fields. The other fields have fast defaults, with which a single result
+/// changes the state.
 fn health_check(said: &Value) -> HealthCheck {
     let mut check = json!({"intervalMs": 100, "timeoutMs": 20_000, "rise": 1, "fall": 1});
     for (field, value) in said.as_object().unwrap() {
@@ -154,7 +155,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Healthy endpoints of every kind, in both families.
+/// Endpoints that respond correctly to each kind of probe are healthy, in both address families.
 #[test]
 fn endpoints_that_answer_as_they_should_are_healthy() {
     let node = Node::new("hc-good");
@@ -345,7 +346,7 @@ fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
     }
 }
 
-/// `rise` and `fall` consecutive results decide, so faster flapping has no effect.
+/// An endpoint that flaps faster than `rise` and `fall` consecutive results keeps its state.
 #[test]
 fn an_endpoint_that_flaps_changes_only_after_enough_in_a_row() {
     let node = Node::new("hc-flaps");
@@ -383,7 +384,7 @@ fn an_endpoint_that_flaps_changes_only_after_enough_in_a_row() {
     println!("states after {hits:?} answers of {script}");
 }
 
-/// Failures do not count before the first success.
+/// An endpoint that starts slowly is pending, not unhealthy: failures do not count before the first success.
 #[test]
 fn an_endpoint_that_starts_slowly_is_pending_and_not_unhealthy() {
     let node = Node::new("hc-start");
@@ -406,7 +407,8 @@ fn an_endpoint_that_starts_slowly_is_pending_and_not_unhealthy() {
     assert_eq!(node.until_state("web", CheckState::Unhealthy), "answered 503 Service Unavailable");
 }
 
-/// Redirects to cloud metadata, to the node itself and elsewhere: the servers there are never contacted.
+/// Redirects to cloud metadata, to the node itself and elsewhere are not followed, and a host header does not
+/// change the destination: those servers are never contacted.
 #[test]
 fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
     let node = Node::new("hc-redirect");
@@ -444,7 +446,8 @@ fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
     assert_eq!(targets.iter().map(Answering::hits).sum::<usize>(), 0);
 }
 
-/// Forbidden addresses: servers listen where this machine can have the address, and are never contacted.
+/// Endpoints at forbidden addresses are never contacted, although servers listen there where this machine can
+/// have the address; they stay pending with the reason.
 #[test]
 fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_reason() {
     let node = Node::new("hc-ssrf");
@@ -482,7 +485,7 @@ fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_rea
     assert!(node.reports("bad").iter().all(|report| report.state == CheckState::Pending));
 }
 
-/// Changes and removals apply at once, even during a check.
+/// A change or removal of a health check applies at once, even while the check runs.
 #[test]
 fn a_check_that_is_changed_or_taken_away_ends_at_once() {
     let node = Node::new("hc-change");
@@ -523,7 +526,8 @@ fn a_check_that_is_changed_or_taken_away_ends_at_once() {
     assert!(node.running.shown.borrow().services.is_empty());
 }
 
-/// More hanging endpoints than the concurrency limit leave capacity for those of others.
+/// Even if more endpoints of one Service hang than checks may run at the same time, the endpoints of other
+/// Services are checked.
 #[test]
 fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() {
     let node = Node::new("hc-many");
@@ -541,8 +545,8 @@ fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() 
     until("nothing waits", || node.tally.health.waiting.get() == 0);
 }
 
-/// A healthy endpoint that refuses a number of client connections in a row is unhealthy at once, and healthy
-/// again by its checks; not if passive checks are disabled for the Service.
+/// F148: a healthy endpoint that refuses a number of consecutive client connections becomes unhealthy at
+/// once, and healthy again by its checks. Services without passive checks are not affected.
 #[test]
 fn f148_connections_that_clients_see_refused_count_at_once() {
     let node = Node::new("hc-passive");

@@ -1,6 +1,6 @@
-//! Listings of the original requirements documents line by line, as printed by the real tools after the
-//! backend has programmed a network namespace; and the text written for a change. `UPDATE_GOLDEN=1` rewrites
-//! the files.
+//! Golden tests of iptables mode: listings from the original requirements documents, line by line, as printed
+//! by the real tools after the backend has programmed a network namespace, and the text written for a change.
+//! `UPDATE_GOLDEN=1` rewrites the files.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,8 @@ fn flavours() -> [(Flavour, &'static str); 2] {
     [(Flavour::Nft, "nft"), (Flavour::Legacy, "legacy")]
 }
 
-/// Service of document 002: a cluster IP, a load balancer address and a node port, three endpoints.
+/// Builds the Service of requirements document 002: a cluster IP, a load balancer address and a node port,
+/// with three endpoints.
 fn nginx() -> DesiredState {
     let endpoints = [("10.244.1.2", 80, 1), ("10.244.2.4", 80, 1), ("10.244.3.4", 80, 1)];
     let mut program = program(
@@ -63,7 +64,7 @@ fn nginx() -> DesiredState {
     desired
 }
 
-/// Masquerades all sources outside a network.
+/// Builds networks in which all sources outside of `network` are masqueraded.
 fn outside_of(network: &str) -> Networks {
     let network: ipnet::IpNet = network.parse().unwrap();
     let halves = (1..=network.prefix_len()).map(|length| {
@@ -151,7 +152,7 @@ fn f099_without_a_local_endpoint_the_chain_of_document_002_drops() {
     }
 }
 
-/// Service of document 003, without and with its node port.
+/// Builds the Service of requirements document 003, with or without its node port.
 fn nginx_service(with_node_port: bool) -> DesiredState {
     let endpoints = [("10.1.13.2", 80, 1), ("10.1.13.3", 80, 1), ("10.1.13.4", 80, 1)];
     let mut frontends =
@@ -193,8 +194,8 @@ Chain KUBE-NODEPORTS (1 references)
     0     0 KUBE-SVC-GKN7Y2BSGW4NJTYL  tcp  --  *      *       0.0.0.0/0            0.0.0.0/0            /* default/nginx-service: */ tcp dpt:30802
 ";
 
-/// Returns the chains of a listing line by line, without packet counters; the current tool prints protocols
-/// as numbers.
+/// Returns the lines of a listing by chain, without packet counters. Protocol numbers, which the current tool
+/// prints, are converted to names.
 fn chains(listing: &str) -> Vec<Vec<String>> {
     let words = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();

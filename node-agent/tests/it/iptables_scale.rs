@@ -1,5 +1,5 @@
-//! Cost of one change in iptables mode in lines: the same with 10,000 Services as with 100. Times are only
-//! printed.
+//! Test that one change in iptables mode writes as many lines with 10,000 Services as with 100. Times are
+//! only printed.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +44,7 @@ fn numbered(service: u32, changed: u32) -> Program {
     program(&[&virtual_address], &[], &[(at(&virtual_address, Protocol::Tcp, 80), verdict)])
 }
 
-/// Returns the lines written by one change, and the median time of several.
+/// Makes a change several times. Returns the number of lines written by one change, and the median time.
 fn cost(
     backend: &mut IptablesBackend,
     desired: &mut DesiredState,

@@ -1,5 +1,6 @@
-//! Kernel state of the iptables backend: no writes without differences, repair of drift, and no changes of
-//! foreign rules. Each test runs for every flavor that the kernel supports, and all of them in the guest.
+//! Tests of the kernel state in iptables mode: no writes without differences, repair of drift, and no changes
+//! to rules of other programs. Each test runs for every flavor of iptables that the kernel supports, and all
+//! tests run in the guest VM (`lab/guest.sh`).
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +33,7 @@ use crate::support::{
     programs::*,
 };
 
-/// Builds every kind of chain and line, in both families.
+/// Builds a desired state with every kind of chain and rule, in both address families.
 fn everything() -> DesiredState {
     let (a, b) = (("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1));
     let mut desired = desired(vec![
@@ -142,7 +143,7 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
     }
 }
 
-/// Returns true if a change is detected: the legacy tables are polled at intervals.
+/// Returns true if the backend detects a change within some time; legacy tables are polled.
 fn is_seen(backend: &mut IptablesBackend) -> bool {
     (0..200).any(|_| {
         thread::sleep(Duration::from_millis(50));
@@ -150,14 +151,14 @@ fn is_seen(backend: &mut IptablesBackend) -> bool {
     })
 }
 
-/// Chains are listed in creation order, which a repair may change.
+/// Sorts the lines of a listing, because chains are listed in creation order, which a repair may change.
 fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
 
-/// Rules of Docker, of the kubelet and of a user, some of them with names similar to ours.
+/// Rules of Docker, of the kubelet and of a user, some of them with names similar to those of the agent.
 const FOREIGN: &str = "*nat
 :DOCKER - [0:0]
 :TG-MINE - [0:0]
@@ -469,7 +470,9 @@ fn marks_must_be_two_different_bits() {
     });
 }
 
-/// The lock is one file per machine, so this runs in the guest, which has its own `/run`.
+/// While another tool holds the iptables lock, an update of the kernel fails as a whole, and the next one
+/// succeeds. Runs in the guest VM (`lab/guest.sh`), which has its own `/run`, because there is one lock file
+/// per machine.
 #[test]
 fn while_another_tool_holds_the_lock_a_pass_fails_whole_and_the_next_one_makes_up_for_it() {
     if !is_guest() {

@@ -1,5 +1,6 @@
-//! Real connections through the rules of the iptables backend: from the node, from workloads and from
-//! outside. Each test runs for every flavor that the kernel supports, and some of them in the guest.
+//! Tests of iptables mode with real connections: from the node, from workloads and from outside. Each test
+//! runs for every flavor of iptables that the kernel supports, and some tests run in the guest VM
+//! (`lab/guest.sh`).
 
 #![allow(
     clippy::unwrap_used,
@@ -62,7 +63,7 @@ fn web() -> DesiredState {
     desired
 }
 
-/// Runs a check per flavor on a topology with the desired state programmed by a backend that was closed.
+/// Runs a check for each flavor of iptables, on a topology that a backend has programmed and then closed.
 fn each(test: &str, desired: &DesiredState, check: impl Fn(&Topology, Flavour)) {
     for flavour in flavours() {
         let topology = Topology::new(&format!("{test}{}", flavour.as_str()));
@@ -143,8 +144,8 @@ fn weights_divide_new_connections() {
     });
 }
 
-/// Off-cluster sources are replaced by the node's address and workloads keep theirs; a workload reaches
-/// itself.
+/// Clients outside of the cluster get the node's address as source, and workloads keep their address; a
+/// workload can reach itself through a Service.
 #[test]
 fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     each("im", &web(), |topology, flavour| {
@@ -242,7 +243,8 @@ fn f098_node_ports_answer_on_every_address_of_the_node_but_loopback() {
     });
 }
 
-/// Builds a load balancer address with external policy Local and these endpoints on the node.
+/// Builds a Service with a load balancer address and external policy Local, and this verdict for endpoints on
+/// the node.
 fn local(here: Verdict) -> DesiredState {
     let mut program = Program::default();
     let mut public = Route::new(Role::LoadBalancer, here);
@@ -374,7 +376,7 @@ fn a_range_of_ports_keeps_the_port_and_one_port_in_it_can_be_another_services() 
     });
 }
 
-/// A host with forward policy DROP forwards translated Service traffic and its replies.
+/// A host whose forward policy is DROP still forwards translated Service traffic and its replies.
 #[test]
 fn services_pass_a_host_whose_policy_is_not_to_forward() {
     for flavour in flavours() {

@@ -1,4 +1,4 @@
-//! Kernel state of the ipvs backend, as listed by `ipvsadm`, `ipset`, `ip` and `iptables-save`.
+//! Tests of the kernel state in ipvs mode, as listed by `ipvsadm`, `ipset`, `ip` and `iptables-save`.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ fn open(naming: Naming) -> IpvsBackend {
     IpvsBackend::open(&options(naming)).unwrap()
 }
 
-/// Creates a namespace with one interface with addresses, like a node.
+/// Creates a namespace with one interface that has addresses, like a node.
 fn node(test: &str) -> Namespace {
     let node = Namespace::new(test);
     node.ip(&["link", "add", "eth0", "type", "veth", "peer", "name", "eth1"]);
@@ -46,7 +46,7 @@ fn node(test: &str) -> Namespace {
     node
 }
 
-/// Returns all kernel state that the backend could change, line by line.
+/// Returns all kernel state that the backend may change, line by line.
 fn everything(node: &Namespace) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for command in [
@@ -90,7 +90,7 @@ fn apply(backend: &mut IpvsBackend, desired: &DesiredState) -> u64 {
     verified(&backend.apply(desired, &Scope::Everything))
 }
 
-/// Three well-known Services: the API server with affinity, and DNS.
+/// Builds two well-known Services: the API server with affinity, and DNS over UDP and TCP.
 fn known() -> DesiredState {
     let mut https = program(
         &["10.0.0.1"],

@@ -1,4 +1,4 @@
-//! Packets through the virtual servers of the ipvs backend.
+//! Tests of ipvs mode with packets through real virtual servers.
 
 #![allow(
     clippy::unwrap_used,
@@ -147,8 +147,8 @@ fn what_is_not_served_is_refused() {
     );
 }
 
-/// External policy Local: the endpoint on this node is a; port 82 has none here, port 83 has one but source
-/// ranges.
+/// Builds a Service whose ports 80 and 82 have external policy Local (only port 80 has an endpoint on this
+/// node), and whose ports 83 and 84 have source ranges.
 fn policies() -> DesiredState {
     let local = |elsewhere: Verdict| Route {
         from_workloads: forward(Masquerade::Never, &BOTH4),
@@ -238,8 +238,8 @@ fn rr_and_wrr_divide_exactly() {
     }
 }
 
-/// Starts a TCP server that sends its name and then echoes lines until the client closes. Each connection has
-/// its own thread.
+/// Starts a TCP server that sends its name and then echoes lines until the client closes the connection, each
+/// connection on its own thread.
 fn hold(namespace: &Namespace, name: &'static str, port: u16) {
     let listener = namespace.run(|| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap());
     thread::spawn(move || {
@@ -258,7 +258,7 @@ fn hold(namespace: &Namespace, name: &'static str, port: u16) {
     });
 }
 
-/// Opens a long-lived connection and returns its server name.
+/// Opens a long-lived connection and returns the name of the server.
 fn connect(client: &Namespace, ip: &str, port: u16) -> (String, TcpStream) {
     let at = SocketAddr::new(address(ip), port);
     let mut stream = client.run(move || TcpStream::connect_timeout(&at, Duration::from_secs(5))).unwrap();
@@ -268,7 +268,7 @@ fn connect(client: &Namespace, ip: &str, port: u16) -> (String, TcpStream) {
     (String::from_utf8(name.to_vec()).unwrap(), stream)
 }
 
-/// Sends a line on the connection. Returns true if the same line comes back.
+/// Sends a line and returns true if the same line comes back.
 fn echoes(stream: &mut TcpStream) -> bool {
     let mut buffer = [0; 5];
     stream.write_all(b"hello").is_ok() && stream.read_exact(&mut buffer).is_ok() && buffer == *b"hello"
@@ -283,7 +283,7 @@ fn holding(test: &str, scheduler: &str, weights: [u16; 2]) -> Topology {
     topology
 }
 
-/// Returns the server names of this number of long-lived connections.
+/// Opens this number of long-lived connections and returns the names of their servers in order.
 fn trace(topology: &Topology, connections: usize) -> (String, Vec<TcpStream>) {
     (0..connections).map(|_| connect(&topology.client, "10.96.0.1", 80)).unzip()
 }
@@ -307,8 +307,8 @@ fn lc_and_wlc_choose_the_least_busy() {
     assert_eq!(names.matches('a').count(), 6, "{names}");
 }
 
-/// sed: the least (active + 1) / weight; nq: an idle one first, then like sed. The weights avoid ties in the
-/// trace.
+/// Scheduler sed selects the server with the least (active + 1) / weight; nq selects an idle server first,
+/// then like sed. The weights in the test avoid ties.
 fn sed_and_nq_follow_their_formulas() {
     let topology = holding("sed", "sed", [5, 2]);
     let (names, _streams) = trace(&topology, 5);

@@ -1,4 +1,5 @@
-//! Saved state: after any damage of the file, the loaded state is a state that control has sent, or none.
+//! Tests of the journal: after any damage of the file, the loaded state is one that a control server has
+//! sent, or none.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -19,7 +20,7 @@ use node_agent::{
 
 use crate::support::{dir::StateDir, states::*};
 
-/// Journal under test, with the state that results from the appended batches.
+/// Journal under test, with the state that results from all appended batches.
 struct Recorder {
     journal: Journal,
     state: State,
@@ -32,7 +33,8 @@ impl Recorder {
         Self { journal, state, now: Instant::now() }
     }
 
-    /// Applies a batch like the loop and returns the growth of the file in bytes.
+    /// Applies and appends a batch of state changes like the agent loop, and returns the growth of the file
+    /// in bytes.
     fn take(&mut self, batch: Batch) -> u64 {
         let (previous, before) = (self.state.position(), self.journal.bytes());
         let touched = self.state.apply(batch).unwrap();
@@ -41,7 +43,8 @@ impl Recorder {
     }
 }
 
-/// The state contains session keys: only its owner can read it, even if an earlier version was less strict.
+/// The journal contains session keys, so that only its owner can read the file, even if an earlier version
+/// has created it with wider permissions.
 #[test]
 fn the_saved_state_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -59,7 +62,7 @@ fn the_saved_state_is_its_owners_alone() {
     assert_eq!(mode(), 0o600, "also after a rewrite");
 }
 
-/// Returns every kind of change, one after another.
+/// Returns batches of state changes that together contain every kind of change.
 fn batches() -> Vec<Batch> {
     let mut settings = delta("7-13", vec![service(3, 0, 13)]);
     settings.network = Some(network(&["10.244.0.0/16", "fd00:1::/64"]));
@@ -77,8 +80,8 @@ fn batches() -> Vec<Batch> {
     ]
 }
 
-/// Returns the file after these batches, and the states at its batch boundaries with their offsets, the empty
-/// one first.
+/// Appends these batches to a journal. Returns the file, and for each batch boundary its offset with the
+/// state at that point, starting with the empty state.
 fn recorded(dir: &StateDir) -> (Vec<u8>, Vec<(usize, State)>) {
     let mut recorder = Recorder::open(dir);
     let mut boundaries = vec![(0, State::default())];
@@ -122,8 +125,8 @@ fn a_journal_goes_on_after_a_torn_tail() {
     }
 }
 
-/// With any single bit of the file flipped, the state is one of a boundary, or none and the file is kept
-/// aside for analysis.
+/// If any single bit of the journal file is flipped, the loaded state is one that existed after a batch, or
+/// none; in the latter case the file is kept for analysis.
 #[test]
 fn a_flipped_bit_never_makes_a_state_that_control_did_not_say() {
     let dir = StateDir::new("journal-flip");
@@ -204,7 +207,8 @@ fn one_change_writes_the_same_few_hundred_bytes_at_5_and_at_5000_services() {
     assert_eq!(small, growth(5000));
 }
 
-/// 4,000 changes of about 10 KB each, on a file that starts with 20 KB.
+/// After 4,000 changes of about 10 KB each on an initial file of 20 KB, the state is complete and the file
+/// has a limited size.
 #[test]
 fn compaction_keeps_the_state_and_bounds_the_file() {
     let dir = StateDir::new("journal-compact");
@@ -232,7 +236,8 @@ fn compaction_keeps_the_state_and_bounds_the_file() {
     assert_eq!(dir.open().1, wanted);
 }
 
-/// Changes appended during a rewrite are in both files.
+/// Changes appended during a rewrite of the journal are kept, both if the rewritten file is used and if it is
+/// not.
 #[test]
 fn changes_during_a_rewrite_are_kept_whether_it_is_taken_over_or_not() {
     for is_taken_over in [true, false] {

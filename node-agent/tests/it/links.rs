@@ -1,4 +1,4 @@
-//! Tracking of network interfaces by kernel notifications.
+//! Tests of tracking network interfaces by kernel notifications.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::support::{self, Namespace, segment::eventually};
 
-/// Starts a follower in a namespace, on a runtime that runs during `look`.
+/// Starts tracking the interfaces of a namespace, on a tokio runtime with this number of threads.
 fn follow(namespace: &Namespace, threads: Option<usize>) -> (Runtime, watch::Receiver<Links>) {
     namespace.run(|| {
         let runtime = match threads {
@@ -36,7 +36,7 @@ fn named(links: &watch::Receiver<Links>, name: &str) -> Option<Link> {
     links.borrow().by_index.values().find(|link| link.name == name).cloned()
 }
 
-/// The initial list, and then every change without polling.
+/// The tracker provides the initial list of interfaces and then every change, without polling.
 #[test]
 fn links_are_followed_through_their_lives() {
     let namespace = Namespace::new("links");
@@ -76,7 +76,8 @@ fn links_are_followed_through_their_lives() {
     eventually("gone", || named(&links, "w0").is_none() && named(&links, "v1").is_none());
 }
 
-/// The reported facts follow; a network without neighbors is not available for announcements.
+/// The facts in reports follow interface changes; a network on an interface without ARP is not one in which
+/// addresses can be announced.
 #[test]
 fn networks_to_announce_on_are_those_of_interfaces_with_neighbours() {
     let namespace = Namespace::new("linkfacts");
@@ -94,7 +95,7 @@ fn networks_to_announce_on_are_those_of_interfaces_with_neighbours() {
     assert!(facts::of(&links.borrow()).addresses.contains(&"192.0.2.1".parse().unwrap()));
 }
 
-/// After more events than the socket buffer holds, the list is read again.
+/// If the kernel sends more events than the socket buffer holds, the tracker reads the whole list again.
 #[test]
 fn lost_events_are_made_up_for_by_a_new_list() {
     let namespace = Namespace::new("linkslost");

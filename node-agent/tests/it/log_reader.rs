@@ -1,4 +1,4 @@
-//! An agent whose log pipe is no longer read, as during a restart of a log collector.
+//! Test of an agent whose log pipe is no longer read, as during a restart of a log collector.
 
 use std::{
     io::{BufRead, BufReader},
@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-/// The agent has no state and no control server, so it writes nothing to the kernel; SIGTERM still ends it.
+/// SIGTERM ends an agent whose log is not read. The agent has no state and no control server, so that it
+/// writes nothing to the kernel.
 #[test]
 fn an_agent_whose_log_nobody_reads_ends_in_order() {
     let dir = std::env::temp_dir().join(format!("tidegate-log-reader-{}", std::process::id()));

@@ -1,5 +1,5 @@
-//! Integration tests of the node agent; `support`, `testbed` and `answering` are the support that the
-//! modules share.
+//! Integration tests of the node agent. Modules `support`, `testbed` and `answering` contain helpers that the
+//! other modules share.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Smoke test of the measurement programs. Their results are printed, not judged.
+//! Smoke test of the programs that measure proxy modes. Their results are printed, not judged.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,8 @@ fn f058_throughput_and_latency_of_each_mode_are_measured_on_the_same_box() {
     check(costs);
 }
 
-/// The second kernel has one CPU and slow system calls: its results are only comparable with each other.
+/// F058, F064: ipvs mode is measured with 10 and with 10,000 Services, in the guest VM (`lab/guest.sh`). The
+/// VM has one CPU and slow system calls, so that its results are only comparable with each other.
 #[test]
 fn f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10() {
     in_guest("mode_cost::f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10", || {
@@ -37,7 +38,7 @@ fn f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10() {
     });
 }
 
-/// Asserts that every value was measured.
+/// Asserts that all values were measured.
 fn check(costs: Vec<Cost>) {
     for Cost { way, connections_per_second, latency_median, latency_p99, bytes_per_second } in costs {
         assert!(connections_per_second.figure > 0.0 && connections_per_second.share > 0.0, "{way:?}");

@@ -1,4 +1,5 @@
-//! Proxy mode change of a running node: the agent loop with in-memory kernels, one per mode.
+//! Tests of a change of the proxy mode on a running node: the agent loop with in-memory kernels, one per
+//! mode.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -53,7 +54,7 @@ impl Node {
         self.take(delta(&format!("7-{}", self.revision), services));
     }
 
-    /// Sets the mode of the node.
+    /// Sets the proxy mode in the Node object.
     fn ask(&mut self, mode: Option<ProxyMode>) {
         self.ask_with(mode, ProxyOptions::default());
     }
@@ -83,7 +84,7 @@ impl Node {
         &self.kernels.by_mode[&mode]
     }
 
-    /// Returns the number of Services in each mode's kernel.
+    /// Returns the number of Services in the kernel of each mode.
     fn held(&self) -> Vec<usize> {
         self.kernels.by_mode.values().map(|kernel| kernel.contents().programs.len()).collect()
     }
@@ -100,8 +101,8 @@ fn running(test: &str, modes: &[ProxyMode]) -> (StateDir, Node) {
     (dir, node)
 }
 
-/// F013, F053: the new mode holds everything before the old one leaves, which takes as long as its
-/// connections last.
+/// F013, F053: the old mode is removed only after the new one has programmed all Services, and only when the
+/// old mode's connections have ended.
 #[test]
 fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     let (_dir, mut node) = running("order", &[NFTABLES, IPTABLES]);
@@ -128,7 +129,8 @@ fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     assert_eq!(node.tally.mode_changes.get(), 2);
 }
 
-/// The mode is unavailable, then fails as a whole, then fails for one Service, then works.
+/// If a new mode is unavailable, fails as a whole, or fails for one Service, the old mode stays active, and
+/// the change is tried again until it succeeds.
 #[test]
 fn a_mode_that_fails_leaves_the_old_one_and_is_tried_again() {
     let (_dir, mut node) = running("fails", &[NFTABLES, IPTABLES]);
@@ -166,7 +168,7 @@ fn a_mode_that_the_machine_lacks_is_said_and_given_up_when_nobody_asks_any_more(
     assert_eq!(node.tally.mode_change_failures.get(), failures, "nothing is tried any more");
 }
 
-/// A Service that the old mode rejects as well does not block the change.
+/// A Service that the old mode already rejected does not prevent the change to a new mode.
 #[test]
 fn a_service_that_failed_before_does_not_stop_the_change() {
     let (_dir, mut node) = running("bad", &[NFTABLES, IPTABLES]);
@@ -179,7 +181,7 @@ fn a_service_that_failed_before_does_not_stop_the_change() {
     assert_eq!(node.status().failures_total, 1);
 }
 
-/// There and back while the first mode is still leaving: its kernel objects are adopted and stay.
+/// If the first mode is selected again while it is being removed, its kernel objects are adopted and stay.
 #[test]
 fn a_mode_that_comes_back_while_it_leaves_keeps_its_rules() {
     let (_dir, mut node) = running("back", &[NFTABLES, IPTABLES]);
@@ -210,7 +212,8 @@ fn a_restart_runs_the_mode_of_the_node_and_writes_nothing() {
     }
 }
 
-/// Killed while both modes held everything: the unwanted mode leaves after the first successful pass.
+/// If an agent is killed while both modes are programmed, the next agent removes the mode that is not
+/// selected after its first successful pass.
 #[test]
 fn what_a_killed_agent_left_of_another_mode_is_removed() {
     let (dir, mut node) = running("killed", &[NFTABLES, IPTABLES]);
@@ -230,7 +233,8 @@ fn what_a_killed_agent_left_of_another_mode_is_removed() {
     assert!(node.reasons().contains(&EventReason::LeftoversRemoved), "{:?}", node.reasons());
 }
 
-/// The machine no longer supports the Node's mode: the agent's own mode runs, with a warning.
+/// If the machine does not support the Node's mode at the start, the agent runs its own default mode, with a
+/// warning.
 #[test]
 fn an_agent_whose_mode_cannot_be_opened_at_start_falls_back_to_its_own() {
     let (dir, mut node) = running("fallback", &[NFTABLES, IPTABLES]);
@@ -248,7 +252,7 @@ fn an_agent_whose_mode_cannot_be_opened_at_start_falls_back_to_its_own() {
     assert_eq!(node.status().mode, IPTABLES);
 }
 
-/// Another mark in the same mode: one table, changed in place and never removed.
+/// A change of the packet mark in the same mode changes the existing table in place and never removes it.
 #[test]
 fn another_option_of_the_same_mode_is_taken_over_in_place() {
     let (_dir, mut node) = running("option", &[NFTABLES]);

@@ -1,5 +1,5 @@
-//! Proxy mode change of a running node under client traffic: the whole loop with real kernels, one mode after
-//! another.
+//! Tests of a change of the proxy mode while clients send traffic: the agent loop with real kernels, one mode
+//! after another.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,14 +42,15 @@ use crate::support::{
     Namespace, enter, isolated::in_guest, net::Topology, process::Home, programs::*, states::*,
 };
 
-/// The second kernel has one CPU and slow system calls.
+/// Maximum time to wait for an expected event; long, because the guest VM (`lab/guest.sh`) has one CPU and
+/// slow system calls.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn is_guest() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
 }
 
-/// Loop of a node, run by a thread in the node's namespace.
+/// Node whose agent loop is run by a thread in the node's namespace.
 struct Node {
     agent: Agent,
     tally: Tally,
@@ -79,7 +80,7 @@ impl Node {
         self.agent.turn(Instant::now(), 0);
     }
 
-    /// Runs the loop until a condition holds.
+    /// Runs the agent loop until a condition holds.
     fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_true(self) {
@@ -112,8 +113,8 @@ impl Node {
     }
 }
 
-/// Builds a Service at a virtual address and a node port, TCP, with a long-lived echo port next to the
-/// short-lived one.
+/// Builds a TCP Service at a virtual address and a node port. One port closes each connection after a reply;
+/// another one echoes until the client closes.
 fn web() -> CompiledService {
     let endpoint = |ip: &str, number| CompiledEndpoint {
         address: address(ip),
@@ -159,7 +160,7 @@ fn start_echo(namespace: &Namespace) {
     });
 }
 
-/// Endless TCP transfer in which every byte is sent back by the server.
+/// TCP transfer without end, in which the server sends every byte back.
 struct Transfer(TcpStream);
 
 impl Transfer {
@@ -189,7 +190,8 @@ impl Transfer {
     }
 }
 
-/// Returns the modes that this machine supports. The modes of the guest are tested there.
+/// Returns the modes that this machine supports. Modes that need the guest VM (`lab/guest.sh`) are tested
+/// there.
 fn modes() -> Vec<ProxyMode> {
     let mut modes = Vec::new();
     for mode in ProxyMode::ALL.iter().copied() {
@@ -201,7 +203,7 @@ fn modes() -> Vec<ProxyMode> {
     modes
 }
 
-/// Connects continuously through a virtual address or a node port, and counts.
+/// Connects continuously through a virtual address or a node port until stopped, and counts the connections.
 fn connect_until(
     stop: &AtomicBool,
     client: &Namespace,
@@ -231,8 +233,8 @@ fn connect_until(
     failures
 }
 
-/// F013, F053: through every supported mode and back, and through other options of the same mode, no new
-/// connection fails and earlier transfers continue to the end.
+/// F013, F053: while the node changes through every supported mode and back, and through other options of the
+/// same mode, no new connection fails and earlier transfers continue.
 #[test]
 fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
     let modes = modes();
@@ -240,7 +242,8 @@ fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
     change_through(&modes, Naming::Kube, "switch");
 }
 
-/// F013, F053: the same between the modes of the second kernel.
+/// F013, F053: while the node changes between iptables and ipvs mode, in the guest VM (`lab/guest.sh`), no
+/// new connection fails and earlier transfers continue.
 #[test]
 fn f013_f053_changes_between_iptables_and_ipvs_lose_no_connection() {
     in_guest("mode_switch_traffic::f013_f053_changes_between_iptables_and_ipvs_lose_no_connection", || {
@@ -248,7 +251,8 @@ fn f013_f053_changes_between_iptables_and_ipvs_lose_no_connection() {
     });
 }
 
-/// Changes through modes and back, each with other options, while clients connect continuously.
+/// Changes through modes and back, and through other options of each mode, while clients connect
+/// continuously.
 fn change_through(modes: &[ProxyMode], other_naming: Naming, test: &str) {
     let topology = Topology::new(test);
     start_echo(&topology.a);
@@ -325,7 +329,7 @@ fn change_while_clients_connect(
     })
 }
 
-/// Stops the clients even if the test fails.
+/// Guard that stops the clients even if the test fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -334,7 +338,8 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Returns the kernel state that could be ours. The iptables tools create their empty tables on read access.
+/// Returns the kernel state that the agent may have created. Empty iptables tables are omitted, because the
+/// tools create them when they read.
 fn rules(node: &Namespace) -> Vec<String> {
     let listings: &[&[&str]] = if is_guest() {
         &[
@@ -352,8 +357,8 @@ fn rules(node: &Namespace) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// In each mode a restarted agent finds everything in place and writes nothing, and a long transfer survives,
-/// in userspace mode because the relay is a separate process.
+/// In each mode, a restarted agent finds everything in place and writes nothing, and a long transfer
+/// continues; in userspace mode this is possible because the relay is a separate process.
 #[test]
 fn a_restart_in_any_mode_writes_nothing_and_a_long_transfer_goes_on() {
     let topology = Topology::new("restart");

@@ -1,4 +1,4 @@
-//! Session affinity by stored state and by hashing.
+//! Tests of session affinity in nftables mode, by stored client addresses and by hashing.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,8 +38,8 @@ const FRONTENDS: [(&str, u16); 6] = [
     ("fd96::2", 8080),
 ];
 
-/// Builds endpoints `a` and `b` with weights, at a virtual address, a node port and a port range, in both
-/// families.
+/// Builds a Service with the endpoints `a` and `b` with these weights, at a virtual address, a node port and
+/// a port range, in both address families.
 fn web(a: u16, b: u16, change: &dyn Fn(&mut Route)) -> Program {
     let list = |a_ip, b_ip| -> Vec<(&'static str, u16, u16)> {
         let all: [(&str, u16, u16); 2] = [(a_ip, 8080, a), (b_ip, 8080, b)];
@@ -74,7 +74,7 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-/// Returns the endpoint of each client at each frontend, and asserts that it is always the same.
+/// Returns the endpoint that each client reaches at each frontend, and asserts that it is always the same.
 fn homes(clients: &[&Namespace]) -> Vec<String> {
     let mut homes = Vec::new();
     for client in clients {
@@ -88,9 +88,9 @@ fn homes(clients: &[&Namespace]) -> Vec<String> {
     homes
 }
 
-/// Input: connections while the agent restarts, weights change, and an endpoint is removed and added again.
-/// Output: each client keeps its endpoint; clients of the removed endpoint move at their next connection, and
-/// stay there.
+/// F047: each client keeps its endpoint while the agent restarts and weights change. If the endpoint is
+/// removed, its clients move to another at their next connection, and stay there when the endpoint is added
+/// again.
 #[test]
 fn f047_a_client_stays_on_its_endpoint_until_that_goes() {
     let topology = Topology::new("affinity");
@@ -129,8 +129,8 @@ fn namespace_listing(namespace: &Namespace) -> String {
     namespace.exec(&["nft", "list", "ruleset"])
 }
 
-/// Policy Local and affinity. Input: the endpoint of an outside client is no longer on this node. Output: the
-/// client moves to the one that is; the node itself may keep its endpoint.
+/// F047, F048: with policy Local, an outside client moves to an endpoint on this node when its own endpoint
+/// is now on another node. The node itself may keep its endpoint.
 #[test]
 fn f047_f048_a_client_leaves_an_endpoint_that_went_to_another_node() {
     let topology = Topology::new("afflocal");
@@ -161,8 +161,8 @@ fn f047_f048_a_client_leaves_an_endpoint_that_went_to_another_node() {
     });
 }
 
-/// Input: an affinity of one second. Output: after some pauses the client has met both endpoints, and never
-/// two at a time.
+/// F047: after pauses longer than an affinity timeout of one second, a client has reached both endpoints, but
+/// never two within the timeout.
 #[test]
 fn f047_affinity_ends_with_its_timeout() {
     let topology = Topology::new("timeout");
@@ -181,7 +181,7 @@ fn f047_affinity_ends_with_its_timeout() {
     });
 }
 
-/// Input: UDP clients with new ports. Output: they keep one endpoint, and get another when it is removed.
+/// F047: UDP clients with new source ports keep their endpoint, and get another one when it is removed.
 #[test]
 fn f047_udp_clients_stay_on_their_endpoint_too() {
     let topology = Topology::new("affudp");
@@ -206,7 +206,7 @@ fn f047_udp_clients_stay_on_their_endpoint_too() {
     });
 }
 
-/// Input: a full affinity map, filled by hand. Output: clients without an entry are served too.
+/// If the kernel's affinity map is full, clients without an entry are served as well.
 #[test]
 fn clients_that_cannot_be_remembered_are_served_all_the_same() {
     let topology = Topology::new("afffull");
@@ -234,8 +234,8 @@ fn clients_that_cannot_be_remembered_are_served_all_the_same() {
     });
 }
 
-/// Scheduler `sh` selects the endpoint by the client address, without stored state; with the port,
-/// connections spread.
+/// Scheduler `sh` selects the endpoint by a hash of the client address, without stored state. If the hash
+/// includes the client port, connections are spread.
 #[test]
 fn scheduler_sh_chooses_by_the_source() {
     let topology = Topology::new("hash");
@@ -274,8 +274,7 @@ fn scheduler_sh_chooses_by_the_source() {
     });
 }
 
-/// Two targets with colliding ids. Input: a Service with both. Output: both get connections, and clients keep
-/// them.
+/// If the IDs of two targets collide, both get connections, and clients keep their target.
 #[test]
 fn targets_with_the_same_id_are_told_apart() {
     // The multiplication spreads numbers over all addresses; usable ones are selected.
@@ -320,8 +319,8 @@ fn targets_with_the_same_id_are_told_apart() {
     });
 }
 
-/// Input: a listener on the node that accepts connections for a Service. Output: clients reach it over every
-/// kind of frontend.
+/// Connections to every kind of frontend reach a listener on the node that accepts the connections of the
+/// Service.
 #[test]
 fn connections_are_handed_to_a_listener_of_the_node() {
     let topology = Topology::new("relay");
@@ -357,8 +356,8 @@ fn connections_are_handed_to_a_listener_of_the_node() {
     });
 }
 
-/// Returns the number of affinity entries of a frontend at this address, in both families and for every kind
-/// of frontend.
+/// Returns the number of affinity entries for frontends at this address, in both address families and for
+/// every kind of frontend.
 fn remembered(node: &Namespace, address: &str) -> usize {
     let listing = node.exec(&["nft", "-j", "list", "ruleset"]);
     let all: serde_json::Value = serde_json::from_str(&listing).unwrap();
@@ -368,9 +367,8 @@ fn remembered(node: &Namespace, address: &str) -> usize {
     elements.filter(|element| element.to_string().contains(&format!("\"{address}\""))).count()
 }
 
-/// Two Services. Input: one is removed; the other loses its endpoints, gets them back, and then loses its
-/// affinity. Output: affinity entries are removed with the frontend or its affinity and not with its
-/// endpoints, for the one Service only, also after an agent restart.
+/// F047: affinity entries are removed with their frontend or its affinity, but not with its endpoints, and
+/// only for the Service concerned, even after a restart of the agent.
 #[test]
 fn f047_what_is_remembered_of_clients_goes_with_the_frontend() {
     let topology = Topology::new("affgone");

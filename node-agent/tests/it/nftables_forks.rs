@@ -1,4 +1,4 @@
-//! Programming the kernel starts no other program.
+//! Test that nftables mode starts no other program.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,12 +16,11 @@ use node_agent::dataplane::{
 
 use crate::support::{Namespace, isolated::rerun, programs::*};
 
-/// Environment variable of the observed process.
+/// Environment variable that is set for the observed process.
 const INSIDE: &str = "TIDEGATE_TEST_FORKS";
 const NAME: &str = "nftables_forks::f083_programming_changing_and_removing_services_starts_no_process";
 
-/// Input: a separate process programs, changes and removes Services. Output: according to the kernel it has
-/// had no child.
+/// F083: a process that programs, changes and removes Services has no child process, according to the kernel.
 #[test]
 fn f083_programming_changing_and_removing_services_starts_no_process() {
     if std::env::var_os(INSIDE).is_some() {
@@ -48,7 +47,8 @@ fn program_and_count() {
     println!("children: {}", children());
 }
 
-/// Returns the page faults of ended children plus the running children: 0 if there never was one.
+/// Returns the number of page faults of ended child processes plus the number of running ones: 0 if there
+/// never was a child.
 fn children() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();

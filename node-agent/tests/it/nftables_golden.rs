@@ -1,4 +1,5 @@
-//! Netlink messages to the kernel as text. `UPDATE_GOLDEN=1` rewrites the files.
+//! Golden tests of nftables mode: the netlink messages to the kernel, as text. `UPDATE_GOLDEN=1` rewrites the
+//! files.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +28,7 @@ use node_agent::dataplane::{
 
 use crate::support::programs::*;
 
-/// Returns the mirror after a full pass.
+/// Returns the copy of the kernel objects (mirror) and the claims after the desired state was programmed.
 fn carried_out(desired: &DesiredState) -> (NftablesMirror, Claims) {
     let (mut claims, mut mirror) = (Claims::default(), NftablesMirror::default());
     let mut touched = TouchedObjects::default();

@@ -1,4 +1,5 @@
-//! Random programs and networks: the fate of real connections equals that of the pure interpreter.
+//! Tests with random programs and networks: real connections have the result that the oracle (pure
+//! interpreter of packet programs) computes.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,15 +34,15 @@ use crate::support::{
     programs::*,
 };
 
-/// Number of programs, each tested from three locations at every destination.
+/// Number of generated programs. Each is tested from three hosts and with every destination.
 const PROGRAMS: usize = 15;
-/// Silence that counts as a drop.
+/// Time without a reply after which a packet counts as dropped.
 const SILENCE: Duration = Duration::from_millis(300);
-/// Timeout of an expected connection.
+/// Maximum time to wait for a connection that is expected to succeed.
 const PATIENCE: Duration = Duration::from_secs(8);
 const RELAY_PORT: u16 = 15_000;
 
-/// Tested destinations: frontends, and other ports.
+/// Destinations that are tested: frontends, and ports without a Service.
 const DESTINATIONS: [(&str, u16); 10] = [
     ("10.96.0.1", 80),
     ("10.96.0.1", 81),
@@ -133,7 +134,7 @@ fn any_program() -> impl Strategy<Value = (Program, Networks)> {
     )
 }
 
-/// Returns the name of the server and the address that it saw.
+/// Connects to a destination and returns the name of the server and the client address that the server saw.
 fn ask(namespace: &Namespace, ip: &str, port: u16, wait: Duration) -> io::Result<(String, IpAddr)> {
     let destination = SocketAddr::new(address(ip), port);
     namespace.run(move || {
@@ -149,7 +150,7 @@ fn ask(namespace: &Namespace, ip: &str, port: u16, wait: Duration) -> io::Result
 const NODE_ADDRESSES: [&str; 6] =
     ["192.0.2.1", "10.1.1.1", "10.1.2.1", "2001:db8::1", "fd01:1::1", "fd01:2::1"];
 
-/// True if the result is allowed by the fate.
+/// Returns true if the observed result is allowed by the fate that the oracle computed.
 fn agrees(fate: &Fate, source: IpAddr, is_from_node: bool, came: &io::Result<(String, IpAddr)>) -> bool {
     let failed_as = |kinds: &[ErrorKind]| came.as_ref().is_err_and(|error| kinds.contains(&error.kind()));
     match fate {
@@ -169,7 +170,8 @@ fn agrees(fate: &Fate, source: IpAddr, is_from_node: bool, came: &io::Result<(St
     }
 }
 
-/// True if the fate may be silence: without masquerading, an endpoint cannot reply to itself.
+/// Returns true if the fate allows that no reply arrives: without masquerading, an endpoint cannot reply to
+/// itself.
 fn may_be_silent(fate: &Fate, source: IpAddr) -> bool {
     match fate {
         Fate::Drop | Fate::Untouched => true,
@@ -181,7 +183,8 @@ fn may_be_silent(fate: &Fate, source: IpAddr) -> bool {
     }
 }
 
-/// Returns the timeout: a busy machine may lose the first packet of an expected connection.
+/// Returns the time to wait for a connection with this fate; long if a reply is expected, because a busy
+/// machine may lose the first packet.
 fn wait(fate: &Fate, source: IpAddr) -> Duration {
     if may_be_silent(fate, source) { SILENCE } else { PATIENCE }
 }

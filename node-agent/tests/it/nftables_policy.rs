@@ -1,4 +1,5 @@
-//! Source-dependent verdicts: workloads, the node itself and others, and disallowed sources.
+//! Tests of verdicts that depend on the source (workloads, the node itself, others), and of source ranges, in
+//! nftables mode.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +31,7 @@ const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 const HERE4: [(&str, u16, u16); 1] = [("10.1.1.2", 8080, 1)];
 const HERE6: [(&str, u16, u16); 1] = [("fd01:1::2", 8080, 1)];
-/// Timeout if no reply is expected.
+/// Time to wait if no reply is expected.
 const SHORT: Duration = Duration::from_millis(400);
 const FRONTENDS: [(&str, u16); 4] =
     [("203.0.113.7", 80), ("2001:db8:7::7", 80), ("192.0.2.1", 30080), ("2001:db8::1", 30080)];
@@ -48,7 +49,7 @@ fn frontends() -> Vec<(Frontend, bool)> {
     frontends
 }
 
-/// Builds the load balancer addresses and the node port of a Service with external policy Local.
+/// Builds a Service with external policy Local, at load balancer addresses and a node port.
 fn local(has_endpoint_here: bool) -> Program {
     let routes = frontends().into_iter().map(|(frontend, is_v4)| {
         let (all, here) = if is_v4 { (&BOTH4, &HERE4) } else { (&BOTH6, &HERE6) };
@@ -89,7 +90,7 @@ fn is_silent(namespace: &Namespace, ip: &str, port: u16) -> bool {
     })
 }
 
-/// Returns the address of a namespace towards the node, in the notation of the endpoints.
+/// Returns the address of a namespace on its link to the node, in the notation of the endpoints.
 fn own(namespace: &Namespace, topology: &Topology, ip: &str) -> std::net::IpAddr {
     let v4 = address(ip).is_ipv4();
     let text = if namespace.name() == topology.client.name() {
@@ -102,9 +103,8 @@ fn own(namespace: &Namespace, topology: &Topology, ip: &str) -> std::net::IpAddr
     address(text)
 }
 
-/// Policy Local. Input: an outside client, a workload and the node connect to a load balancer address and a
-/// node port. Output: the client reaches only the endpoint on this node and keeps its address, the others
-/// reach all endpoints.
+/// F048: with policy Local, an outside client reaches only the endpoint on this node and keeps its address; a
+/// workload and the node reach all endpoints.
 #[test]
 fn f048_policy_local_serves_clients_from_this_node_and_keeps_their_address() {
     let topology = Topology::new("local");
@@ -126,7 +126,8 @@ fn f048_policy_local_serves_clients_from_this_node_and_keeps_their_address() {
     }
 }
 
-/// No local endpoint. Input: the same. Output: the client gets no reply, the others are served.
+/// F048: with policy Local and no endpoint on this node, an outside client gets no reply; a workload and the
+/// node are served.
 #[test]
 fn f048_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_cluster() {
     let topology = Topology::new("nolocal");
@@ -159,8 +160,8 @@ fn f048_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_clust
     });
 }
 
-/// Every kind of verdict for every kind of source. Input: three routes that rotate the verdicts. Output: each
-/// source gets its own.
+/// With three routes in which each kind of source has a different verdict, each source gets the verdict for
+/// its kind.
 #[test]
 fn verdicts_of_every_kind_go_to_the_source_they_are_for() {
     let topology = Topology::new("kinds");
@@ -199,8 +200,8 @@ fn verdicts_of_every_kind_go_to_the_source_they_are_for() {
     });
 }
 
-/// Source ranges on every kind of frontend. Input: clients within and outside. Output: a reply, or silence;
-/// the node is always allowed.
+/// F049: at every kind of frontend, clients within the source ranges get a reply and others do not; the node
+/// itself is always allowed.
 #[test]
 fn f049_sources_that_are_not_allowed_are_dropped_at_every_kind_of_frontend() {
     let topology = Topology::new("allowed");
@@ -256,8 +257,7 @@ fn f049_sources_that_are_not_allowed_are_dropped_at_every_kind_of_frontend() {
     });
 }
 
-/// Node ports at selected addresses only. Input: connections to two addresses of the node. Output: one
-/// responds.
+/// Node ports that are limited to some addresses respond at one address of the node and not at the other.
 #[test]
 fn node_ports_answer_only_at_the_addresses_that_are_chosen() {
     let topology = Topology::new("npaddr");
@@ -271,8 +271,7 @@ fn node_ports_answer_only_at_the_addresses_that_are_chosen() {
     }
 }
 
-/// Input: an echo request to a virtual address. Output: no rule rejects it, unlike a segment to an undefined
-/// port.
+/// F032: a ping to a virtual address is not rejected by a rule, unlike a TCP segment to an undefined port.
 #[test]
 fn f032_an_echo_request_to_a_virtual_address_is_left_alone() {
     let topology = Topology::new("echo");

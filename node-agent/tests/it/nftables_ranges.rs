@@ -1,4 +1,4 @@
-//! Frontends with port ranges, and traffic counters.
+//! Tests of frontends with port ranges and of traffic counters, in nftables mode.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-/// Builds port ranges of both virtual addresses and both protocols, to the two workloads.
+/// Builds a Service with a port range at both virtual addresses, for TCP and UDP, to the two workloads.
 fn ports(first: u16, last: u16, v4: &[&str], v6: &[&str]) -> Program {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -39,8 +39,8 @@ fn ports(first: u16, last: u16, v4: &[&str], v6: &[&str]) -> Program {
     program(&["10.96.0.1", "fd96::1"], &[], &frontends)
 }
 
-/// Input: ports within and outside of a range, and one port of it that belongs to another Service. Output:
-/// the port is preserved, the bounds hold, and the single port takes precedence, in any order of creation.
+/// A port range keeps the destination port and ends at its limits; a single port of another Service within
+/// the range takes precedence, in any order of creation.
 #[test]
 fn port_ranges_keep_the_port_and_give_way_to_single_ports() {
     let topology = Topology::new("range");
@@ -94,8 +94,7 @@ fn port_ranges_keep_the_port_and_give_way_to_single_ports() {
     });
 }
 
-/// Input: a Service with all ports whose endpoints and ports change. Output: every port reaches the current
-/// endpoints.
+/// Every port of a Service with all ports reaches the current endpoints, while endpoints and ports change.
 #[test]
 fn all_ports_of_an_address_follow_the_endpoints() {
     let topology = Topology::new("allports");
@@ -126,8 +125,8 @@ fn all_ports_of_an_address_follow_the_endpoints() {
     });
 }
 
-/// Input: three Services with overlapping ranges. Output: the first by name gets its ports and the others a
-/// conflict; they inherit the ports when it is removed, in any order of creation.
+/// Of three Services with overlapping port ranges, the first by name gets the ports and the others report a
+/// conflict. When the first is removed, the next one gets the ports, in any order of creation.
 #[test]
 fn overlapping_ranges_belong_to_the_first_service_and_are_inherited() {
     let topology = Topology::new("overlap");
@@ -159,8 +158,8 @@ fn overlapping_ranges_belong_to_the_first_service_and_are_inherited() {
     });
 }
 
-/// Input: a number of connections over several frontends, with and without affinity. Output: the backend
-/// reports the exact number per target.
+/// The backend reports the exact number of connections per target, over several frontends, with and without
+/// affinity.
 #[test]
 fn connections_are_counted_for_each_target() {
     let topology = Topology::new("count");

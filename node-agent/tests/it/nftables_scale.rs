@@ -1,4 +1,5 @@
-//! Cost of a change: the same with 5,000 Services as with 100. Times are only printed.
+//! Test that one change in nftables mode costs as many messages with 5,000 Services as with 100. Times are
+//! only printed.
 
 #![allow(
     clippy::unwrap_used,
@@ -70,7 +71,8 @@ fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, DesiredState, Dura
     (backend, desired, start.elapsed())
 }
 
-/// Returns the transactions and messages of one change, and the median time of several.
+/// Makes a change several times. Returns the number of transactions and messages of one change, and the
+/// median time.
 fn cost(
     backend: &mut NftablesBackend,
     desired: &mut DesiredState,
@@ -149,8 +151,8 @@ fn a_cold_start_with_5000_services_of_10_endpoints_is_whole_and_a_restart_writes
     });
 }
 
-/// Input: a Service with a different number of endpoints each time, up to 200. Output: unused number chains
-/// are removed, those of existing Services stay, and a number that is used again gets its chain again.
+/// If the number of endpoints of a Service changes up to 200, unused chains for endpoint numbers are removed,
+/// those in use stay, and a chain is created again when its number is used again.
 #[test]
 fn chains_that_nothing_leads_to_go_when_there_are_many() {
     let namespace = Namespace::new("sweep");

@@ -1,5 +1,5 @@
-//! Kernel state of the nftables backend: no writes without differences, repair of drift, and no changes of
-//! foreign rules.
+//! Tests of the kernel state in nftables mode: no writes without differences, repair of drift, and no changes
+//! to rules of other programs.
 
 #![allow(
     clippy::unwrap_used,
@@ -59,7 +59,7 @@ fn two_services() -> DesiredState {
     desired
 }
 
-/// Builds the same and one Service with all other features.
+/// Builds the basic Services and one Service with all other features.
 fn all_kinds() -> DesiredState {
     let mut desired = two_services();
     set(&mut desired, "special", special());
@@ -67,7 +67,7 @@ fn all_kinds() -> DesiredState {
     desired
 }
 
-/// Builds every feature beyond a target list.
+/// Builds a Service with every feature other than a plain target list.
 fn special() -> model::program::Program {
     let targets = [("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)];
     let frontend = at("10.96.0.5", Protocol::Tcp, 80);
@@ -129,8 +129,8 @@ fn the_listing_of_our_table_can_be_read_by_people_and_loaded_again() {
     assert_eq!(other.list_table("tidegate"), listing);
 }
 
-/// The text of affinity rules can be listed, but the `nft` command (1.0.6) has too few registers to load it
-/// again.
+/// The `nft` command can list every kind of rule; version 1.0.6 has too few registers to load the affinity
+/// rules again.
 #[test]
 fn every_kind_of_rule_can_be_listed() {
     let namespace = Namespace::new("listall");
@@ -204,7 +204,8 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
     });
 }
 
-/// Input: single rules deleted by handle, in every chain. Output: each is detected and restored in place.
+/// F078: if a single rule of any chain is deleted by its handle, the deletion is detected and the rule
+/// restored at the same position.
 #[test]
 fn f078_a_single_rule_that_is_deleted_comes_back_in_its_place() {
     let namespace = Namespace::new("onerule");
@@ -226,7 +227,7 @@ fn f078_a_single_rule_that_is_deleted_comes_back_in_its_place() {
     });
 }
 
-/// Chains are listed in creation order, which a repair may change.
+/// Sorts the lines of a listing, because chains are listed in creation order, which a repair may change.
 fn sorted(listing: &str) -> Vec<String> {
     let mut words: Vec<_> =
         listing.split_whitespace().map(|word| word.trim_end_matches(',').to_owned()).collect();
@@ -464,8 +465,8 @@ fn what_cannot_be_expressed_is_said_of_that_service_alone() {
 }
 
 mod random {
-    //! From any state left by the previous pass, a pass reaches the desired state, and a new backend finds
-    //! nothing to do.
+    //! From any kernel state that the previous pass has left, a pass (update of the kernel) reaches the
+    //! desired state, and a new backend finds nothing to change.
 
     use std::collections::BTreeSet;
 
@@ -473,7 +474,8 @@ mod random {
 
     use super::*;
 
-    /// Generated Service: virtual address, endpoints with weights, true for UDP, and special routes.
+    /// Generated Service: number of its virtual address, endpoints with weights, true for UDP, and special
+    /// route options.
     type Shape = (u8, Vec<(u8, u16)>, bool, Special);
 
     /// Generated route options: affinity, allowed sources, rejected sources, and the length of a port range.

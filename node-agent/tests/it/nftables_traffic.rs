@@ -1,4 +1,4 @@
-//! Real connections through the rules of the backend: from the node, from workloads and from outside.
+//! Tests of nftables mode with real connections: from the node, from workloads and from outside.
 
 #![allow(
     clippy::unwrap_used,
@@ -84,8 +84,8 @@ fn f030_f035_f040_f042_f044_f045_every_frontend_forwards_tcp_and_udp_in_both_fam
     }
 }
 
-/// Off-cluster sources are replaced by the node's address, workloads keep theirs, and external addresses and
-/// node ports always masquerade.
+/// Clients outside of the cluster get the node's address as source, and workloads keep their address;
+/// connections to external addresses and node ports are always masqueraded.
 #[test]
 fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     let topology = topology("masq", &web());
@@ -113,8 +113,8 @@ fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only
     assert_eq!(marked.trim(), "", "the mark is for the packet, not for the connection");
 }
 
-/// Input: every source is to be masqueraded. Output: endpoints see the node's address, also for connections
-/// of local workloads.
+/// F114: if every source is to be masqueraded, endpoints see the node's address, even for connections of
+/// local workloads.
 #[test]
 fn f114_with_every_source_masqueraded_workloads_are_too() {
     let mut desired = web();
@@ -184,7 +184,7 @@ fn node_ports_answer_on_every_address_of_the_node_but_loopback() {
     );
 }
 
-/// Starts a TCP server that echoes the data of one connection after another.
+/// Starts a TCP server that echoes the bytes of one connection after another.
 fn echo(namespace: &Namespace, port: u16) {
     let listener = namespace.run(|| TcpListener::bind(("0.0.0.0", port)).unwrap());
     thread::spawn(move || {
@@ -196,8 +196,8 @@ fn echo(namespace: &Namespace, port: u16) {
     });
 }
 
-/// Input: an open connection, while endpoints are added and removed, weights and affinity change, the agent
-/// restarts and another mode takes over. Output: it survives, and in the end new ones are not translated.
+/// An open connection survives changes of endpoints, weights and affinity, a restart of the agent, and a
+/// takeover by another mode; in the end, new connections are no longer translated.
 #[test]
 fn established_connections_survive_changes_restarts_and_the_change_of_mode() {
     let topology = Topology::new("survive");

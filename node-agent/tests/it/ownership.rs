@@ -1,4 +1,4 @@
-//! Ownership of one address: inputs, actions and reports, line by line.
+//! Tests of the ownership state machine for one address: inputs, actions and reports, line by line.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use node_agent::announce::{
     words,
 };
 
-/// Script for one address as seen by node `b`; times in milliseconds.
+/// Script of inputs for one address, from the perspective of node `b`; times in milliseconds.
 struct Script {
     begin: Instant,
     now: u64,
@@ -37,7 +37,7 @@ impl Script {
         script
     }
 
-    /// Creates a node whose gate is open and that has received the candidate order.
+    /// Creates a node that can serve the address and has received the candidate order.
     fn with(order: CandidateOrder, peers: &[(&str, Liveness)]) -> Self {
         let mut script = Self::new();
         script.input("", Input::Gate(Gate::Open));
@@ -70,7 +70,7 @@ impl Script {
         self
     }
 
-    /// Advances time to the next timeout of the machine.
+    /// Advances the time to the next timeout of the state machine.
     fn timeout(&mut self) -> Vec<Output> {
         let due = self.ownership.poll_timeout().expect("something is awaited");
         self.now = self.now.max(u64::try_from((due - self.begin).as_millis()).unwrap());
@@ -129,8 +129,8 @@ fn f132_the_next_in_rank_takes_over_when_the_owner_falls_silent_and_keeps_it_whe
     );
 }
 
-/// An order that confirms an owner does not allow it to announce at once after it has lost its link: another
-/// node took over.
+/// An owner that lost its link does not announce at once when a new order confirms it, because another node
+/// has taken over; it probes first.
 #[test]
 fn f117_an_owner_whose_link_was_cut_asks_before_it_announces_again() {
     let mut script = Script::with(order(1, "a b", false), &[("a", Liveness::Up)]);
@@ -228,7 +228,8 @@ fn f124_of_two_that_announce_the_lower_rank_yields_and_the_higher_says_it_again_
     assert!(script.ownership.conflict().is_some());
 }
 
-/// Two nodes with different orders both consider themselves first: the names decide.
+/// If two nodes have different candidate orders and each is first in its own, only the node whose name comes
+/// first keeps the address.
 #[test]
 fn f124_where_orders_differ_exactly_one_of_two_yields() {
     let yields = |other: &str| {
@@ -272,7 +273,8 @@ fn f117_an_order_that_gives_the_address_away_is_followed_when_the_new_owner_is_h
     );
 }
 
-/// A node that is no longer a candidate has no peer sessions and may not know the announcer it observes.
+/// A node that is no longer a candidate leaves the address to another announcer, although it has no BFD
+/// sessions and may not be able to identify that announcer.
 #[test]
 fn f117_what_is_given_away_is_left_to_whoever_announces_it() {
     let mut script = Script::with(order(1, "b c", false), &[("c", Liveness::Up)]);

@@ -1,27 +1,27 @@
-//! Many agents on one simulated link with a simulated control, in virtual time: after any failure, partition,
-//! return or drain, every part of the network with an eligible node ends with one owner, and conflicts are
-//! short.
+//! Simulation of many agents on one link with a control server, in virtual time. After any failure,
+//! partition, return or drain, each connected part of the network that has an eligible node ends with one
+//! owner, and conflicts are short.
 
 mod world;
 
 use proptest::prelude::*;
 use world::{DETECTION_MS, World};
 
-/// Event in the simulated cluster.
+/// Event in the simulated cluster, such as a failure or a partition.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Kill(usize),
     Return(usize),
-    /// Partition of the nodes whose bit is set from the other nodes.
+    /// Partition that separates the nodes whose bit is set from the other nodes.
     Partition(u8),
     Heal,
     ControlStops,
     ControlStarts,
-    /// Start or end of a drain of a node.
+    /// Drain of a node, which starts or ends.
     Drain(usize),
-    /// Handover of a node's addresses, after which its agent ends.
+    /// Handover of a node's addresses to other nodes, after which its agent ends.
     HandOver(usize),
-    /// Change of a node between serving and not serving the Service.
+    /// Change of a node's ability to serve the Service.
     Gate(usize),
 }
 
@@ -59,8 +59,8 @@ fn carry_out(world: &mut World, event: Event) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// At most one owner in each connected part once all is quiet, exactly one where a live candidate is
-    /// eligible, and a bounded number of announcements per event.
+    /// Once all is quiet, each connected part has at most one owner, and exactly one if it has a live
+    /// eligible candidate. Each event causes a limited number of announcements.
     #[test]
     fn f117_f132_every_part_has_one_owner_in_the_end(events in events(), seed in any::<u64>()) {
         let mut world = World::new(4, seed);
@@ -79,7 +79,7 @@ proptest! {
         prop_assert!(world.bursts() <= 200, "{} bursts", world.bursts());
     }
 
-    /// A returning node does not preempt a live owner, with and without control.
+    /// A node that returns does not take the address from a live owner, with or without a control server.
     #[test]
     fn f117_whoever_returns_steals_nothing(first in 0usize..4, has_control in any::<bool>(), seed in any::<u64>()) {
         let mut world = World::new(4, seed);
@@ -96,7 +96,7 @@ proptest! {
         world.assert_settled();
     }
 
-    /// A failed owner is replaced within the detection time plus a short delay.
+    /// The owner of an address that fails is replaced within the detection time plus a short delay.
     #[test]
     fn f132_an_address_is_without_an_owner_for_no_longer_than_detection_takes(
         has_control in any::<bool>(), hands_over in any::<bool>(), seed in any::<u64>(),

@@ -1,5 +1,5 @@
-//! `tidegate-agent preflight` on the available kernels: the one of this machine, and the second one, which
-//! has IPVS as modules and an insufficient nf_tables.
+//! Tests of `tidegate-agent preflight` on this machine's kernel and on that of the guest VM (`lab/guest.sh`),
+//! which has IPVS as modules and an insufficient nf_tables.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, clippy::print_stdout, reason = "a test may fail")]
 
@@ -22,7 +22,7 @@ fn preflight(arguments: &[&str]) -> Output {
     Command::new(AGENT).arg("preflight").args(arguments).output().unwrap()
 }
 
-/// Runs `preflight` and returns its report, after a check that exit status and message match the report.
+/// Runs `preflight` and returns its report. Asserts that exit status and message match the report.
 fn report(mode: &str, more: &[&str]) -> Value {
     checked(mode, &preflight(&[&["--mode", mode, "-o", "json"], more].concat()))
 }
@@ -53,8 +53,8 @@ fn state<'a>(report: &'a Value, need: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{need} is listed: {report}"))["state"].as_str().unwrap()
 }
 
-/// Every required module is listed with its state, and the requirements of a mode match the actual features
-/// of this machine.
+/// F084, F085: `preflight` lists every required module with its state, and its result matches the actual
+/// features of this machine's kernel.
 #[test]
 fn f084_f085_this_machine_is_judged_by_what_its_kernel_can_do() {
     for mode in ["nftables", "userspace"] {
@@ -98,8 +98,8 @@ fn f085_without_rights_or_tools_everything_missing_is_named_with_its_remedy() {
     assert_eq!(report["usable"], false);
 }
 
-/// Requirements of announcements are listed: the sockets, the detected networks, and a filter that blocks
-/// clients.
+/// F117: `preflight` lists the requirements of announcements: the sockets, the networks found, and a packet
+/// filter that blocks clients.
 #[test]
 fn f117_preflight_says_where_addresses_can_be_announced_and_what_is_in_the_way() {
     let node = Namespace::new("preflight");
@@ -138,7 +138,8 @@ fn f077_modes_of_windows_nodes_are_refused_as_linux_only() {
     }
 }
 
-/// On the second kernel: modules that are loaded, loadable and loaded on demand; and an unsupported mode.
+/// F084, F085: in the guest VM (`lab/guest.sh`), `preflight` reports loaded and loadable modules, loads
+/// missing ones on demand, and reports an unsupported mode.
 #[test]
 fn f084_f085_modules_are_loaded_on_demand_on_the_second_kernel() {
     if std::env::var_os("TIDEGATE_GUEST").is_none() {

@@ -1,5 +1,6 @@
 //! Each backend previews the changed lines of its kernel listings; after the change, the listings of the
-//! kernel's own tools differ by exactly these lines. A twin backend without previews does the same.
+//! kernel's own tools differ by exactly these lines. A second backend makes the same changes without
+//! previews, with the same result.
 //!
 //! Lines are compared without order; packet counters, interface indices, random choices of the kernel and
 //! built-in chains are omitted.
@@ -37,14 +38,14 @@ use crate::support::{
     relay::{TcpServer, connect, echo, echoes},
 };
 
-/// Change that is made after another change of the same state.
+/// Change that is previewed after a first change has prepared the state.
 struct Pair {
     name: &'static str,
     before: fn(&mut World),
     after: fn(&mut World),
 }
 
-/// Changes of settings missing in the base, and of features that only some modes support.
+/// Changes of settings that the base state does not have, and of features that only some modes support.
 const PAIRS: &[Pair] = &[
     Pair {
         name: "another affinity",
@@ -122,8 +123,8 @@ const PAIRS: &[Pair] = &[
     },
 ];
 
-/// Names of changes that are equivalent to another one or to its reverse; they are skipped where the tools
-/// are slow.
+/// Names of changes that are equivalent to a different change or to its reverse. They are skipped for modes
+/// whose tools are slow.
 const ALIKE: [&str; 17] = [
     "a new Service with more endpoints than any other",
     "a Service is replaced by another",
@@ -148,14 +149,14 @@ fn schedule(world: &mut World, name: &str) {
     world.service("web").scheduler = Some(Scheduler(Label::parse(name).unwrap()));
 }
 
-/// Pair of backends for one mode: the first previews each change, the second does not.
+/// Two backends of one mode in two namespaces: the first previews each change, the second does not.
 struct Lane<B, L> {
     node: Namespace,
     backend: B,
     twin_node: Namespace,
     twin: B,
     list: L,
-    /// True if undoing a change restores the kernel listing of the base state.
+    /// True if the kernel listing of the base state is restored after a change is undone.
     comes_back: bool,
     held: Listing,
 }
@@ -168,7 +169,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         Self { node, backend, twin_node, twin, list, comes_back: true, held }
     }
 
-    /// Makes and undoes every change except the skipped ones.
+    /// Makes and undoes every change whose name is not in `skipped`.
     fn walk(&mut self, skipped: &[&str]) {
         let base = World::base();
         self.step("everything", None, &base);
@@ -212,7 +213,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         assert_eq!(planned, Some(Vec::new()), "{name}: nothing is left to do");
     }
 
-    /// Returns to the base state. The comparison of the next change shows that the listing is restored.
+    /// Returns to the base state. The comparison of the next change shows if the listing was restored.
     fn undo(&mut self, name: &str, from: &World, (base, listing): (&World, &Listing)) {
         let name = format!("{name}, undone");
         if !self.comes_back {
@@ -223,7 +224,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         self.held.clone_from(listing);
     }
 
-    /// Previews a pass, runs the pass on both backends, and returns the preview.
+    /// Previews a pass, runs it on both backends, and returns the preview.
     fn pass(&mut self, name: &str, scope: &Scope, desired: &DesiredState) -> Option<Vec<LineChange>> {
         let Self { node, backend, twin_node, twin, .. } = self;
         let counters = backend.counters();
@@ -241,7 +242,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
     }
 }
 
-/// The kernel chooses the port of a new listener; a preview prints `?`.
+/// Replaces the port of new listening sockets by `?`, as in a preview, because the kernel chooses this port.
 fn unnumbered(planned: &[LineChange], mut happened: Vec<LineChange>) -> Vec<LineChange> {
     let is_unknown = |change: &&mut LineChange| !planned.contains(change);
     for change in happened.iter_mut().filter(is_unknown).filter(|change| change.change == LineFate::Added) {
@@ -306,7 +307,7 @@ fn ipvs() {
     assert_eq!(beneath.lock().unwrap().last(), Some(&rules));
 }
 
-/// Targets with connections stay with weight 0, and the last of them keeps its virtual server.
+/// Draining targets with connections stay with weight 0, and the last one keeps its virtual server.
 fn draining() {
     let topology = Topology::silent("pre-drain");
     let _servers = [&topology.a, &topology.b].map(|node| TcpServer::start(node, 9000, echo));

@@ -1,4 +1,4 @@
-//! Routers of the BGP interoperability tests among themselves: the parsed table of one router matches the
+//! Tests of the routers used in the BGP interoperability tests: the parsed table of one router matches the
 //! announcements of another.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
@@ -16,7 +16,7 @@ const VIP_V6: &str = "2001:db8:7::7/128";
 const OUR_ASN: u32 = 4_200_000_001;
 const THEIR_ASN: u32 = 4_200_000_002;
 
-/// Configuration of BIRD as the first router, which announces two prefixes.
+/// Configuration of BIRD as the announcing router, with two prefixes.
 const SOURCE: &str = "log stderr all;
 router id 192.0.2.1;
 protocol device {}
@@ -56,7 +56,7 @@ fn expected() -> BTreeMap<String, Route> {
     [(VIP_V4.to_owned(), route(V4.0)), (VIP_V6.to_owned(), route(V6.0))].into()
 }
 
-/// Returns the routes of a router without attributes that the router adds itself.
+/// Returns the routes of a router, without the attributes that the router itself adds.
 fn seen(router: &dyn Router) -> BTreeMap<String, Route> {
     let mut table = router.table();
     for route in table.values_mut() {
@@ -66,7 +66,8 @@ fn seen(router: &dyn Router) -> BTreeMap<String, Route> {
     table
 }
 
-/// Checks that a router receives the routes of a source, and loses session and routes when the source ends.
+/// Checks that a router receives the routes of the announcing router, and loses the session and the routes
+/// when that router ends.
 fn follow(router: &dyn Router, asks_again: bool, bird: Bird) {
     let shown = || format!("{:#?}\n{}\n{}", seen(router), router.session(V4.0).whole, router.log());
     eventually("established", || router.session(V4.0).is_established(), shown);
@@ -150,8 +151,8 @@ fn bird_shows_what_frr_announces() {
     assert_ne!(bird.session(V4.0).incarnation, before.incarnation);
 }
 
-/// FRR and another router establish a session with a setting on both sides, and do not with it on one side
-/// only.
+/// FRR and each other router establish a session if a setting is made on both sides, and none if it is made
+/// on one side only.
 #[test]
 fn settings_mean_the_same_to_all_routers() {
     type Change = fn(&mut Peering);

@@ -1,4 +1,5 @@
-//! Agent with several control servers: one sends the feed, all receive its reports, any may send queries.
+//! Tests of an agent with several control servers: one sends the feed, all receive reports, and any may send
+//! queries.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -25,7 +26,7 @@ use crate::support::{
     states::*,
 };
 
-/// Agent, complete except for its kernel, with several stand-ins of control.
+/// Agent, complete except for its kernel, with several simulated control servers.
 struct Running {
     listen: std::net::SocketAddr,
     stop: CancellationToken,
@@ -56,7 +57,7 @@ impl Running {
         client.get(format!("http://{}{path}", self.listen)).send().await.unwrap().text().await.unwrap()
     }
 
-    /// Returns the state of a control server as shown by the agent.
+    /// Returns the state of a control server as reported by the agent's status server.
     async fn seen(&self, control: &Control) -> Value {
         let state: Value = serde_json::from_str(&self.get("/v1/state").await).unwrap();
         let url = format!("http://{}", control.address);
@@ -69,7 +70,8 @@ impl Running {
     }
 }
 
-/// Agent at position 7-10 that follows the first of two servers and accepts queries from the second.
+/// Agent whose state has the position 7-10 (epoch 7, revision 10). The first of two servers sends its feed,
+/// and the second sends queries.
 struct Settled {
     serving: Control,
     state: Stream,
@@ -204,7 +206,8 @@ async fn a_server_that_knows_no_streams_of_questions_is_left_alone_and_still_tol
     agent.stop().await;
 }
 
-/// A full state on a query stream, as from a server that ignores the request parameter, is discarded.
+/// A full state on a query stream, as from a server that ignores the request parameter, is discarded by the
+/// agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_state_is_taken_from_a_stream_of_questions() {
     let Settled { serving, state, other, questions, agent } = settled("foreign").await;

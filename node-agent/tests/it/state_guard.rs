@@ -1,4 +1,5 @@
-//! State guard of an agent that receives a state from another store epoch: rejection and release.
+//! Tests of the state guard: an agent that receives a state from a different store epoch holds it pending
+//! confirmation, and applies it later.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -44,7 +45,7 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, feed, now }
     }
 
-    /// Delivers a batch to the agent and returns the number of kernel writes that result.
+    /// Delivers a batch of state changes to the agent and returns the number of kernel writes.
     fn take(&mut self, batch: Batch) -> u64 {
         self.agent.receive(batch, self.now);
         self.turn()
@@ -74,7 +75,8 @@ impl Node {
     }
 }
 
-/// Starts an agent that holds this number of Services with two endpoints each, at 7-10.
+/// Starts an agent with this number of Services, of two endpoints each, at position 7-10 (epoch 7, revision
+/// 10).
 fn serving(test: &str, services: u16) -> (StateDir, Node) {
     let dir = StateDir::new(&format!("guard-{test}"));
     let mut node = Node::start(&dir, &MemoryKernel::default(), 50);

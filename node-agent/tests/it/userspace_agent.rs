@@ -1,4 +1,5 @@
-//! The relay outlives the agent: real agents die, restart and are upgraded while connections continue.
+//! Tests that the userspace relay outlives the agent: real agent processes die, restart and are upgraded
+//! while connections continue.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -27,11 +28,11 @@ fn transactions(agent: &AgentProcess) -> u64 {
     agent.state()["counters"]["kernelTransactions"].as_u64().unwrap()
 }
 
-/// A long transfer, a UDP flow and new connections are not affected when agents are terminated or killed, and
-/// come back; a returning agent writes nothing.
+/// F059: a long transfer, a UDP flow and new connections are not affected when agents are terminated or
+/// killed and start again; a restarted agent writes nothing to the kernel.
 #[test]
 fn f059_a_transfer_a_flow_and_new_connections_go_on_while_agents_end_and_return() {
-    /// Bytes per write, a multiple of the pattern length.
+    /// Number of bytes per write, a multiple of the pattern length.
     const CHUNK: usize = 251 * 64;
     let topology = Topology::new("usa-end");
     let _server = TcpServer::start(&topology.a, 9000, echo);
@@ -92,7 +93,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// A killed relay is replaced within a second, and the agent reports it.
+/// A relay that was killed is replaced within a second, and the agent reports the replacement.
 #[test]
 fn a_relay_that_is_killed_is_back_and_the_agent_says_so() {
     let topology = Topology::new("usa-kill");
@@ -109,8 +110,8 @@ fn a_relay_that_is_killed_is_back_and_the_agent_says_so() {
     assert!(events.contains("PassFailed") && events.contains("relay process"), "{events}");
 }
 
-/// With another program file, the new relay takes new connections before the old one stops listening, and the
-/// old one ends with its last connection.
+/// After an upgrade of the program file, a new relay takes over new connections before the old one stops
+/// listening, and the old one ends with its last connection.
 #[test]
 fn an_upgrade_hands_new_connections_over_and_breaks_none() {
     let topology = Topology::new("usa-new");
@@ -170,7 +171,8 @@ fn an_agent_whose_relay_cannot_be_started_says_so_and_does_not_start() {
     assert!(said.contains("--mode userspace cannot be used") && said.contains("mode 0700"), "{said}");
 }
 
-/// The relay of a killed agent drains when the next agent runs another mode.
+/// If the next agent runs a different mode, the relay of a killed agent accepts no new connections and ends
+/// with its last one.
 #[test]
 fn an_agent_that_comes_back_in_another_mode_lets_the_relay_drain() {
     let topology = Topology::new("usa-other");
@@ -194,7 +196,7 @@ fn an_agent_that_comes_back_in_another_mode_lets_the_relay_drain() {
     eventually("its end", || !runs(relay) && home.processes().is_empty());
 }
 
-/// F079: even without an agent, everything is removed: rules, process, socket and lock.
+/// F079: even if no agent is running, a cleanup removes rules, relay process, socket and lock.
 #[test]
 fn f079_cleanup_ends_the_relay_and_leaves_nothing() {
     let topology = Topology::new("usa-clean");

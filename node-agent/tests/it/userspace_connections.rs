@@ -1,5 +1,5 @@
-//! Relay behavior on established connections and flows: every byte arrives, half-closes are forwarded, limits
-//! apply, and endpoint changes follow the removal policy.
+//! Tests of the userspace relay with established connections: every byte arrives, half-closes are forwarded,
+//! limits apply, and connections to removed endpoints follow the removal policy.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -33,7 +33,8 @@ use crate::support::{
     },
 };
 
-/// Builds TCP and UDP port 80 of both families to a port of workload a, and optionally of b.
+/// Builds a Service at TCP and UDP port 80, in both address families, to a port of workload a and optionally
+/// of b.
 fn service(port: u16, with_b: bool) -> model::program::Program {
     let both4 = [("10.1.1.2", port, 1), ("10.1.2.2", port, 1)];
     let both6 = [("fd01:1::2", port, 1), ("fd01:2::2", port, 1)];
@@ -129,7 +130,8 @@ fn tcp_traffic(traffic: &[Traffic]) -> Vec<Traffic> {
     traffic.iter().filter(|it| it.protocol == Protocol::Tcp).cloned().collect()
 }
 
-/// A client that does not read stops the server without unbounded buffering. Then everything arrives.
+/// If a client does not read, the server is stopped by flow control instead of unlimited buffering; once the
+/// client reads, every byte arrives.
 #[test]
 fn a_slow_reader_stops_the_sender_and_loses_nothing() {
     const LENGTH: usize = 64 << 20;
@@ -238,7 +240,7 @@ fn udp_flows_keep_their_target_expire_when_silent_and_are_limited() {
     }
 }
 
-/// Reads a PROXY protocol header as a target does, and returns it as text.
+/// Reads a PROXY protocol header, as a target does, and returns it as text.
 fn read_header(stream: &mut impl Read) -> String {
     let mut start = [0; 6];
     stream.read_exact(&mut start).unwrap();
@@ -335,7 +337,7 @@ fn the_proxy_protocol_tells_the_target_the_client() {
     }
 }
 
-/// Opens a connection to workload a through the Service.
+/// Opens a connection through the Service and returns it once it leads to workload a.
 fn on_a(client: &Namespace, ip: &str) -> TcpStream {
     loop {
         let mut stream = connect(client, ip, 80).unwrap();
@@ -432,7 +434,8 @@ fn f065_a_long_transfer_survives_changes_of_other_endpoints_and_the_end_of_the_s
     }
 }
 
-/// After the removal of a flow's endpoint, the client's next datagram from the same port reaches another one.
+/// After the removal of the endpoint of a UDP flow, the client's next datagram from the same port reaches
+/// another endpoint.
 #[test]
 fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another() {
     let mut wanted = desired(vec![("web", service(8080, true))]);
@@ -479,7 +482,8 @@ fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another
     assert!(next.counters().conntrack_deletions >= 2, "{:?}", next.counters());
 }
 
-/// After the next mode took over: no rules from the first call on, established connections until their end.
+/// After another mode has taken over, the relay has no redirecting rules from the first `retire` call on, and
+/// established connections continue until they end.
 #[test]
 fn a_retired_relay_captures_nothing_and_lets_established_connections_end() {
     let (topology, mut backend) = relaying("us-retire", &only_a(9000), Limits::default());
@@ -524,8 +528,9 @@ fn f086_traffic_is_counted_exactly_per_target() {
     });
 }
 
-/// One target refuses and another breaks off: failures are counted at the causing target, while clients are
-/// served by one that works. Consecutive refusals end with the first accepted connection.
+/// F086: if one target refuses connections and another one breaks them off, failures are counted at each of
+/// them, while clients are served by a target that works. The count of consecutive refusals restarts with the
+/// first accepted connection.
 #[test]
 fn f086_failures_of_targets_are_counted_where_they_happen() {
     let wanted = desired(vec![("web", service(9000, true))]);
@@ -559,7 +564,7 @@ fn f086_failures_of_targets_are_counted_where_they_happen() {
     });
 }
 
-/// A target refuses and is removed before its counters are read: they are still reported once, and then
+/// F086: refusals of a target that is removed before its counters are read are still reported once, and then
 /// dropped.
 #[test]
 fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
@@ -580,7 +585,8 @@ fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
     assert!(told.is_some_and(|failed| failed.refused >= 3), "{told:?}");
 }
 
-/// A removed endpoint may still send its pending reply; the client's next data goes to another one.
+/// A removed UDP endpoint may still send its pending reply; the client's next datagram goes to another
+/// endpoint.
 #[test]
 fn the_last_answer_of_an_endpoint_that_goes_arrives() {
     let (topology, mut backend) = relaying("us-last", &only_a(9000), Limits::default());

@@ -1,5 +1,5 @@
-//! The relay in a separate process, as used by the agent's backend: access control, robustness, and takeover
-//! by another relay.
+//! Tests of the userspace relay as a separate process, as used by the agent's backend: access control,
+//! robustness, and takeover by a new relay.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -45,7 +45,7 @@ fn mark() -> u32 {
     BackendOptions::default().masquerade_mark
 }
 
-/// Starts a relay process in the home directory and programs the desired state.
+/// Starts a relay process in the home directory of a test, and programs the desired state.
 fn running(node: &Namespace, home: &Home, mark: u32, desired: &DesiredState) -> RelayClient {
     let mut client = node.run(|| RelayClient::open(home.relays(), mark).unwrap());
     node.run(|| client.observe()).unwrap();
@@ -53,7 +53,8 @@ fn running(node: &Namespace, home: &Home, mark: u32, desired: &DesiredState) -> 
     client
 }
 
-/// Builds TCP and UDP port 80 to port 9000 of workload a, TCP port 81 to the short replies of both.
+/// Builds a Service: TCP and UDP port 80 lead to port 9000 of workload a, and TCP port 81 to the servers with
+/// short replies on both workloads.
 fn services() -> DesiredState {
     let to_a = [("10.1.1.2", 9000, 1)];
     let frontends = [
@@ -100,7 +101,8 @@ fn a_client_that_comes_later_finds_everything_and_changes_only_what_changed() {
     assert!(topology.client.ask_tcp("10.96.0.2", 80).is_err());
 }
 
-/// With thousands of clients, the relay must not reserve a maximum-size datagram buffer per client.
+/// Even with thousands of clients, the relay does not reserve a datagram buffer of maximum size for each
+/// client.
 #[test]
 fn flows_and_listeners_that_wait_hold_no_room_for_a_datagram() {
     const EACH_MAX: u64 = 8 << 10;
@@ -227,7 +229,8 @@ fn another_mark_is_another_relay_and_the_first_keeps_its_connections() {
     assert_eq!(node.list_table(TABLE), rules);
 }
 
-/// As after a change of the mark that the kernel rejected in part.
+/// If a second relay is abandoned, as after a change of the packet mark that the kernel rejected in part, the
+/// rules keep leading to the first relay.
 #[test]
 fn a_relay_that_is_abandoned_leaves_the_rules_to_the_first() {
     let topology = Topology::new("usp-abandon");
@@ -319,7 +322,7 @@ fn rules_whose_relay_is_gone_are_cleaned_up_and_a_mute_relay_is_killed() {
     assert!(!home.path().join("relay").exists());
 }
 
-/// Other users are rejected even if the file permissions would allow access.
+/// The relay rejects connections from other users, even if the file permissions would allow access.
 #[test]
 fn strangers_are_not_talked_to() {
     // The relay may close the connection before or after the first request.

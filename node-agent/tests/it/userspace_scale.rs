@@ -1,4 +1,5 @@
-//! Cost of a change in userspace mode: the same with 5,000 Services as with 100. Times are only printed.
+//! Test that one change in userspace mode costs as many messages with 5,000 Services as with 100. Times are
+//! only printed.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +28,7 @@ fn service(number: u32, endpoint: u32) -> model::program::Program {
     simple(&at(0x0a60_0001, number), &list)
 }
 
-/// Returns the number of kernel messages of one pass over one Service.
+/// Returns the number of kernel messages that updating one Service takes.
 fn messages(
     backend: &mut UserspaceBackend,
     desired: &mut DesiredState,
@@ -43,8 +44,8 @@ fn messages(
     (after.transactions - transactions, after.messages - messages)
 }
 
-/// Targets are internal to the relay: a changed endpoint writes nothing to the kernel, regardless of the
-/// number of Services.
+/// F062: a changed endpoint writes nothing to the kernel, because only the relay uses targets, and a new
+/// Service causes the same number of messages among few and many Services.
 #[test]
 fn f062_a_changed_endpoint_writes_nothing_and_a_new_service_the_same_among_100_and_5_000() {
     let mut costs = Vec::new();

@@ -1,4 +1,4 @@
-//! Real connections through the relay: sources, targets and failures.
+//! Tests of userspace mode with real connections through the relay: sources, targets and failures.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -64,7 +64,8 @@ fn is_of_node(source: IpAddr) -> bool {
     ["10.1.1.1", "10.1.2.1", "fd01:1::1", "fd01:2::1"].map(address).contains(&source)
 }
 
-/// Targets see the node as the source for every client.
+/// F053, F054: every frontend is relayed for TCP and UDP in both address families, and targets observe the
+/// node's address as the source for every client.
 #[test]
 fn f053_f054_every_frontend_is_relayed_for_tcp_and_udp_in_both_families() {
     let (topology, _backend) = relaying("us-fwd", &web(), Limits::default());
@@ -97,13 +98,14 @@ fn f053_f054_every_frontend_is_relayed_for_tcp_and_udp_in_both_families() {
     }
 }
 
-/// Returns the number of listening TCP and UDP sockets of the relay in a namespace.
+/// Returns the number of TCP and UDP sockets on which the relay listens in the node's namespace.
 fn listeners(topology: &Topology) -> usize {
     let listing = topology.node.exec(&["ss", "-Hltun"]);
     listing.lines().filter(|line| line.contains("0.0.0.0:*") || line.contains("[::]:*")).count()
 }
 
-/// Keepalives detect a vanished client or target: accepted connections inherit the options of the listener.
+/// Keepalives detect that a client or target has vanished, because accepted connections inherit the options
+/// of the listening socket.
 #[test]
 fn both_sides_of_a_connection_are_asked_whether_they_are_there() {
     let frontends =
@@ -118,8 +120,8 @@ fn both_sides_of_a_connection_are_asked_whether_they_are_there() {
     assert_eq!(asked.count(), 2, "{sockets}");
 }
 
-/// Each forwarding frontend has its own listener on a port chosen by the kernel; rules and listeners are
-/// removed with the Service, and cleanup restores the initial ruleset.
+/// F054, F055: each frontend that forwards has its own listening socket on a port chosen by the kernel. Rules
+/// and sockets are removed with the Service, and a cleanup restores the initial ruleset.
 #[test]
 fn f054_f055_redirects_and_listeners_exist_while_the_service_does() {
     let topology = Topology::new("us-gone");
@@ -184,7 +186,8 @@ fn f068_f069_weights_divide_exactly_and_other_schedulers_are_refused_alone() {
     assert!(topology.client.ask_tcp("10.96.0.2", 80).is_ok());
 }
 
-/// One endpoint refuses, one is silent because its address is unused, one works.
+/// F057: every connection succeeds if one endpoint works, although another one refuses connections and a
+/// third one does not respond.
 #[test]
 fn f057_every_connection_succeeds_while_one_endpoint_does() {
     let list4 = [("10.1.1.2", 9, 1), ("10.1.2.99", 8080, 1), ("10.1.2.2", 8080, 1)];
@@ -245,8 +248,8 @@ fn f047_a_source_stays_until_its_time_is_over_or_its_endpoint_goes() {
     assert_ne!(names(3), after, "its endpoint is gone");
 }
 
-/// With external policy Local, outside clients reach only local endpoints, the node and workloads reach all;
-/// sources outside the allowed ranges are blocked.
+/// F048, F049: with external policy Local, outside clients reach only local endpoints, and the node and
+/// workloads reach all endpoints; sources outside of the allowed ranges are blocked.
 #[test]
 fn f048_f049_each_class_of_sources_meets_its_own_targets() {
     let local = forward(Masquerade::Never, &[("10.1.1.2", 8080, 1)]);
@@ -301,7 +304,7 @@ fn a_frontend_of_several_ports_keeps_the_port_of_the_client() {
     }
 }
 
-/// A direct connection to a listener's port gets no reply.
+/// A direct connection to the port of a listening socket, without redirection, gets no reply.
 #[test]
 fn listeners_answer_only_what_was_captured() {
     let (topology, backend) = relaying("us-stray", &web(), Limits::default());

@@ -1,4 +1,4 @@
-//! Announcer thread for layer 2. It does nothing else, so dataplane passes never delay a reply.
+//! Thread of the ARP and NDP announcer. It runs nothing else, so kernel updates never delay a reply.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,22 +27,23 @@ pub const CONFLICTS_WAITING_MAX: usize = 1024;
 /// Maximum number of probes queued for the thread. Further probes return no result.
 const PROBES_WAITING_MAX: usize = 4096;
 
-/// Handle to a running announcer. Dropping it ends the thread: nothing is announced or answered from then on.
+/// Handle to a running ARP and NDP announcer. Dropping the handle ends the thread: addresses are no longer
+/// announced, and requests no longer answered.
 #[derive(Debug)]
 pub struct Announcer {
     shared: Arc<AnnouncerShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Counters of the announcer thread at one moment.
+/// Snapshot of the counters of the announcer thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// Counters of each address since the address was first set.
     pub addresses: BTreeMap<IpAddr, AddressStatus>,
-    /// Counters by name of the interfaces that are up and have an Ethernet address, since the interface came
-    /// up.
+    /// Counters of the interfaces that are up and have an Ethernet address, by interface name, since the
+    /// interface came up.
     pub interfaces: BTreeMap<String, InterfaceStatus>,
-    /// Number of times frames woke the thread.
+    /// Number of times that the thread was woken by received frames.
     pub wakeups: u64,
 }
 
@@ -62,8 +63,8 @@ pub struct AddressStatus {
 pub struct InterfaceStatus {
     /// Counters of received, sent and dropped frames.
     pub counters: PortCounters,
-    /// Error of the packet socket, its filter or a multicast group, because of which requests may not be
-    /// received; `None` without one.
+    /// Error of the packet socket, of its filter or of a multicast group, which may prevent the reception of
+    /// requests; `None` if there is no error.
     pub error: Option<String>,
 }
 
@@ -74,7 +75,8 @@ struct AnnouncerShared {
     bell: EventFd,
 }
 
-/// Requests the thread has not processed yet. Newer requests replace older ones, so the mailbox is bounded.
+/// Requests that the thread has not processed yet. Newer requests replace older ones, so the memory is
+/// limited.
 #[derive(Debug, Default)]
 struct Mailbox {
     changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
@@ -120,9 +122,9 @@ impl Announcer {
         Ok((Self { shared, thread: Some(thread) }, told))
     }
 
-    /// Changes the wanted addresses; `None` withdraws an address at once and silently. The reply arrives when
-    /// the change is in effect (for a withdrawal: when requests are no longer answered). It contains the
-    /// addresses rejected because of [`super::machine::ADDRESSES_MAX`].
+    /// Changes the announced addresses; `None` withdraws an address at once and silently. The reply arrives
+    /// when the change is in effect (for a withdrawal: when requests are no longer answered). The reply
+    /// contains the addresses rejected because of [`super::machine::ADDRESSES_MAX`].
     pub fn set(
         &self,
         changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
@@ -136,14 +138,14 @@ impl Announcer {
         is_done
     }
 
-    /// Announces an address again with a full burst, as after a conflict. Without effect if the address is
-    /// not announced.
+    /// Announces an address again with a full burst, as after a conflict. Has no effect if the address is not
+    /// announced.
     pub fn announce_again(&self, address: IpAddr) {
         self.shared.mailbox().again.insert(address);
         self.shared.ring();
     }
 
-    /// Probes for another owner of an address. The reply arrives shortly after
+    /// Probes if another station on the link uses an address. The reply arrives shortly after
     /// [`super::machine::PROBE_TIME`].
     pub fn probe(
         &self,
@@ -163,7 +165,7 @@ impl Announcer {
         is_answered
     }
 
-    /// Requests the current status. The receiver fires after the thread's next turn.
+    /// Requests the current counters. The receiver gets them after the thread's next iteration.
     pub fn status(&self) -> oneshot::Receiver<Status> {
         let (answer, is_answered) = oneshot::channel();
         self.shared.mailbox().asked.push(answer);
@@ -171,12 +173,13 @@ impl Announcer {
         is_answered
     }
 
-    /// Passes the current interfaces to the announcer.
+    /// Passes the current state of the interfaces to the announcer.
     pub fn links(&self, links: Links) {
         hand_over(&self.shared, links);
     }
 
-    /// Passes the interfaces to the announcer, now and on every change; ends when the sender is dropped.
+    /// Passes the state of the interfaces to the announcer, now and after every change; ends when the sender
+    /// is dropped.
     pub fn follow(&self, mut links: watch::Receiver<Links>) -> impl Future<Output = ()> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         async move {
@@ -207,7 +210,7 @@ impl Drop for Announcer {
     }
 }
 
-/// Owner of the sockets and the state machine, run by the announcer thread.
+/// Sockets and state machine, owned by the announcer thread.
 struct Turn {
     shared: Arc<AnnouncerShared>,
     machine: Machine,
@@ -243,7 +246,8 @@ impl Turn {
         }
     }
 
-    /// Applies a mailbox. Opens sockets before sending, and does both before replying.
+    /// Applies the pending requests of the mailbox: first opens sockets, then sends frames, then replies to
+    /// the requester.
     fn turn(&mut self, mailbox: Mailbox, now: Instant) {
         let Mailbox { changes, changed, again, links, probes, asked, is_over: _ } = mailbox;
         if let Some(links) = links {

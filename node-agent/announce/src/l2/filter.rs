@@ -1,9 +1,10 @@
-//! Compiler of the classic BPF socket filter: only ARP and NDP frames about our addresses wake the announcer.
+//! Compiler of the classic BPF socket filter: only ARP and NDP frames about announced or watched addresses
+//! wake the announcer.
 //!
 //! An address is looked up by a 32-bit key: the address itself for IPv4, the sum of the four words for IPv6,
-//! so that consecutive addresses have consecutive keys. At most [`RANGES_MAX`] ranges cover the keys, and
-//! bisection finds them. False positives (a gap within a range, another IPv6 address with the same sum) are
-//! sorted out in user space.
+//! so that consecutive addresses have consecutive keys. The keys are covered by at most [`RANGES_MAX`]
+//! ranges, which the program searches by bisection. False positives (a gap within a range, another IPv6
+//! address with the same sum) are discarded in user space.
 
 use std::{
     collections::BTreeSet,
@@ -14,9 +15,9 @@ use model::primitives::net::IpFamily;
 
 use super::wire::{ETHERTYPE_ARP, ETHERTYPE_IPV6};
 
-/// Maximum number of instructions of a program, the kernel's limit (`BPF_MAXINSNS`).
+/// Maximum number of instructions of a socket filter in the kernel (`BPF_MAXINSNS`).
 pub const INSTRUCTIONS_MAX: usize = 4096;
-/// Maximum number of ranges in a program; each costs at most 12 instructions.
+/// Maximum number of key ranges in a filter program; each range takes at most 12 instructions.
 pub const RANGES_MAX: usize = 256;
 /// Maximum number of bytes of a frame passed to user space. No relevant frame is longer.
 pub const FRAME_BYTES_MAX: u32 = 512;
@@ -26,9 +27,9 @@ pub const FRAME_BYTES_MAX: u32 = 512;
 pub struct Instruction {
     /// Operation code.
     pub code: u16,
-    /// Instructions to skip if the comparison holds.
+    /// Number of instructions to skip if the comparison holds.
     pub jump_true: u8,
-    /// Instructions to skip if the comparison fails.
+    /// Number of instructions to skip if the comparison fails.
     pub jump_false: u8,
     /// Operand `k`: a constant, a packet offset or a jump distance, depending on the operation code.
     pub operand: u32,
@@ -44,12 +45,13 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER: u16 = 0x25;
 const JUMP_GREATER_OR_EQUAL: u16 = 0x35;
 const RETURN: u16 = 0x06;
-/// `SKF_AD_OFF` with `SKF_AD_PKTTYPE` and `SKF_AD_VLAN_TAG_PRESENT`: kernel metadata of a frame.
+/// Offset of the packet type (`SKF_AD_OFF` + `SKF_AD_PKTTYPE`), by which a BPF program loads this metadata of
+/// a frame.
 const PACKET_TYPE: u32 = 0xffff_f000 + 4;
 const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
-/// `PACKET_MULTICAST`, the highest packet type addressed to this machine.
+/// Highest packet type of frames addressed to this machine: `PACKET_MULTICAST`.
 const PACKET_TYPE_FOR_US_MAX: u32 = 2;
-/// Byte offsets of header fields in an Ethernet frame.
+/// Byte offset of the EtherType in an Ethernet frame.
 const ETHERTYPE_AT: u32 = 12;
 const ARP_SENDER_AT: u32 = 28;
 const ARP_TARGET_AT: u32 = 38;
@@ -99,7 +101,7 @@ impl Filter {
         Self { family, ranges: close_gaps(ranges) }
     }
 
-    /// Returns true if frames about an address of the family pass.
+    /// Returns true if the filter accepts frames about this address of its family.
     #[must_use]
     pub fn covers(&self, address: IpAddr) -> bool {
         let key = key(address);
@@ -139,8 +141,8 @@ impl Filter {
         program
     }
 
-    /// Emits the lookup: accepts the frame if the accumulator is one of the keys, otherwise continues after
-    /// the emitted code.
+    /// Emits the lookup of the key in the accumulator: the frame is accepted if the key is in a range;
+    /// otherwise execution continues after the emitted code.
     fn look_up(&self, program: &mut Vec<Instruction>) {
         let mut misses = Vec::new();
         bisect(&self.ranges, program, &mut misses);
@@ -173,8 +175,8 @@ fn close_gaps(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     joined
 }
 
-/// Emits instructions that reject frames with a VLAN tag (they belong to a VLAN interface), frames for other
-/// machines, and frames sent by this machine.
+/// Emits instructions that reject three kinds of frames: those with a VLAN tag (they belong to a VLAN
+/// interface), those for other machines, and those sent by this machine.
 fn demand_for_us(program: &mut Vec<Instruction>) {
     program.push(load(LOAD_BYTE, PACKET_TYPE));
     program.push(jump(JUMP_GREATER, PACKET_TYPE_FOR_US_MAX, 0, 1));

@@ -1,7 +1,7 @@
 //! Solicited-node multicast groups of the IPv6 addresses on one interface.
 //!
-//! Groups are joined on ordinary sockets, so the kernel accepts their frames and reports the membership by
-//! MLD (RFC 3810). The sockets are never read; closing them leaves the groups.
+//! Groups are joined on UDP sockets, so that the kernel accepts frames to these groups and reports the
+//! memberships by MLD (RFC 3810). The sockets are never read. Closing a socket leaves its groups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,14 +16,15 @@ use nix::{
 
 use super::wire::solicited_node_group;
 
-/// Maximum number of groups per socket, which fits the option memory of a socket on older kernels.
+/// Maximum number of groups per socket. This number fits into the option memory of a socket on older kernels.
 const GROUPS_PER_SOCKET_MAX: usize = 256;
 
 /// Solicited-node multicast groups joined on one interface, with the sockets that hold the memberships.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     sockets: Vec<UdpSocket>,
-    /// Addresses of each group, and the index of its socket once joined.
+    /// Addresses of each group, and the index of the socket that has joined the group; `None` if it is not
+    /// joined.
     members: BTreeMap<Ipv6Addr, (BTreeSet<Ipv6Addr>, Option<usize>)>,
     /// Groups that have not been joined yet, or whose join failed.
     waiting: BTreeSet<Ipv6Addr>,
@@ -31,7 +32,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Adds the solicited-node group of an address; [`Self::join`] joins it.
+    /// Adds the solicited-node group of an address. [`Self::join`] then joins the group.
     pub(super) fn add(&mut self, address: Ipv6Addr) {
         let group = solicited_node_group(address);
         let (addresses, joined) = self.members.entry(group).or_default();
@@ -61,7 +62,7 @@ impl Groups {
         }
     }
 
-    /// Joins pending groups; failures are retried at the next call.
+    /// Joins the groups that have not been joined yet. Failed joins are retried at the next call.
     pub(super) fn join(&mut self, index: u32) -> io::Result<()> {
         while let Some(group) = self.waiting.first().copied() {
             let number = self.socket_with_room()?;

@@ -1,4 +1,5 @@
-//! Packet sockets of the interfaces, open only while there is something to listen for.
+//! Packet sockets of the interfaces. A socket is open only while an address is announced or watched on its
+//! interface.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,22 +20,22 @@ use super::{
     socket::{PacketSocket, Read},
 };
 
-/// Maximum number of interfaces to listen on, per family.
+/// Maximum number of interfaces with an open socket, per address family.
 const INTERFACES_MAX: usize = 256;
-/// Maximum number of frames read from one socket per turn.
+/// Maximum number of frames read from one socket per loop iteration.
 const FRAMES_PER_TURN_MAX: usize = 64;
-/// Maximum number of ready sockets per turn.
+/// Maximum number of ready sockets processed per loop iteration.
 const READY_MAX: usize = 64;
-/// Delay before opening a socket, setting its filter or joining a group is retried after a failure.
+/// Delay before a failed operation (opening a socket, setting its filter, joining a group) is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Epoll token of the descriptor that interrupts waiting. Interface indexes have 31 bits, so it cannot
 /// collide with a socket's token.
 const BELL: u64 = u64::MAX;
 
-/// Interface index and family of a socket.
+/// Key of a socket: interface index and address family.
 type Place = (u32, IpFamily);
 
-/// All sockets and the epoll instance that waits for them.
+/// Packet sockets of all interfaces, and the epoll instance that waits for frames on them.
 pub(super) struct Interfaces {
     epoll: Epoll,
     listeners: BTreeMap<Place, Listener>,
@@ -59,8 +60,8 @@ impl Interfaces {
         Ok(Self { epoll, listeners: BTreeMap::new(), retry_at: None })
     }
 
-    /// Waits until a frame arrives, `bell` is signaled or the time `until` is reached. Returns the sockets
-    /// with frames.
+    /// Waits until a frame arrives, the descriptor `bell` is signaled, or the time `until` is reached.
+    /// Returns the sockets with frames.
     pub(super) fn wait(&self, until: Option<Instant>) -> io::Result<Vec<(u32, IpFamily)>> {
         let until = until.into_iter().chain(self.retry_at).min();
         let timeout = until.map_or(EpollTimeout::NONE, |until| {
@@ -78,7 +79,7 @@ impl Interfaces {
         Ok(ready.iter().take(count).filter_map(|event| place_of(event.data())).collect())
     }
 
-    /// Reads at most [`FRAMES_PER_TURN_MAX`] frames from a socket and passes them to the machine.
+    /// Reads at most [`FRAMES_PER_TURN_MAX`] frames from a socket and passes them to the state machine.
     pub(super) fn read(&mut self, place: Place, machine: &mut Machine) {
         let Some(listener) = self.listeners.get_mut(&place) else { return };
         let mut buffer = [0; FRAME_BYTES_MAX as usize];
@@ -99,7 +100,7 @@ impl Interfaces {
         }
     }
 
-    /// Sends a frame. Returns true if the kernel accepted it.
+    /// Sends a frame on a socket. Returns true if the kernel accepted the frame.
     pub(super) fn send(&self, place: Place, frame: &[u8]) -> bool {
         let socket = self.listeners.get(&place).and_then(|listener| listener.socket.as_ref());
         socket.is_some_and(|socket| match socket.send(frame) {
@@ -111,8 +112,8 @@ impl Interfaces {
         })
     }
 
-    /// Opens, closes and reconfigures the sockets of the `changed` interfaces and addresses, and retries
-    /// failed operations.
+    /// Opens, closes and reconfigures the sockets for the `changed` pairs of interface and address, and
+    /// retries failed operations.
     pub(super) fn follow(&mut self, changed: BTreeSet<(u32, IpAddr)>, machine: &Machine, now: Instant) {
         let mut touched = BTreeSet::new();
         for (index, address) in changed {

@@ -1,4 +1,4 @@
-//! State machine of the announcer, without sockets and clock.
+//! State machine of the ARP and NDP announcer, without sockets or clock.
 //!
 //! ```text
 //!             set, links up                 burst of 5, 1.1 s apart        about every minute
@@ -6,8 +6,9 @@
 //!      ▲                         │ request ──▶ reply       claim by another ──▶ conflict
 //!      └──── withdrawn, down ────┘
 //! ```
-//! The driver passes in frames, changes and the time, carries out [`L2Output`]s, applies [`Machine::listening`]
-//! to every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at [`Machine::poll_timeout`].
+//! The driver passes in frames, changes and the time, carries out [`L2Output`]s, applies
+//! [`Machine::listening`] to every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at
+//! [`Machine::poll_timeout`].
 
 mod counters;
 mod frames;
@@ -32,25 +33,26 @@ use places::{AddressState, Port};
 use probe::Probe;
 pub use probe::{PROBE_TIME, ProbeAnswer, ProbeId};
 
-/// Maximum number of announced or watched addresses.
+/// Maximum number of addresses that are announced or watched (observed for other announcers).
 pub const ADDRESSES_MAX: usize = 65_536;
 /// Number of gratuitous announcements in a burst.
 pub const BURST_ROUNDS: u32 = 5;
 /// Time between the announcements of a burst: five of them take 4.4 s.
 pub const BURST_INTERVAL: Duration = Duration::from_millis(1100);
-/// Default time between announcements after the burst, ±25 %. Shorter than the aging time of switches and
-/// neighbor caches.
+/// Default time between announcements after the burst, ±25 %. The time is shorter than the aging time of
+/// switches and neighbor caches.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum number of addresses announced per [`Machine::timeout`] call, so that requests are answered in
-/// between.
+/// Maximum number of addresses announced per [`Machine::timeout`] call, so that requests are answered between
+/// two calls.
 const ANNOUNCED_PER_TURN_MAX: usize = 256;
 
-/// Desired state of one address.
+/// Desired state of one load balancer address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredAddress {
-    /// Names of the interfaces. Missing interfaces count as soon as they appear.
+    /// Names of the interfaces on which the address is announced or watched. An interface that does not exist
+    /// yet is used as soon as it appears.
     pub interfaces: BTreeSet<InterfaceName>,
-    /// Active announcement of the address, or observation only.
+    /// Duty of this node for the address: announce it, or only observe other announcers.
     pub duty: Duty,
 }
 
@@ -59,18 +61,18 @@ pub struct DesiredAddress {
 pub enum Duty {
     /// Announce the address, answer requests, and report conflicts.
     Announce,
-    /// Do not announce or answer; only report other stations that announce the address.
+    /// Do not announce the address or answer requests for it; only report other stations that announce it.
     Watch,
 }
 
-/// Observation of another station that announces an announced or watched address.
+/// Observation that another station announces an address which this node announces or watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct L2Conflict {
-    /// Address in conflict.
+    /// Load balancer address that the other station announces.
     pub address: IpAddr,
     /// MAC address of the other station.
     pub mac: Mac,
-    /// Interface on which the claim was received.
+    /// Name of the interface on which the announcement was received.
     pub interface: String,
 }
 
@@ -81,26 +83,28 @@ pub enum L2Output {
     Send {
         /// Index of the interface.
         index: u32,
-        /// Family, which selects the socket.
+        /// Address family, which selects the socket.
         family: IpFamily,
-        /// Bytes of the frame.
+        /// Bytes of the Ethernet frame.
         frame: Vec<u8>,
     },
-    /// Another station announces one of our addresses. Reported once per second for each station and
-    /// interface.
+    /// Another station announces an address that this node announces or watches. Reported once per second for
+    /// each station and interface.
     Conflict(L2Conflict),
     /// Final result of a probe started by [`Machine::probe`].
     Probed(ProbeId, ProbeAnswer),
 }
 
-/// Frames that an interface must receive for an address; determines socket, filter and multicast group.
+/// Frames that an interface must receive for an address. Determines the socket, its filter and the multicast
+/// group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listening {
-    /// No frames are needed for the address.
+    /// No frames are needed for the address on this interface.
     No,
-    /// Receives broadcasts and multicasts to all nodes only.
+    /// Only broadcasts and multicasts to all nodes are needed, to observe other announcers of the address.
     Overheard,
-    /// Also receives requests: joins the solicited-node multicast group of the address.
+    /// Requests for the address are needed as well, to reply to them: its solicited-node multicast group is
+    /// joined.
     Answered,
 }
 
@@ -113,18 +117,18 @@ pub struct Timing {
     pub random: u64,
 }
 
-/// Announcer state machine; see the module documentation.
+/// State machine of the ARP and NDP announcer; see the module documentation.
 #[derive(Debug)]
 pub struct Machine {
     timing: Timing,
     ports: BTreeMap<u32, Port>,
     indexes: BTreeMap<String, u32>,
-    /// MAC addresses of all interfaces of this machine, to recognize our own frames.
+    /// MAC addresses of all interfaces of this machine, to recognize frames sent by it.
     own_macs: BTreeSet<Mac>,
     held: BTreeMap<IpAddr, AddressState>,
     /// Addresses to announce or watch by interface name, including interfaces that do not exist yet.
     wanted_on: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
-    /// Schedule of announcements: time, interface index and address of the next one.
+    /// Schedule of announcements: time, interface index and address of each.
     due: BTreeSet<(Instant, u32, IpAddr)>,
     probes: BTreeMap<ProbeId, Probe>,
     probes_due: BTreeSet<(Instant, ProbeId)>,
@@ -135,7 +139,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates a machine without interfaces and addresses.
+    /// Creates a state machine without interfaces or addresses.
     #[must_use]
     pub fn new(timing: Timing) -> Self {
         Self {
@@ -155,8 +159,8 @@ impl Machine {
         }
     }
 
-    /// Changes the desired state of addresses; `None` withdraws at once. Unchanged addresses are not
-    /// announced again. Returns the addresses rejected because of [`ADDRESSES_MAX`].
+    /// Changes the desired state of addresses; `None` withdraws an address at once. Unchanged addresses are
+    /// not announced again. Returns the addresses rejected because of [`ADDRESSES_MAX`].
     pub fn set(
         &mut self,
         changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
@@ -173,8 +177,8 @@ impl Machine {
         refused
     }
 
-    /// Announces an address again with a full burst on all its interfaces. Returns false if it is not
-    /// announced.
+    /// Announces an address again with a full burst on all its interfaces. Returns false if the address is
+    /// not announced.
     pub fn announce_again(&mut self, address: IpAddr, now: Instant) -> bool {
         let Some(held) = self.held.get_mut(&address) else { return false };
         let mut is_announced = false;
@@ -197,8 +201,8 @@ impl Machine {
         announcement.into_iter().chain(probe).min()
     }
 
-    /// Sends announcements and probes that are due at `now`. Each call sends a limited number of
-    /// announcements; the remainder is due at once.
+    /// Sends announcements and probes that are due at `now`. A call sends a limited number of announcements;
+    /// for the others, the next call is due at once.
     pub fn timeout(&mut self, now: Instant) {
         self.run_probes(now);
         for _ in 0..ANNOUNCED_PER_TURN_MAX {
@@ -210,7 +214,7 @@ impl Machine {
         }
     }
 
-    /// Sends one gratuitous announcement of an address on an interface and schedules the next one.
+    /// Sends one gratuitous announcement of an address on an interface and schedules the next announcement.
     fn announce(&mut self, address: IpAddr, index: u32, now: Instant) {
         let refresh = self.refresh_after();
         let Some(held) = self.held.get_mut(&address) else { return };
@@ -230,8 +234,8 @@ impl Machine {
         held.counters.last_gratuitous = Some(now);
     }
 
-    /// Returns the refresh interval with random variation, so that addresses set together are not announced
-    /// together later.
+    /// Returns the refresh interval with random variation, so that addresses set at the same time are later
+    /// announced at different times.
     fn refresh_after(&mut self) -> Duration {
         self.timing.random = self
             .timing
@@ -266,19 +270,19 @@ impl Machine {
         }
     }
 
-    /// Counts a frame that the kernel did not accept for sending.
+    /// Counts a frame on this interface that the kernel did not accept for sending.
     pub fn not_sent(&mut self, index: u32) {
         if let Some(port) = self.ports.get_mut(&index) {
             port.counters.not_sent += 1;
         }
     }
 
-    /// Returns the counters of each address since it was first wanted.
+    /// Returns the counters of each address since it was first set.
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, &AddressCounters)> {
         self.held.iter().map(|(address, held)| (*address, &held.counters))
     }
 
-    /// Returns index, name and counters of each interface since it came up.
+    /// Returns the index, the name and the counters of each interface since it came up.
     pub fn interfaces(&self) -> impl Iterator<Item = (u32, &str, &PortCounters)> {
         self.ports.iter().map(|(index, port)| (*index, port.name.as_str(), &port.counters))
     }

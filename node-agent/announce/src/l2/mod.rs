@@ -6,8 +6,8 @@
 //!       └──conflicts, ──────┴──────────◀──────frames───────────┘
 //!          probe results
 //! ```
-//! Out of scope: deciding which node announces (the layer above does), adding addresses to the kernel, and
-//! any state that outlives the thread.
+//! Out of scope: the decision which node announces an address (see `ownership`), configuration of addresses
+//! in the kernel, and state that outlives the thread.
 
 pub mod announcer;
 pub mod filter;

@@ -20,7 +20,7 @@ use super::{
     wire::{ETHERTYPE_ARP, ETHERTYPE_IPV6},
 };
 
-/// Socket buffer size in bytes, for some thousand queued requests or announcements.
+/// Socket buffer size in bytes, enough for some thousand queued requests or announcements.
 const BUFFER_BYTES: usize = 2 << 20;
 /// Packet socket bound to one interface and one EtherType, with a classic BPF filter.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct PacketSocket {
 pub(super) enum Read {
     /// A frame with this number of bytes.
     Frame(usize),
-    /// No frame is waiting.
+    /// No frame has been received.
     Nothing,
     /// The socket has failed and must be reopened.
     Broken(Errno),
@@ -41,7 +41,7 @@ pub(super) enum Read {
 
 impl PacketSocket {
     /// Opens a socket in the network namespace of the calling thread. The filter is set before the first
-    /// frame arrives.
+    /// frame can arrive.
     pub(super) fn open(index: u32, family: IpFamily, program: &[Instruction]) -> io::Result<Self> {
         // With protocol 0 the kernel delivers nothing until the socket is bound.
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -57,7 +57,7 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Replaces the filter atomically.
+    /// Replaces the socket's filter program atomically.
     pub(super) fn set_filter(&self, program: &[Instruction]) -> io::Result<()> {
         let instructions: Vec<_> = program
             .iter()
@@ -69,7 +69,7 @@ impl PacketSocket {
         socket_option::attach_filter(self.descriptor.as_fd(), &instructions)
     }
 
-    /// Reads one frame without blocking.
+    /// Reads one frame from the socket without blocking.
     pub(super) fn read(&self, buffer: &mut [u8; FRAME_BYTES_MAX as usize]) -> Read {
         loop {
             match recv(self.descriptor.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
@@ -82,7 +82,7 @@ impl PacketSocket {
         }
     }
 
-    /// Sends one frame without blocking; it is dropped if the buffer is full.
+    /// Sends one frame without blocking. The frame is dropped if the socket buffer is full.
     pub(super) fn send(&self, frame: &[u8]) -> Result<(), Errno> {
         send(self.descriptor.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT).map(|_| ())
     }

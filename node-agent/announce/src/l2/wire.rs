@@ -1,8 +1,8 @@
 //! Codec of ARP (RFC 826, RFC 5227) and NDP (RFC 4861) frames on Ethernet.
 //!
-//! Parsing is total: for any input it terminates, stays within the bytes, and returns a packet or an error.
-//! Only the messages an announcer needs are supported: ARP requests and replies, Neighbor Solicitations and
-//! Neighbor Advertisements.
+//! Parsing is total: for any input the parser terminates, reads only within the input, and returns a packet
+//! or an error. Only the messages an announcer needs are supported: ARP requests and replies, Neighbor
+//! Solicitations and Neighbor Advertisements.
 
 mod arp;
 mod ndp;
@@ -14,13 +14,13 @@ use kernel::links::Mac;
 pub use arp::{Arp, Operation};
 pub use ndp::{Advertisement, Solicitation, solicited_node_group};
 
-/// Length of the Ethernet header: destination, source, EtherType.
+/// Length of the Ethernet header in bytes: destination, source and EtherType.
 const ETHERNET_BYTES: usize = 14;
 /// Minimum frame length without the FCS (IEEE 802.3); shorter frames are padded with zeros.
 pub const FRAME_BYTES_MIN: usize = 60;
-/// `ETH_P_ARP`.
+/// EtherType of ARP (`ETH_P_ARP`).
 pub const ETHERTYPE_ARP: u16 = 0x0806;
-/// `ETH_P_IPV6`.
+/// EtherType of IPv6 (`ETH_P_IPV6`).
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
@@ -47,28 +47,29 @@ pub struct Frame {
     pub packet: Packet,
 }
 
-/// Reason for which received bytes are no usable frame.
+/// Reason why received bytes are not a frame that the announcer can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unreadable {
     /// The frame is shorter than its headers require.
     Truncated,
-    /// The frame has a VLAN tag and belongs to another interface.
+    /// The frame has a VLAN tag, so that it belongs to a VLAN interface.
     Tagged,
-    /// The frame carries another protocol, or an ICMPv6 message other than NDP solicitations and
-    /// advertisements.
+    /// The frame carries a different protocol, or an ICMPv6 message other than Neighbor Solicitations and
+    /// Advertisements.
     Foreign,
     /// A field has a value that its RFC forbids.
     Malformed,
-    /// An NDP message with a hop limit other than 255, which was forwarded by a router (RFC 4861 §6.1, §7.1).
+    /// The frame contains an NDP message with a hop limit other than 255, which a router has forwarded (RFC
+    /// 4861 §6.1, §7.1).
     HopLimit,
     /// The ICMPv6 checksum is wrong.
     Checksum,
 }
 
-/// Parses a frame.
+/// Parses an Ethernet frame that contains an ARP or NDP packet.
 ///
 /// # Errors
-/// Returns [`Unreadable`] if the frame is malformed or irrelevant.
+/// Returns [`Unreadable`] if the frame is malformed or contains neither ARP nor NDP.
 pub fn parse(frame: &[u8]) -> Result<Frame, Unreadable> {
     let header: &[u8; ETHERNET_BYTES] = frame.first_chunk().ok_or(Unreadable::Truncated)?;
     let payload = &frame[ETHERNET_BYTES..];
@@ -87,7 +88,7 @@ pub fn parse(frame: &[u8]) -> Result<Frame, Unreadable> {
 }
 
 impl Frame {
-    /// Encodes the frame, padded to [`FRAME_BYTES_MIN`].
+    /// Encodes the frame, padded to the minimum length [`FRAME_BYTES_MIN`].
     #[must_use]
     pub fn render(&self) -> Vec<u8> {
         let (kind, payload) = match &self.packet {

@@ -1,4 +1,5 @@
-//! Traits for the dependencies of announcing: the wire and peer monitoring. Tests replace them.
+//! Traits for the I/O of address ownership: announcing on the link and monitoring of other nodes. Tests
+//! implement them in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,12 +11,13 @@ use model::{kinds::advertisement::InterfaceName, primitives::secret::Secret};
 
 use super::owners::Pair;
 
-/// Desired presence of an address on some interfaces.
+/// Desired presence of a load balancer address on some interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
     /// Names of the interfaces on which the address is announced or watched.
     pub interfaces: BTreeSet<InterfaceName>,
-    /// True if the address is announced and answered for; otherwise only other announcers are reported.
+    /// True if this node announces the address and replies to ARP and NDP requests for it. Otherwise, other
+    /// announcers of the address are only reported.
     pub is_announced: bool,
     /// True if the node replies to ICMP echo requests while it announces the address.
     pub answer_ping: bool,
@@ -24,18 +26,18 @@ pub struct Presence {
 /// Observation of the layer-2 announcer for one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WireEvent {
-    /// Another station announces an address.
+    /// Another station announces the address.
     Conflict {
         /// Address that the other station announces.
         address: IpAddr,
         /// Station that announces the address.
         by: Station,
     },
-    /// A probe started by [`Wire::probe`] has finished.
+    /// A probe started by [`Wire::probe`] has ended.
     Probed {
         /// Probed address.
         address: IpAddr,
-        /// Station that replied, or `None` if no station did.
+        /// Station that replied to the probe, or `None` if no station did.
         by: Option<Station>,
     },
 }
@@ -43,9 +45,9 @@ pub enum WireEvent {
 /// Station on a link, identified by its MAC address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Station {
-    /// Link-layer address, such as `02:00:00:00:00:01`.
+    /// MAC address as text, such as `02:00:00:00:00:01`.
     pub mac: String,
-    /// Interface on which it was observed.
+    /// Name of the interface on which the station was observed.
     pub interface: String,
 }
 
@@ -60,23 +62,24 @@ pub struct SentFrames {
     pub last_gratuitous: Option<Instant>,
 }
 
-/// Layer-2 announcer and echo replies as used by ownership. Implemented by `L2` in `adapters`.
+/// Announcer for ARP, NDP and ping replies, as used by address ownership. Implemented by `L2` in `adapters`.
 pub trait Wire: Send {
-    /// Changes the presence of addresses; `None` removes an address. On return, withdrawn addresses are no
-    /// longer answered for.
+    /// Changes the presence of addresses; `None` removes an address. After the return, requests for withdrawn
+    /// addresses are no longer answered.
     fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>);
-    /// Announces an address again with a full burst, as a defense or after the return of a candidate.
+    /// Announces an address again with a full burst, as a defense against another announcer or after the
+    /// return of a candidate.
     fn announce_again(&mut self, address: IpAddr);
-    /// Probes for the owner of an address; [`WireEvent::Probed`] follows within half a second.
+    /// Probes if another station uses the address. [`WireEvent::Probed`] follows within half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);
-    /// Prepares the exit: with [`OnExit::Keep`] echo replies continue while the agent restarts. Called before
-    /// all addresses are withdrawn.
+    /// Prepares the exit of the agent: with [`OnExit::Keep`], pings are answered while the agent restarts.
+    /// Called before all addresses are withdrawn.
     fn leave(&mut self, _on_exit: OnExit) {}
     /// Returns the frame counters of every address.
     fn sent(&self) -> BTreeMap<IpAddr, SentFrames>;
 }
 
-/// BFD state of another node, with the meaning of its AdminDown diagnostic.
+/// State of the BFD session with another node, including the meaning of its AdminDown diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Session {
     /// The session is up.
@@ -92,17 +95,17 @@ pub enum Session {
     },
 }
 
-/// Monitoring of other nodes as used by ownership. Implemented by `Peers` in `adapters`, with BFD.
+/// Monitoring of other nodes, as used by address ownership. Implemented with BFD by `Peers` in `adapters`.
 pub trait Watch: Send {
-    /// Sets the nodes to monitor; unchanged sessions are not affected.
+    /// Sets the nodes to monitor. Sessions with unchanged nodes continue.
     fn set_peers(&mut self, pairs: &BTreeSet<Pair>, key: Option<&Secret>);
-    /// Returns the session state of each monitored node by address pair.
+    /// Returns the session state of each monitored node, by the pair of addresses over which it is monitored.
     fn sessions(&self) -> BTreeMap<Pair, Session>;
     /// Sends AdminDown to the other nodes, with the diagnostic for a handover or for a restart.
     fn leave(&mut self, on_exit: OnExit);
 }
 
-/// Lookup of the MAC addresses of other nodes, to identify an announcer.
+/// Lookup of the MAC addresses of other nodes, by which an announcer of an address is identified.
 pub trait Neighbours: Send {
     /// Returns the kernel's neighbor table: link-layer address by IP address.
     fn macs(&mut self) -> BTreeMap<IpAddr, String>;
@@ -111,7 +114,7 @@ pub trait Neighbours: Send {
 /// Handling of addresses when the agent stops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnExit {
-    /// Hand the addresses over: answer for them until other nodes have taken over, or for at most two
+    /// Hand the addresses over: reply to requests until other nodes have taken over, or for at most two
     /// seconds.
     #[default]
     Handover,

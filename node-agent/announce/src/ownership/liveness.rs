@@ -1,4 +1,4 @@
-//! Liveness of a node, derived from the state of its session. Pure.
+//! Liveness of another node, derived from the state of the BFD session with it. Pure.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{io_traits::Session, machine::Liveness};
 /// Time during which a node that has announced its restart counts as alive.
 pub const RESTART_TIME: Duration = Duration::from_secs(10);
 
-/// Returns the liveness of a node from its session state and its previous liveness.
+/// Returns the liveness of a node, derived from the state of its BFD session and its previous liveness.
 #[must_use]
 pub fn follow(before: Liveness, session: Session) -> Liveness {
     match (session, before) {

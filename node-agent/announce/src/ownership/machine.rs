@@ -12,11 +12,12 @@
 //!    └───────────────────────────────────────────────────────▶ Owner ──▶ Standby: a gate closed, an order or a
 //!                                                                         candidate of higher rank took it away
 //! ```
-//! The first live candidate owns the address. Three rules keep it stable: a returning node probes before it
-//! announces and leaves the address to a node that replies; an owner stays owner when a candidate of higher
-//! rank returns; if two nodes announce, the one of higher rank stays. Invariants: announcements never
-//! alternate endlessly (every defense is rate-limited), and an owner does not give up an address because of a
-//! stranger (RFC 5227 §2.4 (b)).
+//! The first live candidate in the order set by the control server owns (announces) the address. A closed
+//! gate means that this node cannot serve the address. Three rules keep the ownership stable: a returning
+//! node probes before it announces and leaves the address to a node that replies; an owner remains owner when
+//! a candidate of higher rank returns; if two nodes announce, the one of higher rank stays. Invariants:
+//! announcements never alternate endlessly (every defense is rate-limited), and an owner does not give up an
+//! address because of a stranger, a station that is not a candidate (RFC 5227 §2.4 (b)).
 
 use std::{
     collections::BTreeMap,
@@ -30,31 +31,35 @@ pub use super::types::{
 };
 pub use base::Gate;
 
-/// Maximum time for which the previous owner keeps announcing after an order has moved the address, unless it
-/// receives an announcement of the new owner sooner.
+/// Maximum time for which the previous owner keeps announcing after a new candidate order has moved the
+/// address. The previous owner stops earlier if it receives an announcement of the new one.
 pub const LEAVE_TIME: Duration = Duration::from_secs(2);
-/// Delay before a node probes again for an address it has left to another node.
+/// Delay after which a node that left an address to another station probes again if that station still uses
+/// it.
 pub const ASK_AGAIN_TIME: Duration = Duration::from_secs(10);
-/// Delay before a standby node probes whether the candidate before it announces, while control is unreachable
-/// and cannot check. Every further rank waits [`CHECK_STAGGER`] longer.
+/// Delay after which a standby node probes if the candidate ranked before it announces. Applies while the
+/// control server is unreachable and cannot check this. Every further rank waits [`CHECK_STAGGER`] longer.
 pub const CHECK_TIME: Duration = Duration::from_secs(30);
-/// Additional delay for each rank, see [`CHECK_TIME`], so that standby nodes do not probe at the same time.
+/// Additional delay per rank (see [`CHECK_TIME`]), so that standby nodes do not probe at the same time.
 pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
-/// Maximum duration of a probe; after that it counts as unanswered.
+/// Maximum duration of a probe. A longer probe is treated as unanswered.
 pub const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Delay after which an owner announces again when another candidate has come back, so that a stale claim is
-/// corrected.
+/// Delay after which an owner announces again when a different candidate has returned, in case that candidate
+/// has announced the address.
 pub const REMIND_TIME: Duration = Duration::from_secs(1);
-/// Minimum time between two defenses against a stranger (`DEFEND_INTERVAL` of RFC 5227 §1.1).
+/// Minimum time between two defenses (announcements in reply to another announcer) against a station that is
+/// not a candidate; `DEFEND_INTERVAL` of RFC 5227 §1.1.
 pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
-/// Delay after the first defense against another candidate; doubles up to [`DEFEND_INTERVAL`].
+/// Delay after the first defense (announcement in reply to another announcer) against a candidate. Doubles
+/// with each defense, up to [`DEFEND_INTERVAL`].
 pub const DEFEND_FLOOR: Duration = Duration::from_secs(1);
-/// Number of defenses against another candidate before the tie is broken by node names.
+/// Number of defenses (announcements in reply) against a different candidate before the node whose name comes
+/// first wins.
 pub const DEFENCES_MAX: u32 = 3;
-/// Time for which a conflict stays in the status after its last observation.
+/// Time for which a conflict is shown in the status after it was last observed.
 pub const CONFLICT_TIME: Duration = Duration::from_secs(60);
 
-/// State of the current series of defenses against another announcer (RFC 5227 §2.4).
+/// State of the current series of defenses (announcements in reply to another announcer, RFC 5227 §2.4).
 #[derive(Debug, Clone, Copy)]
 struct Defence {
     last: Instant,
@@ -62,25 +67,26 @@ struct Defence {
     count: u32,
 }
 
-/// Ownership of one address, as seen by one node.
+/// Ownership of one load balancer address, from the perspective of one node.
 #[derive(Debug, Clone)]
 pub struct Ownership {
     me: Name,
     order: CandidateOrder,
-    /// True if this node may announce as the first of the order without probing.
+    /// True if this node, as the first candidate, may announce without a probe.
     is_fresh: bool,
     peers: BTreeMap<Name, Liveness>,
     gate: Gate,
     has_control: bool,
     phase: Phase,
-    /// Candidate that this node last observed or assumed as the announcer.
+    /// Candidate that this node last observed to announce the address, or assumes to announce it.
     believed: Option<Name>,
-    /// Order epoch in which this node last became or stayed owner; 0 if never.
+    /// Epoch of the candidate order in which this node last became or remained owner; 0 if never.
     claimed: u64,
     leave_at: Option<Instant>,
     ask_at: Option<Instant>,
     check_at: Option<Instant>,
-    /// True if the running probe is a check of a candidate of higher rank that counts as alive.
+    /// True if the running probe checks that a candidate of higher rank, which counts as alive, really
+    /// announces.
     is_checking: bool,
     remind_at: Option<Instant>,
     defence: Option<Defence>,
@@ -88,7 +94,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Creates the ownership of an address without an order.
+    /// Creates the ownership of an address, without candidates, for the node `me`.
     #[must_use]
     pub fn new(me: Name) -> Self {
         Self {
@@ -111,25 +117,25 @@ impl Ownership {
         }
     }
 
-    /// Returns the current phase of this node for the address.
+    /// Returns the current phase of this node for the address (such as standby or owner).
     #[must_use]
     pub const fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// Returns the current candidate order.
+    /// Returns the current order of the candidates for the address.
     #[must_use]
     pub const fn order(&self) -> &CandidateOrder {
         &self.order
     }
 
-    /// Returns the last conflict if it was observed within [`CONFLICT_TIME`].
+    /// Returns the last conflict with another announcer if it was observed within [`CONFLICT_TIME`].
     #[must_use]
     pub const fn conflict(&self) -> Option<&OwnershipConflict> {
         self.conflict.as_ref()
     }
 
-    /// Returns the rank of this node among the candidates; 0 is the first.
+    /// Returns the rank of this node among the candidates: 0 is the highest; `None` if it is not a candidate.
     #[must_use]
     pub fn rank(&self) -> Option<usize> {
         self.rank_of(&self.me)
@@ -141,13 +147,14 @@ impl Ownership {
         self.before().all(|name| self.peers.get(name) != Some(&Liveness::Up))
     }
 
-    /// Returns true if this node still announces although an order has moved the address to another node.
+    /// Returns true if this node still announces although a new candidate order has moved the address to
+    /// another node.
     #[must_use]
     pub const fn is_leaving(&self) -> bool {
         self.leave_at.is_some()
     }
 
-    /// Processes an input and returns the actions to carry out in order. `random` spreads probes that many
+    /// Processes an event and returns the actions to carry out, in order. `random` spreads probes that many
     /// nodes or addresses would otherwise send at the same time.
     pub fn handle(&mut self, input: Input, now: Instant, random: u64) -> Vec<Output> {
         let mut outputs = Vec::new();
@@ -164,7 +171,7 @@ impl Ownership {
         outputs
     }
 
-    /// Returns the time at which [`Input::Timeout`] must be passed in, or `None` if no timer runs.
+    /// Returns the time at which [`Input::Timeout`] is due, or `None` if no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let patience = |liveness: &Liveness| match liveness {
@@ -245,10 +252,10 @@ impl Ownership {
         outputs.push(Output::Reannounce);
     }
 
-    /// Returns true if this node stays owner against another announcer after `defences` defenses. A node
-    /// that is handing over, or that is no candidate against a candidate, yields. An owner stays against a
-    /// stranger. A candidate of higher rank wins; against one of lower rank this node stays, or, after
-    /// [`DEFENCES_MAX`] defenses, the node whose name comes first.
+    /// Returns true if this node remains owner against another announcer after `defences` defenses. A node
+    /// yields if it is handing over, or if it is not a candidate and the announcer is one. An owner does not
+    /// yield to a stranger. A candidate of higher rank wins. Against one of lower rank this node remains
+    /// owner; after [`DEFENCES_MAX`] defenses, the node whose name comes first wins.
     fn wins_against(&self, party: &Party, defences: u32) -> bool {
         if self.leave_at.is_some() {
             // We are handing this address over, so another announcer is expected.
@@ -278,8 +285,8 @@ impl Ownership {
         }
     }
 
-    /// Moves to standby because a station has replied or announced the address, and schedules another probe
-    /// after [`ASK_AGAIN_TIME`].
+    /// Enters standby because another station has replied to a probe or announced the address, and schedules
+    /// another probe after [`ASK_AGAIN_TIME`].
     fn leave_to(&mut self, heard: ObservedStation, now: Instant, random: u64, outputs: &mut Vec<Output>) {
         if let Party::Candidate(name) = &heard.party {
             self.believed = Some(name.clone());
@@ -369,8 +376,8 @@ impl Ownership {
         }
     }
 
-    /// Enters standby for the reason `why`. While control is unreachable, this node schedules a probe,
-    /// because control cannot notice that the candidate before it does not serve.
+    /// Enters standby for the reason `why`. While the control server is unreachable, also schedules a probe,
+    /// because then only this node can detect that the candidate ranked before it does not announce.
     fn wait_behind(&mut self, why: Why, rank: usize, now: Instant, outputs: &mut Vec<Output>) {
         if self.has_control || !matches!(why, Why::Before(_)) {
             self.check_at = None;
@@ -392,8 +399,8 @@ impl Ownership {
         self.is_checking = true;
     }
 
-    /// Returns the reason for which this node must not announce, regardless of other candidates: a closed
-    /// gate, or isolation.
+    /// Returns the reason why this node must not announce, regardless of other candidates: the node cannot
+    /// serve the address, or is isolated.
     fn obstacle(&self) -> Option<Why> {
         if let Gate::Closed(why) = &self.gate {
             return Some(Why::Closed(why.clone()));
@@ -404,8 +411,8 @@ impl Ownership {
         is_isolated.then_some(Why::Isolated)
     }
 
-    /// Returns [`Why`] with the first candidate of higher rank that counts as alive, or `None` if there is
-    /// none.
+    /// Returns the first candidate of higher rank that counts as alive, as a reason for standby, or `None` if
+    /// there is none.
     fn live_before(&self, now: Instant) -> Option<Why> {
         self.before().find_map(|name| match self.peers.get(name) {
             Some(Liveness::Up) => Some(Why::Before(name.clone())),
@@ -417,7 +424,8 @@ impl Ownership {
         })
     }
 
-    /// Returns true if this candidate may have owned the address, according to the observations of this node.
+    /// Returns true if this candidate may currently own the address, according to the observations of this
+    /// node.
     fn may_be_owner(&self, name: &Name) -> bool {
         match &self.believed {
             Some(believed) => believed == name,
@@ -464,7 +472,7 @@ impl Ownership {
         self.phase = if self.rank().is_some() { Phase::Standby(why) } else { Phase::Away };
     }
 
-    /// Stops the defense, leave and reminder timers when this node is no longer owner.
+    /// Stops the timers for defense, handover and reminder when this node is no longer the owner.
     fn end(&mut self) {
         (self.leave_at, self.remind_at, self.defence) = (None, None, None);
     }

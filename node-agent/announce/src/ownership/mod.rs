@@ -1,5 +1,5 @@
-//! Ownership of addresses: decides from liveness, rank and observed announcements which addresses this node
-//! announces, without I/O of its own.
+//! Ownership of load balancer addresses: decides which addresses this node announces, from the rank and
+//! liveness of the candidate nodes and from observed announcements. Without I/O of its own.
 
 pub mod io_traits;
 pub mod liveness;

@@ -1,4 +1,5 @@
-//! Ownership of all addresses. Each event is processed only for the affected addresses. Pure.
+//! Ownership of all load balancer addresses on one node. Each event is processed only for the affected
+//! addresses. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,16 +17,17 @@ use model::{
 
 use super::machine::{CandidateOrder, Input, Liveness, Output, Ownership};
 
-/// Address pair over which one node monitors another.
+/// Pair of addresses over which one node monitors another by BFD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
-    /// Address of this node.
+    /// Local address, which belongs to this node.
     pub local: IpAddr,
-    /// Address of the peer node.
+    /// Remote address, which belongs to the monitored node.
     pub peer: IpAddr,
 }
 
-/// Ownership state machines of all addresses on one node, with indexes by Service, peer node and deadline.
+/// Ownership state machines of all load balancer addresses on one node, with indexes by Service, monitored
+/// node and deadline.
 #[derive(Debug)]
 pub struct Owners {
     me: Name,
@@ -33,7 +35,7 @@ pub struct Owners {
     by_service: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
     pairs: BTreeMap<Pair, MonitoredNode>,
     gates: BTreeMap<ServiceKey, Gate>,
-    /// Names of the interfaces that have a carrier; `None` before the first report.
+    /// Names of the interfaces with a link (`IFF_LOWER_UP`); `None` before the first report.
     carriers: Option<BTreeSet<String>>,
     has_control: bool,
     due: BTreeSet<(Instant, IpAddr)>,
@@ -42,30 +44,31 @@ pub struct Owners {
     looked_at: u64,
 }
 
-/// Ownership of one address, with its state from control.
+/// Ownership of one address, with the address state from the control server.
 #[derive(Debug)]
 pub struct Entry {
-    /// Address state received from control: candidates, Services and interfaces.
+    /// Address state received from the control server: candidates, Services and interfaces.
     pub state: Arc<AddressState>,
-    /// Ownership state machine.
+    /// State machine that decides if this node announces the address.
     pub ownership: Ownership,
-    /// Services that the kernel already has, but not yet with this address; the gate stays closed until the
-    /// next pass.
+    /// Services that the kernel serves, but not yet at this address. The address is not announced until the
+    /// next kernel update.
     awaited: BTreeSet<ServiceKey>,
     due: Option<Instant>,
 }
 
-/// Address state for [`Owners::set`], with the circumstances in which it was received.
+/// Address state passed to [`Owners::set`], with the circumstances in which it was received.
 #[derive(Debug)]
 pub struct Ordering<'a> {
-    /// Address state received from control or read from the journal.
+    /// Address state received from the control server or read from the journal on disk.
     pub state: Arc<AddressState>,
-    /// True if the state comes from the journal, so another node may have taken the address since it was
-    /// written.
+    /// True if the state comes from the journal on disk, so that another node may have taken the address
+    /// since it was written.
     pub is_old: bool,
-    /// Services that the next kernel pass will change. An added Service opens the gate only after that pass.
+    /// Services that the next kernel update will change. If one of them is new for the address, the address
+    /// is announced only after that update.
     pub changing: &'a BTreeSet<ServiceKey>,
-    /// Time until which a newly monitored node counts as alive without a received packet.
+    /// Time until which a newly monitored node counts as alive although no packet has been received from it.
     pub unheard_until: Instant,
 }
 
@@ -77,7 +80,7 @@ struct MonitoredNode {
 }
 
 impl Entry {
-    /// Returns the entry of node `me` in the candidate list, or `None` if the node is no candidate.
+    /// Returns the entry of node `me` in the candidate list, or `None` if the node is not a candidate.
     #[must_use]
     pub fn own_candidate(&self, me: &Name) -> Option<&Candidate> {
         self.state.announcement.candidates.iter().find(|candidate| candidate.node == *me)
@@ -85,7 +88,7 @@ impl Entry {
 }
 
 impl Owners {
-    /// Creates an empty set of addresses for the node `me`.
+    /// Creates the ownership state of the node `me`, without addresses.
     #[must_use]
     pub fn new(me: Name) -> Self {
         Self {
@@ -103,19 +106,19 @@ impl Owners {
         }
     }
 
-    /// Returns the entry of an address, or `None` if control has not sent it.
+    /// Returns the ownership of an address, or `None` if the control server has not sent the address.
     #[must_use]
     pub fn get(&self, address: IpAddr) -> Option<&Entry> {
         self.entries.get(&address)
     }
 
-    /// Returns the entries of all addresses.
+    /// Returns the ownership of all addresses.
     #[must_use]
     pub const fn entries(&self) -> &BTreeMap<IpAddr, Entry> {
         &self.entries
     }
 
-    /// Returns and clears the actions that the state machines have requested, in order.
+    /// Returns and clears the actions that the state machines have requested, in order of the requests.
     pub fn take_actions(&mut self) -> Vec<(IpAddr, Output)> {
         std::mem::take(&mut self.actions)
     }
@@ -125,20 +128,21 @@ impl Owners {
         std::mem::take(&mut self.touched)
     }
 
-    /// Returns the number of processed address events, for tests of the cost of a change.
+    /// Returns the number of events processed for single addresses. Tests use it to measure the cost of a
+    /// change.
     #[must_use]
     pub const fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Returns the pairs to monitor with their node names: the other candidates of every address for which
-    /// this node is a candidate.
+    /// Returns the nodes to monitor, by address pair: the other candidates of every address for which this
+    /// node is a candidate.
     #[must_use]
     pub fn pairs(&self) -> BTreeMap<Pair, Name> {
         self.pairs.iter().map(|(pair, watched)| (*pair, watched.node.clone())).collect()
     }
 
-    /// Returns the liveness of the node behind an address pair, or `None` if the pair is not monitored.
+    /// Returns the liveness of the node at this address pair, or `None` if the pair is not monitored.
     #[must_use]
     pub fn liveness(&self, pair: Pair) -> Option<Liveness> {
         self.pairs.get(&pair).map(|watched| watched.liveness)
@@ -150,7 +154,7 @@ impl Owners {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Adds or updates an address from its state.
+    /// Adds or updates an address from the state sent by the control server.
     pub fn set(&mut self, ordering: Ordering<'_>, now: Instant, random: u64) {
         let Ordering { state, is_old, changing, unheard_until } = ordering;
         let address = state.address;
@@ -196,7 +200,7 @@ impl Owners {
         self.feed(address, inputs, now, random);
     }
 
-    /// Removes an address, withdrawing it if announced.
+    /// Removes an address, and withdraws it if this node announces it.
     pub fn remove(&mut self, address: IpAddr) {
         let Some(entry) = self.entries.remove(&address) else { return };
         let nothing = AddressState {
@@ -214,8 +218,8 @@ impl Owners {
         self.touched.insert(address);
     }
 
-    /// Applies the gates of Services after a kernel pass; `None` closes a Service that the kernel is about to
-    /// lose.
+    /// Applies the result of a kernel update: a [`Gate`] is open if the kernel serves the Service; `None`
+    /// means that the kernel is about to lose it.
     pub fn set_gates(
         &mut self,
         gates: impl IntoIterator<Item = (ServiceKey, Option<Gate>)>,
@@ -255,7 +259,7 @@ impl Owners {
         }
     }
 
-    /// Applies the reachability of control to all addresses.
+    /// Passes the changed reachability of the control server to the state machines of all addresses.
     pub fn set_control(&mut self, has_control: bool, now: Instant, random: u64) {
         if std::mem::replace(&mut self.has_control, has_control) != has_control {
             for address in self.entries.keys().copied().collect::<Vec<_>>() {
@@ -264,7 +268,8 @@ impl Owners {
         }
     }
 
-    /// Replaces the set of interfaces with carrier, which opens or closes the gates of addresses on them.
+    /// Replaces the set of interfaces with a link. An address is only announced if one of its interfaces has
+    /// a link.
     pub fn set_carriers(&mut self, carriers: BTreeSet<String>, now: Instant, random: u64) {
         let differs: Option<BTreeSet<_>> =
             self.carriers.as_ref().map(|before| before.symmetric_difference(&carriers).cloned().collect());
@@ -283,12 +288,12 @@ impl Owners {
         }
     }
 
-    /// Passes an observation or a probe result to the state machine of one address.
+    /// Passes an observation or a probe result for an address to its state machine.
     pub fn hear(&mut self, address: IpAddr, input: Input, now: Instant, random: u64) {
         self.feed(address, [input], now, random);
     }
 
-    /// Passes [`Input::Timeout`] to the state machines whose timers are due.
+    /// Passes [`Input::Timeout`] to the state machines whose timer has expired.
     pub fn tick(&mut self, now: Instant, random: u64) {
         while let Some((at, address)) = self.due.first().copied().filter(|(at, _)| now >= *at) {
             self.due.remove(&(at, address));
@@ -318,8 +323,8 @@ impl Owners {
         }
     }
 
-    /// Returns the gate of an address: open, or closed with the first of its obstacles (a Service
-    /// not programmed, no carrier).
+    /// Returns the [`Gate`] of an address: open if this node can serve the address, otherwise closed with the
+    /// first obstacle (a Service not programmed, or no link).
     fn gate(&self, address: IpAddr) -> Gate {
         let Some(entry) = self.entries.get(&address) else { return Gate::Open };
         if entry.state.services.is_empty() {
@@ -346,8 +351,8 @@ impl Owners {
         Gate::Closed(format!("no link on {}", names.join(", ")))
     }
 
-    /// Returns the pairs between this node and the other candidates of an address, empty if this node is no
-    /// candidate.
+    /// Returns the pairs over which this node monitors the other candidates of an address; empty if this node
+    /// is not a candidate.
     fn pairs_of(&self, state: &AddressState) -> Vec<(Pair, Name)> {
         let candidates = &state.announcement.candidates;
         let Some(own) = candidates.iter().find(|candidate| candidate.node == self.me) else {
@@ -358,7 +363,8 @@ impl Owners {
         others.map(|other| (Pair { local, peer: other.address }, other.node.clone())).collect()
     }
 
-    /// Removes an address from the index entries of Services and pairs that `next` no longer has.
+    /// Removes an address from the indexes by Service and by pair, except for the Services and pairs that
+    /// `next` still has.
     fn unlink(&mut self, previous: &AddressState, next: &AddressState) {
         let address = previous.address;
         for service in previous.services.difference(&next.services) {

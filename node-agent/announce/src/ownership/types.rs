@@ -1,4 +1,4 @@
-//! Input, output and status types of the ownership state machine. Pure.
+//! Events, actions and states of the ownership state machine. Pure.
 
 use std::time::Instant;
 
@@ -8,51 +8,52 @@ use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 /// Liveness of another candidate node, as derived from BFD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// No packet was received yet; counts as alive until `until`.
+    /// No packet has been received from the node yet; it counts as alive until `until`.
     Unknown {
         /// Time after which the node counts as down.
         until: Instant,
     },
     /// The BFD session is up.
     Up,
-    /// The BFD session was up and is down.
+    /// The BFD session was up and has gone down.
     Down,
     /// The node has handed over its addresses and counts as down.
     HandedOver,
-    /// Has announced its restart; counts as alive until `until`.
+    /// The node has announced its restart and counts as alive until `until`.
     Restarting {
         /// Time after which the node counts as down.
         until: Instant,
     },
 }
 
-/// Ranked candidates for an address, as ordered by control.
+/// Ranked candidates for an address, as ordered by the control server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CandidateOrder {
-    /// Epoch of the order; control increases it with every change.
+    /// Number of the candidate order; the control server increases it with every change of the order.
     pub epoch: u64,
     /// Names of the candidate nodes; the first has the highest rank.
     pub candidates: Vec<Name>,
-    /// Behavior of an owner that reaches neither control nor another candidate: keep announcing, or stop.
+    /// Behavior of an owner that can reach neither the control server nor another candidate: keep announcing,
+    /// or stop.
     pub when_isolated: WhenIsolated,
-    /// True if the order comes from the journal, so another node may have taken the address since it was
-    /// written.
+    /// True if the order comes from the journal on disk, so that another node may have taken the address
+    /// since it was written.
     pub is_old: bool,
 }
 
-/// Station that announced or answered for the address.
+/// Kind of station that announced the address or replied to a probe for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Party {
-    /// Another candidate.
+    /// Another candidate node, by name.
     Candidate(Name),
-    /// An unknown station.
+    /// Unknown station that is not a candidate.
     Stranger,
 }
 
-/// Station that was observed to announce or answer for the address.
+/// Station that was observed to announce the address or to reply to a probe for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedStation {
-    /// Candidate or stranger that the MAC address belongs to.
+    /// Candidate with the station's MAC address, or a stranger.
     pub party: Party,
     /// MAC address as text, such as `02:00:00:00:00:01`.
     pub mac: String,
@@ -63,51 +64,52 @@ pub struct ObservedStation {
 /// Event for the ownership state machine of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// New candidate order from control or from the journal.
+    /// A new candidate order was received from the control server or read from the journal on disk.
     Ordered(CandidateOrder),
-    /// Changed liveness of a candidate.
+    /// The liveness of a candidate has changed.
     Peer(Name, Liveness),
-    /// Changed gate: open if this node can serve the address, otherwise closed with a reason.
+    /// The ability of this node to serve the address has changed; a closed [`Gate`] contains the reason.
     Gate(Gate),
-    /// Changed reachability of control: true if reachable.
+    /// The reachability of the control server has changed; true if reachable.
     Control(bool),
-    /// Observation of another station that announces the address.
+    /// Another station was observed to announce the address.
     Heard(ObservedStation),
-    /// Result of [`Output::Probe`]: the station that replied, or `None`.
+    /// The probe requested by [`Output::Probe`] has ended, with the station that replied, or `None`.
     Probed(Option<ObservedStation>),
-    /// Expiry of a timer at the time returned by [`Ownership::poll_timeout`].
+    /// The time returned by [`Ownership::poll_timeout`] has been reached.
     Timeout,
 }
 
 /// Action requested by the ownership state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// Announce the address with a burst and answer for it from now on.
+    /// Announce the address with a burst of frames, and reply to requests from now on.
     Announce,
-    /// Repeat the burst of announcements, as a defense or a reminder.
+    /// Repeat the burst of announcements, as a defense against another announcer or as a reminder.
     Reannounce,
-    /// Stop answering for the address.
+    /// Stop replying to requests for the address.
     Withdraw,
-    /// Probe for another owner of the address.
+    /// Probe if another station uses the address.
     Probe,
 }
 
-/// Reason for which this node does not own the address.
+/// Reason why this node does not own (announce) the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// Another node is to announce the address, according to the candidate order.
+    /// The candidate order assigns the address to another node.
     Unordered,
-    /// The gate is closed for this reason, such as a Service that is not programmed.
+    /// This node cannot serve the address, for this reason, such as a Service that is not programmed.
     Closed(String),
-    /// The node is isolated, and the order demands silence in that case.
+    /// The node can reach neither the control server nor another candidate, and the candidate order demands
+    /// silence in that case.
     Isolated,
     /// This candidate of higher rank is alive.
     Before(Name),
-    /// This candidate of higher rank has sent no packet yet and still counts as alive.
+    /// This candidate of higher rank has sent no packet yet, but still counts as alive.
     Unheard(Name),
-    /// This candidate of higher rank restarts and still counts as alive.
+    /// This candidate of higher rank is restarting and still counts as alive.
     Restarting(Name),
-    /// This station announces the address or replied to a probe.
+    /// This station announces the address, or has replied to a probe.
     Answered(ObservedStation),
 }
 
@@ -118,26 +120,26 @@ pub enum Cause {
     First,
     /// The BFD session with the previous owner went down.
     Silent(Name),
-    /// The previous owner handed its addresses over.
+    /// The previous owner handed over its addresses.
     HandedOver(Name),
-    /// No station replied to this node's probe.
+    /// No station replied to this node's probe for other users of the address.
     NobodyAnswered,
 }
 
 /// Phase of the ownership state machine; see the diagram in [`super::machine`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// This node is not a candidate.
+    /// This node is not a candidate for the address.
     Away,
     /// This node is a candidate but does not announce, for this reason.
     Standby(Why),
-    /// A probe for another owner is running; it ends at this time at the latest.
+    /// A probe for other users of the address is running; it ends at this time at the latest.
     Probing(Instant),
-    /// This node announces the address, and became owner for this cause.
+    /// This node announces the address; the cause is the event by which it became owner.
     Owner(Cause),
 }
 
-/// Conflict with another announcer, shown in the status for one minute.
+/// Conflict with another announcer of the address, shown in the status for one minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnershipConflict {
     /// Station that announced the address.

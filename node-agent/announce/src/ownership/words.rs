@@ -1,10 +1,11 @@
-//! Role and reason texts of address ownership for status output. Reasons are never empty.
+//! Formats the role of this node for an address, and the reason for it, as texts for the status output.
+//! Reasons are never empty.
 
 use model::wire::report::AnnouncementRole;
 
 use super::machine::{Cause, ObservedStation, Ownership, Party, Phase, Why};
 
-/// Returns the role of this node for an address with a reason in words, or `None` if this node is no
+/// Returns the role of this node for an address with the reason as text, or `None` if this node is not a
 /// candidate.
 #[must_use]
 pub fn standing(ownership: &Ownership) -> Option<(AnnouncementRole, String)> {

@@ -1,7 +1,8 @@
-//! Deletion of conntrack flows of pings that started before their address was answered.
+//! Deletes conntrack entries of pings to an address that started before this node replied to pings for it.
 //!
-//! NAT decides only on the first packet of a flow. If this node forwarded a ping before the address was in
-//! the table, its requests would stay unanswered, because each request keeps the flow alive.
+//! NAT applies only to the first packet of a connection. If this node forwarded a ping before the address was
+//! in its table, later requests of that ping would stay unanswered, because each of them keeps the conntrack
+//! entry alive.
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
@@ -16,11 +17,10 @@ const fn ping_protocol(family: IpFamily) -> u8 {
     }
 }
 
-/// Deletes the flows of pings to these addresses that were not translated. Returns the number of deleted
-/// flows.
+/// Deletes the conntrack entries of pings to these addresses that were not translated. Returns their number.
 ///
 /// # Errors
-/// Returns an I/O error if the kernel cannot list flows or the socket fails.
+/// Returns an I/O error if the kernel cannot list conntrack entries or the socket fails.
 pub(super) fn forget(netlink: &mut Netlink, addresses: &BTreeSet<IpAddr>) -> io::Result<usize> {
     let mut forgotten = 0;
     for family in IpFamily::ALL {

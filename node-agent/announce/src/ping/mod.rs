@@ -1,4 +1,5 @@
-//! Replies to ICMP and ICMPv6 echo requests for the addresses this node announces, or suppression of replies.
+//! Replies to ICMP and ICMPv6 echo requests (pings) for the addresses this node announces, or drops such
+//! requests.
 //!
 //! The addresses are not configured on the node, so the kernel does not reply by itself. A small nf_tables
 //! table handles the requests:
@@ -7,13 +8,13 @@
 //! prerouting, before connection tracking:  echo request to a silent address     ─▶ drop
 //! prerouting, before all other translation: echo request to an answered address ─▶ redirect to this node
 //! ```
-//! The table is the same in every proxy mode and independent of the tables of the modes. It is created with
-//! the first announced address and removed with the last. Addresses are only elements of its sets. A change
-//! of one address writes one element, then deletes the conntrack flows of pings that this node forwarded
+//! The table is the same in every proxy mode and independent of the mode's own tables. It is created with the
+//! first announced address and removed with the last. Addresses are only elements of its sets. A change of
+//! one address writes one element, then deletes the conntrack entries of pings that this node forwarded
 //! before. The table is recognized by its name, regardless of its creator; nothing outside of it is changed.
 //!
 //! A dedicated thread writes the table, because the kernel allows only one writer of nf_tables at a time, and
-//! a takeover must not wait for a pass over all Services.
+//! a takeover of an address must not wait for the programming of all Services.
 
 mod forget;
 mod kernel;
@@ -36,22 +37,22 @@ use tracing::error;
 
 pub use self::{kernel::cleanup, schema::Reply};
 
-/// Time for which addresses left by a previous process are kept until they are set: the time the other nodes
-/// wait for a restarting agent (10 s), with a margin.
+/// Time for which addresses in the table of a previous process are kept until this process sets them: the
+/// time that other nodes wait for a restarting agent (10 s), with a margin.
 pub const SETTLE_TIME: Duration = Duration::from_secs(30);
 
-/// Handle to the thread that maintains the echo reply table. Dropping it waits until all orders are carried
-/// out.
+/// Handle to the thread that maintains the echo reply table. Dropping the handle waits until all queued
+/// orders are carried out.
 #[derive(Debug)]
 pub struct Ping {
     orders: Option<Sender<ThreadOrder>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Order to the thread that maintains the echo reply table.
+/// Request to the thread that maintains the echo reply table.
 #[derive(Debug)]
 enum ThreadOrder {
-    /// Set the replies for some addresses; `None` removes an address.
+    /// Set the ping replies for some addresses; `None` removes an address from the table.
     Set(BTreeMap<IpAddr, Option<Reply>>),
     /// Leave the table unchanged from now on, so that pings are answered while the agent restarts.
     Keep,
@@ -59,7 +60,7 @@ enum ThreadOrder {
 
 impl Ping {
     /// Starts the thread for the network namespace of the calling thread. `warn` is called with the current
-    /// problem whenever it changes, and with `None` when it is resolved.
+    /// problem whenever the problem changes, and with `None` when it is resolved.
     ///
     /// # Errors
     /// Returns an I/O error if the thread cannot be created. Missing kernel support is reported as a warning
@@ -72,7 +73,7 @@ impl Ping {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Queues changed echo reply settings of addresses; `None` removes an address. Does not block.
+    /// Queues changed ping settings (reply or drop) of addresses; `None` removes an address. Does not block.
     pub fn set(&self, changes: BTreeMap<IpAddr, Option<Reply>>) {
         self.tell(ThreadOrder::Set(changes));
     }

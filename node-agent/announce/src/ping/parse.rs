@@ -1,5 +1,5 @@
-//! Parser of kernel dumps of the table. Total: malformed messages are errors, and content this code would not
-//! have created makes the table foreign. Pure.
+//! Parses kernel dumps of the echo reply table. Total: a malformed message is an error, and content that this
+//! program would not create marks the table as foreign. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,19 +19,19 @@ use super::{
     schema::{Reply, Set, TABLE},
 };
 
-/// Parser state that accumulates the messages of all dumps of the table, until [`Self::finish`].
+/// Parser that collects the messages of all dumps of the echo reply table, until [`Self::finish`].
 #[derive(Debug, Default)]
 pub struct Observation {
     is_strange: bool,
     sets: BTreeSet<Set>,
     chains: BTreeSet<Reply>,
-    /// Number of rules found so far in the chain of each reply.
+    /// Number of rules found so far in the chain for each kind of reply.
     rules: BTreeMap<Reply, usize>,
     replies: Replies,
 }
 
 impl Observation {
-    /// Adds the table. A table with flags, such as dormant, is foreign.
+    /// Adds the table from a message. A table with flags, such as dormant, is marked as foreign.
     ///
     /// # Errors
     /// Returns [`MalformedMessage`] if the message is malformed.
@@ -45,7 +45,7 @@ impl Observation {
         Ok(())
     }
 
-    /// Parses a chain of any table of the family.
+    /// Adds a chain from a message. Chains of other tables are ignored.
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
@@ -71,7 +71,7 @@ impl Observation {
         Ok(())
     }
 
-    /// Parses a rule. Rules of a chain must arrive in order.
+    /// Adds a rule from a message. The rules of a chain must be added in their order.
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
@@ -98,7 +98,8 @@ impl Observation {
         Ok(())
     }
 
-    /// Adds one set of the table. A set with an unknown name or another key type makes the table foreign.
+    /// Adds a set from a message. A set with an unknown name or the wrong key type marks the table as
+    /// foreign.
     ///
     /// # Errors
     ///
@@ -125,13 +126,13 @@ impl Observation {
         Ok(())
     }
 
-    /// Returns the sets of the schema found so far, whose elements remain to be dumped.
+    /// Returns the sets found so far, whose elements must be dumped next.
     #[must_use]
     pub fn sets(&self) -> Vec<Set> {
         self.sets.iter().copied().collect()
     }
 
-    /// Adds addresses of a set. An address in two sets makes the table foreign.
+    /// Adds addresses found in a set. An address in two sets marks the table as foreign.
     pub fn elements(&mut self, set: Set, addresses: &[IpAddr]) {
         for address in addresses {
             let before = self.replies.insert(*address, set.reply);
@@ -149,7 +150,7 @@ impl Observation {
     }
 }
 
-/// Extracts the addresses of a message with set elements.
+/// Extracts the addresses from a message with set elements.
 ///
 /// # Errors
 /// Returns [`MalformedMessage`] if the message is malformed.

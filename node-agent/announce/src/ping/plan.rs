@@ -7,7 +7,7 @@ use std::{
 
 use super::schema::{Reply, Set};
 
-/// Desired echo reply setting by announced address.
+/// Desired ping setting (reply or drop) by announced address.
 pub type Replies = BTreeMap<IpAddr, Reply>;
 
 /// Echo reply table as observed in the kernel.
@@ -30,9 +30,9 @@ pub struct Plan {
     pub delete_table: bool,
     /// True if the table is created, with its sets, chains and rules.
     pub make_table: bool,
-    /// Addresses to remove from a set.
+    /// Addresses to remove from the sets.
     pub removed: Vec<(Set, IpAddr)>,
-    /// Addresses to add to a set.
+    /// Addresses to add to the sets.
     pub added: Vec<(Set, IpAddr)>,
 }
 
@@ -44,8 +44,8 @@ impl Plan {
     }
 }
 
-/// Plans the changes for the `touched` addresses. If the table is created or deleted, all addresses are
-/// planned.
+/// Plans the changes of the echo reply table for the `touched` addresses. If the table is created or deleted,
+/// all addresses are included.
 #[must_use]
 pub fn plan(wanted: &Replies, table: &Table, touched: &BTreeSet<IpAddr>) -> Plan {
     let is_there = *table != Table::Absent;
@@ -67,7 +67,7 @@ pub fn plan(wanted: &Replies, table: &Table, touched: &BTreeSet<IpAddr>) -> Plan
     plan
 }
 
-/// Returns all addresses that are in the table or should be.
+/// Returns all addresses that are in the echo reply table or should be in it.
 #[must_use]
 pub fn everything(wanted: &Replies, table: &Table) -> BTreeSet<IpAddr> {
     let wanted = wanted.keys().copied();

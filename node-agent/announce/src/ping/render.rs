@@ -1,4 +1,5 @@
-//! Netlink messages of a plan, ordered so that references exist when they are used. Pure.
+//! Encodes a plan for the echo reply table as netlink messages, ordered so that objects exist before they are
+//! referenced. Pure.
 
 use std::net::IpAddr;
 
@@ -16,7 +17,8 @@ use super::{
     schema::{Reply, Set, TABLE},
 };
 
-/// Elements per message: an attribute length has 16 bits, and an element takes 28 bytes.
+/// Maximum number of set elements per message. The length of an attribute has 16 bits, and an element takes
+/// 28 bytes.
 const ELEMENTS_PER_MESSAGE: usize = 1000;
 
 /// Returns the netlink messages of one transaction that carries out a plan.
@@ -46,8 +48,8 @@ pub fn dump_elements(set: Set) -> Message {
     message(uapi::NFT_MSG_GETSETELEM, uapi::NLM_F_DUMP, element_place(set))
 }
 
-/// Returns the message that creates a set. `id` identifies the set to rules of the same transaction; the
-/// kernel requires it even if no rule uses it.
+/// Returns the message that creates a set. Rules in the same transaction refer to the set by `id`, which the
+/// kernel requires even if no rule uses it.
 fn add_set(set: Set, id: u32) -> Message {
     let (key_type, key_length) = set.key();
     let attributes = Attributes::default()

@@ -1,4 +1,5 @@
-//! Fixed schema of the table: four sets, two chains, one rule per family in each chain.
+//! Fixed schema of the echo reply table: four sets, two chains, and one rule per address family in each
+//! chain.
 
 use std::net::IpAddr;
 
@@ -9,32 +10,32 @@ use kernel::nftables::{
 };
 use model::primitives::net::IpFamily;
 
-/// Name of the table, by which a new process recognizes it.
+/// Name of the table, by which a new agent process recognizes it.
 pub const TABLE: &str = "tidegate-announce";
 
-/// Handling of echo requests to an address.
+/// Handling of pings (echo requests) to an announced address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reply {
-    /// The node replies.
+    /// The node replies to pings.
     Answer,
-    /// No reply; requests are dropped, not forwarded.
+    /// Pings are dropped: they are neither answered nor forwarded.
     Silence,
 }
 
-/// Set of the table that holds the addresses of one family with one reply setting.
+/// Set in the echo reply table that holds the addresses of one family with the same ping setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set {
-    /// Echo reply setting of the addresses in the set.
+    /// Ping setting of the addresses in the set.
     pub reply: Reply,
-    /// Family of the addresses.
+    /// Address family of the set.
     pub family: IpFamily,
 }
 
 impl Reply {
-    /// All replies, in creation order.
+    /// All ping settings, in the order in which their chains are created.
     pub const ALL: [Self; 2] = [Self::Silence, Self::Answer];
 
-    /// Returns the name of the chain that handles requests with this reply setting.
+    /// Returns the name of the chain for pings with this setting.
     #[must_use]
     pub const fn chain(self) -> &'static str {
         match self {
@@ -43,7 +44,8 @@ impl Reply {
         }
     }
 
-    /// Returns the type of the chain: `nat` for redirected requests, `filter` for dropped ones.
+    /// Returns the type of the chain: `nat` if pings are redirected to the node, `filter` if they are
+    /// dropped.
     #[must_use]
     pub const fn chain_type(self) -> &'static str {
         match self {
@@ -54,10 +56,11 @@ impl Reply {
 
     /// Returns the hook of the chain.
     ///
-    /// The first chain that translates a connection decides, and a chain that drops ends the packet. Replies
-    /// therefore come before the destination NAT (-100) of proxy modes and other programs. Drops come before
-    /// connection tracking (-200): there they also apply to a client that received replies so far, whose
-    /// further requests bypass NAT chains, and create no conntrack entry.
+    /// The first chain that translates a connection decides, and a chain that drops ends the packet. The
+    /// chain for replies therefore comes before the destination NAT (-100) of proxy modes and other programs.
+    /// The chain for drops comes before connection tracking (-200). There it also applies to clients that
+    /// have received replies so far, although their further requests bypass NAT chains, and no conntrack
+    /// entry is created.
     #[must_use]
     pub const fn hook(self) -> Hook {
         let number = uapi::NF_INET_PRE_ROUTING;
@@ -80,7 +83,7 @@ impl Set {
         Reply::ALL.into_iter().flat_map(|reply| IpFamily::ALL.map(|family| Self { reply, family }))
     }
 
-    /// Returns the set that holds an address of this family with this reply setting.
+    /// Returns the set that holds an address with this ping setting.
     #[must_use]
     pub const fn of(address: IpAddr, reply: Reply) -> Self {
         Self { reply, family: IpFamily::of(address) }
@@ -103,7 +106,7 @@ impl Set {
         }
     }
 
-    /// Returns the key type, as numbered by the `nft` command, and the key length in bytes.
+    /// Returns the key type of the set, as numbered by the `nft` command, and the key length in bytes.
     #[must_use]
     pub const fn key(self) -> (u32, u32) {
         match self.family {
@@ -113,8 +116,8 @@ impl Set {
     }
 }
 
-/// Returns the rule that applies to the addresses of a set. Packets other than echo requests leave the rule
-/// before the address lookup.
+/// Returns the rule that handles pings to the addresses of a set. Other packets leave the rule before the
+/// address lookup.
 fn rule(set: Set) -> Vec<Expr> {
     // IPPROTO_ICMP and ICMP_ECHO (RFC 792); IPPROTO_ICMPV6 and ICMPV6_ECHO_REQUEST (RFC 4443 §4.1).
     let (protocol, echo_request) = match set.family {

@@ -1,4 +1,5 @@
-//! Thread that maintains the echo reply table: it writes changes at once and repairs drift within a second.
+//! Thread that maintains the echo reply table: it writes changes at once, and repairs changes by other
+//! programs within a second.
 
 use std::{
     collections::BTreeSet,
@@ -16,10 +17,10 @@ use super::{
     plan::{self, Replies, Table},
 };
 
-/// Interval of drift checks, and delay between attempts after a failure.
+/// Interval between checks for changes by other programs, and delay before a failed write is repeated.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs until all senders are dropped.
+/// Runs the thread that maintains the echo reply table until all senders are dropped.
 pub(super) fn run(orders: &Receiver<ThreadOrder>, settle_time: Duration, tell: impl Fn(Option<String>)) {
     let mut keeper = Keeper::new(settle_time);
     loop {
@@ -49,16 +50,16 @@ pub(super) fn run(orders: &Receiver<ThreadOrder>, settle_time: Duration, tell: i
 }
 
 struct Keeper {
-    /// Kernel access, opened for the first announced address and reopened after a failure.
+    /// Kernel access, opened when the first address is announced, and reopened after a failure.
     kernel: Option<Kernel>,
     wanted: Replies,
     touched: BTreeSet<IpAddr>,
-    /// Addresses in a table left by a previous process that no order has set yet. They are removed after the
-    /// settle time.
+    /// Addresses in the table of a previous process that this process has not set yet. They are removed after
+    /// the settle time.
     unclaimed: BTreeSet<IpAddr>,
     settle_at: Instant,
     look_at: Instant,
-    /// True if the last attempt failed with an error that may pass, so it is repeated after
+    /// True if the last attempt failed with a temporary error, so that the attempt is repeated after
     /// [`LOOK_INTERVAL`].
     must_retry: bool,
     warning: Option<String>,
@@ -84,7 +85,7 @@ impl Keeper {
         }
     }
 
-    /// Returns the time of the next action without an order (drift check, retry, end of the settle time), or
+    /// Returns the time of the next action without an order (drift check, retry, end of the settle time).
     /// `None` if no address is announced and there is no table.
     fn poll_timeout(&self) -> Option<Instant> {
         let has_table = self.kernel.as_ref().is_some_and(|kernel| *kernel.table() != Table::Absent);
@@ -113,7 +114,7 @@ impl Keeper {
         true
     }
 
-    /// Writes pending changes and repairs drift. Returns the current problem, or `None`.
+    /// Writes pending changes and repairs changes by other programs. Returns the current problem, or `None`.
     fn turn(&mut self, now: Instant) -> Option<String> {
         if now >= self.settle_at {
             for address in std::mem::take(&mut self.unclaimed) {

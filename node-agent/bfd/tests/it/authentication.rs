@@ -1,4 +1,5 @@
-//! Keyed SHA1 authentication between two sessions, and rejections with their reasons (RFC 5880 §6.7).
+//! Tests of keyed SHA1 authentication between two sessions, and of the reasons why packets are rejected (RFC
+//! 5880 §6.7).
 
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ fn new(config: Config, number: u32, now: Instant) -> Session {
     Session::new(config, discriminator(number), number.into(), now)
 }
 
-/// Returns the next packet of a session.
+/// Returns the next packet that a session sends.
 fn next(session: &mut Session, now: Instant) -> Vec<u8> {
     let outputs = session.handle(Input::Timeout, session.poll_timeout().unwrap().max(now));
     let packet = outputs.into_iter().find_map(|output| match output {
@@ -84,8 +85,8 @@ fn a_packet_changed_anywhere_is_refused() {
     }
 }
 
-/// §6.7.3: packets may repeat only in keyed mode; earlier sequence numbers and those too far ahead are
-/// rejected.
+/// RFC 5880 §6.7.3: a sequence number may repeat only in keyed mode; lower numbers and those too far ahead
+/// are rejected.
 #[test]
 fn sequence_numbers_have_a_window() {
     let now = origin();
@@ -128,7 +129,8 @@ fn keyed_numbers_stay_while_nothing_changes_and_meticulous_ones_never() {
     }
 }
 
-/// `bfd.AuthSeqKnown`: a restarted peer with new sequence numbers is accepted after twice the detection time.
+/// A restarted peer with new sequence numbers is accepted after twice the detection time
+/// (`bfd.AuthSeqKnown`).
 #[test]
 fn the_window_is_forgotten_after_twice_the_detection_time() {
     let now = origin();

@@ -1,4 +1,4 @@
-//! Session state machine, event by event (RFC 5880 §6.8).
+//! Tests of the session state machine, event by event (RFC 5880 §6.8).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::support::{
     config, discriminator, in_state, ms, multiplier, origin, packet, receive, session, sorted, up,
 };
 
-/// §6.8.6: our state, the state in the packet, and our new state.
+/// Transitions of RFC 5880 §6.8.6: state of the session, state in the received packet, and resulting state.
 const TRANSITIONS: [(State, State, State); 16] = {
     use State::{AdminDown, Down, Init, Up};
     [
@@ -76,7 +76,7 @@ fn a_session_that_was_never_up_falls_silently() {
     assert_eq!((session.state(), done.events), (State::Down, vec![]));
 }
 
-/// Sends slowly until Up, then negotiates the configured interval by a Poll Sequence.
+/// A session sends slowly until it is up, then negotiates the configured interval by a Poll Sequence.
 #[test]
 fn coming_up_negotiates_the_configured_interval() {
     let now = origin();
@@ -109,7 +109,8 @@ fn a_poll_is_answered_at_once_with_final_and_without_poll() {
     assert!(done.sent[0].is_final && !done.sent[0].poll, "also while we ask ourselves");
 }
 
-/// §6.8.3: a longer transmit interval and a shorter receive interval take effect only after the peer's Final.
+/// A longer transmit interval and a shorter receive interval take effect only after the peer's packet with
+/// the Final bit (RFC 5880 §6.8.3).
 #[test]
 fn what_could_make_a_peer_see_us_as_gone_waits_for_its_final() {
     let now = origin();
@@ -142,7 +143,8 @@ fn what_is_safe_for_the_peer_is_done_at_once() {
     assert_eq!(session.detection_time(), Some(ms(1800)));
 }
 
-/// Intervals configured during a Poll Sequence get a new one, after a packet without Final.
+/// Intervals configured during a Poll Sequence get a new Poll Sequence, which starts after a packet without
+/// the Final bit.
 #[test]
 fn poll_sequences_do_not_run_into_each_other() {
     let now = origin();
@@ -183,8 +185,8 @@ fn the_multiplier_needs_no_poll() {
     assert!(!done.sent[0].poll && done.sent[0].multiplier == multiplier(7), "{done:?}");
 }
 
-/// §6.8.7: the interval is the larger of ours and the peer's, and a shorter request of the peer takes effect
-/// at once.
+/// The transmit interval is the larger of the session's own and the one that the peer requests; a shorter
+/// request of the peer takes effect at once (RFC 5880 §6.8.7).
 #[test]
 fn the_transmit_interval_follows_every_packet() {
     let now = origin();

@@ -1,4 +1,4 @@
-//! Properties of two sessions over an unreliable link, in virtual time.
+//! Properties of two sessions that communicate over an unreliable link, in virtual time.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::support::{
     ms, multiplier, origin,
 };
 
-/// Time that suffices for the slow packets of session initialization, for forgetting sequence windows and for
-/// Poll Sequences.
+/// Time that suffices to initialize a session with slow packets, to forget old sequence numbers, and to
+/// complete Poll Sequences.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn configs(times_min: u8) -> impl Strategy<Value = [Config; 2]> {
@@ -40,8 +40,8 @@ fn falls(pair: &Pair) -> usize {
     pair.events.iter().flatten().filter(is_fall).count()
 }
 
-/// Returns the transmit interval and detection time of one side by RFC 5880 §6.8.2 and §6.8.4, from both
-/// configurations.
+/// Returns the transmit interval and detection time of one side as defined by RFC 5880 §6.8.2 and §6.8.4 for
+/// both configurations.
 fn negotiated(pair: &Pair, side: usize) -> (Duration, Duration) {
     let (ours, theirs) = (pair.sides[side].config(), pair.sides[1 - side].config());
     let transmit = ours.desired_min_tx.max(theirs.required_min_rx).duration();
@@ -52,8 +52,8 @@ fn negotiated(pair: &Pair, side: usize) -> (Duration, Duration) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Without loss no renegotiation brings a session down, and both end with the intervals computed by the
-    /// RFC.
+    /// Without packet loss, no renegotiation brings a session down, and both sides end with the intervals
+    /// defined by the RFC.
     #[test]
     fn without_loss_both_come_up_and_no_renegotiation_brings_them_down(
         seed in any::<u64>(),
@@ -81,7 +81,7 @@ proptest! {
         }
     }
 
-    /// Reordering alone brings down no session that is Up.
+    /// Reordering of packets alone brings down no session that is up.
     #[test]
     fn reordering_brings_nothing_down(seed in any::<u64>(), configs in configs(2), spread in 1u64..19) {
         let configs = configs.map(|config| Config { key: None, ..config });
@@ -93,8 +93,8 @@ proptest! {
         prop_assert_eq!(falls(&pair), 0, "{:?}", pair.events);
     }
 
-    /// Both sessions come up after any trouble once the link is good, and detect a cut in the negotiated
-    /// time.
+    /// After any disturbance both sessions come up once the link works, and detect a cut link within the
+    /// negotiated time.
     #[test]
     fn after_any_trouble_both_come_up_and_a_cut_is_detected_in_time(
         seed in any::<u64>(),
@@ -121,7 +121,7 @@ proptest! {
         }
     }
 
-    /// Sessions survive any packets and any actions of the owner, and their deadlines advance.
+    /// Sessions survive any packets and any actions of their user, and their deadlines advance.
     #[test]
     fn no_packets_do_harm(packets in vec((vec(any::<u8>(), 24..56), 0u64..3000), 0..60), seed in any::<u64>()) {
         let now = origin();

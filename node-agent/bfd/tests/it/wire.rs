@@ -1,5 +1,5 @@
-//! Packet codec: encoded packets decode, invalid ones are rejected with their reason, and arbitrary bytes are
-//! harmless.
+//! Tests of the packet codec: encoded packets can be decoded, invalid packets are rejected with a reason, and
+//! arbitrary bytes cause no panic.
 
 use std::num::NonZeroU32;
 
@@ -33,7 +33,8 @@ fn the_bytes_are_those_of_rfc_5880() {
     assert_eq!(authenticated[32..], [0xab; 20]);
 }
 
-/// §6.8.6: one invalid field at a time.
+/// A packet with one invalid field is rejected for the reason that corresponds to this field (RFC 5880
+/// §6.8.6).
 #[test]
 fn each_bad_field_is_refused_for_its_own_reason() {
     let good = render(&packet(State::Up), None);
@@ -136,7 +137,8 @@ proptest! {
         let _ = parse(&bytes);
     }
 
-    /// Nearly valid bytes reach deeper into the parser than random ones.
+    /// Any change of the bytes of a valid packet is decoded or rejected without a panic. Such bytes reach
+    /// more code than random ones.
     #[test]
     fn no_change_of_good_bytes_does_harm(
         packet in packets(),

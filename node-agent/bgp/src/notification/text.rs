@@ -1,4 +1,5 @@
-//! Shutdown Communication of Administrative Shutdown and Administrative Reset (RFC 9003).
+//! Codec of the Shutdown Communication, the text in an Administrative Shutdown or Administrative Reset (RFC
+//! 9003).
 
 use super::{cease, code};
 
@@ -10,7 +11,8 @@ pub(super) const fn is_carried_by(code: u8, subcode: u8) -> bool {
     code == code::CEASE && matches!(subcode, cease::SHUTDOWN | cease::RESET)
 }
 
-/// Encodes a text, truncated to the maximum length, as data field; empty for an empty text.
+/// Encodes a text, truncated to the maximum length, as the data field of a notification. An empty text
+/// results in an empty field.
 pub(super) fn write(text: &str) -> Vec<u8> {
     let kept = &text[..text.floor_char_boundary(BYTES_MAX.into())];
     if kept.is_empty() {
@@ -20,8 +22,8 @@ pub(super) fn write(text: &str) -> Vec<u8> {
     std::iter::once(length).chain(kept.bytes()).collect()
 }
 
-/// Decodes the data field, tolerating a truncated text. Invalid UTF-8, control characters and bidirectional
-/// controls are replaced.
+/// Decodes the data field of a notification. The text may be truncated. Invalid UTF-8, control characters and
+/// bidirectional controls are replaced.
 pub(super) fn read(data: &[u8]) -> Option<String> {
     let (length, text) = data.split_first()?;
     let text = text.get(..usize::from(*length)).unwrap_or(text);
@@ -29,8 +31,8 @@ pub(super) fn read(data: &[u8]) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// Returns the character, or U+FFFD for a control character or bidirectional control, which could affect a
-/// terminal.
+/// Returns the character, or U+FFFD if it is a control character or a bidirectional control, which could
+/// affect a terminal.
 pub(crate) fn harmless(character: char) -> char {
     match character {
         '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{feff}' => {

@@ -1,8 +1,8 @@
-//! Names of all codes and subcodes, as defined in the RFCs.
+//! Names of all NOTIFICATION codes and subcodes, as defined in the RFCs.
 
 use super::{cease, code, fsm, header, open, refresh, update};
 
-/// Returns the name of an error code and subcode.
+/// Returns the name of an error code with its subcode.
 #[must_use]
 pub const fn words(code: u8, subcode: u8) -> &'static str {
     match code {

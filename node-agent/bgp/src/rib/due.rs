@@ -1,4 +1,4 @@
-//! Index of the routes that remain to be sent in a session, by prefix and by message content.
+//! Index of the routes that must still be sent in a session, by prefix and by attributes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,15 +17,15 @@ pub(super) struct Entry {
     pub(super) wanted: Option<Arc<Attributes>>,
     /// Attributes last sent in this session; `None` if the neighbor does not have the prefix.
     pub(super) told: Option<Arc<Attributes>>,
-    /// Change that remains to be sent; `None` if the neighbor is up to date.
+    /// Change that must still be sent; `None` if the neighbor is up to date.
     pub(super) due: Option<Due>,
-    /// True if the prefix belongs to a table transmission in progress and has not been sent in it yet.
+    /// True if all routes of the family are being sent and this prefix has not been sent yet.
     pub(super) is_owed: bool,
     /// True if the attributes leave no room for the prefix in a message, so the prefix is not advertised.
     pub(super) is_too_long: bool,
 }
 
-/// Change of a prefix that remains to be sent.
+/// Change of a prefix that must still be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Due {
     Withdrawal,
@@ -38,7 +38,8 @@ pub(super) struct EstablishedState {
     pub(super) terms: Terms,
     pub(super) families: BTreeMap<Family, Telling>,
     pub(super) withdrawals: BTreeSet<IpNet>,
-    /// Prefixes to announce, by the properties shared by all prefixes of a message; sets are never empty.
+    /// Prefixes to announce, by the properties that all prefixes of a message share; the sets are never
+    /// empty.
     pub(super) announcements: BTreeMap<Group, BTreeSet<IpNet>>,
 }
 
@@ -49,40 +50,41 @@ pub(super) struct Group {
     pub(super) attributes: Arc<Attributes>,
 }
 
-/// Progress of sending the whole table of a family, initially or for a refresh request.
+/// Progress of sending all routes of a family, initially or in response to a refresh request.
 #[derive(Debug)]
 pub(super) struct Telling {
     pub(super) phase: TransmissionPhase,
-    /// Number of prefixes of the transmission that have not been sent yet.
+    /// Number of prefixes that have not been sent yet.
     pub(super) owed: usize,
-    /// True if the neighbor has requested a refresh during this one; another one follows.
+    /// True if the neighbor has requested another refresh during this one. All routes are then sent once
+    /// more.
     pub(super) is_asked_again: bool,
 }
 
-/// Phase of sending the whole table of a family.
+/// Phase of sending all routes of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransmissionPhase {
-    /// Initial table of the session, ended by End-of-RIB.
+    /// The initial routes of the session are being sent; End-of-RIB follows.
     Initial,
-    /// Refresh requested by the neighbor; `BoRR` has not been sent yet.
+    /// The neighbor has requested a refresh; `BoRR` has not been sent yet.
     Asked,
-    /// Refresh in progress; ended by `EoRR` if Enhanced Route Refresh was negotiated.
+    /// Routes of a refresh are being sent; `EoRR` follows if Enhanced Route Refresh was negotiated.
     Answering,
-    /// Table sent completely; only changes are sent from now on.
+    /// All routes were sent; only changes are sent from now on.
     Settled,
 }
 
 impl Entry {
-    /// Returns true if the prefix is neither desired nor known to the neighbor nor pending, so the entry can
-    /// be removed.
+    /// Returns true if the prefix is not desired, not known to the neighbor and has no pending change, so
+    /// that the entry can be removed.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.wanted.is_none() && self.told.is_none()
     }
 }
 
 impl Due {
-    /// Returns the pending change of a prefix: needed if desired and sent attributes differ, or if the prefix
-    /// belongs to a table transmission.
+    /// Returns the change of a prefix to send. A change is needed if the desired and the sent attributes
+    /// differ, or if the prefix has not been sent in a transmission of all routes.
     fn of(entry: &Entry) -> Option<Self> {
         let wanted = entry.wanted.as_ref().filter(|_| !entry.is_too_long);
         match (wanted, &entry.told) {
@@ -95,8 +97,8 @@ impl Due {
 }
 
 impl Telling {
-    /// Returns true if an End-of-RIB, `BoRR` or `EoRR` marker is due. `is_end_held` delays the End-of-RIB
-    /// marker.
+    /// Returns true if an End-of-RIB, `BoRR` or `EoRR` marker must be sent. While `is_end_held` is true, the
+    /// End-of-RIB marker is delayed.
     pub(super) const fn is_mark_due(&self, is_end_held: bool) -> bool {
         match self.phase {
             TransmissionPhase::Initial => self.owed == 0 && !is_end_held,
@@ -116,9 +118,9 @@ impl EstablishedState {
         Self { terms, families, withdrawals: BTreeSet::new(), announcements: BTreeMap::new() }
     }
 
-    /// Adds a prefix to the table transmission. Includes a prefix that is about to be withdrawn: if it is
-    /// announced again, this must happen before the end of the table, at which the neighbor drops prefixes it
-    /// has not received.
+    /// Adds a prefix to a transmission of all routes, even if the prefix is about to be withdrawn. If it is
+    /// announced again, this must happen before the end of the transmission, at which the neighbor drops
+    /// prefixes that it has not received.
     pub(super) fn owe(&mut self, prefix: IpNet, entry: &mut Entry) {
         let Some(telling) = self.families.get_mut(&Family::of(&prefix)) else { return };
         if !entry.is_forgotten() && !entry.is_owed {
@@ -128,8 +130,9 @@ impl EstablishedState {
         self.settle(prefix, entry);
     }
 
-    /// Handles changed desired attributes. A new prefix during the initial table becomes part of it, so that
-    /// a neighbor with a stale route does not drop it at the End-of-RIB (RFC 4724 §4.2).
+    /// Handles a change of the desired attributes. A new prefix becomes part of a running initial
+    /// transmission, so that a neighbor with a stale route does not drop it at the End-of-RIB (RFC 4724
+    /// §4.2).
     pub(super) fn change(&mut self, prefix: IpNet, entry: &mut Entry) {
         let telling = self.families.get(&Family::of(&prefix));
         let is_first = telling.is_some_and(|telling| telling.phase == TransmissionPhase::Initial);
@@ -140,7 +143,7 @@ impl EstablishedState {
         }
     }
 
-    /// Removes a prefix from the table transmission after it was sent or became obsolete.
+    /// Removes a prefix from the transmission of all routes after it was sent or became obsolete.
     pub(super) fn pay(&mut self, prefix: IpNet, entry: &mut Entry) {
         if std::mem::take(&mut entry.is_owed)
             && let Some(telling) = self.families.get_mut(&Family::of(&prefix))
@@ -149,7 +152,7 @@ impl EstablishedState {
         }
     }
 
-    /// Updates the message index after a change of a prefix's entry.
+    /// Updates the index after a change of the entry of a prefix.
     pub(super) fn settle(&mut self, prefix: IpNet, entry: &mut Entry) {
         if !self.families.contains_key(&Family::of(&prefix)) {
             return;
@@ -189,7 +192,7 @@ impl EstablishedState {
         }
     }
 
-    /// Returns the next due prefix if its attributes leave no room for it in a message.
+    /// Returns the next prefix to send whose attributes leave no room for it in a message.
     pub(super) fn too_long(&self) -> Option<IpNet> {
         let (group, prefixes) = self.announcements.first_key_value()?;
         let overhead = wire::update_overhead(&group.attributes, group.family, &self.terms.context);

@@ -15,12 +15,12 @@ const MULTI_PROTOCOL: u8 = 1;
 /// Code of the BGP Role capability.
 const ROLE: u8 = 9;
 
-/// Reason and NOTIFICATION of a rejected OPEN.
+/// Rejection of an OPEN: the reason and the NOTIFICATION to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// NOTIFICATION to send to the neighbor.
     pub(super) notification: Notification,
-    /// Reason in words, for the session status.
+    /// Reason as text for the session status.
     pub(super) why: String,
 }
 
@@ -52,8 +52,8 @@ pub(super) fn check(config: &Config, open: &Open) -> Result<(), Refusal> {
     check_families(config, capabilities)
 }
 
-/// Validates the role (RFC 9234 §4.2): several roles of a neighbor must be equal; a missing role is no
-/// mismatch.
+/// Validates the BGP Role of the neighbor (RFC 9234 §4.2). If the neighbor sends several roles, they must be
+/// equal. A missing role is accepted.
 fn check_role(config: &Config, capabilities: &[Capability]) -> Result<(), Refusal> {
     let Some(ours) = config.offered_role() else { return Ok(()) };
     let fitting = ours.counterpart();
@@ -81,8 +81,8 @@ fn role_of(capability: &Capability) -> Option<Option<Role>> {
     }
 }
 
-/// Returns an error if the neighbor supports none of our families. The NOTIFICATION lists our families (RFC
-/// 5492 §5).
+/// Returns an error if the neighbor supports none of the configured address families. The NOTIFICATION lists
+/// these families (RFC 5492 §5).
 fn check_families(config: &Config, capabilities: &[Capability]) -> Result<(), Refusal> {
     let theirs = families_of(capabilities);
     if !config.families.is_disjoint(&theirs) {
@@ -100,7 +100,8 @@ fn check_families(config: &Config, capabilities: &[Capability]) -> Result<(), Re
     refuse(subcode::CAPABILITY, data.collect(), why)
 }
 
-/// Returns the families in the capabilities of a neighbor; IPv4 unicast if it advertises none (RFC 4760 §8).
+/// Returns the address families in the capabilities of a neighbor; IPv4 unicast if the neighbor advertises
+/// none (RFC 4760 §8).
 pub(super) fn families_of(capabilities: &[Capability]) -> BTreeSet<Family> {
     let mut told = capabilities.iter().filter_map(|capability| match capability {
         Capability::MultiProtocol(family) => Some(Some(*family)),

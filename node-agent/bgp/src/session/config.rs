@@ -1,4 +1,4 @@
-//! Session configuration and the resulting OPEN.
+//! Configuration of a session, and the OPEN message that results from it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,35 +18,36 @@ const HOST_NAME_BYTES_MAX: usize = 64;
 /// Configuration of the session with one neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Our AS number towards the neighbor; not 0.
+    /// AS number of this speaker towards the neighbor; not 0.
     pub local_asn: u32,
     /// Rule for the AS number in the neighbor's OPEN.
     pub peer_asn: PeerAsn,
-    /// Our BGP Identifier; not zero.
+    /// BGP Identifier of this speaker; not zero.
     pub router_id: Ipv4Addr,
-    /// Proposed Hold Time in seconds: 0 (none) or 3 to 65535.
+    /// Proposed Hold Time in seconds: 0 to disable it, or 3 to 65535.
     pub hold_time: u16,
-    /// Keepalive interval in seconds, if shorter than a third of the negotiated Hold Time.
+    /// Keepalive interval in seconds, used if shorter than a third of the negotiated Hold Time; `None` for a
+    /// third.
     pub keepalive_time: Option<u16>,
     /// Delay before the next connection attempt after the first failure, in seconds, 1 to 65535. The delay
     /// doubles with each failure, up to one minute.
     pub connect_time: u16,
-    /// True to wait for the neighbor's connection (`PassiveTcpEstablishment`).
+    /// True if this speaker waits for the neighbor to connect (`PassiveTcpEstablishment`).
     pub passive: bool,
-    /// Address families to advertise; not empty.
+    /// Address families advertised in OPEN; not empty.
     pub families: BTreeSet<Family>,
-    /// Restart Time in seconds, 1 to 4095, to enable Graceful Restart (RFC 4724).
+    /// Restart Time in seconds, 1 to 4095; enables Graceful Restart (RFC 4724). `None` disables it.
     pub graceful_restart: Option<u16>,
-    /// True after a restart of the agent, when the neighbor may have stale routes; advertised until the
-    /// session was established once.
+    /// True after a restart of the agent, when the neighbor may have stale routes. OPEN advertises the
+    /// restart until the session has been established once.
     pub is_restarted: bool,
-    /// True to allow IPv6 next hops for IPv4 routes (RFC 8950).
+    /// True if IPv6 next hops are allowed for IPv4 routes (RFC 8950).
     pub extended_next_hop: bool,
-    /// Our role towards the neighbor (RFC 9234); not advertised to internal peers.
+    /// BGP Role of this speaker (RFC 9234); not advertised to internal peers.
     pub role: Option<Role>,
-    /// Host name, truncated to 64 bytes. A change takes effect with the next session.
+    /// Host name to advertise, truncated to 64 bytes. A change takes effect with the next session.
     pub host_name: Option<String>,
-    /// Maximum number of prefixes from the neighbor; the session ends beyond it. Above 10,000 the count is
+    /// Maximum number of prefixes from the neighbor; if exceeded, the session ends. Above 10,000 the count is
     /// accurate to about two percent, and limits above 1,000,000 are not enforced.
     pub max_prefixes: u32,
 }
@@ -56,15 +57,15 @@ pub struct Config {
 pub enum PeerAsn {
     /// The neighbor must have this AS number.
     Number(u32),
-    /// The neighbor must have our AS number.
+    /// The neighbor must have the AS number of this speaker (IBGP).
     Internal,
-    /// The neighbor may have any AS number except ours.
+    /// The neighbor may have any AS number except that of this speaker (EBGP).
     External,
 }
 
 impl PeerAsn {
-    /// Returns true if a neighbor with AS number `asn` is accepted, where `local` is ours. AS 0 is never
-    /// accepted (RFC 7607).
+    /// Returns true if a neighbor with AS number `asn` is accepted by a speaker with AS number `local`. AS 0
+    /// is never accepted (RFC 7607).
     #[must_use]
     pub const fn accepts(self, asn: u32, local: u32) -> bool {
         asn != 0
@@ -87,7 +88,7 @@ impl fmt::Display for PeerAsn {
 }
 
 impl Config {
-    /// Returns true if the configured neighbor is certainly in another AS.
+    /// Returns true if the configuration accepts only neighbors in a different AS.
     #[must_use]
     pub const fn is_external(&self) -> bool {
         match self.peer_asn {
@@ -97,8 +98,9 @@ impl Config {
         }
     }
 
-    /// Returns the setting of `next` that cannot take effect during a session with these settings, if any:
-    /// content of OPEN and the identity of the neighbor, except for our host name. For an existing session
+    /// Returns the name of a setting of `next` that cannot take effect during a session with the current
+    /// settings, or `None`. Such settings are those in OPEN, except for the host name, and those that
+    /// identify the neighbor. For an existing session
     /// [`Session::needs_reset`](crate::session::Session::needs_reset) is more precise.
     #[must_use]
     pub fn needs_reset(&self, next: &Self) -> Option<&'static str> {
@@ -132,7 +134,8 @@ impl Config {
         .find_map(|(differs, what)| differs.then_some(what))
     }
 
-    /// Returns the OPEN for this configuration. `is_restarted` is the Restart State bit of Graceful Restart.
+    /// Returns the OPEN for this configuration. `is_restarted` sets the Restart State bit of Graceful
+    /// Restart.
     pub(super) fn open(&self, is_restarted: bool) -> Open {
         let mut capabilities: Vec<_> = self.families.iter().copied().map(Capability::MultiProtocol).collect();
         capabilities.push(Capability::RouteRefresh);
@@ -160,12 +163,12 @@ impl Config {
         Open { asn: self.local_asn, hold_time: self.hold_time, router_id: self.router_id, capabilities }
     }
 
-    /// Returns true if Extended Next Hop Encoding is advertised, which requires IPv4 routes.
+    /// Returns true if Extended Next Hop Encoding is advertised, which is only useful for IPv4 routes.
     pub(super) fn offers_extended_next_hop(&self) -> bool {
         self.extended_next_hop && self.families.contains(&Family::Ipv4Unicast)
     }
 
-    /// Returns the role to advertise; roles apply between ASes (RFC 9234 §4.1).
+    /// Returns the BGP Role to advertise, or `None`. Roles apply only between different ASes (RFC 9234 §4.1).
     pub(super) fn offered_role(&self) -> Option<Role> {
         self.role.filter(|_| self.is_external())
     }

@@ -1,4 +1,5 @@
-//! TCP connection with the neighbor in the states OpenSent to Established, and its timers.
+//! TCP connection with the neighbor in one of the states OpenSent, OpenConfirm and Established, and its
+//! timers.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +18,14 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) direction: Direction,
     pub(super) stage: Stage,
-    /// Time at which the Hold Timer was last restarted: KEEPALIVE or UPDATE received, or stage changed.
+    /// Time at which the Hold Timer was last restarted, by a received KEEPALIVE or UPDATE or by a new stage.
     pub(super) heard: Instant,
     /// Time of the last KEEPALIVE sent.
     pub(super) spoken: Instant,
-    /// Delay from `spoken` to the next KEEPALIVE, jittered; zero before negotiation.
+    /// Delay after `spoken` until the next KEEPALIVE, with jitter; zero before negotiation.
     pub(super) pause: Duration,
-    /// Time since which the neighbor accepts no bytes, for the Send Hold Timer; `None` while bytes are
-    /// accepted.
+    /// Time since which the neighbor has accepted no bytes, for the Send Hold Timer; `None` while it accepts
+    /// bytes.
     pub(super) stalled: Option<Instant>,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct Exchange {
 }
 
 impl Connection {
-    /// Creates a connection in OpenSent, at the time at which OPEN is sent.
+    /// Creates a connection in OpenSent. `now` is the time at which OPEN is sent.
     pub(super) const fn new(id: ConnectionId, direction: Direction, now: Instant) -> Self {
         Self {
             id,
@@ -109,8 +110,8 @@ impl Connection {
         longest.map(|longest| self.heard + longest)
     }
 
-    /// Returns the expiry time of the Keepalive Timer (RFC 4271 §8.1.3, event 11), or `None` before the
-    /// negotiation and if it disabled KEEPALIVE messages.
+    /// Returns the expiry time of the Keepalive Timer (RFC 4271 §8.1.3, event 11), or `None` if the Hold Time
+    /// is not negotiated yet or KEEPALIVE messages are disabled.
     pub(super) fn speaks_at(&self) -> Option<Instant> {
         let speaks = self.negotiated().is_some_and(|negotiated| negotiated.keepalive_time != 0);
         speaks.then(|| self.spoken + self.pause)

@@ -1,4 +1,4 @@
-//! Outgoing connection attempts, and acceptance of incoming connections.
+//! Starts outgoing connection attempts and accepts incoming connections.
 
 use std::time::Instant;
 
@@ -18,11 +18,11 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dial {
     Off,
-    /// State Active: the next attempt starts when the `ConnectRetryTimer` expires.
+    /// Waiting (RFC 4271 state Active): the next attempt starts when the `ConnectRetryTimer` expires.
     Waiting {
         until: Instant,
     },
-    /// State Connect: the attempt is given up when the `ConnectRetryTimer` expires.
+    /// Connecting (RFC 4271 state Connect): the attempt is abandoned when the `ConnectRetryTimer` expires.
     Trying {
         until: Instant,
     },
@@ -30,7 +30,7 @@ pub(super) enum Dial {
 
 impl Session {
     /// Starts a connection attempt, or waits for the neighbor to connect if the session is passive. Called
-    /// without a connection.
+    /// while there is no connection.
     pub(super) fn seek(&mut self, step: &mut Step) {
         let failure = self.failure.as_ref();
         let after = failure.map(|failure| format!("; before: {failure}")).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Session {
         self.dial = Dial::Off;
     }
 
-    /// Handles the expiry of the `ConnectRetryTimer`: starts the next attempt, or gives up the current one.
+    /// Handles the expiry of the `ConnectRetryTimer`: starts the next attempt, or abandons the current one.
     pub(super) fn expire_dial(&mut self, step: &mut Step) {
         match self.dial {
             Dial::Waiting { until } if until <= step.now => self.seek(step),
@@ -69,7 +69,7 @@ impl Session {
         }
     }
 
-    /// Handles a new connection (events 16 and 17) and sends OPEN.
+    /// Handles a new connection (RFC 4271 events 16 and 17) and sends OPEN.
     pub(super) fn connected(&mut self, id: ConnectionId, direction: Direction, step: &mut Step) {
         if self.connections.iter().any(|connection| connection.id == id) {
             return;
@@ -102,7 +102,8 @@ impl Session {
         step.send(id, Message::Open(self.config.open(self.config.is_restarted && !self.was_established)));
     }
 
-    /// Handles a failed connection attempt (event 18 in Connect): waits for the `ConnectRetryTimer`.
+    /// Handles a failed connection attempt (RFC 4271 event 18 in state Connect): waits for the
+    /// `ConnectRetryTimer`.
     pub(super) fn connect_failed(&mut self, why: String, step: &mut Step) {
         if !matches!(self.dial, Dial::Trying { .. }) {
             return;

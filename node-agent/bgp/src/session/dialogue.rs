@@ -1,4 +1,4 @@
-//! Inputs, outputs and states of a session.
+//! Inputs, outputs and states of a BGP session.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::{
     session::NegotiatedSession, wire,
 };
 
-/// Connection identifier assigned by the driver; never reused within a session.
+/// Identifier of a connection, assigned by the caller of the session; never reused within a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
@@ -23,31 +23,32 @@ pub enum Direction {
 /// Session state as defined in RFC 4271 §8.2.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Inactive; connections of the neighbor are rejected.
+    /// Inactive; connections from the neighbor are rejected.
     Idle,
-    /// A TCP connection attempt is in progress.
+    /// Attempt to open a TCP connection in progress.
     Connect,
-    /// Waiting for the neighbor's connection or the next attempt.
+    /// Waiting for a connection from the neighbor or for the next attempt.
     Active,
-    /// A TCP connection is open and OPEN was sent.
+    /// TCP connection open and OPEN sent.
     OpenSent,
-    /// The neighbor's OPEN was accepted; its KEEPALIVE is awaited.
+    /// OPEN of the neighbor accepted; waiting for its KEEPALIVE.
     OpenConfirm,
-    /// The session is up and routes can be exchanged.
+    /// Session up; routes can be exchanged.
     Established,
 }
 
-/// Input of the session state machine, passed in by the driver.
+/// Input of the session state machine, passed in by the code that owns the sockets (the driver).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Start the session; also ends the delay after a protocol error. Without effect if already started.
+    /// Start the session, even during the delay after a protocol error. Without effect if the session is
+    /// already started.
     Start,
-    /// Ends the session, which stays in Idle until [`Input::Start`].
+    /// End the session, which then stays in Idle until [`Input::Start`].
     Stop(Stop),
     /// A timer has expired: the time returned by
-    /// [`Session::poll_timeout`](crate::session::Session::poll_timeout) has come.
+    /// [`Session::poll_timeout`](crate::session::Session::poll_timeout) has been reached.
     Timeout,
-    /// A connection is open: the response to [`Output::Connect`], or an incoming one.
+    /// A connection is open: the one requested by [`Output::Connect`], or an incoming one.
     Connected {
         /// Identifier of the connection.
         connection: ConnectionId,
@@ -56,49 +57,50 @@ pub enum Input {
     },
     /// The attempt started by [`Output::Connect`] has failed.
     ConnectFailed {
-        /// Reason, such as "connection refused".
+        /// Reason for the failure, such as "connection refused".
         why: String,
     },
-    /// The connection was closed or lost. Bytes received before must have been passed in.
+    /// The connection was closed or lost. All bytes received before must already have been passed in.
     Closed {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// Reason, such as "closed by the neighbour".
+        /// Reason for the end, such as "closed by the neighbour".
         why: String,
     },
-    /// A message was received, or invalid bytes with the NOTIFICATION to send.
+    /// A message was received, or invalid bytes that must be answered with a NOTIFICATION.
     Received {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// Result of decoding with [`Session::context`](crate::session::Session::context).
+        /// Decoded message, or the NOTIFICATION to send; decoded with
+        /// [`Session::context`](crate::session::Session::context).
         result: Result<wire::DecodedMessage, Notification>,
     },
-    /// The neighbor accepts no more bytes.
+    /// The neighbor accepts no more bytes, because a send buffer is full.
     SendStalled {
         /// Identifier of the connection.
         connection: ConnectionId,
     },
-    /// The neighbor has accepted bytes after [`Input::SendStalled`]; reported each time, even if more are
-    /// left.
+    /// The neighbor has accepted bytes after [`Input::SendStalled`]. Passed in each time, even if unsent
+    /// bytes remain.
     SendMoved {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// True if no bytes are left.
+        /// True if no unsent bytes remain.
         is_drained: bool,
     },
-    /// BFD has declared the path down after it was up (RFC 5882 §4). Not reported if the neighbor's BFD
-    /// session is in AdminDown (§3.2).
+    /// BFD has declared the path down after it was up (RFC 5882 §4). Must not be passed in if the neighbor's
+    /// BFD session is in AdminDown (§3.2).
     BfdDown,
-    /// New configuration. If [`Session::needs_reset`](crate::session::Session::needs_reset) returns a
-    /// setting, the session ends with Cease/Other Configuration Change and restarts; otherwise the changes
+    /// A new configuration applies. If [`Session::needs_reset`](crate::session::Session::needs_reset) returns
+    /// a setting, the session ends with Cease/Other Configuration Change and restarts; otherwise the changes
     /// are applied in place.
     Configure(Box<Config>),
 }
 
 /// Reason to end a session, which determines the NOTIFICATION.
 ///
-/// With RFC 8538 a neighbor would retain our routes after an ordinary Cease, so the first three reasons use a
-/// Hard Reset.
+/// With RFC 8538 a neighbor would retain this speaker's routes after an ordinary Cease, so the first three
+/// reasons use a Hard Reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// Administrative Shutdown with a Shutdown Communication (RFC 9003).
@@ -107,52 +109,54 @@ pub enum Stop {
     Reset(String),
     /// Peer De-configured: the neighbor was removed from the configuration.
     Deconfigured,
-    /// Other Configuration Change: a setting outside of [`Config`] has changed. Routes may be retained.
+    /// Other Configuration Change: a setting outside of [`Config`] has changed. The neighbor may retain
+    /// routes.
     ConfigurationChange,
-    /// Close without a NOTIFICATION, so that a neighbor with Graceful Restart retains our routes until the
-    /// session is back.
+    /// The connection is closed without a NOTIFICATION, so that a neighbor with Graceful Restart retains this
+    /// speaker's routes until the session is established again.
     Silent,
 }
 
-/// Action of the session state machine that the driver has to carry out, in order.
+/// Action that the session state machine requests from the driver. Actions are carried out in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Connect to the neighbor, and respond with [`Input::Connected`] or [`Input::ConnectFailed`].
     Connect,
-    /// Cancel the attempt of the last [`Output::Connect`]. If it is already connected, close it, or report it
-    /// before another attempt starts; the session then closes it.
+    /// Cancel the attempt of the last [`Output::Connect`]. If it has already succeeded, either close the
+    /// connection, or report it before another attempt starts; the session then closes it.
     CancelConnect,
-    /// Send a message after all previous ones.
+    /// Send a message on a connection, after all previous messages.
     Send {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// OPEN, KEEPALIVE or NOTIFICATION. Routes are sent by the driver after [`Event::Established`].
+        /// OPEN, KEEPALIVE or NOTIFICATION. UPDATE messages are sent by the driver after
+        /// [`Event::Established`].
         message: Message,
     },
-    /// Close the connection after a preceding NOTIFICATION was sent, or after a short timeout, discarding
-    /// other pending messages. No further input is expected for it.
+    /// Close the connection after a preceding NOTIFICATION was sent, or after a short timeout. Discard other
+    /// pending messages, and pass in no further input about the connection.
     Close {
         /// Identifier of the connection.
         connection: ConnectionId,
     },
-    /// Report this event to the owner.
+    /// Report this event to the user of the session.
     Event(Event),
 }
 
-/// Change of a session that the owner of the driver should observe.
+/// Change of a session that the driver reports to its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The state has changed; always the last output of a call. States that last only within the call are
+    /// The state has changed. Always the last output of a call. States that last only within the call are
     /// omitted.
     State {
         /// State before the input.
         from: State,
         /// State after the input.
         to: State,
-        /// Reason of the change in words; never empty.
+        /// Reason for the change as text; never empty.
         why: String,
     },
-    /// The session is established: routes can be sent on this connection, and the encoding context has
+    /// The session is established: routes can be sent on this connection, and the context for encoding has
     /// changed.
     Established {
         /// Identifier of the connection.
@@ -160,17 +164,17 @@ pub enum Event {
         /// Properties negotiated by the OPEN messages.
         negotiated: Box<NegotiatedSession>,
     },
-    /// An established session has ended.
+    /// A session that was established has ended.
     Down(Box<Down>),
     /// An UPDATE was received and counted.
     Update(ReceivedUpdate),
     /// The neighbor has sent the End-of-RIB marker of a family.
     PeerEndOfRib(Family),
-    /// The neighbor has requested our routes of a family (RFC 2918); demarcated if Enhanced Route Refresh was
-    /// negotiated (RFC 7313).
+    /// The neighbor has requested all routes of a family again (RFC 2918). The response is enclosed in
+    /// markers if Enhanced Route Refresh was negotiated (RFC 7313).
     RefreshRequested(Family),
-    /// The number of received prefixes has reached three quarters of the limit, or exceeded the limit. Each
-    /// is reported once per session.
+    /// The number of received prefixes has reached three quarters of the limit, or has exceeded the limit.
+    /// Each of the two events is reported once per session.
     PrefixLimit {
         /// Number of prefixes received from the neighbor.
         count: PrefixCount,
@@ -181,17 +185,17 @@ pub enum Event {
     },
 }
 
-/// End of an established session.
+/// End of a session that was established.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Down {
-    /// Reason in words; never empty.
+    /// Reason for the end as text; never empty.
     pub why: String,
-    /// NOTIFICATION that was sent before the end, if any.
+    /// NOTIFICATION that was sent before the end; `None` if none was sent.
     pub sent: Option<Notification>,
-    /// NOTIFICATION that was received as the last message, if any.
+    /// NOTIFICATION that was received as the last message; `None` if none was received.
     pub received: Option<Notification>,
-    /// True if, as negotiated, the neighbor retains our routes until the session is back or its Restart Time
-    /// expires (RFC 4724 §4.2, RFC 8538 §4).
+    /// True if, as negotiated, the neighbor retains this speaker's routes until the session is established
+    /// again or the Restart Time expires (RFC 4724 §4.2, RFC 8538 §4).
     pub peer_keeps_routes: bool,
 }
 
@@ -202,15 +206,15 @@ pub struct ReceivedUpdate {
     pub announced: usize,
     /// Number of withdrawn prefixes of negotiated families.
     pub withdrawn: usize,
-    /// Number of prefixes of unsupported or not negotiated families.
+    /// Number of prefixes of families that are unsupported or were not negotiated.
     pub foreign: usize,
     /// Malformed attributes that did not end the session (RFC 7606).
     pub faults: Vec<wire::AttributeFault>,
-    /// Number of prefixes the neighbor announces after this UPDATE.
+    /// Number of prefixes that the neighbor announces after this UPDATE.
     pub prefixes: PrefixCount,
 }
 
-/// Number of prefixes announced by a neighbor, exact or as a lower bound.
+/// Number of prefixes that a neighbor announces, either exact or a lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrefixCount {
     /// Exact number.

@@ -1,4 +1,5 @@
-//! End of connections: NOTIFICATION sent, reason reported, and state of the session afterwards.
+//! Ends connections: sends the NOTIFICATION, reports the reason, and determines the next state of the
+//! session.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{
     },
 };
 
-/// End of a connection: reason, NOTIFICATION, and whether the TCP connection still exists.
+/// End of a connection: the reason, the NOTIFICATION, and if the TCP connection still exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) why: String,
@@ -27,47 +28,48 @@ pub(super) struct Ending {
 /// State of the session after its last connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
-    /// Active: the next attempt follows the `ConnectRetryTimer`; the neighbor may connect earlier.
+    /// Active: the next attempt follows when the `ConnectRetryTimer` expires; the neighbor may connect
+    /// earlier.
     Retry,
-    /// Idle for a time that grows with failures, because the next attempt would likely fail as well
-    /// (`DampPeerOscillations`).
+    /// Idle for a time that grows with the number of failures (`DampPeerOscillations`), because the next
+    /// attempt would probably fail as well.
     Hold,
-    /// Idle for this time, for example after exceeding the prefix limit.
+    /// Idle for this time, for example after the prefix limit was exceeded.
     HoldFor(Duration),
 }
 
 impl Ending {
-    /// Creates the end of a connection that is closed without a NOTIFICATION.
+    /// Describes the end of a connection that is closed without a NOTIFICATION.
     pub(super) const fn silent(why: String) -> Self {
         Self { why, sent: None, received: None, is_gone: false }
     }
 
-    /// Creates the end of a connection that was lost.
+    /// Describes the end of a connection that was lost.
     pub(super) const fn gone(why: String) -> Self {
         Self { why, sent: None, received: None, is_gone: true }
     }
 
-    /// Creates the end of a connection by a NOTIFICATION to the neighbor, reported with the reason `why`.
+    /// Describes the end of a connection by a NOTIFICATION to the neighbor. The reported reason is `why`.
     pub(super) const fn told(notification: Notification, why: String) -> Self {
         Self { why, sent: Some(notification), received: None, is_gone: false }
     }
 
-    /// Creates the end of a connection by a NOTIFICATION to the neighbor, whose text is also the reported
+    /// Describes the end of a connection by a NOTIFICATION to the neighbor, whose text is also the reported
     /// reason.
     pub(super) fn by_us(notification: Notification) -> Self {
         let why = format!("we ended it: {notification}");
         Self::told(notification, why)
     }
 
-    /// Creates the end of a connection by a NOTIFICATION received from the neighbor.
+    /// Describes the end of a connection by a NOTIFICATION from the neighbor.
     pub(super) fn by_neighbour(notification: Notification) -> Self {
         let why = format!("the neighbour ended it: {notification}");
         Self { why, sent: None, received: Some(notification), is_gone: false }
     }
 
-    /// Returns true if the neighbor retains our routes: the connection ended without a NOTIFICATION and
-    /// Graceful Restart was negotiated (RFC 4724 §4.2), or it was negotiated for notifications and this is no
-    /// Hard Reset (RFC 8538 §4).
+    /// Returns true if the neighbor retains this speaker's routes. Without a NOTIFICATION, this requires
+    /// Graceful Restart (RFC 4724 §4.2). After a NOTIFICATION other than a Hard Reset, it requires the
+    /// extension for notifications (RFC 8538 §4).
     pub(super) fn leaves_routes(&self, negotiated: &NegotiatedSession) -> bool {
         match self.sent.as_ref().or(self.received.as_ref()) {
             None => negotiated.is_graceful(),
@@ -79,8 +81,8 @@ impl Ending {
 }
 
 impl Stop {
-    /// Returns the NOTIFICATION to send. `keeps_routes`: true if the neighbor would retain our routes after a
-    /// NOTIFICATION.
+    /// Returns the NOTIFICATION to send, or `None`. `keeps_routes` is true if the neighbor would retain this
+    /// speaker's routes after an ordinary NOTIFICATION.
     pub(super) fn notification(&self, keeps_routes: bool) -> Option<Notification> {
         let notification = match self {
             Self::Shutdown(text) => Notification::cease(cease::SHUTDOWN, text),
@@ -92,7 +94,7 @@ impl Stop {
         Some(if keeps_routes { notification.into_hard_reset() } else { notification })
     }
 
-    /// Returns the reason to report, with the Shutdown Communication if there is one.
+    /// Returns the reason to report, including the Shutdown Communication if there is one.
     pub(super) fn words(&self) -> String {
         let (what, text) = match self {
             Self::Shutdown(text) => ("stopped", text.as_str()),
@@ -106,8 +108,8 @@ impl Stop {
 }
 
 impl After {
-    /// Returns the state that follows a NOTIFICATION from the neighbor, depending on its code. Errors
-    /// detected by this speaker lead to [`After::Hold`] instead.
+    /// Returns the state of the session after a NOTIFICATION from the neighbor, depending on its code. Errors
+    /// that this speaker detects lead to [`After::Hold`] instead.
     pub(super) const fn received(notification: &Notification) -> Self {
         match (notification.code, notification.subcode) {
             // Event 24, without damping in RFC 4271 §8.2.2; and limits of prefixes or resources (RFC 4486
@@ -121,7 +123,7 @@ impl After {
 }
 
 impl Session {
-    /// Ends a connection. If no other one is left, the session moves to the state `after`.
+    /// Ends a connection. If no other connection is left, the session moves to the state `after`.
     pub(super) fn fall(&mut self, id: ConnectionId, ending: Ending, after: After, step: &mut Step) {
         let (from, why) = (self.state(), ending.why.clone());
         if !self.drop_connection(id, ending, step) {
@@ -170,7 +172,7 @@ impl Session {
         step.tell(Event::Down(Box::new(Down { why, sent, received, peer_keeps_routes })));
     }
 
-    /// Moves to Active and waits for the next attempt, or continues an attempt in progress.
+    /// Moves the session to Active and waits for the next attempt, or continues an attempt in progress.
     pub(super) fn retry(&mut self, why: String, step: &mut Step) {
         self.failures = self.failures.saturating_add(1);
         self.reason.clone_from(&why);
@@ -185,7 +187,7 @@ impl Session {
         self.dial = Dial::Waiting { until: step.now + time };
     }
 
-    /// Moves to Idle for `time`, after which the session starts again.
+    /// Moves the session to Idle for `time`, after which it starts again.
     fn hold(&mut self, time: Duration, why: String, step: &mut Step) {
         self.hang_up(step);
         self.failures = self.failures.saturating_add(1);

@@ -1,5 +1,5 @@
-//! Session state machine: start, stop, configuration and timers. Connections are established in `dial`, ended
-//! in `ending`, and their messages handled in `receive`.
+//! Session state machine: start, stop, configuration and timers. Module `dial` establishes connections,
+//! `ending` ends them, and `receive` handles messages.
 
 use std::time::Instant;
 
@@ -23,21 +23,21 @@ pub struct Session {
     pub(super) config: Config,
     pub(super) phase: AdministrativeState,
     pub(super) dial: Dial,
-    /// Open connections: at most one established, and one per direction that is not established.
+    /// Open connections: at most one established, plus at most one per direction that is not established.
     pub(super) connections: Vec<Connection>,
     /// Number of consecutive failures (`ConnectRetryCounter`), which determines the backoff.
     pub(super) failures: u32,
-    /// True if the session was established since the agent started, so OPEN no longer has the Restart State
-    /// bit.
+    /// True if the session has been established since the agent started. OPEN then no longer has the Restart
+    /// State bit.
     pub(super) was_established: bool,
     pub(super) peer_open: Option<Open>,
-    /// Reason of the current state in words; never empty.
+    /// Reason for the current state as text; never empty.
     pub(super) reason: String,
-    /// Reason for which the last connection or attempt ended; `None` after success.
+    /// Reason why the last connection or attempt ended; `None` after success.
     pub(super) failure: Option<String>,
 }
 
-/// Administrative state of the session: stopped by the owner, delayed after an error, or running.
+/// Administrative state of the session: stopped by its user, delayed after an error, or running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdministrativeState {
     Stopped,
@@ -48,7 +48,7 @@ pub(super) enum AdministrativeState {
     Running,
 }
 
-/// Context of one [`Session::handle`] call: time, random numbers and the collected outputs.
+/// Context of one [`Session::handle`] call: time, random numbers and the outputs collected so far.
 pub(super) struct Step {
     pub(super) now: Instant,
     pub(super) noise: Noise,
@@ -83,8 +83,8 @@ impl Session {
     }
 
     /// Processes an input. `random` must be a new random number for each call; it is used for jitter.
-    /// Messages of a connection are passed in one by one, each decoded with the [`context`](Self::context)
-    /// valid at that time.
+    /// Messages of a connection are passed in one by one. Each is decoded with the current
+    /// [`context`](Self::context).
     pub fn handle(&mut self, input: Input, now: Instant, random: u64) -> Vec<Output> {
         let from = self.state();
         let mut step = Step { now, noise: Noise::new(random), outputs: Vec::new() };
@@ -134,7 +134,7 @@ impl Session {
         phase.into_iter().chain(dial).chain(connections).min()
     }
 
-    /// Returns the context for decoding the next message of a connection and for encoding.
+    /// Returns the context for decoding the next message of a connection, and for encoding messages.
     #[must_use]
     pub fn context(&self, connection: ConnectionId) -> wire::Context {
         let known = self.connections.iter().find(|each| each.id == connection);
@@ -152,7 +152,7 @@ impl Session {
         })
     }
 
-    /// Returns the reason of the current state in words; never empty.
+    /// Returns the reason for the current state as text; never empty.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
@@ -170,26 +170,27 @@ impl Session {
         self.exchange().map(|(_, exchange)| &exchange.negotiated)
     }
 
-    /// Returns the connection of the established session, or `None` while it is not established.
+    /// Returns the connection of the established session, or `None` while the session is not established.
     #[must_use]
     pub fn established_over(&self) -> Option<ConnectionId> {
         self.exchange().map(|(connection, _)| connection)
     }
 
-    /// Returns the last OPEN of the neighbor, even if it was rejected; `None` before the first one.
+    /// Returns the last OPEN of the neighbor, even if it was rejected; `None` before the first OPEN.
     #[must_use]
     pub const fn peer_open(&self) -> Option<&Open> {
         self.peer_open.as_ref()
     }
 
-    /// Returns the number of prefixes from the neighbor; zero while not established.
+    /// Returns the number of prefixes from the neighbor; zero while the session is not established.
     #[must_use]
     pub fn prefixes(&self) -> PrefixCount {
         self.exchange().map_or(PrefixCount::Exactly(0), |(_, exchange)| exchange.prefixes.count())
     }
 
-    /// Returns the setting of `next` that would reset the session by [`Input::Configure`], if any. Never
-    /// without a connection; a neighbor accepted by both configurations is no reason.
+    /// Returns the name of a setting of `next` whose change by [`Input::Configure`] would reset the session,
+    /// or `None`. Without a connection, no reset is needed. A changed rule for the neighbor's AS number
+    /// requires a reset only if it rejects the neighbor.
     #[must_use]
     pub fn needs_reset(&self, next: &Config) -> Option<&'static str> {
         let stays = |connection: &Connection| match connection.negotiated() {
@@ -226,7 +227,7 @@ impl Session {
         self.seek(step);
     }
 
-    /// Stops the session (RFC 4271 §8.1.2, events 2 and 8) with the NOTIFICATION for the reason `stop`.
+    /// Stops the session (RFC 4271 §8.1.2, events 2 and 8) with the NOTIFICATION that corresponds to `stop`.
     fn stop(&mut self, stop: &Stop, step: &mut Step) {
         self.part_from_all(stop.words(), step, |connection| {
             let keeps =
@@ -238,7 +239,7 @@ impl Session {
         self.reason = stop.words();
     }
 
-    /// Ends all connections and attempts for the same reason.
+    /// Ends all connections and the connection attempt of the session for the same reason.
     fn part_from_all(
         &mut self,
         why: String,
@@ -315,7 +316,7 @@ impl Session {
         }
     }
 
-    /// Applies configuration changes that need no new session.
+    /// Applies configuration changes that do not require a new session.
     fn adapt(&mut self, step: &mut Step) {
         for connection in &mut self.connections {
             let Some(negotiated) = connection.negotiated_mut() else { continue };

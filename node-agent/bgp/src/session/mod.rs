@@ -19,10 +19,10 @@
 //! - DelayOpen is not supported (no events 12 and 20). DampPeerOscillations is on: after a protocol error the
 //!   session stays in Idle for a time that doubles with each failure, up to one minute.
 //! - Where the RFC goes to Idle without damping, an automatic start would follow at once. Both are one step
-//!   here: to Active with the ConnectRetryTimer running, so that a returning neighbor can connect without
-//!   delay.
-//! - A NOTIFICATION is never answered (§6.4), also not in `OpenSent`, where §8.2.2 lists event 25 among the
-//!   answered ones.
+//!   here: the session goes to Active with the ConnectRetryTimer running, so that a returning neighbor can
+//!   connect without delay.
+//! - A NOTIFICATION is never answered (§6.4), also not in `OpenSent`, where §8.2.2 lists event 25 among those
+//!   that are answered.
 //! - With a Hold Time of zero, the KEEPALIVE that confirms OPEN has the same timeout as OPEN: 4 minutes.
 //! - A newer connection replaces an older one of the same direction that is not established: the neighbor has
 //!   given up the older one, or has restarted.
@@ -30,8 +30,8 @@
 //!   one: a neighbor that has crashed and restarted answers with a TCP reset, long before the Hold Timer
 //!   expires.
 //!
-//! States without a timeout: Idle after [`Input::Stop`], Active of a passive session without connection, and
-//! Established with a Hold Time of zero.
+//! States that may last forever: Idle after [`Input::Stop`], Active of a passive session without connection,
+//! and Established with a Hold Time of zero.
 
 mod check;
 mod config;

@@ -10,8 +10,8 @@ use crate::{
     wire,
 };
 
-/// Maximum number of capabilities listed as common, and as supported only by the neighbor. A neighbor may
-/// send more.
+/// Maximum length of the lists of common capabilities and of capabilities that only the neighbor supports. A
+/// neighbor may advertise more.
 const NAMED_MAX: usize = 64;
 
 /// Properties of an established session, derived from the OPEN messages of this speaker and the neighbor.
@@ -21,15 +21,15 @@ pub struct NegotiatedSession {
     pub peer_asn: u32,
     /// BGP Identifier in the neighbor's OPEN.
     pub peer_router_id: Ipv4Addr,
-    /// True if the neighbor is in another AS (EBGP).
+    /// True if the neighbor is in a different AS (EBGP).
     pub is_external: bool,
     /// Hold Time in seconds; 0 disables the Hold Timer.
     pub hold_time: u16,
     /// Keepalive interval in seconds, before jitter; 0 disables KEEPALIVE messages.
     pub keepalive_time: u16,
-    /// Common address families; not empty.
+    /// Address families that both speakers advertise; not empty.
     pub families: BTreeSet<Family>,
-    /// True if AS numbers have four octets (RFC 6793).
+    /// True if `AS_PATH` has 4-octet AS numbers (RFC 6793).
     pub four_octet_as: bool,
     /// True if both sides support Route Refresh (RFC 2918).
     pub route_refresh: bool,
@@ -39,15 +39,15 @@ pub struct NegotiatedSession {
     pub extended_messages: bool,
     /// True if IPv4 routes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
-    /// Graceful Restart capability of the neighbor; `None` if either side lacks it.
+    /// Graceful Restart capability of the neighbor; `None` if one of the speakers does not advertise it.
     pub graceful_restart: Option<GracefulRestart>,
-    /// Role of the neighbor, if both sides advertise one (RFC 9234).
+    /// BGP Role of the neighbor, if both speakers advertise a role (RFC 9234).
     pub role: Option<Role>,
-    /// Host name in the neighbor's FQDN capability, if any.
+    /// Host name in the neighbor's FQDN capability; `None` without this capability.
     pub host_name: Option<String>,
-    /// Names of the capabilities advertised by this speaker and the neighbor.
+    /// Names of the capabilities that both this speaker and the neighbor advertise.
     pub capabilities: Vec<String>,
-    /// Names of the capabilities advertised only by the neighbor.
+    /// Names of the capabilities that only the neighbor advertises.
     pub other_capabilities: Vec<String>,
 }
 
@@ -64,7 +64,8 @@ impl NegotiatedSession {
         }
     }
 
-    /// Computes the properties from our configuration and the neighbor's validated OPEN.
+    /// Computes the negotiated properties from the configuration of this speaker and the neighbor's validated
+    /// OPEN.
     pub(super) fn new(config: &Config, open: &Open) -> Self {
         let Open { asn, hold_time, router_id, capabilities } = open;
         let offers = |wanted: &Capability| capabilities.contains(wanted);
@@ -96,19 +97,19 @@ impl NegotiatedSession {
         negotiated
     }
 
-    /// Returns true if the neighbor retains our routes after a connection loss without NOTIFICATION (RFC 4724
-    /// §4.2).
+    /// Returns true if the neighbor retains this speaker's routes after a connection was lost without a
+    /// NOTIFICATION (RFC 4724 §4.2).
     pub(super) const fn is_graceful(&self) -> bool {
         self.graceful_restart.is_some()
     }
 
-    /// Returns true if the neighbor also retains our routes after a NOTIFICATION or the expiry of the Hold
-    /// Timer (RFC 8538 §4).
+    /// Returns true if the neighbor also retains this speaker's routes after a NOTIFICATION or the expiry of
+    /// the Hold Timer (RFC 8538 §4).
     pub(super) fn is_graceful_over_notifications(&self) -> bool {
         self.graceful_restart.as_ref().is_some_and(|restart| restart.notification)
     }
 
-    /// Sorts the neighbor's capabilities into common ones and those only the neighbor has, by name.
+    /// Sorts the names of the neighbor's capabilities into common ones and those that only the neighbor has.
     fn name(&mut self, capabilities: &[Capability]) {
         let implied = capabilities.iter().all(|each| !is_multi_protocol(each));
         let implied = implied.then_some(Capability::MultiProtocol(Family::Ipv4Unicast));
@@ -135,8 +136,8 @@ impl NegotiatedSession {
     }
 }
 
-/// Returns the keepalive interval: a third of the Hold Time or the configured value if lower; 0 for a Hold
-/// Time of 0 (RFC 4271 §4.4).
+/// Returns the keepalive interval in seconds: a third of the Hold Time, or the configured value if it is
+/// lower; 0 for a Hold Time of 0 (RFC 4271 §4.4).
 pub(super) fn keepalive_time(config: &Config, hold_time: u16) -> u16 {
     let third = hold_time / 3;
     config.keepalive_time.map_or(third, |wanted| wanted.min(third))
@@ -150,7 +151,8 @@ fn takes_ipv6_next_hops(capability: &Capability) -> bool {
     matches!(capability, Capability::ExtendedNextHop(families) if families.contains(&Family::Ipv4Unicast))
 }
 
-/// Returns the Graceful Restart capability; of several instances the last one counts (RFC 4724 §3).
+/// Returns the Graceful Restart capability of the neighbor; if there are several, the last one is used (RFC
+/// 4724 §3).
 fn restart_of(capabilities: &[Capability]) -> Option<GracefulRestart> {
     capabilities.iter().rev().find_map(|capability| {
         if let Capability::GracefulRestart(restart) = capability { Some(restart.clone()) } else { None }

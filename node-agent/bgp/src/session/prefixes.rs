@@ -1,9 +1,10 @@
-//! Counter of a neighbor's prefixes in bounded memory, to enforce the prefix limit.
+//! Counts the prefixes of a neighbor in a limited amount of memory, to enforce the prefix limit.
 //!
-//! Up to [`KNOWN_MAX`] prefixes are tracked individually, so counts and limits in this range are exact.
-//! Beyond, a bitmap of hashes estimates the number of distinct prefixes announced in the session (linear
-//! counting; error of about a third of a percent at one million, 32 KiB). It ignores withdrawals: a neighbor
-//! that announces ever new prefixes reaches its limit early, one that repeats prefixes does not.
+//! Up to [`KNOWN_MAX`] prefixes are tracked individually, so counts and limits in this range are exact. Above
+//! it, a bitmap of hashes estimates the number of distinct prefixes announced in the session (linear
+//! counting; error of about a third of a percent at one million, 32 KiB). The bitmap ignores withdrawals: a
+//! neighbor that announces and withdraws ever new prefixes reaches its limit early; one that repeats the same
+//! prefixes does not.
 
 use std::{
     collections::BTreeSet,
@@ -14,11 +15,12 @@ use ipnet::IpNet;
 
 use crate::session::PrefixCount;
 
-/// Maximum number of prefixes tracked individually; beyond it a bitmap of hashes is used for the limit.
+/// Maximum number of prefixes that are tracked individually. Beyond it, the limit is enforced by an estimate
+/// from a bitmap of hashes.
 const KNOWN_MAX: usize = 10_000;
-/// Number of bits in the bitmap of hashes; a power of two.
+/// Number of bits in the bitmap of hashes that estimates the number of prefixes; a power of two.
 const BITS: usize = 1 << 18;
-/// Highest prefix limit that is enforced. The bitmap cannot estimate larger numbers reliably.
+/// Highest prefix limit that is enforced. The bitmap of hashes cannot estimate larger numbers reliably.
 const LIMIT_MAX: u32 = 1_000_000;
 
 /// Prefixes that the neighbor has announced in one session.
@@ -26,7 +28,7 @@ const LIMIT_MAX: u32 = 1_000_000;
 pub(super) struct Prefixes {
     known: BTreeSet<IpNet>,
     sketch: Option<Sketch>,
-    /// True if the prefix limit warning at three quarters was already returned.
+    /// True if the warning at three quarters of the prefix limit was already given.
     is_near_told: bool,
 }
 
@@ -54,7 +56,7 @@ impl Prefixes {
         if self.sketch.is_some() { PrefixCount::AtLeast(known) } else { PrefixCount::Exactly(known) }
     }
 
-    /// Returns true if more than `limit` prefixes were announced.
+    /// Returns true if the neighbor has announced more than `limit` prefixes.
     pub(super) fn exceeds(&self, limit: u32) -> bool {
         match &self.sketch {
             None => self.known.len() as u64 > limit.into(),
@@ -65,7 +67,7 @@ impl Prefixes {
         }
     }
 
-    /// Returns true when the number first reaches three quarters of `limit`; false in all later calls.
+    /// Returns true once, when the number of prefixes first reaches three quarters of `limit`.
     pub(super) fn comes_near(&mut self, limit: u32) -> bool {
         let is_news = !self.is_near_told && limit > 3 && self.exceeds(limit - limit / 4 - 1);
         self.is_near_told |= is_news;
@@ -73,7 +75,7 @@ impl Prefixes {
     }
 }
 
-/// Bitmap with one bit per hash value, from which the number of distinct prefixes is estimated.
+/// Bitmap of hash values, from which the number of distinct prefixes is estimated.
 #[derive(Debug, Clone)]
 struct Sketch {
     words: Vec<u64>,
@@ -96,7 +98,7 @@ impl Sketch {
         *word |= mask;
     }
 
-    /// Returns the estimated number of distinct values: −BITS · ln(share of zeros).
+    /// Returns the estimated number of distinct prefixes: −BITS · ln(share of zeros).
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

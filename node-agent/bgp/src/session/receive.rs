@@ -1,5 +1,4 @@
-//! Handling of received messages (RFC 4271 §8.2.2, events 19 to 28), and connection collision detection
-//! (§6.8).
+//! Handles received messages (RFC 4271 §8.2.2, events 19 to 28) and connection collisions (§6.8).
 
 use std::time::Instant;
 
@@ -54,15 +53,15 @@ impl Session {
         self.fall(id, Ending::by_us(notification), After::Hold, step);
     }
 
-    /// Restarts the Hold Timer; only for KEEPALIVE and UPDATE (§6.5).
+    /// Restarts the Hold Timer. Only KEEPALIVE and UPDATE do so (RFC 4271 §6.5).
     fn heard(&mut self, id: ConnectionId, now: Instant) {
         if let Some(connection) = self.connection(id) {
             connection.heard = now;
         }
     }
 
-    /// Handles the OPEN of the neighbor (event 19): validates it, detects collisions, and responds with
-    /// KEEPALIVE.
+    /// Handles the OPEN of the neighbor (RFC 4271 event 19): validates it, detects collisions, and responds
+    /// with KEEPALIVE.
     fn opened(&mut self, id: ConnectionId, open: Open, step: &mut Step) {
         let verdict = check(&self.config, &open);
         let stays = verdict.is_ok() && self.wins_collision(id, &open, step);
@@ -84,12 +83,12 @@ impl Session {
         speak(connection, step);
     }
 
-    /// Performs collision detection after an OPEN, if another connection is in OpenConfirm or Established.
-    /// Ends the losing connection. Returns true if this one is kept.
+    /// Resolves a connection collision (RFC 4271 §6.8) after an OPEN, if another connection is in OpenConfirm
+    /// or Established. Ends the losing connection. Returns true if the connection of the OPEN is kept.
     ///
-    /// If one side has established the losing connection before receiving OPEN on the other one, and the
-    /// neighbor has not, each side ends the connection kept by the other; §6.8 does not cover this case. Both
-    /// then retry after different delays.
+    /// If one side has already established the losing connection and the other side has not, each side ends
+    /// the connection that the other keeps; §6.8 does not cover this case. Both sides then retry after
+    /// different delays.
     fn wins_collision(&mut self, id: ConnectionId, open: &Open, step: &mut Step) -> bool {
         let rival = self.connections.iter().find(|each| each.id != id && each.state() >= State::OpenConfirm);
         let Some(rival) = rival else { return true };
@@ -118,7 +117,7 @@ impl Session {
         wins
     }
 
-    /// Ends a connection that lost the collision resolution (event 23) with Cease/7.
+    /// Ends a connection that lost the collision resolution (RFC 4271 event 23) with Cease/7.
     fn give_way(&mut self, id: ConnectionId, step: &mut Step) {
         let why = "two connections at a time: the other one stays".to_owned();
         self.drop_connection(id, Ending::told(plain(cease::COLLISION), why), step);
@@ -131,7 +130,7 @@ impl Session {
         }
     }
 
-    /// Establishes the session after KEEPALIVE in OpenConfirm (event 26).
+    /// Establishes the session after a KEEPALIVE in OpenConfirm (RFC 4271 event 26).
     fn establish(&mut self, id: ConnectionId, step: &mut Step) {
         for other in self.find(|connection| connection.id != id) {
             self.give_way(other, step);
@@ -149,7 +148,7 @@ impl Session {
         step.tell(event);
     }
 
-    /// Counts the routes of an UPDATE (event 27) and reports them.
+    /// Counts the routes of an UPDATE (RFC 4271 event 27) and reports their numbers.
     fn learn(
         &mut self,
         id: ConnectionId,
@@ -180,7 +179,8 @@ impl Session {
         self.hold_to_limit(id, step);
     }
 
-    /// Warns near the prefix limit, and ends the session with Cease/1 beyond it.
+    /// Warns when the number of prefixes comes near the limit, and ends the session with Cease/1 when it
+    /// exceeds the limit.
     pub(super) fn hold_to_limit(&mut self, id: ConnectionId, step: &mut Step) {
         let limit = self.config.max_prefixes;
         let Some(exchange) = self.connection(id).and_then(Connection::exchange_mut) else { return };
@@ -197,8 +197,9 @@ impl Session {
         }
     }
 
-    /// Reports a refresh request. Demarcations (RFC 7313) are irrelevant because no routes are stored;
-    /// unknown subtypes and families are ignored (RFC 2918 §4, RFC 7313 §4).
+    /// Reports a refresh request of the neighbor. Markers of a refresh (RFC 7313) are ignored because no
+    /// received routes are stored. Unknown subtypes and families are ignored as well (RFC 2918 §4, RFC 7313
+    /// §4).
     fn refresh(&mut self, id: ConnectionId, refresh: Refresh, step: &mut Step) {
         let negotiated = self.connection(id).and_then(|connection| connection.negotiated());
         let family = refresh.family.filter(|family| negotiated.is_some_and(|n| n.families.contains(family)));
@@ -208,13 +209,14 @@ impl Session {
     }
 }
 
-/// Returns true if the neighbor supports Graceful Restart for some family, so a second connection indicates
-/// its restart.
+/// Returns true if the neighbor supports Graceful Restart for some family, so that a second connection
+/// indicates its restart.
 fn has_restarted(negotiated: &NegotiatedSession) -> bool {
     negotiated.graceful_restart.as_ref().is_some_and(|restart| !restart.families.is_empty())
 }
 
-/// Returns a Finite State Machine Error with the message type (RFC 6608 §3).
+/// Returns the NOTIFICATION for a message that is not expected in this state: a Finite State Machine Error
+/// with the message type (RFC 6608 §3).
 fn unexpected(state: State, message: &Message) -> Notification {
     let subcode = match state {
         State::OpenSent => fsm::OPEN_SENT,

@@ -1,8 +1,8 @@
-//! Timer constants, backoff and jitter.
+//! Constants of the session timers, backoff and jitter.
 
 use std::time::Duration;
 
-/// Initial value of the Hold Timer until OPEN is received (RFC 4271 §8.2.2: "a large value", 4 minutes).
+/// Value of the Hold Timer until OPEN is received (RFC 4271 §8.2.2: "a large value", 4 minutes).
 pub(super) const OPEN_HOLD: Duration = Duration::from_mins(4);
 /// Minimum Send Hold Time (RFC 9687 §3.1).
 const SEND_HOLD_MIN: Duration = Duration::from_mins(8);
@@ -10,15 +10,15 @@ const SEND_HOLD_MIN: Duration = Duration::from_mins(8);
 pub(super) const ATTEMPT_MIN: Duration = Duration::from_secs(5);
 /// Maximum backoff between attempts in seconds, unless the configured delay is longer.
 const WAIT_MAX_SECS: u64 = 60;
-/// Duration after which a session counts as successful and the backoff restarts.
+/// Duration after which an established session counts as successful and the backoff starts anew.
 pub(super) const STABLE: Duration = Duration::from_mins(1);
-/// Idle time after exceeding the prefix limit, because the cause is unlikely to disappear sooner.
+/// Time in Idle after the prefix limit was exceeded; long, because the cause is unlikely to disappear soon.
 pub(super) const PREFIX_LIMIT_HOLD: Duration = Duration::from_mins(5);
 /// Minimum interval between KEEPALIVE messages (RFC 4271 §4.4).
 const KEEPALIVE_MIN: Duration = Duration::from_secs(1);
 
-/// Returns the backoff after a number of consecutive failures: the configured delay, doubled for each further
-/// one.
+/// Returns the backoff after a number of consecutive failures: the configured delay, doubled for each failure
+/// after the first.
 pub(super) fn wait(connect_time_secs: u16, failures: u32) -> Duration {
     let first = u64::from(connect_time_secs);
     // More doublings exceed any maximum.
@@ -26,8 +26,8 @@ pub(super) fn wait(connect_time_secs: u16, failures: u32) -> Duration {
     Duration::from_secs((first << doublings).min(first.max(WAIT_MAX_SECS)))
 }
 
-/// Returns the Send Hold Time for a Hold Time: the time without progress after which a connection is closed
-/// (RFC 9687 §3.1).
+/// Returns the Send Hold Time for a Hold Time. If the peer accepts no bytes for this time, the connection is
+/// closed (RFC 9687 §3.1).
 pub(super) fn send_hold(hold_time_secs: u16) -> Duration {
     SEND_HOLD_MIN.max(2 * Duration::from_secs(hold_time_secs.into()))
 }

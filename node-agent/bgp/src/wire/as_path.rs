@@ -1,4 +1,4 @@
-//! Codec of AS paths with 2-octet and 4-octet AS numbers (RFC 4271 §4.3, RFC 6793 §4.2), and the merge of
+//! Codec of AS paths with 2-octet and 4-octet AS numbers (RFC 4271 §4.3, RFC 6793 §4.2). Also merges
 //! `AS_PATH` and `AS4_PATH`.
 
 use super::{Context, Malformation, open::AS_TRANS, reader::Reader};
@@ -31,7 +31,7 @@ impl Width {
         }
     }
 
-    /// Writes an AS number; [`AS_TRANS`] if it does not fit.
+    /// Writes an AS number, or [`AS_TRANS`] if the number does not fit.
     pub(super) fn write(self, out: &mut Vec<u8>, asn: u32) {
         match self {
             Self::Two => out.extend(u16::try_from(asn).unwrap_or(AS_TRANS).to_be_bytes()),
@@ -40,7 +40,7 @@ impl Width {
     }
 }
 
-/// Decodes an `AS_PATH`, or an `AS4_PATH` with width `Four`.
+/// Decodes an `AS_PATH`; with width `Four` also an `AS4_PATH`.
 pub(super) fn read(bytes: &[u8], width: Width) -> Result<AsPath, Malformation> {
     let mut reader = Reader::new(bytes);
     let mut segments = Vec::new();
@@ -69,8 +69,8 @@ fn segment(reader: &mut Reader<'_>, width: Width) -> Result<Segment, Malformatio
     if numbers.contains(&0) { Err(Malformation::AsZero) } else { Ok(make(numbers)) }
 }
 
-/// Returns an error if this peer must not send the path: sets, or confederation segments from a peer outside
-/// of the confederation.
+/// Returns an error if the path contains segments that this peer must not send: sets, or confederation
+/// segments from a peer outside of the confederation.
 pub(super) fn check(path: &AsPath, context: &Context) -> Result<(), Malformation> {
     for segment in &path.0 {
         match segment {
@@ -86,7 +86,7 @@ pub(super) fn check(path: &AsPath, context: &Context) -> Result<(), Malformation
     Ok(())
 }
 
-/// Encodes a path. Oversized segments are split; empty ones are omitted.
+/// Encodes an AS path. Segments that are too long are split, and empty segments are omitted.
 pub(super) fn write(out: &mut Vec<u8>, path: &AsPath, width: Width) {
     for segment in &path.0 {
         let (kind, numbers) = match segment {
@@ -102,7 +102,8 @@ pub(super) fn write(out: &mut Vec<u8>, path: &AsPath, width: Width) {
     }
 }
 
-/// Returns the `AS4_PATH` to send with a 2-octet `AS_PATH`, or `None` if not needed (RFC 6793 §4.2.2).
+/// Returns the `AS4_PATH` to send in addition to a 2-octet `AS_PATH`, or `None` if all numbers fit (RFC 6793
+/// §4.2.2).
 pub(super) fn beside_two_octets(path: &AsPath) -> Option<AsPath> {
     let without = without_confederations(path);
     let is_large = |asn: &u32| u16::try_from(*asn).is_err();
@@ -140,8 +141,8 @@ const fn length(segment: &Segment) -> usize {
     }
 }
 
-/// Merges a 2-octet `AS_PATH` and an `AS4_PATH`: the latter, preceded by the additional part of the former
-/// (RFC 6793 §4.2.3).
+/// Merges a 2-octet `AS_PATH` with an `AS4_PATH`: the result is the `AS4_PATH`, preceded by those ASes by
+/// which the `AS_PATH` is longer (RFC 6793 §4.2.3).
 pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
     let total = |path: &AsPath| path.0.iter().map(length).sum::<usize>();
     let Some(mut missing) = total(&two).checked_sub(total(&four)) else { return two };
@@ -167,7 +168,7 @@ pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
     AsPath(merged)
 }
 
-/// Prepends AS numbers to a path, into its first sequence if they fit.
+/// Prepends AS numbers to a path. They are added to its first sequence if they fit.
 fn prepend(path: &mut AsPath, mut numbers: Vec<u32>) {
     match path.0.first_mut() {
         _ if numbers.is_empty() => {}

@@ -1,4 +1,4 @@
-//! Codec of the path attribute list (RFC 4271 §4.3); decoding collects all faults.
+//! Codec of the path attributes in an UPDATE (RFC 4271 §4.3). Decoding collects all malformed attributes.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -15,24 +15,24 @@ use crate::{
     notification::{self, Notification},
 };
 
-/// A fault with the bytes of the faulty attribute, including its header.
+/// Malformed attribute, with its bytes including the header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fault<'a> {
     pub(super) fault: AttributeFault,
     bytes: &'a [u8],
 }
 
-/// Attribute as found in the list, with an undecoded value.
+/// Attribute in an UPDATE whose value has not been decoded yet.
 #[derive(Debug, Clone, Copy)]
 struct Raw<'a> {
     flags: u8,
     code: u8,
     value: &'a [u8],
-    /// Bytes of the attribute including its header, for the data of a NOTIFICATION.
+    /// Bytes of the attribute including the header, for the data field of a NOTIFICATION.
     bytes: &'a [u8],
 }
 
-/// Number of occurrences of an attribute type in the list.
+/// Number of times that an attribute type occurs in an UPDATE.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Occurrences {
     #[default]
@@ -41,12 +41,12 @@ enum Occurrences {
     Again,
 }
 
-/// Decoded attribute list of one UPDATE, with its faults.
+/// Decoded path attributes of one UPDATE, with the malformed ones.
 #[derive(Debug)]
 pub(super) struct AttributeList<'a> {
     seen: [Occurrences; 256],
     pub(super) faults: Vec<Fault<'a>>,
-    /// True if there are attributes other than `MP_UNREACH_NLRI`.
+    /// True if the UPDATE contains attributes other than `MP_UNREACH_NLRI`.
     pub(super) has_more_than_unreach: bool,
     pub(super) reach: Option<Reach>,
     pub(super) unreach: Option<Unreach>,
@@ -65,7 +65,8 @@ pub(super) struct AttributeList<'a> {
     only_to_customer: Option<u32>,
 }
 
-/// Decodes the list up to its end or an unrecoverable fault.
+/// Decodes path attributes until the end of the field, or until an error after which the next attribute
+/// cannot be found.
 pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> AttributeList<'a> {
     let mut found = AttributeList::new();
     let mut reader = Reader::new(field);
@@ -83,7 +84,7 @@ pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> AttributeList<'a> 
     found
 }
 
-/// Returns the next attribute, or the type code of an attribute that extends beyond the list.
+/// Returns the next attribute. The error is the type code of an attribute that extends beyond the field.
 fn next<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, u8> {
     let before = reader.rest();
     let (flags, code) = reader.u8().zip(reader.u8()).ok_or(0)?;
@@ -152,7 +153,7 @@ impl<'a> AttributeList<'a> {
         }
     }
 
-    /// Decodes the value of an attribute with valid flags and length, and stores it.
+    /// Decodes and stores the value of an attribute whose flags and length are valid.
     fn keep(&mut self, code: u8, value: &[u8], context: &Context) -> Result<(), Malformation> {
         let mut reader = Reader::new(value);
         match code {
@@ -197,8 +198,8 @@ impl<'a> AttributeList<'a> {
         Ok(())
     }
 
-    /// Records missing mandatory attributes (RFC 4271 §5, RFC 4760 §3); a malformed one does not count as
-    /// missing.
+    /// Records that mandatory attributes are missing (RFC 4271 §5, RFC 4760 §3). A malformed attribute does
+    /// not count as missing.
     pub(super) fn blame_missing(&mut self, has_routes_in_body: bool) {
         let mandatory = [(code::ORIGIN, true), (code::AS_PATH, true), (code::NEXT_HOP, has_routes_in_body)];
         for (code, is_mandatory) in mandatory {
@@ -213,12 +214,13 @@ impl<'a> AttributeList<'a> {
         }
     }
 
-    /// Returns the first fault whose action is `least` or a stronger one.
+    /// Returns the first malformed attribute whose action (RFC 7606) is `least` or stronger.
     pub(super) fn worst(&self, least: Action) -> Option<&Fault<'a>> {
         self.faults.iter().find(|fault| fault.fault.action >= least)
     }
 
-    /// Returns the attributes of the routes, or `None` if a mandatory one is missing or malformed.
+    /// Returns the attributes of the announced routes, or `None` if a mandatory attribute is missing or
+    /// malformed.
     pub(super) fn attributes(self, next_hop: NextHop) -> Option<Attributes> {
         // If a 2-octet speaker has aggregated the route, older 4-octet attributes are obsolete (RFC 6793
         // §4.2.3).
@@ -247,8 +249,8 @@ impl<'a> AttributeList<'a> {
 }
 
 impl Fault<'_> {
-    /// Returns the NOTIFICATION for a session reset. The data is the attribute, or the type code of a missing
-    /// one.
+    /// Returns the NOTIFICATION for a session reset. Its data field contains the malformed attribute, or the
+    /// type code of a missing one.
     pub(super) fn notification(&self) -> Notification {
         let AttributeFault { attribute, action: _, why } = self.fault;
         // Duplicate and overrun concern the list, not one attribute (RFC 4271 §6.3).
@@ -284,7 +286,7 @@ fn is_host(address: Ipv4Addr) -> bool {
     !matches!(address.octets()[0], 0 | 224..=255)
 }
 
-/// Writes one attribute with flags, type code and length; `write` appends the value.
+/// Writes one attribute: flags, type code, length, and the value that `write` appends.
 pub(super) fn write_one(out: &mut Vec<u8>, flags: u8, code: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend([flags, code, 0]);
     let flags_at = out.len() - 3;
@@ -302,7 +304,7 @@ pub(super) fn write_one(out: &mut Vec<u8>, flags: u8, code: u8, write: impl FnOn
     out.insert(value_at, low);
 }
 
-/// Writes the attributes of a route in the order of type codes, except for `MP_REACH_NLRI`.
+/// Writes the attributes of a route in the order of their type codes, except for `MP_REACH_NLRI`.
 pub(super) fn write(
     out: &mut Vec<u8>,
     attributes: &Attributes,

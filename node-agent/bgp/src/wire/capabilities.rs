@@ -1,6 +1,6 @@
 //! Codec of capabilities (RFC 5492 §4): a sequence of code, length and value.
 //!
-//! A malformed or unknown capability never ends a session; it is kept in raw form.
+//! A malformed or unknown capability never ends a session; its bytes are kept unchanged.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,19 @@ const FOUR_OCTET_AS: u8 = 65;
 const ENHANCED_ROUTE_REFRESH: u8 = 70;
 const HOST_NAME: u8 = 73;
 
-/// Bits of the first field of Graceful Restart: R, N and the Restart Time (RFC 4724 §3, RFC 8538 §2).
+/// Restart State bit (R) in the first field of Graceful Restart (RFC 4724 §3).
 const RESTARTED: u16 = 0x8000;
 const NOTIFICATION: u16 = 0x4000;
 const RESTART_TIME: u16 = 0x0fff;
 /// F bit of a family in Graceful Restart (RFC 4724 §3): forwarding state was preserved.
 const FORWARDING: u8 = 0x80;
 
-/// AFI of IPv6 as next hop family in Extended Next Hop Encoding (RFC 8950 §4).
+/// AFI of IPv6 as the family of the next hop in Extended Next Hop Encoding (RFC 8950 §4).
 const IPV6: u16 = 2;
 /// Maximum length of host name and of domain name in the FQDN capability, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Decodes capabilities, or returns `None` if the last one exceeds the bytes.
+/// Decodes a list of capabilities, or returns `None` if the last one extends beyond the bytes.
 #[must_use]
 pub fn decode_capabilities(bytes: &[u8]) -> Option<Vec<Capability>> {
     let mut reader = Reader::new(bytes);
@@ -47,7 +47,7 @@ pub fn decode_capabilities(bytes: &[u8]) -> Option<Vec<Capability>> {
     Some(capabilities)
 }
 
-/// Decodes a capability; `None` if it is unknown or has an invalid length.
+/// Decodes a capability, or returns `None` if its code is unknown or its length is invalid.
 fn read(code: u8, mut value: Reader<'_>) -> Option<Capability> {
     let capability = match code {
         MULTI_PROTOCOL => {
@@ -70,8 +70,8 @@ fn read(code: u8, mut value: Reader<'_>) -> Option<Capability> {
     value.is_empty().then_some(capability)
 }
 
-/// Decodes Extended Next Hop Encoding. Entries other than IPv6 next hops of supported families are ignored;
-/// `None` if the value is malformed, or not empty and without such entries.
+/// Decodes Extended Next Hop Encoding. Families other than supported ones with IPv6 next hops are ignored.
+/// Returns `None` if the value is malformed, or if it contains only ignored families.
 fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     let was_empty = value.is_empty();
     let mut families = Vec::new();
@@ -83,7 +83,7 @@ fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     (was_empty || !families.is_empty()).then_some(Capability::ExtendedNextHop(families))
 }
 
-/// Decodes Graceful Restart; unsupported families are ignored.
+/// Decodes Graceful Restart. Unsupported families are ignored.
 fn graceful_restart(mut value: Reader<'_>) -> Option<Capability> {
     let head = value.u16()?;
     let mut families = BTreeMap::new();
@@ -125,7 +125,8 @@ fn name(bytes: &[u8]) -> Option<String> {
     Some(text.chars().map(harmless).collect())
 }
 
-/// Encodes capabilities, also for the data of an "Unsupported Capability" error (RFC 5492 §5).
+/// Encodes a list of capabilities, for OPEN or for the data field of an "Unsupported Capability" error (RFC
+/// 5492 §5).
 ///
 /// # Errors
 /// Returns [`EncodeError`] if a value is longer than 255 bytes.
@@ -189,7 +190,7 @@ fn write_graceful_restart(out: &mut Vec<u8>, restart: &GracefulRestart) {
     }
 }
 
-/// Writes a name preceded by its length, truncated at a character boundary to [`NAME_BYTES_MAX`].
+/// Writes the length of a name and the name, truncated at a character boundary to [`NAME_BYTES_MAX`] bytes.
 fn write_name(out: &mut Vec<u8>, name: &str) {
     let kept = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
     out.push(u8::try_from(kept.len()).expect("cut to at most 64 bytes"));

@@ -1,4 +1,5 @@
-//! Handling of malformed UPDATE messages (RFC 7606): a table of attributes and the general rules.
+//! Handling of malformed UPDATE messages (RFC 7606): a table with the rules for each attribute, and the
+//! general rules.
 
 use std::fmt;
 
@@ -8,9 +9,9 @@ use crate::notification::update;
 /// Action for a malformed attribute, from weakest to strongest (RFC 7606 §2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Attribute discard: the attribute is ignored, the routes are kept.
+    /// Attribute discard: the attribute is ignored, and the routes are kept.
     Discard,
-    /// Treat-as-withdraw: the routes of the message are withdrawn.
+    /// Treat-as-withdraw: the routes of the message are treated as withdrawn.
     TreatAsWithdraw,
     /// Session reset: [`super::decode`] returns a NOTIFICATION instead of a fault.
     ResetSession,
@@ -19,42 +20,43 @@ pub enum Action {
 /// Kind of malformation, which together with the attribute type determines the action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Malformation {
-    /// Optional or Transitive bit that conflicts with the attribute type (RFC 7606 §3 c).
+    /// The Optional or Transitive bit conflicts with the attribute type (RFC 7606 §3 c).
     Flags,
-    /// Length that is invalid for the attribute type (RFC 7606 §4, §7).
+    /// The length is invalid for the attribute type (RFC 7606 §4, §7).
     Length,
-    /// Value that is undefined, or impossible for the attribute.
+    /// The value is undefined or impossible for the attribute.
     Value,
-    /// Attribute type that occurs more than once (RFC 7606 §3 g).
+    /// The attribute type occurs more than once (RFC 7606 §3 g).
     Duplicate,
-    /// Mandatory attribute that is absent (RFC 7606 §3 d).
+    /// A mandatory attribute is absent (RFC 7606 §3 d).
     Missing,
-    /// Attribute this peer must not send, because it is external or supports 4-octet AS numbers.
+    /// The peer must not send the attribute, because the peer is external or supports 4-octet AS numbers.
     Misplaced,
-    /// The attribute exceeds the list, or the list ends within its header (RFC 7606 §4).
+    /// The attribute extends beyond the attribute field, or the field ends within the attribute's header (RFC
+    /// 7606 §4).
     Overrun,
-    /// Unknown attribute flagged as well-known (RFC 4271 §6.3).
+    /// An unknown attribute is flagged as well-known (RFC 4271 §6.3).
     Unrecognized,
-    /// Invalid next hop length for the family (RFC 7606 §7.11).
+    /// The length of the next hop is invalid for the family (RFC 7606 §7.11).
     NextHopLength,
-    /// Invalid prefixes for the family (RFC 7606 §5.3).
+    /// Prefixes are invalid for the family (RFC 7606 §5.3).
     Prefixes,
-    /// Undefined path segment type (RFC 7606 §7.2).
+    /// The type of a path segment is undefined (RFC 7606 §7.2).
     SegmentType,
-    /// Empty or overlong path segment (RFC 7606 §7.2).
+    /// A path segment is empty or too long (RFC 7606 §7.2).
     SegmentLength,
-    /// AS 0 in a path (RFC 7607 §2).
+    /// A path contains AS 0 (RFC 7607 §2).
     AsZero,
-    /// `AS_SET` or `AS_CONFED_SET` in a path (RFC 9774 §3).
+    /// A path contains an `AS_SET` or `AS_CONFED_SET` (RFC 9774 §3).
     AsSet,
-    /// Confederation segment from a peer outside the confederation (RFC 5065 §5).
+    /// A confederation segment comes from a peer outside of the confederation (RFC 5065 §5).
     ConfederationSegment,
 }
 
 /// Malformed attribute of an UPDATE that did not end the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeFault {
-    /// Type code; 0 if the list ended before it could be read.
+    /// Type code of the attribute; 0 if the bytes ended before it.
     pub attribute: u8,
     /// Action taken for the attribute and its routes.
     pub action: Action,
@@ -62,12 +64,12 @@ pub struct AttributeFault {
     pub why: Malformation,
 }
 
-/// Bits of the Attribute Flags field (RFC 4271 §4.3).
+/// Optional bit of the Attribute Flags field (RFC 4271 §4.3).
 pub(super) const OPTIONAL: u8 = 0x80;
 pub(super) const TRANSITIVE: u8 = 0x40;
 pub(super) const EXTENDED_LENGTH: u8 = 0x10;
 
-/// Attribute type codes, named as in the registry.
+/// Attribute type codes, named as in the IANA registry.
 pub(super) mod code {
     pub(in crate::wire) const ORIGIN: u8 = 1;
     pub(in crate::wire) const AS_PATH: u8 = 2;
@@ -92,7 +94,7 @@ pub(super) mod code {
 /// Rule for the length of an attribute value in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
-    /// Any length; checked when the value is decoded.
+    /// Any length; the decoder of the value checks it.
     Any,
     Exactly(usize),
     AtLeast(usize),
@@ -102,7 +104,7 @@ pub(super) enum Length {
     AsAndAddress,
 }
 
-/// Peers from which an attribute is accepted.
+/// Peers from which an attribute is accepted; from other peers it is discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
     Anybody,
@@ -112,7 +114,7 @@ pub(super) enum Sender {
     TwoOctetAs,
 }
 
-/// Specification of an attribute: valid form, and actions for violations.
+/// Rules for an attribute type: valid flags, lengths and senders, and the actions for violations.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) code: u8,
@@ -120,12 +122,12 @@ pub(super) struct Rule {
     /// Required values of the Optional and Transitive bits.
     pub(super) flags: u8,
     pub(super) length: Length,
-    /// Peers that may send the attribute; from others it is discarded.
+    /// Peers that may send the attribute; it is discarded if it comes from others.
     pub(super) sender: Sender,
     on_flags: Action,
     on_length: Action,
     on_value: Action,
-    /// Subcode of UPDATE Message Error for an invalid value.
+    /// Subcode of UPDATE Message Error if the value is invalid.
     value_subcode: u8,
 }
 
@@ -149,10 +151,11 @@ const OT: u8 = OPTIONAL | TRANSITIVE;
 const O: u8 = OPTIONAL;
 const T: u8 = TRANSITIVE;
 
-/// Specified attributes. Others are skipped if they are optional.
+/// Rules for the supported attribute types. Other attributes are ignored if they are optional.
 ///
-/// Actions: for invalid flags, invalid length, invalid value. For flags RFC 7606 §3 c applies, except for the
-/// attributes of RFC 4760 (§5.3). Otherwise the section is stated above the lines.
+/// The three actions apply to invalid flags, an invalid length and an invalid value. The action for invalid
+/// flags follows RFC 7606 §3 c, except for the attributes of RFC 4760 (§5.3). The section for the other
+/// actions is stated above the lines.
 #[rustfmt::skip]
 static RULES: [Rule; 18] = [
     // RFC 7606 §7.1 to §7.7
@@ -183,7 +186,7 @@ static RULES: [Rule; 18] = [
     rule(code::ONLY_TO_CUSTOMER, "ONLY_TO_CUSTOMER", OT, Exactly(4), Anybody, [W, W, W], update::OPTIONAL_ATTRIBUTE),
 ];
 
-/// Returns the specification of an attribute type.
+/// Returns the rules for an attribute type, or `None` if it is not supported.
 pub(super) fn known(code: u8) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.code == code)
 }
@@ -210,12 +213,13 @@ impl Sender {
     }
 }
 
-/// Returns true for attributes with prefixes, which are needed for treat-as-withdraw (RFC 7606 §3 j).
+/// Returns true for the attributes that contain prefixes. To treat routes as withdrawn, these prefixes must
+/// be readable (RFC 7606 §3 j).
 const fn is_multi_protocol(code: u8) -> bool {
     matches!(code, code::MP_REACH_NLRI | code::MP_UNREACH_NLRI)
 }
 
-/// Returns the action for a malformation of an attribute type (RFC 7606).
+/// Returns the action for an attribute of this type with this kind of malformation (RFC 7606).
 pub(super) fn action(code: u8, why: Malformation) -> Action {
     let rule = known(code);
     match why {
@@ -237,7 +241,8 @@ pub(super) fn action(code: u8, why: Malformation) -> Action {
     }
 }
 
-/// Returns the subcode of UPDATE Message Error for a session reset (RFC 4271 §6.3, RFC 4760 §7).
+/// Returns the subcode of UPDATE Message Error for a session reset because of this malformation (RFC 4271
+/// §6.3, RFC 4760 §7).
 pub(super) fn subcode(code: u8, why: Malformation) -> u8 {
     match why {
         Malformation::Duplicate | Malformation::Overrun => update::ATTRIBUTE_LIST,

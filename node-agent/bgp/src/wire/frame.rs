@@ -1,9 +1,9 @@
-//! Message header (RFC 4271 §4.1) and its errors (§6.1).
+//! Codec of the message header (RFC 4271 §4.1), and its errors (§6.1).
 
 use super::{Context, EncodeError, HEADER_BYTES, MESSAGE_BYTES_MAX};
 use crate::notification::{Notification, code, header};
 
-/// Marker, all ones (RFC 4271 §4.1).
+/// Marker at the start of each message: all bits are one (RFC 4271 §4.1).
 const MARKER: [u8; 16] = [0xff; 16];
 const LENGTH_AT: usize = 16;
 const TYPE_AT: usize = 18;
@@ -40,8 +40,8 @@ impl Kind {
         }
     }
 
-    /// Returns the minimum and maximum length of the message type. For ROUTE-REFRESH any length is allowed
-    /// here, because it has its own error code (RFC 7313 §5).
+    /// Returns the minimum and maximum length of messages of this type. ROUTE-REFRESH may have any length
+    /// here, because an invalid length has its own error code (RFC 7313 §5).
     const fn lengths(self, context: &Context) -> (usize, usize) {
         match self {
             Self::Open => (HEADER_BYTES + 10, MESSAGE_BYTES_MAX),
@@ -53,7 +53,8 @@ impl Kind {
     }
 }
 
-/// Returns type and length in the header of a message, or the NOTIFICATION for an invalid header.
+/// Returns the type and the length in the header of a message. The error is the NOTIFICATION to send for an
+/// invalid header.
 pub(super) fn read(
     frame_header: &[u8; HEADER_BYTES],
     context: &Context,
@@ -80,7 +81,8 @@ pub(super) fn read(
     if length < shortest || length > longest { Err(bad_length()) } else { Ok((kind, length)) }
 }
 
-/// Returns type and body of a frame. A frame whose size differs from its header is a Bad Message Length.
+/// Returns the type and the body of a message. If its size differs from the length in the header, the error
+/// is Bad Message Length.
 pub(super) fn split<'a>(frame: &'a [u8], context: &Context) -> Result<(Kind, &'a [u8]), Notification> {
     let bad_length = |data: &[u8]| Notification {
         data: data.into(),
@@ -94,14 +96,15 @@ pub(super) fn split<'a>(frame: &'a [u8], context: &Context) -> Result<(Kind, &'a
     Ok((kind, body))
 }
 
-/// Starts a message of a type with an unfinished header; [`finish`] sets its length.
+/// Starts a message of this type with an incomplete header. [`finish`] sets the length.
 pub(super) fn begin(kind: Kind) -> Vec<u8> {
     let mut out = MARKER.to_vec();
     out.extend([0, 0, kind.byte()]);
     out
 }
 
-/// Finishes a message of at most `bytes_max` bytes, which is at most [`super::EXTENDED_MESSAGE_BYTES_MAX`].
+/// Completes the header of a message of at most `bytes_max` bytes. This limit is at most
+/// [`super::EXTENDED_MESSAGE_BYTES_MAX`].
 pub(super) fn finish(mut out: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, EncodeError> {
     let too_long = EncodeError::TooLong { bytes: out.len(), bytes_max };
     if out.len() > bytes_max {

@@ -5,9 +5,10 @@
 //!   one frame ─▶ decode ──▶ Decoded { message, faults }, or the NOTIFICATION to send
 //!   Message ───▶ encode ──▶ one frame
 //! ```
-//! Decoding is total: for any input it terminates, stays within the bytes, and allocates in proportion to
-//! them. Malformed UPDATE messages that do not end the session (RFC 7606) are handled by the table in
-//! [`errors`]; the decoded message then contains the result, and the faults list the reasons.
+//! Decoding is total: for any input the decoder terminates, reads only within the input, and allocates memory
+//! in proportion to it. Malformed UPDATE messages that do not end the session (RFC 7606) are handled by the
+//! table in [`errors`]; the decoded message then contains the remaining routes, and `faults` lists the
+//! malformed attributes.
 
 mod as_path;
 mod attributes;
@@ -37,7 +38,8 @@ pub const MESSAGE_BYTES_MAX: usize = 4096;
 /// Maximum message length with Extended Messages (RFC 8654 §4).
 pub const EXTENDED_MESSAGE_BYTES_MAX: usize = 65_535;
 
-/// Negotiated properties that affect encoding. The default applies before OPEN messages are exchanged.
+/// Negotiated properties that determine the encoding of messages. The default applies before OPEN messages
+/// are exchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each was agreed on by a capability of its own")]
 pub struct Context {
@@ -48,28 +50,28 @@ pub struct Context {
     pub extended_messages: bool,
     /// True if IPv4 routes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
-    /// True for an external peer outside of our confederation: `LOCAL_PREF` is neither sent nor accepted (RFC
-    /// 4271 §5.1.5).
+    /// True for an external peer outside of the local confederation: `LOCAL_PREF` is neither sent nor
+    /// accepted (RFC 4271 §5.1.5).
     pub is_external: bool,
-    /// True for a peer in another member AS of our confederation (RFC 5065), whose AS paths may contain
-    /// confederation segments.
+    /// True for a peer in a different member AS of the local confederation (RFC 5065). Its AS paths may
+    /// contain confederation segments.
     pub is_confederation: bool,
 }
 
-/// Result of decoding a message: the message after error handling, and the faults found.
+/// Result of decoding a message: the message after error handling, and the malformed attributes found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedMessage {
-    /// The message after error handling: routes with unusable attributes are withdrawn, bad attributes
-    /// discarded.
+    /// Message after error handling: routes with unusable attributes are withdrawn, and malformed attributes
+    /// are discarded.
     pub message: Message,
-    /// Faults of an UPDATE handled by RFC 7606 without session reset, in byte order.
+    /// Malformed attributes of an UPDATE that did not end the session (RFC 7606), in byte order.
     pub faults: Vec<AttributeFault>,
 }
 
-/// Reason for which [`encode`] or [`encode_capabilities`] returns no bytes.
+/// Reason why [`encode`] or [`encode_capabilities`] returns no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// A message or capability exceeds its maximum length.
+    /// The message or capability exceeds its maximum length.
     #[error("{bytes} bytes, more than {bytes_max}")]
     TooLong {
         /// Length of the message or capability, in bytes.
@@ -77,29 +79,32 @@ pub enum EncodeError {
         /// Maximum length of the message or capability, in bytes.
         bytes_max: usize,
     },
-    /// An UPDATE without content would be decoded as an End-of-RIB marker.
+    /// The UPDATE has no content, so that it would be decoded as an End-of-RIB marker.
     #[error("an update without routes")]
     Empty,
-    /// Prefixes are announced without attributes.
+    /// The UPDATE announces prefixes without path attributes.
     #[error("routes without attributes")]
     NoAttributes,
-    /// The routes need several messages: both families, or announced and withdrawn routes (RFC 7606 §5.1).
+    /// The routes require several messages: they are of both families, or both announced and withdrawn (RFC
+    /// 7606 §5.1).
     #[error("routes that take more than one message")]
     Mixed,
-    /// An IPv4 prefix has an IPv6 next hop without negotiated support (RFC 8950).
+    /// The UPDATE announces an IPv4 prefix with an IPv6 next hop, which was not negotiated (RFC 8950).
     #[error("IPv6 next hops for IPv4 routes were not negotiated")]
     NextHop,
 }
 
 impl Context {
-    /// Returns the maximum length of UPDATE, NOTIFICATION and ROUTE-REFRESH, including the header.
+    /// Returns the maximum length of UPDATE, NOTIFICATION and ROUTE-REFRESH messages in bytes, including the
+    /// header.
     #[must_use]
     pub const fn message_bytes_max(&self) -> usize {
         if self.extended_messages { EXTENDED_MESSAGE_BYTES_MAX } else { MESSAGE_BYTES_MAX }
     }
 }
 
-/// Returns the length of a message from its header, [`HEADER_BYTES`] to [`Context::message_bytes_max`].
+/// Returns the length of a message according to its header: from [`HEADER_BYTES`] to
+/// [`Context::message_bytes_max`].
 ///
 /// # Errors
 /// Returns the NOTIFICATION to send (RFC 4271 §6.1) if the marker, the length or the type is invalid.
@@ -110,7 +115,7 @@ pub fn frame_length(header: &[u8; HEADER_BYTES], context: &Context) -> Result<us
 /// Decodes one complete message with the length returned by [`frame_length`].
 ///
 /// A received UPDATE may contain prefixes of both families. `withdrawn` must be applied before `announced`.
-/// The next hop is that of the IPv4 prefixes in the body if there are any, otherwise that of `MP_REACH_NLRI`.
+/// If the body contains IPv4 prefixes, the next hop is `NEXT_HOP`, otherwise that of `MP_REACH_NLRI`.
 ///
 /// # Errors
 /// Returns the NOTIFICATION to send, after which the session ends (RFC 4271 §6, RFC 7606).

@@ -1,4 +1,4 @@
-//! Codec of `MP_REACH_NLRI` and `MP_UNREACH_NLRI` (RFC 4760), with next hops by RFC 2545 and RFC 8950.
+//! Codec of `MP_REACH_NLRI` and `MP_UNREACH_NLRI` (RFC 4760), with next hops as in RFC 2545 and RFC 8950.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::{Context, Malformation, nlri, reader::Reader};
 use crate::{attributes::NextHop, family::Family};
 
-/// AFI and SAFI pair of an unsupported address family.
+/// AFI and SAFI of an unsupported address family.
 type Foreign = (u16, u8);
 
 /// Content of an `MP_REACH_NLRI`: announced routes of one family.
@@ -17,7 +17,7 @@ pub(super) enum Reach {
         next_hop: NextHop,
         prefixes: Vec<IpNet>,
     },
-    /// Number of announced routes of an unsupported family.
+    /// Unsupported family, and number of its announced routes.
     Foreign(Foreign, usize),
 }
 
@@ -28,12 +28,12 @@ pub(super) enum Unreach {
         family: Family,
         prefixes: Vec<IpNet>,
     },
-    /// Number of withdrawn routes of an unsupported family.
+    /// Unsupported family, and number of its withdrawn routes.
     Foreign(Foreign, usize),
 }
 
 impl Reach {
-    /// Returns true if there are no routes.
+    /// Returns true if the attribute contains no routes.
     pub(super) const fn is_empty(&self) -> bool {
         match self {
             Self::Ours { prefixes, .. } => prefixes.is_empty(),

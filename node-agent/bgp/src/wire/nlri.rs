@@ -11,7 +11,8 @@ use crate::family::Family;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NlriError;
 
-/// Decodes a field of prefixes. Bits after the prefix length are irrelevant (RFC 4271 §4.3) and cleared.
+/// Decodes a field that contains prefixes of one family. Bits after the prefix length have no meaning (RFC
+/// 4271 §4.3) and are cleared.
 pub(super) fn read(bytes: &[u8], family: Family) -> Result<Vec<IpNet>, NlriError> {
     let mut reader = Reader::new(bytes);
     let mut prefixes = Vec::new();
@@ -49,8 +50,8 @@ pub(super) fn write(out: &mut Vec<u8>, prefix: &IpNet) {
     }
 }
 
-/// Counts the routes of an unsupported family, assuming the usual prefix format; a field in another format
-/// counts as one.
+/// Returns the number of routes of an unsupported family, assuming the usual prefix format. A field in a
+/// different format counts as one route.
 pub(super) fn count_foreign(bytes: &[u8]) -> usize {
     let mut reader = Reader::new(bytes);
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! Codec of NOTIFICATION (RFC 4271 §4.5) with any code, subcode and data.
+//! Codec of NOTIFICATION messages (RFC 4271 §4.5) with any code, subcode and data.
 
 use super::{
     Context, EncodeError,
@@ -7,7 +7,8 @@ use super::{
 };
 use crate::notification::{Notification, code, header};
 
-/// Decodes the body of a NOTIFICATION. The header check guarantees code and subcode.
+/// Decodes the body of a NOTIFICATION. The length check of the header guarantees that code and subcode are
+/// present.
 pub(super) fn decode(body: &[u8]) -> Result<Notification, Notification> {
     let mut reader = Reader::new(body);
     let bad_length = || Notification::new(code::HEADER, header::BAD_LENGTH);
@@ -15,8 +16,8 @@ pub(super) fn decode(body: &[u8]) -> Result<Notification, Notification> {
     Ok(Notification { code, subcode, data: reader.rest().into() })
 }
 
-/// Encodes a NOTIFICATION. Data may contain a received attribute or message of maximum length, so it is
-/// truncated if necessary: the code matters more than the end of the data (RFC 8654 §5).
+/// Encodes a NOTIFICATION. The data field may contain a received attribute or message of maximum length. It
+/// is truncated if necessary, because the code matters more than the end of the data (RFC 8654 §5).
 pub(super) fn encode(message: &Notification, context: &Context) -> Result<Vec<u8>, EncodeError> {
     let Notification { code, subcode, data } = message;
     let mut out = frame::begin(Kind::Notification);

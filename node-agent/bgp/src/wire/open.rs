@@ -20,16 +20,17 @@ const VERSION: u8 = 4;
 pub(super) const AS_TRANS: u16 = 23_456;
 /// Parameter type of the Capabilities Optional Parameter (RFC 5492 §4).
 const CAPABILITIES: u8 = 2;
-/// Length and first type of extended optional parameters, whose lengths have two octets (RFC 9072 §2).
+/// Marker of extended optional parameters, whose lengths have two octets: value of the length field and of
+/// the first parameter type (RFC 9072 §2).
 const EXTENDED: u8 = 255;
-/// Maximum total length of capabilities in bytes that fits one parameter with a one-octet length.
+/// Maximum total length in bytes of capabilities that fit into one parameter with a one-octet length.
 const SHORT_CAPABILITIES_BYTES_MAX: usize = EXTENDED as usize - 1 - 2;
 
 const fn error(subcode: u8) -> Notification {
     Notification::new(code::OPEN, subcode)
 }
 
-/// Decodes the body of an OPEN, or returns the NOTIFICATION for it.
+/// Decodes the body of an OPEN. The error is the NOTIFICATION to send.
 pub(super) fn decode(body: &[u8]) -> Result<Open, Notification> {
     let mut reader = Reader::new(body);
     let unspecific = || error(open::UNSPECIFIC);
@@ -95,7 +96,7 @@ fn parameters(mut reader: Reader<'_>) -> Result<Vec<Capability>, Notification> {
     Ok(capabilities)
 }
 
-/// Encodes an OPEN with all capabilities in one parameter, in the extended format if necessary.
+/// Encodes an OPEN. All capabilities are in one parameter, which has the extended format if necessary.
 pub(super) fn encode(message: &Open) -> Result<Vec<u8>, EncodeError> {
     let Open { asn, hold_time, router_id, capabilities } = message;
     let mut out = frame::begin(Kind::Open);

@@ -1,6 +1,6 @@
-//! Cursor over received bytes; reading beyond the end returns `None`.
+//! Cursor over received bytes. Reading beyond the end returns `None`.
 
-/// Cursor that holds the bytes not read yet.
+/// Cursor over received bytes: contains the bytes that have not been read yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -13,12 +13,12 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// Returns all unread bytes.
+    /// Returns all bytes that have not been read yet.
     pub(super) const fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// Reads `count` bytes, or consumes nothing if there are fewer.
+    /// Reads `count` bytes. If fewer are left, returns `None` and consumes none.
     pub(super) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;

@@ -13,7 +13,7 @@ use crate::{
 
 /// Decodes the body of a ROUTE-REFRESH; `frame` is the whole message.
 ///
-/// Data after the fields of a request (RFC 5291 filters, which are never negotiated) is ignored.
+/// Bytes after the fields of a request are ignored (RFC 5291 filters, which are never negotiated).
 pub(super) fn decode(body: &[u8], frame: &[u8]) -> Result<Refresh, Notification> {
     let mut reader = Reader::new(body);
     let fields = reader.u16().zip(reader.u8()).zip(reader.u8());
@@ -33,7 +33,7 @@ pub(super) fn decode(body: &[u8], frame: &[u8]) -> Result<Refresh, Notification>
     Ok(Refresh { family: Family::parse(afi, safi), kind })
 }
 
-/// Encodes a ROUTE-REFRESH; without a family the undefined AFI 0 is used.
+/// Encodes a ROUTE-REFRESH. If the family is `None`, the undefined AFI 0 is written.
 pub(super) fn encode(message: Refresh) -> Result<Vec<u8>, EncodeError> {
     let Refresh { family, kind } = message;
     let subtype = match kind {

@@ -19,7 +19,7 @@ use crate::{
     notification::{self, Notification},
 };
 
-/// Length in bytes of the message header and the length fields for withdrawn routes and attributes.
+/// Length in bytes of the message header and of the two length fields for withdrawn routes and attributes.
 const FIXED_BYTES: usize = HEADER_BYTES + 4;
 /// Length in bytes of an attribute header with a two-octet length, followed by AFI and SAFI.
 const MULTI_PROTOCOL_BYTES: usize = 4 + 3;
@@ -28,7 +28,7 @@ const fn error(subcode: u8) -> Notification {
     Notification::new(notification::code::UPDATE, subcode)
 }
 
-/// Decodes the body of an UPDATE, or returns the NOTIFICATION for a session reset.
+/// Decodes the body of an UPDATE. The error is the NOTIFICATION for a session reset.
 pub(super) fn decode(body: &[u8], context: &Context) -> Result<(Update, Vec<AttributeFault>), Notification> {
     let mut reader = Reader::new(body);
     // The lists must not exceed the message (RFC 4271 §6.3, RFC 7606 §3 b).
@@ -53,7 +53,8 @@ pub(super) fn decode(body: &[u8], context: &Context) -> Result<(Update, Vec<Attr
     routes(withdrawn, announced, found)
 }
 
-/// Returns the family if a message without prefixes in its body is an End-of-RIB marker (RFC 4724 §2).
+/// Returns the family of an End-of-RIB marker (RFC 4724 §2), or `None` if the message is not one. The body of
+/// the message must contain no prefixes.
 fn end_of_rib(attributes_field: &[u8], found: &attributes::AttributeList<'_>) -> Option<Family> {
     match &found.unreach {
         None => attributes_field.is_empty().then_some(Family::Ipv4Unicast),
@@ -111,7 +112,7 @@ fn count_foreign(update: &mut Update, family: (u16, u8), count: usize) {
     }
 }
 
-/// Encodes an UPDATE with one kind of routes (RFC 7606 §5.1).
+/// Encodes an UPDATE that contains one kind of routes (RFC 7606 §5.1): announced or withdrawn, of one family.
 pub(super) fn encode(update: &Update, context: &Context) -> Result<Vec<u8>, EncodeError> {
     let Update { withdrawn, announced, attributes, end_of_rib, foreign: _ } = update;
     let mut out = frame::begin(Kind::Update);
@@ -129,7 +130,7 @@ pub(super) fn encode(update: &Update, context: &Context) -> Result<Vec<u8>, Enco
     frame::finish(out, context.message_bytes_max())
 }
 
-/// Writes the End-of-RIB marker of IPv6 in its shortest, universally understood form.
+/// Writes the End-of-RIB marker for IPv6 in its shortest form, which all implementations accept.
 fn write_end_of_rib(out: &mut Vec<u8>) {
     out.extend([0, 0, 0, 6]);
     attributes::write_one(out, OPTIONAL, code::MP_UNREACH_NLRI, |out| {
@@ -185,8 +186,8 @@ fn same_family(family: Family, prefixes: &[IpNet]) -> Result<(), EncodeError> {
     if prefixes.iter().all(|prefix| Family::of(prefix) == family) { Ok(()) } else { Err(EncodeError::Mixed) }
 }
 
-/// Writes a multiprotocol attribute with a two-octet length in any case, so that the overhead does not depend
-/// on the prefixes.
+/// Writes a multiprotocol attribute, always with a two-octet length, so that the size of the header does not
+/// depend on the prefixes.
 fn write_multi_protocol(out: &mut Vec<u8>, code: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend([OPTIONAL | EXTENDED_LENGTH, code, 0, 0]);
     let value_at = out.len();
@@ -195,7 +196,7 @@ fn write_multi_protocol(out: &mut Vec<u8>, code: u8, write: impl FnOnce(&mut Vec
     out[value_at - 2..value_at].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Returns the length in bytes of an announcing UPDATE without its prefixes.
+/// Returns the length in bytes of an UPDATE that announces prefixes, without the prefixes.
 pub(super) fn overhead(attributes: &Attributes, family: Family, context: &Context) -> usize {
     let mut out = Vec::new();
     match (family, attributes.next_hop) {
@@ -212,7 +213,7 @@ pub(super) fn overhead(attributes: &Attributes, family: Family, context: &Contex
     FIXED_BYTES + out.len()
 }
 
-/// Returns the length in bytes of a withdrawing UPDATE without its prefixes.
+/// Returns the length in bytes of an UPDATE that withdraws prefixes, without the prefixes.
 pub(super) const fn withdrawal_overhead(family: Family) -> usize {
     match family {
         Family::Ipv4Unicast => FIXED_BYTES,

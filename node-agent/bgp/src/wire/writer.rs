@@ -1,4 +1,4 @@
-//! Writers of fields preceded by their length.
+//! Writers for fields that are preceded by their length.
 
 use super::EncodeError;
 

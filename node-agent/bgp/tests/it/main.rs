@@ -1,5 +1,5 @@
-//! Integration tests of the BGP codec, session and RIB; `messages` has the support that the modules
-//! share.
+//! Integration tests of the BGP codec, session and RIB. Module `messages` contains helpers that the other
+//! modules share.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,11 +1,11 @@
-//! Text representation of notifications.
+//! Tests of the text representation of notifications.
 
 use bgp::{
     Notification,
     notification::{cease, code, words},
 };
 
-/// Input: code, subcode and data. Output: the text.
+/// Every error code, subcode and data field has the expected text representation.
 #[test]
 fn every_notification_has_words() {
     for (code, subcode, data, shown) in [
@@ -63,7 +63,7 @@ fn every_defined_subcode_has_words_of_its_own() {
     assert!(all.iter().all(|words| words.contains(": ")), "{all:?}");
 }
 
-/// RFC 9003 §2: truncated to 255 bytes at a character boundary.
+/// A Shutdown Communication is truncated to 255 bytes at a character boundary (RFC 9003 §2).
 #[test]
 fn shutdown_texts_are_cut_between_characters() {
     let text = "ä".repeat(200);
@@ -87,7 +87,7 @@ fn received_texts_are_harmless() {
     assert_eq!((text(b""), text(b"\x00")), (None, None));
 }
 
-/// RFC 8538 §3.1.
+/// A Hard Reset contains the original notification, and returns its text (RFC 8538 §3.1).
 #[test]
 fn a_hard_reset_holds_why() {
     let shutdown = Notification::cease(cease::SHUTDOWN, "later");

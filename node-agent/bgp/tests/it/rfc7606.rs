@@ -1,4 +1,5 @@
-//! Malformed UPDATE messages: every attribute with every malformation (RFC 7606).
+//! Tests that malformed UPDATE messages are handled as RFC 7606 requires: every attribute with every
+//! malformation.
 //!
 //! The table is derived from the RFCs, not from the code. Each row is placed in an otherwise valid UPDATE.
 
@@ -10,19 +11,19 @@ use bgp::{
 /// Result of decoding an UPDATE that announces 10.0.0.0/8.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
-    /// The routes are accepted; these attributes have faults.
+    /// The routes are accepted; these attributes are malformed.
     Stands(Vec<(u8, Malformation)>),
-    /// The routes are withdrawn, for this fault among others.
+    /// The routes are withdrawn because of this malformed attribute, possibly among others.
     Withdrawn(u8, Malformation),
     /// The session is reset with this subcode of UPDATE Message Error.
     Reset(u8),
 }
 
-/// Attribute type with a valid value, its malformations and the expected actions.
+/// Attribute type with a valid value, its possible malformations, and the expected actions.
 struct Row {
     code: u8,
     flags: u8,
-    /// Decoding context of the sender that may send the attribute.
+    /// Decoding context of a peer that may send the attribute.
     from: Context,
     good: Vec<u8>,
     /// Lengths in bytes that are invalid for the attribute.
@@ -188,7 +189,8 @@ fn outcome(bytes: &[u8], context: &Context) -> Outcome {
     }
 }
 
-/// Returns the outcome of an UPDATE with this replacement for the attribute of its type.
+/// Returns the outcome of a valid UPDATE in which the attribute of the row's type is replaced by these
+/// attributes.
 fn with(replacement: &[Vec<u8>], row: &Row) -> Outcome {
     let mut list = mandatory(&row.from);
     list.retain(|attribute| attribute[1] != row.code);
@@ -196,7 +198,8 @@ fn with(replacement: &[Vec<u8>], row: &Row) -> Outcome {
     outcome(&update(&[], &list, &[8, 10]), &row.from)
 }
 
-/// `subcode` is that of RFC 4271 §6.3; for the attributes of RFC 4760, §7 there defines 9.
+/// Returns the expected outcome of an action. `subcode` is defined by RFC 4271 §6.3; for the attributes of
+/// RFC 4760, it is 9 (§7 there).
 fn expected(action: Action, code: u8, why: Malformation, subcode: u8) -> Outcome {
     match action {
         Discard => Outcome::Stands(vec![(code, why)]),
@@ -215,7 +218,8 @@ fn what_is_right_stands() {
     }
 }
 
-/// RFC 7606 §3 c, §5.3.
+/// RFC 7606 §3 c, §5.3: an attribute with wrong Optional or Transitive bits causes the action that its RFC
+/// defines.
 #[test]
 fn every_attribute_with_wrong_flags() {
     for row in table() {
@@ -228,7 +232,7 @@ fn every_attribute_with_wrong_flags() {
     }
 }
 
-/// RFC 7606 §4, §7.
+/// RFC 7606 §4, §7: an attribute with an invalid length causes the action that its RFC defines.
 #[test]
 fn every_attribute_with_wrong_lengths() {
     for row in table() {
@@ -241,7 +245,7 @@ fn every_attribute_with_wrong_lengths() {
     }
 }
 
-/// RFC 7606 §5.3, §7.
+/// RFC 7606 §5.3, §7: an attribute with an invalid value causes the action that its RFC defines.
 #[test]
 fn every_attribute_with_wrong_values() {
     for row in table() {
@@ -253,7 +257,8 @@ fn every_attribute_with_wrong_values() {
     }
 }
 
-/// RFC 7606 §3 g: the first attribute counts; but repeated prefix attributes reset the session.
+/// RFC 7606 §3 g: if an attribute occurs several times, the first occurrence is used; a repeated attribute
+/// that contains prefixes resets the session.
 #[test]
 fn every_attribute_twice() {
     for row in table() {
@@ -271,7 +276,8 @@ fn every_attribute_twice() {
     assert_eq!(outcome, Outcome::Stands(vec![(99, Malformation::Duplicate)]));
 }
 
-/// RFC 7606 §4: the length of the list locates the prefixes, regardless of the last attribute.
+/// RFC 7606 §4: an attribute that extends beyond the attribute field withdraws the routes, because the length
+/// of the field still locates the prefixes; it resets the session if the attribute contains prefixes.
 #[test]
 fn every_attribute_beyond_the_list() {
     for row in table() {
@@ -297,7 +303,7 @@ fn every_attribute_beyond_the_list() {
     assert_eq!(outcome, Outcome::Withdrawn(0, Malformation::Overrun));
 }
 
-/// RFC 7606 §3 d.
+/// RFC 7606 §3 d: routes without a mandatory attribute are withdrawn.
 #[test]
 fn every_mandatory_attribute_missing() {
     for code in 1..=3 {
@@ -320,7 +326,8 @@ fn every_mandatory_attribute_missing() {
     assert_eq!(routes(&[reach]), (0, 1), "nothing");
 }
 
-/// RFC 7606 §7.5, §7.9, §7.10; RFC 6793 §6: discarded, regardless of the value.
+/// RFC 7606 §7.5, §7.9, §7.10, RFC 6793 §6: an attribute that this peer must not send is discarded,
+/// regardless of its value.
 #[test]
 fn attributes_that_this_peer_must_not_send() {
     for (code, flags, context) in [
@@ -340,7 +347,8 @@ fn attributes_that_this_peer_must_not_send() {
     }
 }
 
-/// RFC 4271 §6.3, §9: unknown optional attributes are ignored, unknown well-known ones are errors.
+/// RFC 4271 §6.3, §9: an unknown optional attribute is ignored, and an unknown well-known attribute resets
+/// the session.
 #[test]
 fn attributes_that_nobody_knows() {
     for code in [0, 11, 19, 40, 99, 255] {
@@ -357,7 +365,8 @@ fn attributes_that_nobody_knows() {
     }
 }
 
-/// RFC 4271 §6.3; RFC 7606 §3 b, i and j, §5.3: treat-as-withdraw requires all prefixes.
+/// RFC 4271 §6.3, RFC 7606 §3 b, i and j, §5.3: a message whose prefixes cannot all be read resets the
+/// session, because treat-as-withdraw needs every prefix.
 #[test]
 fn fields_that_do_not_fit_end_the_session() {
     let list = mandatory(&EXTERNAL);
@@ -374,7 +383,7 @@ fn fields_that_do_not_fit_end_the_session() {
     }
 }
 
-/// RFC 7606 §3 h.
+/// RFC 7606 §3 h: if several attributes are malformed, the strongest action applies.
 #[test]
 fn the_strongest_action_is_taken() {
     let aggregate = attribute(0x40, 6, &[1]);
@@ -392,7 +401,8 @@ fn the_strongest_action_is_taken() {
     assert_eq!(of(&[&reach, &communities]), Outcome::Reset(9));
 }
 
-/// RFC 7606 §5.2: with a malformed attribute and no routes, the intended routes are unknown.
+/// RFC 7606 §5.2: a malformed attribute in a message without announced routes resets the session, because the
+/// intended routes are unknown.
 #[test]
 fn a_malformed_attribute_without_routes_ends_the_session() {
     let bad = |code: u8, flags: u8| [mandatory(&EXTERNAL), vec![attribute(flags, code, &[1, 2, 3])]].concat();
@@ -407,8 +417,8 @@ fn a_malformed_attribute_without_routes_ends_the_session() {
     }
 }
 
-/// A bad attribute withdraws all announced routes of a message, of both families, in addition to its
-/// withdrawn ones.
+/// A malformed attribute withdraws all announced routes of the message, of both families, in addition to its
+/// withdrawn routes.
 #[test]
 fn all_routes_of_a_message_are_withdrawn() {
     let reach = attribute(0x80, 14, &reach());
@@ -420,7 +430,8 @@ fn all_routes_of_a_message_are_withdrawn() {
     assert_eq!((read.announced, read.attributes), (vec![], None));
 }
 
-/// RFC 9774 §3, also if the set is only in the 2-octet path.
+/// RFC 9774 §3: routes whose path contains an `AS_SET` are withdrawn, even if only the 2-octet path contains
+/// it.
 #[test]
 fn routes_with_sets_are_withdrawn_whichever_path_has_them() {
     let list = [mandatory(&OLD), vec![attribute(0xc0, 17, &[1, 1, 0, 1, 0, 0])]].concat();

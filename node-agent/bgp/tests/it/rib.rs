@@ -1,4 +1,4 @@
-//! Adj-RIB-Out from the view of a passive neighbor: it ends with exactly the desired routes.
+//! Tests of the Adj-RIB-Out with a simulated neighbor, which must end with exactly the desired routes.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use proptest::prelude::*;
 
 const V4: Family = Family::Ipv4Unicast;
 const V6: Family = Family::Ipv6Unicast;
-/// More bytes than any table here needs; bounds an endless transmission.
+/// Number of bytes that exceeds every table in these tests; stops an endless transmission.
 const PLENTY: usize = 1 << 20;
 
 fn terms(families: &[Family], enhanced_refresh: bool) -> Terms {
@@ -63,7 +63,7 @@ fn hosts(count: u32) -> impl Iterator<Item = IpNet> {
     (0..count).map(move |number| IpNet::from(Ipv4Net::new((first + number).into(), 32).unwrap()))
 }
 
-/// Returns a table whose `count` hosts and End-of-RIB have been sent.
+/// Creates an Adj-RIB-Out whose `count` host routes and End-of-RIB marker have been sent.
 fn settled(count: u32) -> RibOut {
     let mut rib = RibOut::default();
     for host in hosts(count) {
@@ -230,8 +230,8 @@ fn what_comes_before_the_first_table_has_ended_belongs_to_it() {
     assert_eq!(said, ["2 announced", "all of ipv4-unicast"]);
 }
 
-/// RFC 7313: BoRR, all routes, EoRR; without the capability all routes; for a family that was not negotiated
-/// nothing.
+/// RFC 7313: a refresh sends BoRR, all routes and EoRR. Without Enhanced Route Refresh only the routes are
+/// sent, and nothing for a family that was not negotiated.
 #[test]
 fn a_refresh_tells_everything_of_its_family_again() {
     let mut rib = settled(10);
@@ -273,7 +273,7 @@ fn say(message: &Message) -> String {
     }
 }
 
-/// Attributes that leave no room for a prefix: the route is withdrawn, and the others are sent.
+/// A route whose attributes leave no room for a prefix is withdrawn, and the other routes are sent.
 #[test]
 fn what_fits_into_no_message_is_withdrawn() {
     let mut rib = settled(2);
@@ -293,8 +293,8 @@ fn what_fits_into_no_message_is_withdrawn() {
     assert!(!rib.is_too_long(&hosts[0]) && rib.told(&hosts[0]).is_some());
 }
 
-/// Input: 20,000 hosts of two Advertisements, announced, changed and withdrawn. Output: packed messages and
-/// their number.
+/// 20,000 host routes of two Advertisements are announced, changed and withdrawn in the expected number of
+/// packed messages.
 #[test]
 fn packing_twenty_thousand_hosts() {
     let mut text = String::new();
@@ -324,7 +324,7 @@ fn packing_twenty_thousand_hosts() {
     assert_eq!(std::fs::read_to_string(&golden).unwrap_or_default(), text, "run with UPDATE_GOLDEN=1");
 }
 
-/// Writes runs of equal messages with their real length.
+/// Writes runs of equal messages as text, with the length of their encoding.
 fn write_packed(text: &mut String, what: &str, messages: &[Message], context: &Context) {
     let mut runs: Vec<(usize, String)> = Vec::new();
     for message in messages {

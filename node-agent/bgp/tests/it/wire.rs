@@ -1,4 +1,5 @@
-//! Messages byte by byte as in the RFCs, and the errors for invalid ones.
+//! Tests that messages are encoded and decoded byte by byte as in the RFCs, and that invalid ones cause the
+//! right errors.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -19,7 +20,7 @@ fn read(bytes: &[u8], context: &Context) -> Message {
     message
 }
 
-/// RFC 4271 §6.1: headers and their errors.
+/// RFC 4271 §6.1: a header with an invalid marker, length or type causes the right error.
 #[test]
 fn headers_are_judged_by_marker_length_and_type() {
     let header = |length: u16, kind: u8| {
@@ -137,7 +138,7 @@ fn an_open_may_have_many_parameters_and_extended_ones() {
     assert_eq!(read(&bytes, &EXTERNAL), Message::Open(open));
 }
 
-/// RFC 4271 §6.2.
+/// RFC 4271 §6.2: an OPEN with an invalid field is rejected with the NOTIFICATION for that field.
 #[test]
 fn a_bad_open_is_answered_with_what_is_wrong() {
     let with = |at: usize, value: &[u8]| {

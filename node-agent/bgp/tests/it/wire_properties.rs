@@ -1,4 +1,4 @@
-//! Properties of all messages and all byte sequences.
+//! Properties of the codec that hold for all messages and all byte sequences.
 
 use bgp::{
     Family, Message, Update,
@@ -22,7 +22,7 @@ fn context_and_message() -> impl Strategy<Value = (Context, Message)> {
     any::context().prop_flat_map(|context| (Just(context), any::message(context)))
 }
 
-/// Returns the length of an UPDATE according to the functions used for packing.
+/// Returns the length of an UPDATE as computed by the functions that pack prefixes into messages.
 fn bytes_announced(update: &Update, context: &Context) -> usize {
     let prefixes = |prefixes: &[ipnet::IpNet]| prefixes.iter().map(prefix_bytes).sum::<usize>();
     match (update.withdrawn.first(), update.announced.first(), &update.attributes) {
@@ -35,7 +35,7 @@ fn bytes_announced(update: &Update, context: &Context) -> usize {
     }
 }
 
-/// Checks the properties of any decoded message.
+/// Checks the properties that hold for any decoded message.
 fn check_decoded(decoded: &DecodedMessage, bytes: usize) -> Result<(), TestCaseError> {
     let Message::Update(update) = &decoded.message else {
         prop_assert!(decoded.faults.is_empty());
@@ -55,7 +55,7 @@ fn check_decoded(decoded: &DecodedMessage, bytes: usize) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Checks that the announcements of a decoded UPDATE are equal after encoding and decoding again.
+/// Checks that the announcements of a decoded UPDATE are the same after they are encoded and decoded again.
 fn check_said_again(update: &Update, context: &Context) -> Result<(), TestCaseError> {
     let Some(attributes) = &update.attributes else { return Ok(()) };
     for family in Family::ALL {
@@ -185,7 +185,7 @@ proptest! {
         }
     }
 
-    /// Mutated messages are decoded or rejected, and never yield more than their bytes.
+    /// A mutated message is either decoded or rejected, and never yields more routes than its bytes can hold.
     #[test]
     fn no_mutation_does_harm(
         (context, message) in context_and_message(),
@@ -203,7 +203,8 @@ proptest! {
         check_bytes(&body, &context)?;
     }
 
-    /// Bytes that resemble an attribute list, which arbitrary bytes hardly ever do.
+    /// Bytes that resemble an attribute list are decoded or rejected without a panic. Random bytes would
+    /// hardly ever resemble one.
     #[test]
     fn no_attributes_do_harm(
         context in any::context(),
@@ -224,7 +225,7 @@ proptest! {
         }
     }
 
-    /// Texts of any length are truncated to the maximum and otherwise preserved.
+    /// A text of any length is truncated to the maximum length and otherwise preserved.
     #[test]
     fn shutdown_texts_are_cut_between_characters(text in "\\PC{0,200}") {
         let notification = bgp::Notification::cease(bgp::notification::cease::SHUTDOWN, &text);

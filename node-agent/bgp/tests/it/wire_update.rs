@@ -1,4 +1,4 @@
-//! UPDATE messages byte by byte, as in the RFCs.
+//! Tests that UPDATE messages are encoded and decoded byte by byte as in the RFCs.
 
 use std::net::Ipv4Addr;
 
@@ -194,7 +194,7 @@ fn received_updates_may_mix_everything_and_hold_families_that_are_only_counted()
     assert_eq!(foreign, counted);
 }
 
-/// RFC 6793 §4.2: for a 2-octet peer both forms are sent and received.
+/// For a peer with 2-octet AS numbers, both `AS_PATH` and `AS4_PATH` are sent and received (RFC 6793 §4.2).
 #[test]
 fn as_numbers_of_four_octets_pass_by_speakers_of_two() {
     let next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -221,7 +221,7 @@ fn as_numbers_of_four_octets_pass_by_speakers_of_two() {
     assert_eq!(encode(&small, &OLD), Ok(update(&[], &mandatory(&OLD), &[8, 10])));
 }
 
-/// RFC 6793 §4.2.3. Input: a 2-octet `AS_PATH` and an `AS4_PATH`. Output: the merged path.
+/// A 2-octet `AS_PATH` and an `AS4_PATH` are merged into one path (RFC 6793 §4.2.3).
 #[test]
 fn paths_of_two_widths_are_merged() {
     let segment = |kind: u8, numbers: &[u16]| {
@@ -261,7 +261,7 @@ fn paths_of_two_widths_are_merged() {
     );
 }
 
-/// RFC 6793 §4.2.3: a 2-octet speaker has aggregated the route, so older 4-octet attributes are obsolete.
+/// If a 2-octet speaker has aggregated a route, the older 4-octet attributes are ignored (RFC 6793 §4.2.3).
 #[test]
 fn an_aggregator_of_two_octets_makes_what_four_octets_say_void() {
     let mut list = mandatory(&OLD);
@@ -289,7 +289,7 @@ fn long_attributes_have_lengths_of_two_octets() {
     assert_eq!(read(&bytes, &EXTERNAL), message);
 }
 
-/// A path with more AS numbers than fit into a segment is split into several.
+/// A path with more AS numbers than fit into one segment is split into several segments.
 #[test]
 fn long_segments_are_split() {
     let path = AsPath(vec![Segment::Sequence((1..=300).collect())]);

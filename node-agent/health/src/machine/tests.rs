@@ -4,7 +4,8 @@ use super::*;
 
 const RULES: Rules = Rules { rise: 2, fall: 3 };
 
-/// Plays results, `g` success, `b` failure, `n` not probed, one per second, and returns the state after each.
+/// Applies one result per second (`g` success, `b` failure, other letters: not probed) and returns the health
+/// state after each.
 fn play(start_delay_secs: u64, rules: Rules, answers: &str) -> String {
     let begin = Instant::now();
     let wall = Timestamp::from_unix_seconds(0);

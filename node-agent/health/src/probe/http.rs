@@ -1,4 +1,4 @@
-//! HTTP/1.1 probe. Redirects are not followed; the status code of the redirect counts.
+//! HTTP/1.1 probe. Redirects are not followed; the status code of the redirect response is the result.
 
 use std::pin::pin;
 
@@ -16,16 +16,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::verdict::{Outcome, Verdict};
 
-/// Maximum number of body bytes inspected; stated in the documentation of `expectBody`.
+/// Maximum number of bytes of the body in which the expected text is searched; stated in the documentation of
+/// `expectBody`.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// Maximum size of the read buffer in bytes. Headers that exceed it are a wrong answer.
+/// Maximum size of the read buffer in bytes. A response with larger headers counts as unexpected.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
-/// Status codes that count as success unless the check configures others.
+/// Status codes that count as success unless the check configures a different range.
 const GOOD: std::ops::RangeInclusive<u16> = 200..=399;
-/// Value of the `User-Agent` header.
+/// Value of the `User-Agent` header in probe requests.
 pub(super) const AGENT: &str = concat!("tidegate-health-check/", env!("CARGO_PKG_VERSION"));
 
-/// HTTP request of a check, and the response that it expects.
+/// HTTP request of a health check, and the response that the check expects.
 pub(super) struct Request {
     check: HttpCheck,
     uri: Uri,
@@ -109,7 +110,7 @@ impl Request {
     }
 }
 
-/// Reads the beginning of a response body, at most [`BODY_BYTES_MAX`] bytes.
+/// Reads the beginning of a response body, up to [`BODY_BYTES_MAX`] bytes.
 async fn read(mut body: Incoming) -> Result<Vec<u8>, hyper::Error> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -123,7 +124,7 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, hyper::Error> {
     Ok(bytes)
 }
 
-/// Returns a status code with its standard reason phrase; the server's own phrase is not repeated.
+/// Returns a status code with its standard reason phrase. The phrase sent by the server is not used.
 pub(super) fn name(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),

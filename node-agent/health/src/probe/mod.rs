@@ -1,4 +1,4 @@
-//! Probe of an endpoint: one connection and request, from connecting to the verdict.
+//! Probe of an endpoint: opens one connection, sends one request, and judges the response.
 
 mod grpc;
 mod http;
@@ -24,14 +24,14 @@ use super::{
     verdict::{Outcome, Verdict},
 };
 
-/// Probe parameters that all endpoints of a Service share, prepared once per configuration.
+/// Probe parameters shared by all endpoints of a Service, prepared once per configuration.
 pub(super) struct Recipe {
     check: Arc<HealthCheck>,
     speech: Speech,
     tls: Option<TlsConnector>,
 }
 
-/// Protocol of the probe, with the parameters of its request.
+/// Protocol of the probe, with the parameters of the request.
 #[derive(Clone)]
 enum Speech {
     Tcp,
@@ -40,18 +40,18 @@ enum Speech {
     Udp(Arc<model::kinds::health_check::UdpCheck>),
 }
 
-/// Probe of one endpoint, ready to run.
+/// Probe of one endpoint, with all its parameters.
 pub(super) struct Probe {
     target: ProbeTarget,
     patience: Duration,
     speech: Speech,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Value of the Host header or `:authority`.
+    /// Value of the `Host` header (HTTP/1.1) or the `:authority` pseudo-header (HTTP/2).
     authority: String,
 }
 
 impl Recipe {
-    /// Prepares the probe parameters of a check.
+    /// Prepares the probe parameters from the configuration of a check.
     ///
     /// # Errors
     /// Returns a message if the check cannot be run at all, for example because its CA certificate is
@@ -121,7 +121,7 @@ impl Recipe {
 }
 
 impl Probe {
-    /// Runs the probe. Ends within the timeout of the check under all circumstances.
+    /// Runs the probe and returns the verdict, at the latest when the timeout of the check expires.
     pub(super) async fn run(self) -> Verdict {
         let patience = self.patience;
         let silent =

@@ -1,4 +1,4 @@
-//! TLS connections of probes, and verdicts for certificate errors.
+//! TLS connections of probes, and results for handshake and certificate errors.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +24,7 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// Creates a TLS connector.
+/// Creates a TLS connector with the settings of a check.
 ///
 /// # Errors
 /// Returns a message if the CA certificate of the check is invalid.
@@ -76,7 +76,7 @@ fn machine_roots() -> Arc<RootCertStore> {
     Arc::clone(ROOTS.get_or_init(read))
 }
 
-/// Performs the TLS handshake.
+/// Performs the TLS handshake with an endpoint.
 ///
 /// # Errors
 /// Returns the verdict if the handshake fails or the certificate is invalid.
@@ -113,8 +113,8 @@ fn words(error: &rustls::Error, name: &str) -> String {
     }
 }
 
-/// Certificate verifier for checks without verification: accepts any certificate, but the server must possess
-/// its key.
+/// Certificate verifier for checks that do not verify certificates: accepts any certificate, but the server
+/// must prove possession of its private key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

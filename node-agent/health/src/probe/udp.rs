@@ -1,4 +1,4 @@
-//! UDP probe: sends a datagram and expects a response.
+//! UDP probe: sends a datagram and waits for a response.
 
 use std::{
     io,
@@ -13,8 +13,8 @@ use crate::verdict::{Outcome, Verdict};
 /// Maximum size of a response in bytes, equal to the maximum size of a datagram.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Sends a datagram and waits for one response. The socket is connected, so it receives only from the
-/// endpoint, and also ICMP errors.
+/// Sends a datagram and waits for one response. The socket is connected, so that datagrams from other
+/// addresses are ignored and ICMP errors are reported.
 pub(super) async fn ask(address: SocketAddr, check: &UdpCheck) -> io::Result<Verdict> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

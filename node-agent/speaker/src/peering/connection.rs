@@ -1,5 +1,5 @@
-//! One TCP connection with a neighbor: receive buffer with unread bytes, and send buffer with bytes the
-//! kernel has not accepted yet.
+//! One TCP connection with a BGP neighbor: a receive buffer for bytes not parsed yet, and a send buffer for
+//! bytes that the kernel has not accepted yet.
 
 use std::{
     io::{self, ErrorKind},
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::frames::Frames;
 
-/// TCP connection with a neighbor and its buffers.
+/// TCP connection with a BGP neighbor, with its receive and send buffers.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
@@ -28,7 +28,7 @@ pub(super) struct Connection {
     pub(super) is_stalled: bool,
 }
 
-/// Direction in which a connection can make progress.
+/// Direction in which a connection can make progress: reading or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ready {
     Read,
@@ -51,7 +51,7 @@ impl Connection {
         Ok(Self { id, local, remote, stream, frames, unsent, taken: 0, is_stalled: false })
     }
 
-    /// Waits until bytes can be read, or, if some are unsent, written.
+    /// Waits until the connection can be read or, if there are unsent bytes, written.
     pub(super) fn poll_ready(&self, context: &mut TaskContext<'_>) -> Poll<Ready> {
         if self.stream.poll_read_ready(context).is_ready() {
             return Poll::Ready(Ready::Read);
@@ -64,7 +64,7 @@ impl Connection {
         Poll::Ready(Ready::Write)
     }
 
-    /// Reads waiting bytes, up to the size of the buffer, so that other neighbors get their turn.
+    /// Reads waiting bytes, at most as many as the buffer holds, so that other neighbors are served as well.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Read {
         match self.stream.try_read(buffer) {
             Ok(0) => Read::End("the neighbour closed the connection".to_owned()),
@@ -79,8 +79,8 @@ impl Connection {
         }
     }
 
-    /// Returns the next complete message in the receive buffer, or the NOTIFICATION for an invalid header;
-    /// `None` if the message is incomplete.
+    /// Returns the next complete message in the receive buffer, or the NOTIFICATION that rejects an invalid
+    /// header; `None` if the message is incomplete.
     pub(super) fn frame(&mut self, context: &Context) -> Option<Result<&[u8], Notification>> {
         self.frames.next(context)
     }
@@ -112,7 +112,7 @@ impl Connection {
         Ok(self.taken - before)
     }
 
-    /// Returns the stream and the unsent bytes.
+    /// Returns the TCP stream and the unsent bytes.
     pub(super) fn into_parts(mut self) -> (TcpStream, Vec<u8>) {
         self.unsent.drain(..self.taken);
         (self.stream, self.unsent)

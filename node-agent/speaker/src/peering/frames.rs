@@ -1,20 +1,20 @@
-//! Splitter of a received byte stream into BGP messages. Pure.
+//! Splits a received byte stream into BGP messages. Pure.
 
 use ::bgp::{
     Notification,
     wire::{self, Context, HEADER_BYTES},
 };
 
-/// Receive buffer with unread bytes: at most one incomplete message plus one read.
+/// Receive buffer with bytes not parsed yet: at most one incomplete message plus the bytes of one read.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
-    /// Offset of the first unread byte.
+    /// Offset of the first byte that has not been parsed yet.
     start: usize,
 }
 
 impl Frames {
-    /// Appends received bytes.
+    /// Appends received bytes to the buffer.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         // Consumed bytes are dropped before new ones are added, so the buffer is bounded.
         self.bytes.drain(..self.start);
@@ -22,8 +22,8 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete message, or the NOTIFICATION for an invalid header; `None` if the message is
-    /// incomplete.
+    /// Returns the next complete message, or the NOTIFICATION that rejects an invalid header; `None` if the
+    /// message is incomplete.
     pub(super) fn next(&mut self, context: &Context) -> Option<Result<&[u8], Notification>> {
         let waiting = &self.bytes[self.start..];
         let header: &[u8; HEADER_BYTES] = waiting.first_chunk()?;

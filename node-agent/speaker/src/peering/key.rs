@@ -10,12 +10,13 @@ use kernel::socket_option::{MD5_KEY_BYTES_MAX, TcpMd5};
 use model::{kinds::bgp_peer::PASSWORD_BYTES_MAX, primitives::secret::Secret};
 use nix::errno::Errno;
 
-/// Sets the key for the addresses of a network on a socket, or removes it with `None`. Removing a missing key
-/// is no error.
+/// Sets the key that a socket uses for the addresses of a network, or removes the key if `password` is
+/// `None`. Removing a missing key is not an error.
 ///
 /// # Errors
 ///
-/// Returns an I/O error if the kernel rejects the key, for example without support for MD5 signatures.
+/// Returns an I/O error if the kernel rejects the key, for example because it does not support MD5
+/// signatures.
 pub(super) fn set(socket: BorrowedFd<'_>, network: &IpNet, password: Option<&Secret>) -> io::Result<()> {
     let key = password.map_or(&[][..], |password| password.reveal().as_bytes());
     match (TcpMd5 { network, key }).set(socket) {

@@ -1,8 +1,8 @@
 //! Graceful close of a connection, so that the last NOTIFICATION arrives.
 //!
 //! If a connection is closed with unread received bytes, the kernel resets it and the peer may lose the last
-//! message. So all bytes are sent, the sending direction is shut down, and received bytes are read until the
-//! neighbor closes as well.
+//! message. Therefore, all bytes are sent, the sending direction is shut down, and received bytes are read
+//! until the neighbor closes as well.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ const LINGER_BYTES_MAX: u64 = 8 << 20;
 /// Maximum number of concurrent graceful closes; further connections are closed at once.
 const LINGERING_MAX: usize = 64;
 
-/// Tracker of connections that are being closed gracefully; clones share the limit.
+/// Tracker of connections that are being closed gracefully. Clones share the limit [`LINGERING_MAX`].
 #[derive(Debug, Clone)]
 pub(super) struct Lingering {
     places: Arc<Semaphore>,
@@ -35,7 +35,7 @@ impl Lingering {
         Self { places: Arc::new(Semaphore::new(LINGERING_MAX)), tasks: TaskTracker::new() }
     }
 
-    /// Closes a connection after its unsent bytes were sent, or after a timeout.
+    /// Closes a connection after its unsent bytes have been sent, or after [`LINGER_TIME_MAX`].
     pub(super) fn close(&self, connection: Connection) {
         let (stream, unsent) = connection.into_parts();
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return };

@@ -1,4 +1,4 @@
-//! Listening sockets for BGP connections: addresses, MD5 keys and hop limits.
+//! Listening sockets for BGP connections, with their addresses, MD5 keys and hop limits.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +25,10 @@ use tracing::debug;
 
 use super::{key, settings, socket};
 
-/// Delay after accepting has failed, for example for lack of file descriptors.
+/// Delay after an error from `accept`, for example for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
-/// Accepted connection with its remote and local address, not assigned to a neighbor yet.
+/// Accepted connection with its remote and local address, not yet assigned to a neighbor.
 #[derive(Debug)]
 pub(super) struct IncomingConnection {
     pub(super) stream: TcpStream,
@@ -36,17 +36,18 @@ pub(super) struct IncomingConnection {
     pub(super) local: SocketAddr,
 }
 
-/// Desired keys and hop limit of the listening socket at one local address.
+/// Desired MD5 keys and hop limit of the listening socket at one local address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DesiredListener {
     /// MD5 password by the network from which the peer connects.
     keys: BTreeMap<IpNet, Secret>,
-    /// Minimum hop limit over all peers allowed to connect; 0 allows any.
+    /// Lowest minimum hop limit (GTSM) of all peers that may connect to this socket; 0 allows any hop limit.
     hop_limit_min: u8,
 }
 
-/// Plans the listening sockets for some peers. If a peer of a family has no configured local address, one
-/// socket for all addresses of the family is used, because the kernel does not allow both kinds on one port.
+/// Plans the listening sockets for the configured peers. If one peer of an address family has no configured
+/// local address, a single socket for all addresses of the family is used, because the kernel does not allow
+/// both kinds of socket on one port.
 pub(super) fn plan<'a>(
     peers: impl Iterator<Item = &'a BgpNeighbour> + Clone,
 ) -> BTreeMap<IpAddr, DesiredListener> {
@@ -77,8 +78,8 @@ const fn is_of(remote: &BgpRemote, is_ipv4: bool) -> bool {
     }
 }
 
-/// Returns the configured local address for a peer, or `None` if there is none or it is link-local, which is
-/// ambiguous without an interface.
+/// Returns the configured local address for a peer. Returns `None` if there is no such address or it is
+/// link-local, because a link-local address is ambiguous without an interface.
 fn named_address(peer: &BgpNeighbour) -> Option<IpAddr> {
     peer.source_address.filter(|source| !matches!(source, IpAddr::V6(v6) if v6.is_unicast_link_local()))
 }
@@ -93,7 +94,7 @@ pub(super) struct Listeners {
 #[derive(Debug)]
 struct Door {
     wanted: DesiredListener,
-    /// Open socket with the task that accepts its connections, or the reason for which it is not open.
+    /// Open socket with the task that accepts its connections, or the reason why the socket is not open.
     open: Result<Open, Fault>,
 }
 
@@ -103,7 +104,7 @@ struct Open {
     task: JoinHandle<()>,
 }
 
-/// Reason in words for which a socket is not open, such as "address in use".
+/// Reason why a socket is not open, as text, such as "address in use".
 type Fault = String;
 
 impl Listeners {
@@ -111,8 +112,8 @@ impl Listeners {
         Self { doors: BTreeMap::new(), visits }
     }
 
-    /// Opens, closes and changes sockets as desired. A socket that cannot be opened has a fault and is
-    /// retried by [`Self::try_again`].
+    /// Opens, closes and changes sockets until they match `wanted`. A socket that cannot be opened is retried
+    /// by [`Self::try_again`].
     pub(super) fn set(&mut self, wanted: BTreeMap<IpAddr, DesiredListener>) {
         // Obsolete sockets are closed first, because they may conflict with new ones.
         self.doors.retain(|address, _| wanted.contains_key(address));
@@ -132,7 +133,7 @@ impl Listeners {
         }
     }
 
-    /// Retries failed sockets. Returns true if the faults have changed.
+    /// Retries sockets that could not be opened. Returns true if the result of [`Self::faults`] has changed.
     pub(super) fn try_again(&mut self) -> bool {
         let closed = self.doors.iter().filter(|(_, door)| door.open.is_err());
         let closed: Vec<_> = closed.map(|(address, door)| (*address, door.wanted.clone())).collect();
@@ -144,7 +145,7 @@ impl Listeners {
         self.faults() != before
     }
 
-    /// Returns the reason for each socket that is not open, by local address.
+    /// Returns the sockets that are not open, by local address, with the reason.
     pub(super) fn faults(&self) -> BTreeMap<IpAddr, String> {
         let faults = self
             .doors

@@ -1,11 +1,11 @@
-//! One-slot mailbox. Values put before the receiver takes them are merged, so it is bounded and `put` never
-//! blocks.
+//! One-slot mailbox. Values put into the mailbox before the receiver takes them are merged, so that its size
+//! is limited and `put` never blocks.
 
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-/// One-slot mailbox with a wake-up of the receiver; see the module documentation.
+/// One-slot mailbox that wakes its receiver; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox<T> {
     waiting: Mutex<T>,
@@ -13,19 +13,19 @@ pub(super) struct Mailbox<T> {
 }
 
 impl<T: Default> Mailbox<T> {
-    /// Applies `change` to the content and wakes the receiver.
+    /// Applies `change` to the content of the mailbox and wakes the receiver.
     pub(super) fn put(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.lock());
         self.bell.notify_one();
     }
 
-    /// Waits until the content has changed since the last [`Self::take`], and leaves it in place.
+    /// Waits until the content has changed since the last [`Self::take`], without taking the content.
     /// Cancel-safe.
     pub(super) async fn ring(&self) {
         self.bell.notified().await;
     }
 
-    /// Returns the content and leaves the default value in the slot.
+    /// Returns the content of the mailbox and replaces it with the default value.
     pub(super) fn take(&self) -> T {
         std::mem::take(&mut self.lock())
     }

@@ -7,8 +7,8 @@
 //!   agent ◀──shown───────────────────────────────────────────────────────────────┘
 //! ```
 //! Everything runs on a dedicated thread in the network namespace of the caller. The session state machine is
-//! in the crate `bgp`, which has no I/O. Invariants: no neighbor waits for another one, every buffer is
-//! bounded, and no route is learned; received prefixes are counted and dropped.
+//! in the crate `bgp`, which has no I/O. Invariants: no neighbor waits for another one, the size of every
+//! buffer is limited, and received routes are counted but not used.
 
 mod connection;
 mod frames;
@@ -45,17 +45,17 @@ use mailbox::Mailbox;
 pub use resets::resets;
 pub use status::{AdvertisedRoute, NeighborStatus, NeighborsStatus, NeighbourKey};
 
-/// Maximum time for neighbors to be informed that the speaker leaves.
+/// Maximum time to inform the neighbors that the speaker stops.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Manner in which the speaker ends its sessions when the agent stops.
+/// Behavior of the speaker toward its neighbors when the agent stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leave {
     /// Restart: connections are closed without a NOTIFICATION, so that neighbors with negotiated Graceful
     /// Restart keep the routes (RFC 4724 §4.2).
     Restart,
-    /// Shutdown: all routes are withdrawn, then the sessions end with this Shutdown Communication (RFC 9003),
-    /// without stale routes (RFC 8538 §3).
+    /// Shutdown: all routes are withdrawn, then the sessions end with this Shutdown Communication text (RFC
+    /// 9003), so that neighbors keep no stale routes (RFC 8538 §3).
     Shutdown(String),
 }
 
@@ -67,7 +67,7 @@ pub struct Speaker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Requests of the agent that the hub has not processed yet; they are merged.
+/// Requests of the agent that the hub has not processed yet. Several requests are merged.
 #[derive(Debug, Default)]
 struct Wishes {
     state: Option<Option<BgpState>>,
@@ -98,9 +98,9 @@ impl Speaker {
         self.wishes.put(|wishes| wishes.state = Some(state.cloned()));
     }
 
-    /// Sets the routes of peers; `None` withdraws. All neighbors of a dynamic peer receive them, including
-    /// later ones. Changes within 10 ms are sent together, and a change that is reverted within that time is
-    /// not sent. Unknown peers are ignored.
+    /// Sets the routes to advertise to peers; `None` withdraws a route. The routes of a dynamic peer are sent
+    /// to all its neighbors, including those that connect later. Changes within 10 ms are sent together, and
+    /// a change that is reverted within that time is not sent. Unknown peers are ignored.
     pub fn change(&self, changes: Vec<(Name, IpNet, Option<Route>)>) {
         self.wishes.put(|wishes| {
             let changes = changes.into_iter().map(|(peer, prefix, route)| ((peer, prefix.trunc()), route));
@@ -114,13 +114,15 @@ impl Speaker {
         self.wishes.put(|wishes| wishes.is_end_held = Some(is_held));
     }
 
-    /// Returns a receiver of the status of all neighbors. Changes of counters alone do not notify it.
+    /// Returns a receiver for the status of all neighbors. The receiver is not notified if only counters have
+    /// changed.
     #[must_use]
     pub fn shown(&self) -> watch::Receiver<NeighborsStatus> {
         self.shown.clone()
     }
 
-    /// Ends all sessions in the given manner. Returns when the neighbors are informed, or after five seconds.
+    /// Ends all sessions as requested by `how`. Returns when the neighbors have been informed, or after five
+    /// seconds.
     pub async fn leave(mut self, how: Leave) {
         let (done, told) = oneshot::channel();
         self.wishes.put(|wishes| wishes.leave = Some((how, done)));

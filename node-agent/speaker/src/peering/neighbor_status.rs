@@ -1,4 +1,4 @@
-//! Recorder of the reported status of one neighbor.
+//! Records the status of one neighbor for reports and the status server.
 
 use std::net::IpAddr;
 
@@ -25,20 +25,21 @@ use super::{
 /// Maximum length of a reported host name, in bytes.
 const HOST_NAME_BYTES_MAX: usize = 255;
 
-/// Status of a neighbor beyond its session: addresses, counters, times and last errors.
+/// Status of a neighbor in addition to the session state: addresses, counters, times and last errors.
 #[derive(Debug)]
 pub(super) struct StatusRecorder {
     key: NeighbourKey,
     board: watch::Sender<NeighborsStatus>,
     pub(super) address: Option<IpAddr>,
-    /// State of the path according to BFD, in words; `None` without BFD.
+    /// BFD state of the path to the neighbor as text; `None` without BFD.
     pub(super) bfd: Option<String>,
-    /// Reason for which the neighbor's connections are not accepted, such as a failed listening socket.
+    /// Reason why the neighbor cannot connect, such as a failed listening socket.
     pub(super) door_fault: Option<String>,
     pub(super) counters: BgpCounters,
-    /// Number of segments with invalid signatures before the session was last established.
+    /// Number of TCP segments with an invalid MD5 signature when the session was last established.
     md5_failures_before: u64,
-    /// Reason for which no connection is attempted yet, such as an undiscovered router on an unnumbered link.
+    /// Reason why no connection is attempted yet, for example because no router was discovered on an
+    /// unnumbered link.
     waiting: Option<&'static str>,
     state: State,
     since: Timestamp,
@@ -114,7 +115,8 @@ impl StatusRecorder {
         (self.state, self.since) = (state, status::now());
     }
 
-    /// Publishes the status; notifies receivers if anything but counters has changed.
+    /// Publishes the status of the neighbor. Receivers are notified if anything other than counters has
+    /// changed.
     pub(super) fn show(&mut self, session: &Session, settings: &Settings, routes: &NeighborRoutes) {
         self.counters.prefixes_sent = routes.told().len() as u64;
         self.counters.prefixes_received = session.prefixes().number().into();
@@ -168,7 +170,8 @@ impl StatusRecorder {
         }
     }
 
-    /// Returns the reason of the session state, with hints such as invalid MD5 signatures or withheld routes.
+    /// Returns the reason for the current session state, with hints such as invalid MD5 signatures or routes
+    /// that are not advertised.
     fn reason(&self, session: &Session, routes: &NeighborRoutes) -> String {
         let first = self.waiting.unwrap_or_else(|| session.reason()).to_owned();
         let mut parts = vec![first];

@@ -1,4 +1,4 @@
-//! Selection of next hops: addresses of this node on the link of the connection. Pure.
+//! Selects next hops for advertised routes: addresses of this node on the link of the connection. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,11 +9,11 @@ use ::bgp::{Family, attributes::NextHop};
 use ipnet::IpNet;
 use kernel::links::{Link, Links};
 
-/// Next hop by address family, or the reason for which the family has none.
+/// Next hop by address family, or the reason why there is none.
 pub(super) type NextHops = BTreeMap<Family, Result<NextHop, String>>;
 
 /// Returns the next hop of each family for a session, from the addresses of the TCP connection and its link.
-/// `takes_ipv6`: true if the neighbor accepts IPv6 next hops for IPv4 routes (RFC 8950).
+/// `takes_ipv6` is true if the neighbor accepts IPv6 next hops for IPv4 routes (RFC 8950).
 pub(super) fn next_hops(
     local: SocketAddr,
     remote: SocketAddr,
@@ -32,7 +32,7 @@ pub(super) fn next_hops(
     families.iter().map(|family| (*family, next_hop(*family))).collect()
 }
 
-/// Returns the link that has the local address. A link-local address is looked up by its scope.
+/// Returns the link of this node that has the local address. A link-local address is looked up by its scope.
 fn link_of(local: SocketAddr, links: &Links) -> Option<&Link> {
     match local {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => links.by_index.get(&v6.scope_id()),
@@ -56,8 +56,8 @@ fn v4_beside(link: Option<&Link>) -> Result<NextHop, String> {
     })
 }
 
-/// Returns the IPv6 next hop by RFC 2545 §3: the global address, and the link-local address if the neighbor
-/// is on the same link.
+/// Returns the IPv6 next hop as defined by RFC 2545 §3: the global address and, if the neighbor is on the
+/// same link, the link-local address.
 fn v6(local: IpAddr, remote: IpAddr, link: Option<&Link>) -> Result<NextHop, String> {
     let addresses = || {
         link.into_iter().flat_map(|link| link.addresses.keys()).filter_map(|address| match address {

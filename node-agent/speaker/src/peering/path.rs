@@ -3,15 +3,15 @@
 use ::bfd::State;
 use bfd_runner::PeerState;
 
-/// Returns true if a path that was up has failed since the last observation. Sessions that were never up or
-/// are in AdminDown are no evidence about the path (RFC 5882 §3.2).
+/// Returns true if BFD reports the failure of a path that was up at the last observation. A BFD session that
+/// was never up or is in AdminDown does not indicate a failure (RFC 5882 §3.2).
 pub(super) fn has_failed(before: Option<&PeerState>, now: &PeerState) -> bool {
     let was_up = before.filter(|before| before.state == State::Up);
     let is_another = was_up.is_some_and(|before| before.since != now.since);
     is_another && now.state != State::AdminDown && !is_held_by_peer(now)
 }
 
-/// Describes the BFD state of a path for the status.
+/// Describes the BFD state of a path as text for the status.
 pub(super) fn words(state: &PeerState) -> String {
     match (state.fault, state.state) {
         (Some(fault), _) => fault.to_string(),

@@ -1,4 +1,5 @@
-//! Preview of the sessions that a configuration change would reset, by the same code that resets them. Pure.
+//! Preview of the BGP sessions that a configuration change would reset, computed by the code that resets
+//! them. Pure.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Routes of one neighbor: desired routes, their attributes, and the Adj-RIB-Out.
+//! Routes of one neighbor: the desired routes, their attributes, and the Adj-RIB-Out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +18,13 @@ use super::{
     status::{self, AdvertisedRoute},
 };
 
-/// Maximum number of changed prefixes passed to the RIB per call, so that other neighbors get their turn.
+/// Maximum number of changed prefixes passed to the RIB per call, so that other neighbors are served as well.
 const SETTLED_PER_TURN_MAX: usize = 1024;
 
-/// Desired route of a neighbor by prefix, before session-specific attributes.
+/// Desired route of a neighbor by prefix, without the attributes that depend on the session.
 pub(super) type DesiredRoutes = BTreeMap<IpNet, Arc<Route>>;
 
-/// Session properties that affect the attributes of routes: AS numbers and role, without next hops.
+/// Session properties that determine the attributes of routes, except for next hops: AS numbers and role.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Relation {
     pub(super) local_asn: u32,
@@ -32,21 +32,21 @@ pub(super) struct Relation {
     pub(super) role: Option<Role>,
 }
 
-/// Routes of one neighbor on their way from the decision to the kernel's send buffer.
+/// Routes of one neighbor, from the decision to advertise them until the kernel has accepted their messages.
 #[derive(Debug, Default)]
 pub(super) struct NeighborRoutes {
     wanted: DesiredRoutes,
-    /// Prefixes whose desired route has changed and has not been passed to the RIB yet.
+    /// Prefixes whose desired route has changed and has not yet been passed to the RIB.
     unsettled: BTreeSet<IpNet>,
     /// Adj-RIB-Out; empty while the session is not established.
     rib: RibOut,
     is_end_held: bool,
-    /// Attribute cache; `None` while the session is not established.
+    /// Cache of route attributes; `None` while the session is not established.
     exports: Option<Exports>,
     relation: Option<Relation>,
     next_hops: NextHops,
     told: OrdMap<IpNet, AdvertisedRoute>,
-    /// Updates returned by [`Self::take`] that the kernel has not accepted yet, so the neighbor may lack
+    /// Updates returned by [`Self::take`] that the kernel has not yet accepted, so that the neighbor may lack
     /// them.
     unsent: Vec<Update>,
 }
@@ -63,7 +63,7 @@ impl NeighborRoutes {
         self.rib.hold_end_of_rib(is_held);
     }
 
-    /// Applies changes of desired routes; `None` withdraws a prefix.
+    /// Applies changes of the desired routes; `None` withdraws a prefix.
     pub(super) fn change(&mut self, changes: BTreeMap<IpNet, Option<Arc<Route>>>) {
         if self.exports.is_some() {
             self.unsettled.extend(changes.keys());
@@ -76,7 +76,7 @@ impl NeighborRoutes {
         }
     }
 
-    /// Withdraws all routes, before the session ends.
+    /// Withdraws all routes. Called before the session ends.
     pub(super) fn withdraw_all(&mut self) {
         let wanted = std::mem::take(&mut self.wanted);
         if self.exports.is_some() {
@@ -95,7 +95,7 @@ impl NeighborRoutes {
         }
     }
 
-    /// Starts sending all routes after the session is established.
+    /// Starts to send all routes. Called when the session is established.
     pub(super) fn begin(&mut self, terms: Terms, relation: Relation, next_hops: NextHops) {
         self.end();
         self.relation = Some(relation);
@@ -121,7 +121,7 @@ impl NeighborRoutes {
         self.next_hops = next_hops;
     }
 
-    /// Resets the session state after the session is lost; desired routes are kept.
+    /// Resets the session-specific state. Called when the session is lost; the desired routes are kept.
     pub(super) fn end(&mut self) {
         self.rib = RibOut::default();
         self.rib.hold_end_of_rib(self.is_end_held);
@@ -136,8 +136,9 @@ impl NeighborRoutes {
         self.rib.refresh(family);
     }
 
-    /// Returns due messages of about `bytes_max` bytes in total. Returns none while changed prefixes are
-    /// pending, so that prefixes with equal attributes share a message and the End-of-RIB marker comes last.
+    /// Returns messages that are due, of about `bytes_max` bytes in total. Returns no message while changed
+    /// prefixes have not been passed to the RIB, so that prefixes with equal attributes share a message and
+    /// the End-of-RIB marker comes last.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Message> {
         self.settle();
         if !self.unsettled.is_empty() {
@@ -152,7 +153,8 @@ impl NeighborRoutes {
         messages
     }
 
-    /// Records that the kernel has accepted all taken updates. Returns true if the Adj-RIB-Out has changed.
+    /// Records that the kernel has accepted all messages returned by [`Self::take`]. Returns true if the
+    /// Adj-RIB-Out has changed.
     pub(super) fn sent(&mut self) -> bool {
         let now = status::now();
         let mut is_news = false;
@@ -172,12 +174,12 @@ impl NeighborRoutes {
         is_news
     }
 
-    /// Returns true if changed prefixes or due messages are left, so that [`Self::take`] should be called.
+    /// Returns true if changed prefixes or due messages remain, so that [`Self::take`] should be called.
     pub(super) fn is_due(&self) -> bool {
         !self.unsettled.is_empty() || self.rib.has_news()
     }
 
-    /// Returns true if there are changes the kernel has not accepted yet.
+    /// Returns true if the kernel has not yet accepted the messages for some changes.
     pub(super) fn has_news(&self) -> bool {
         self.is_due() || !self.unsent.is_empty()
     }
@@ -186,7 +188,8 @@ impl NeighborRoutes {
         &self.told
     }
 
-    /// Returns the reason for each negotiated family whose routes are withheld because it has no next hop.
+    /// Returns the reason for each negotiated address family whose routes are not advertised because there is
+    /// no next hop.
     pub(super) fn withheld(&self) -> impl Iterator<Item = String> {
         let without =
             self.next_hops.iter().filter_map(|(family, next_hop)| Some((family, next_hop.as_ref().err()?)));

@@ -1,4 +1,4 @@
-//! Settings of a neighbor task, derived from the configuration of a peer. Pure.
+//! Settings of the task of a neighbor, derived from the configuration of its peer. Pure.
 
 use std::{net::IpAddr, num::NonZeroU8, time::Duration};
 
@@ -18,7 +18,7 @@ use model::{
 
 use super::socket::Way;
 
-/// Location of a neighbor: its address, or the interface of an unnumbered link.
+/// Location of a neighbor: its address, or the interface of an unnumbered session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// Neighbor with this configured address.
@@ -27,7 +27,7 @@ pub(super) enum Place {
     Interface(InterfaceName),
 }
 
-/// Settings of the task of one neighbor.
+/// Settings of one neighbor's task: its session, connection and path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) session: session::Config,
@@ -43,7 +43,7 @@ pub(super) struct Settings {
 pub(super) struct Identity<'a> {
     pub(super) node: &'a Name,
     pub(super) state: &'a BgpState,
-    /// True if the agent has just started, so neighbors may have stale routes of the previous process.
+    /// True if the agent has just started, so that neighbors may have stale routes from the previous process.
     pub(super) is_restarted: bool,
 }
 
@@ -156,9 +156,9 @@ impl Settings {
         .find_map(|(differs, what)| differs.then_some(what))
     }
 
-    /// Returns the BFD configuration for the path to the neighbor, or `None` without BFD. `is_on_link`: true
-    /// if the addresses of the connection are in the same network, which selects single-hop BFD for internal
-    /// peers; for external peers the hop limits decide.
+    /// Returns the BFD configuration for the path to the neighbor, or `None` without BFD. `is_on_link` is
+    /// true if both addresses of the connection are in the same network. An internal peer then gets
+    /// single-hop BFD, otherwise multihop BFD. For an external peer the hop limits of the BGP session decide.
     pub(super) fn watch(&self, is_on_link: bool) -> Option<SessionConfig> {
         let profile = self.bfd.as_ref()?;
         let BfdProfileSpec {
@@ -195,7 +195,7 @@ impl Settings {
     }
 }
 
-/// Returns true if a connection between these addresses may belong to the peer.
+/// Returns true if a connection from `remote` to `local` may belong to the peer.
 pub(super) fn is_from(neighbour: &BgpNeighbour, remote: IpAddr, local: IpAddr) -> bool {
     let is_ours = neighbour.source_address.is_none_or(|source| source == local);
     let is_theirs = match &neighbour.remote {
@@ -207,8 +207,8 @@ pub(super) fn is_from(neighbour: &BgpNeighbour, remote: IpAddr, local: IpAddr) -
     is_ours && is_theirs
 }
 
-/// Returns the network from which a peer may connect, to which its MD5 key applies. For an unnumbered link
-/// this is the link-local network.
+/// Returns the network from which a peer may connect and for which its MD5 key is set. For an unnumbered
+/// session this is the link-local network.
 pub(super) fn sources(remote: &BgpRemote) -> IpNet {
     match remote {
         BgpRemote::Address(address) => IpNet::from(*address),

@@ -1,17 +1,18 @@
-//! Kernel counters of TCP segments dropped because of their MD5 signature, the only indication of a wrong
-//! password.
+//! Kernel counters of TCP segments dropped because of their MD5 signature. They are the only indication of a
+//! wrong password.
 
 /// File with the TCP counters of the network namespace of the calling thread.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
-/// Names of the counters for a missing, unexpected and wrong signature.
+/// Names of the kernel counters of segments with a missing, an unexpected and a wrong signature.
 const NAMES: [&str; 3] = ["TCPMD5NotFound", "TCPMD5Unexpected", "TCPMD5Failure"];
 
-/// Returns the sum of the counters, or `None` if the kernel does not provide them.
+/// Returns the sum of the three counters, or `None` if the kernel does not provide them.
 pub(super) fn failures() -> Option<u64> {
     sum(&std::fs::read_to_string(COUNTERS).ok()?)
 }
 
-/// Parses the counters. The file has pairs of lines: names, and values in the same order.
+/// Parses the counters and returns their sum. The file has pairs of lines: names, then values in the same
+/// order.
 fn sum(text: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);

@@ -1,4 +1,4 @@
-//! Creation of BGP sockets for connecting and listening, with their socket options.
+//! Creates BGP sockets for connecting and listening, with their socket options.
 
 use std::{
     ffi::OsString,
@@ -22,20 +22,20 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::key;
 
-/// Initial hop limit for GTSM (RFC 5082 §3).
+/// Hop limit of packets sent to neighbors with GTSM (RFC 5082 §3).
 const HOP_LIMIT_MAX: u8 = 255;
-/// DSCP CS6 (network control), which routers drop last.
+/// Traffic class of sent packets: DSCP CS6 (network control), which routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
-/// `TCP_NOTSENT_LOWAT`: the kernel accepts no more bytes beyond this unsent amount, so that routes changing
-/// meanwhile are sent only once.
+/// Limit of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Above it the kernel accepts no
+/// more, so that a route that changes meanwhile is sent only once.
 const NOT_SENT_BYTES_MAX: i32 = 128 << 10;
-/// Length of the accept queue of a listening socket, in connections.
+/// Maximum number of connections in the accept queue of a listening socket.
 const BACKLOG: i32 = 128;
 
 /// Transport settings of the TCP connection with a neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Way {
-    /// Local address to connect from; `None` lets the kernel choose.
+    /// Local address from which to connect; `None` lets the kernel choose.
     pub(super) source: Option<IpAddr>,
     /// Interface that packets must use (`SO_BINDTODEVICE`), for unnumbered and link-local neighbors.
     pub(super) device: Option<InterfaceName>,
@@ -66,7 +66,7 @@ pub(super) fn connector(remote: SocketAddr, way: &Way) -> io::Result<TcpSocket> 
     Ok(TcpSocket::from_std_stream(socket.into()))
 }
 
-/// Replaces the key of an open connection.
+/// Replaces the MD5 key of an open connection.
 pub(super) fn rekey(connection: BorrowedFd<'_>, remote: IpAddr, password: &Secret) -> io::Result<()> {
     key::set(connection, &IpNet::from(remote), Some(password))
 }
@@ -89,7 +89,7 @@ pub(super) fn listener(
     TcpListener::from_std(socket.into())
 }
 
-/// Sets the minimum hop limit of received packets; 0 allows any.
+/// Sets the minimum hop limit of received packets (GTSM); 0 allows any hop limit.
 pub(super) fn set_hop_limit_min(socket: BorrowedFd<'_>, is_ipv4: bool, hop_limit_min: u8) -> io::Result<()> {
     let family = if is_ipv4 { IpFamily::V4 } else { IpFamily::V6 };
     socket_option::set_hop_limit_min(socket, family, hop_limit_min)
@@ -107,8 +107,8 @@ pub(super) fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
     socket_address
 }
 
-/// Applies transport settings to a connection. An accepted connection has inherited its key from the
-/// listening socket.
+/// Applies transport settings to a connection, except for the MD5 key. An accepted connection has inherited
+/// its key from the listening socket.
 pub(super) fn travel(socket: BorrowedFd<'_>, is_ipv4: bool, way: &Way) -> io::Result<()> {
     let hop_limit = if way.hop_limit_min.is_some() { HOP_LIMIT_MAX } else { way.hop_limit };
     mark(socket, is_ipv4, hop_limit)?;

@@ -1,4 +1,4 @@
-//! Status of the BGP speaker, read by reports and the status server.
+//! Status of the BGP speaker, for reports and the status server.
 
 use std::{
     fmt,
@@ -15,18 +15,18 @@ use model::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Status of all neighbors at one moment; cheap to clone.
+/// Snapshot of the status of all neighbors; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct NeighborsStatus {
-    /// Status by neighbor.
+    /// Status of each neighbor.
     pub neighbours: OrdMap<NeighbourKey, NeighborStatus>,
     /// Number of connections closed at once because their source address belongs to no peer.
     pub strangers: u64,
-    /// Reasons for which listening sockets are not open, in words.
+    /// Reasons why listening sockets are not open, as text.
     pub faults: Vec<String>,
 }
 
-/// Identifies a neighbor: the name of the peer and, for a dynamic peer, the address.
+/// Key of a neighbor: the name of the peer and, for a dynamic peer, the address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NeighbourKey {
     /// Name of the BgpPeer object.
@@ -35,19 +35,20 @@ pub struct NeighbourKey {
     pub address: Option<IpAddr>,
 }
 
-/// Status of one neighbor.
+/// Status of one neighbor: its session and the routes advertised to it.
 #[derive(Debug, Clone)]
 pub struct NeighborStatus {
     /// State, counters and negotiated properties of the session, in report format.
     pub session: BgpSession,
-    /// Adj-RIB-Out: prefixes passed to the kernel in this session.
+    /// Adj-RIB-Out: routes of this session that the kernel has accepted for sending, by prefix.
     pub told: OrdMap<IpNet, AdvertisedRoute>,
 }
 
-/// Advertised route of a prefix.
+/// Route that has been advertised to a neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvertisedRoute {
-    /// Time at which the kernel accepted these attributes; sending equal ones again does not change it.
+    /// Time at which the kernel accepted the route with its current attributes. Repeated sending of equal
+    /// attributes does not change this time.
     pub since: Timestamp,
     /// Path attributes sent with the route.
     pub attributes: Arc<Attributes>,

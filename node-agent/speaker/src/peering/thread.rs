@@ -1,5 +1,5 @@
-//! BGP thread with a single-threaded runtime, so that all sockets are created in the network namespace of the
-//! thread.
+//! Thread of the BGP speaker with a single-threaded tokio runtime, so that all sockets are created in the
+//! network namespace of the thread.
 
 use std::{
     io,

@@ -1,6 +1,6 @@
-//! Discovery of the router at the other end of an interface by Router Advertisements (RFC 4861 §4.2), as
-//! usual for unnumbered sessions. Our advertisements have a Router Lifetime of 0 (no default router) and let
-//! the other side discover this node.
+//! Discovery of the router at the other end of an interface by Router Advertisements (RFC 4861 §4.2), as is
+//! usual for unnumbered BGP sessions. This node also sends Router Advertisements, with a Router Lifetime of 0
+//! (no default router), so that the other side discovers this node.
 
 use std::{
     io::{self, IoSliceMut},
@@ -26,26 +26,27 @@ use tokio::{
 };
 use tracing::debug;
 
-/// Interval of our advertisements, the usual value of routers with unnumbered sessions.
+/// Interval at which this node sends Router Advertisements, the usual value of routers with unnumbered
+/// sessions.
 const ADVERTISE_INTERVAL: Duration = Duration::from_secs(10);
-/// Minimum time between two advertisements, one of which responds to a solicitation (RFC 4861 §10,
+/// Minimum time between two Router Advertisements if one of them responds to a solicitation (RFC 4861 §10,
 /// `MIN_DELAY_BETWEEN_RAS`).
 const ANSWER_INTERVAL: Duration = Duration::from_secs(3);
-/// Delay after a failed send, for example during duplicate address detection on a new interface.
+/// Delay after a failed attempt to send, for example during duplicate address detection on a new interface.
 const SEND_RETRY: Duration = Duration::from_millis(500);
-/// Time without an advertisement after which a router is replaced by another one.
+/// Time without a Router Advertisement after which a discovered router may be replaced by a different one.
 const SILENCE_MAX: Duration = Duration::from_secs(35);
-/// Hop limit of NDP messages, which are never forwarded (RFC 4861 §6.1.2).
+/// Hop limit of valid NDP messages; a router that forwards a message decreases it (RFC 4861 §6.1.2).
 const HOP_LIMIT: u8 = 255;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
-/// Length of the fixed part of an advertisement. Ours has only this part, with a Router Lifetime of 0 and all
-/// values unspecified.
+/// Length in bytes of the fixed part of a Router Advertisement. Sent advertisements have only this part, with
+/// a Router Lifetime of 0 and all values unspecified.
 const ADVERTISEMENT_BYTES: usize = 16;
 const SOLICITATION_BYTES: usize = 8;
-/// Receive buffer. Only the beginning of an advertisement is read.
+/// Size of the receive buffer in bytes. Only the beginning of an advertisement is read.
 const BUFFER_BYTES: usize = 256;
 
 /// Discovery of the router on one interface.
@@ -53,7 +54,7 @@ const BUFFER_BYTES: usize = 256;
 pub(super) struct UnnumberedDiscovery {
     interface: InterfaceName,
     links: watch::Receiver<Links>,
-    /// Index of the interface, and the ICMPv6 socket bound to it.
+    /// Index of the interface and the ICMPv6 socket bound to it; `None` if there is no such interface.
     post: Option<(u32, UdpSocket)>,
     advertise_at: Instant,
     advertised_at: Option<Instant>,
@@ -66,7 +67,7 @@ impl UnnumberedDiscovery {
         Self { interface, links, post: None, advertise_at: Instant::now(), advertised_at: None, router: None }
     }
 
-    /// Waits until a router is discovered, or another router replaces the known one. Cancel-safe.
+    /// Waits until a router is discovered, or a different router replaces the known one. Cancel-safe.
     pub(super) async fn found(&mut self) -> SocketAddrV6 {
         loop {
             self.take_post();
@@ -94,7 +95,7 @@ impl UnnumberedDiscovery {
         }
     }
 
-    /// Opens or replaces the socket for the current interface.
+    /// Opens the socket for the interface, or replaces it if the interface has a new index.
     fn take_post(&mut self) {
         let links = self.links.borrow_and_update();
         let link = links.by_index.iter().find(|(_, link)| link.name == self.interface.as_str() && link.is_up);
@@ -114,7 +115,7 @@ impl UnnumberedDiscovery {
         self.advertise_at = Instant::now();
     }
 
-    /// Sends an advertisement, and a solicitation while no router is known.
+    /// Sends a Router Advertisement and, while no router is known, a Router Solicitation.
     fn advertise(&mut self) {
         let now = Instant::now();
         self.advertise_at = now + ADVERTISE_INTERVAL;
@@ -136,8 +137,8 @@ impl UnnumberedDiscovery {
         }
     }
 
-    /// Processes a received message. Returns the router if it is new; a known router is kept until it is
-    /// silent for [`SILENCE_MAX`].
+    /// Processes a received message. Returns the sending router if it is new. A known router is replaced only
+    /// after it has been silent for [`SILENCE_MAX`].
     fn note(&mut self, heard: ReceivedAdvertisement) -> Option<SocketAddrV6> {
         let (index, _) = self.post.as_ref()?;
         let now = Instant::now();
@@ -166,11 +167,11 @@ impl UnnumberedDiscovery {
 enum ReceivedAdvertisement {
     /// Router Advertisement from a router with this link-local address.
     Router(Ipv6Addr),
-    /// Router Solicitation, to which this node responds with an advertisement.
+    /// Router Solicitation, to which this node responds with a Router Advertisement.
     Asking,
 }
 
-/// Opens an ICMPv6 socket, as a `UdpSocket` because the runtime has no type for raw sockets.
+/// Opens an ICMPv6 socket. The type is `UdpSocket` because tokio has no type for raw sockets.
 fn open(interface: &InterfaceName) -> io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Inet6, SockType::Raw, flags, SockProtocol::IcmpV6)?;
@@ -207,7 +208,7 @@ fn receive(socket: &UdpSocket) -> io::Result<Option<ReceivedAdvertisement>> {
     Ok(judge(&buffer[..bytes.min(BUFFER_BYTES)], hop_limit, source))
 }
 
-/// Validates a message (RFC 4861 §6.1) and returns its kind, or `None` if it is invalid or irrelevant.
+/// Validates an NDP message (RFC 4861 §6.1) and returns its kind, or `None` if it is invalid or irrelevant.
 fn judge(message: &[u8], hop_limit: Option<i32>, source: Ipv6Addr) -> Option<ReceivedAdvertisement> {
     let kind = *message.first().filter(|_| hop_limit == Some(HOP_LIMIT.into()))?;
     match kind {

@@ -1,4 +1,4 @@
-//! Error texts of connections, written for operators.
+//! Formats connection errors as texts for operators.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::socket::Way;
 
-/// Describes a failed TCP connection attempt, with a hint if another password may be the cause.
+/// Describes a failed TCP connection attempt, with a hint if a different MD5 password may be the cause.
 pub(super) fn not_connected(error: &io::Error, way: &Way) -> String {
     let errno = error.raw_os_error().map(Errno::from_raw);
     // The kernel's list of errors is open-ended.

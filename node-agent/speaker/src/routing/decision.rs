@@ -1,4 +1,4 @@
-//! Decision about one prefix: the peers that receive it, its attributes, or the reason for withholding it.
+//! Decides to which peers a prefix is advertised and with which attributes, or the reason why it is withheld.
 //! Pure.
 
 use std::{
@@ -17,35 +17,35 @@ use model::{
 /// Maximum number of addresses listed for a prefix. An aggregate may contain any number.
 pub const ADDRESSES_SHOWN_MAX: usize = 256;
 
-/// Addresses of a prefix, by the name of the Advertisement that maps them to the prefix.
+/// Load balancer addresses of a prefix, by the name of the Advertisement that maps them to the prefix.
 pub type Members = BTreeMap<Name, Group>;
 
-/// Addresses that one Advertisement maps to one prefix.
+/// Load balancer addresses that one Advertisement maps to one prefix.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Group {
     open: BTreeSet<IpAddr>,
     closed: BTreeSet<IpAddr>,
 }
 
-/// State of an address within a prefix on this node.
+/// State of a load balancer address within a prefix on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member {
     /// This node serves the address.
     Open,
-    /// This node does not serve the address.
+    /// This node does not serve the address, so that the address is no reason to advertise the prefix.
     Closed,
 }
 
-/// Decision about one prefix: the peers that receive it, or the reason for withholding it.
+/// Decision about one prefix: the peers to which it is advertised, or the reason why it is withheld.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Addresses the prefix is advertised for, or would be if it were not withheld. At most
+    /// Addresses for which the prefix is advertised, or would be if it were not withheld; at most
     /// [`ADDRESSES_SHOWN_MAX`].
     pub addresses: BTreeSet<IpAddr>,
-    /// Decision by peer, for each peer that an Advertisement selects. Empty while no address of the prefix is
-    /// served.
+    /// Decision for each peer that an Advertisement selects. Empty while this node serves no address of the
+    /// prefix.
     pub peers: BTreeMap<Name, Choice>,
-    /// Reason for which no peer receives the prefix; `None` if some peer does.
+    /// Reason why the prefix is advertised to no peer; `None` if some peer receives it.
     pub withheld: Option<String>,
 }
 
@@ -54,9 +54,9 @@ pub struct Decision {
 pub enum Choice {
     /// The prefix is advertised.
     Announce {
-        /// Route attributes configured by the Advertisements.
+        /// Attributes of the route, as configured by the Advertisements.
         route: Route,
-        /// Description of the attributes in which several Advertisements differ; `None` if they agree.
+        /// Description of the attributes in which several Advertisements differ; `None` if they all agree.
         note: Option<String>,
     },
     /// The prefix is withheld, for this reason.
@@ -64,7 +64,7 @@ pub enum Choice {
 }
 
 impl Group {
-    /// Inserts an address, or changes its serving state.
+    /// Inserts an address, or changes its state.
     pub fn insert(&mut self, address: IpAddr, member: Member) {
         self.remove(address);
         match member {
@@ -79,7 +79,7 @@ impl Group {
         self.closed.remove(&address);
     }
 
-    /// Returns true if the group has no address.
+    /// Returns true if the group contains no address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
@@ -87,7 +87,7 @@ impl Group {
 }
 
 impl Decision {
-    /// Returns the route for a peer, or `None` if it is withheld.
+    /// Returns the route to advertise to a peer, or `None` if the prefix is withheld from that peer.
     #[must_use]
     pub fn route(&self, peer: &Name) -> Option<&Route> {
         match self.peers.get(peer)? {
@@ -98,7 +98,7 @@ impl Decision {
 }
 
 /// Returns the decision about a prefix from its addresses and Advertisements. `obstacle` returns the reason
-/// for which this node does not serve an address.
+/// why this node does not serve an address.
 #[must_use]
 pub fn decide<'a>(
     prefix: &IpNet,
@@ -148,7 +148,7 @@ fn means(advertisement: &BgpAdvertisement, peer: &Name) -> bool {
     advertisement.peers.is_empty() || advertisement.peers.contains(peer)
 }
 
-/// Returns the reason for which no address of the prefix is served: the obstacle of the first address.
+/// Returns the reason why this node serves no address of the prefix: the reason for the first address.
 fn unserved<'a, 'b>(
     groups: impl Iterator<Item = &'b Group> + Clone,
     obstacle: impl Fn(&IpAddr) -> Option<&'a str>,
@@ -193,7 +193,7 @@ fn add(route: &mut Route, community: Community) {
     }
 }
 
-/// Returns the names of the fields in which Advertisements differ from the first one, whose values apply.
+/// Returns the names of the fields in which Advertisements differ from the first one, whose values are used.
 fn differences(by: &[(&Name, &BgpAdvertisement)]) -> Vec<String> {
     let Some(((first_name, first), others)) = by.split_first() else { return Vec::new() };
     let say = |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |value| value.to_string());

@@ -1,5 +1,5 @@
-//! Gate for load balancer addresses: open if some endpoint would serve traffic that arrives at this node.
-//! Pure.
+//! Decides if a load balancer address may be announced from this node: the result is an open [`Gate`] if some
+//! endpoint would serve traffic that arrives here. Pure.
 
 use base::Gate;
 use model::{
@@ -8,32 +8,35 @@ use model::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Gates of one Service on this node: programmed, and with serving endpoints.
+/// Conditions for announcing a Service from this node: it is programmed, and has endpoints for traffic that
+/// arrives here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// Open if the dataplane has programmed the Service.
+    /// Open if the kernel of this node has the rules of the Service.
     pub programmed: Gate,
-    /// Gates by family: open if some endpoint serves traffic that arrives at this node.
+    /// Result by address family: open if some endpoint serves traffic that arrives at this node.
     pub endpoints: Endpoints,
 }
 
-/// Endpoint gates by address family.
+/// Availability of endpoints by address family: open if some endpoint of the Service serves traffic that
+/// arrives at this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
-    /// For IPv4 addresses.
+    /// Result for IPv4 addresses.
     pub v4: Gate,
-    /// For IPv6 addresses.
+    /// Result for IPv6 addresses.
     pub v6: Gate,
 }
 
 impl Endpoints {
-    /// Computes the gates of a Service on the node `node`.
+    /// Computes for each address family if the Service has an endpoint for traffic that arrives at the node
+    /// `node`.
     #[must_use]
     pub fn of(service: &CompiledService, node: &Name) -> Self {
         Self { v4: gate(service, node, IpFamily::V4), v6: gate(service, node, IpFamily::V6) }
     }
 
-    /// Returns the gate of one family.
+    /// Returns the result for one address family.
     #[must_use]
     pub const fn get(&self, family: IpFamily) -> &Gate {
         match family {
@@ -42,8 +45,9 @@ impl Endpoints {
         }
     }
 
-    /// Returns the gates during an update to `next` that the kernel has not applied yet: a closing gate
-    /// closes at once, an opening gate waits for the kernel.
+    /// Returns the availability of endpoints during an update to `next` that the kernel has not applied yet.
+    /// A family that loses its endpoints is closed at once; a family that gains endpoints stays closed until
+    /// the update is applied.
     #[must_use]
     pub fn narrowed(&self, next: &Self) -> Self {
         let narrower = |before: &Gate, next: &Gate| match next {
@@ -54,8 +58,8 @@ impl Endpoints {
     }
 }
 
-/// Computes the gate of one family: open if at least one port has a serving endpoint, because an address is
-/// announced for all ports together.
+/// Computes the result for one address family: open if at least one port has a serving endpoint, because an
+/// address is announced for all ports together.
 fn gate(service: &CompiledService, node: &Name, family: IpFamily) -> Gate {
     let endpoints = || {
         let all = service.ports.iter().flat_map(|port| &port.endpoints);

@@ -7,11 +7,11 @@
 //!  end of a pass ▶ programmed ┘                    └─▶ decided ──┐
 //!                                       Adj-RIB-Out ─────────────┴─▶ status, report
 //! ```
-//! Everything runs on the agent's thread, between the passes over the kernel. Invariant: a prefix is never
-//! advertised while this node serves none of its addresses. It is withdrawn before the pass that removes the
-//! last address and advertised after the pass that adds the first one. After a restart of the agent the
-//! End-of-RIB marker (RFC 4724) is sent only once the kernel has been verified, so that helpers drop no stale
-//! route too early.
+//! Everything runs on the agent's thread, between its passes (updates of the kernel). Invariant: a prefix is
+//! never advertised while this node serves none of its addresses. It is withdrawn before the pass that
+//! removes the last address and advertised after the pass that adds the first one. After a restart of the
+//! agent the End-of-RIB marker (RFC 4724) is sent only once the kernel has been verified, so that neighbors
+//! do not drop stale routes too early.
 
 pub mod decision;
 pub mod endpoints;
@@ -39,41 +39,42 @@ use self::{
     plan::{Change, Decisions, Plan},
 };
 
-/// Maximum time the agent waits for withdrawals to be sent before it changes the kernel.
+/// Maximum time for which the agent waits until withdrawals have been sent, before it changes the kernel.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Interface to the BGP speaker, a trait so that tests can replace it.
+/// Interface to the BGP speaker. A trait, so that tests can replace the speaker.
 pub trait Routers: Send {
     /// Sets the BGP configuration of this node and its peers.
     fn configure(&mut self, bgp: Option<&BgpState>);
-    /// Applies route changes for peers.
+    /// Passes changed routes for peers to the speaker.
     fn change(&mut self, changes: Vec<Change>);
-    /// Delays the End-of-RIB marker while `is_held` is true.
+    /// Delays the End-of-RIB marker to all neighbors while `is_held` is true.
     fn hold_end_of_rib(&mut self, is_held: bool);
-    /// Waits until the withdrawals for the peers have been passed to the kernel. Returns false if `time_max`
-    /// elapses first.
+    /// Waits until the kernel has accepted the messages that withdraw these routes. Returns false if
+    /// `time_max` elapses first.
     fn wait_withdrawn(&mut self, withdrawn: &BTreeMap<Name, BTreeSet<IpNet>>, time_max: Duration) -> bool;
 }
 
-/// Routing decisions, and the BGP configuration they are based on; cheap to clone.
+/// Routing decisions, and the BGP configuration on which they are based; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct RoutingDecisions {
     /// BGP configuration of this node and its peers; `None` without peers.
     pub bgp: Option<Arc<BgpState>>,
-    /// Decision by prefix.
+    /// Routing decisions by prefix.
     pub decisions: Decisions,
 }
 
-/// State change that routing has to follow before the agent's next pass writes it to the kernel.
+/// State change that routing must process before the agent writes the change to the kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Following {
     /// New BGP configuration of this node; `None` if unchanged, `Some(None)` if removed.
     pub bgp: Option<Option<Arc<BgpState>>>,
     /// Added, changed and removed load balancer addresses; `None` marks a removed address.
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-    /// Services that the kernel will not have after the next pass.
+    /// Services that the kernel will no longer serve after its next update.
     pub closing: BTreeSet<ServiceKey>,
-    /// Services that the next pass changes, with their endpoints after the pass.
+    /// Services that the next kernel update changes, with the availability of their endpoints after the
+    /// update.
     pub changing: BTreeMap<ServiceKey, Endpoints>,
 }
 
@@ -86,7 +87,7 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Creates routing without prefixes and peers; changes are passed to `routers`.
+    /// Creates routing without prefixes or peers. Changes are passed to `routers`.
     #[must_use]
     pub fn new(mut routers: Box<dyn Routers>) -> Self {
         routers.hold_end_of_rib(true);
@@ -94,13 +95,14 @@ impl Routing {
         Self { plan: Plan::default(), routers, decided, is_end_held: true }
     }
 
-    /// Returns a receiver of the decisions.
+    /// Returns a receiver of the routing decisions.
     #[must_use]
     pub fn decided(&self) -> watch::Receiver<RoutingDecisions> {
         self.decided.subscribe()
     }
 
-    /// Applies state changes. Returns when the routes they remove are withdrawn, or after one second.
+    /// Applies state changes. Returns when the routes that they remove have been withdrawn, or after one
+    /// second.
     pub fn follow(&mut self, following: Following) {
         let Following { bgp, addresses, closing, changing } = following;
         self.plan.set_standings(closing.into_iter().map(|service| (service, None)));
@@ -122,8 +124,8 @@ impl Routing {
         }
     }
 
-    /// Applies the results of a pass for its Services. `is_everything`: true if the pass covered all
-    /// Services.
+    /// Applies the result of a kernel update for its Services. `is_everything` is true if the update covered
+    /// all Services.
     pub fn programmed(&mut self, standings: Vec<(ServiceKey, Standing)>, is_everything: bool) {
         let standings = standings.into_iter().map(|(service, standing)| (service, Some(standing)));
         self.plan.set_standings(standings);

@@ -1,5 +1,5 @@
-//! Prefixes that this node advertises to each peer, and the reasons for withholding others. A change is
-//! evaluated only for the affected prefixes. Pure.
+//! Prefixes that this node advertises to each peer, and the reasons why others are withheld. After a change,
+//! only the affected prefixes are evaluated again. Pure.
 //!
 //! ```text
 //!  Services in the kernel, endpoints ──▶ obstacle of each address ─┐
@@ -28,12 +28,12 @@ use super::{
     endpoints::{Endpoints, Standing},
 };
 
-/// Decision by prefix; clones share the data.
+/// Routing decisions by prefix; clones share the data.
 pub type Decisions = OrdMap<IpNet, Arc<Decision>>;
-/// Peer, prefix, and the route the peer is to receive; `None` withdraws it.
+/// Route change: a peer, a prefix, and the route to advertise to the peer; `None` withdraws the route.
 pub type Change = (Name, IpNet, Option<Route>);
 
-/// Addresses and prefixes of one node, with the decision about each prefix.
+/// Load balancer addresses and prefixes of one node, with the decision about each prefix.
 #[derive(Debug, Default)]
 pub struct Plan {
     bgp: Option<Arc<BgpState>>,
@@ -50,22 +50,23 @@ pub struct Plan {
 #[derive(Debug)]
 struct Entry {
     state: Arc<AddressState>,
-    /// Services that the kernel already has, but not yet with this address; they count after the next pass.
+    /// Services that the kernel serves, but not yet at this address. They count as served after the next
+    /// kernel update.
     awaited: BTreeSet<ServiceKey>,
-    /// Reason for which this node does not serve the address; `None` if it does.
+    /// Reason why this node does not serve the address; `None` if it serves the address.
     obstacle: Option<String>,
-    /// Prefix that contains the address, by the name of the Advertisement that maps the address to it.
+    /// Prefix in which the address is advertised, by the name of the Advertisement.
     prefixes: BTreeMap<Name, IpNet>,
 }
 
 impl Plan {
-    /// Returns the decisions as of the last [`Self::take_changes`].
+    /// Returns the routing decisions as of the last [`Self::take_changes`].
     #[must_use]
     pub const fn decisions(&self) -> &Decisions {
         &self.decisions
     }
 
-    /// Returns the number of prefix evaluations, for tests of the cost of a change.
+    /// Returns the number of prefix evaluations. Tests use it to measure the cost of a change.
     #[must_use]
     pub const fn looked_at(&self) -> u64 {
         self.looked_at
@@ -81,8 +82,8 @@ impl Plan {
         self.touched.extend(self.prefixes.keys());
     }
 
-    /// Adds or updates an address. Services added to the address that are in `changing` count only after the
-    /// next pass.
+    /// Adds or updates a load balancer address. Services that are new for the address and in `changing` count
+    /// as served only after the next kernel update.
     pub fn set_address(&mut self, state: Arc<AddressState>, changing: &BTreeMap<ServiceKey, Endpoints>) {
         let address = state.address;
         let before = self.addresses.get(&address);
@@ -106,7 +107,7 @@ impl Plan {
         self.place(address);
     }
 
-    /// Removes an address from its prefixes.
+    /// Removes a load balancer address from its prefixes.
     pub fn remove_address(&mut self, address: IpAddr) {
         self.unlink(address);
         if let Some(entry) = self.addresses.remove(&address) {
@@ -114,7 +115,8 @@ impl Plan {
         }
     }
 
-    /// Applies the gates of Services after a pass; `None` if the kernel is about to lose the Service.
+    /// Applies the conditions for announcing Services after a kernel update; `None` if the kernel is about to
+    /// lose the Service.
     pub fn set_standings(&mut self, standings: impl IntoIterator<Item = (ServiceKey, Option<Standing>)>) {
         for (service, standing) in standings {
             match standing {
@@ -130,8 +132,8 @@ impl Plan {
         }
     }
 
-    /// Closes the gates of a Service that will be closed after the next pass; gates that will open are left
-    /// closed.
+    /// Closes at once those address families of a Service that have no serving endpoint in `next`. Families
+    /// that gain endpoints stay closed until the kernel update.
     pub fn narrow(&mut self, service: &ServiceKey, next: &Endpoints) {
         let Some(standing) = self.standings.get_mut(service) else { return };
         let narrowed = standing.endpoints.narrowed(next);
@@ -143,7 +145,7 @@ impl Plan {
         }
     }
 
-    /// Re-evaluates the affected prefixes and returns the route changes for peers.
+    /// Evaluates the affected prefixes again and returns the resulting route changes for peers.
     pub fn take_changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         for prefix in std::mem::take(&mut self.touched) {
@@ -181,7 +183,7 @@ impl Plan {
         Some(decision::decide(prefix, members, bgp, obstacle))
     }
 
-    /// Updates the obstacle and the prefixes of an address after a change.
+    /// Updates the prefixes of an address, and the reason why it is not served, after a change.
     fn place(&mut self, address: IpAddr) {
         let Some(entry) = self.addresses.get(&address) else { return };
         let obstacle = self.obstacle(entry);
@@ -230,8 +232,8 @@ impl Plan {
         }
     }
 
-    /// Returns the reason for which this node does not serve an address: all its Services must be in the
-    /// kernel, and at least one must have a serving endpoint.
+    /// Returns the reason why this node does not serve an address, or `None`. An address is served if all its
+    /// Services are in the kernel and at least one of them has a serving endpoint.
     fn obstacle(&self, entry: &Entry) -> Option<String> {
         let family = IpFamily::of(entry.state.address);
         let mut unanswered = None;

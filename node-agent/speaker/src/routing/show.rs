@@ -1,5 +1,5 @@
-//! Route status: routing decisions joined with the Adj-RIB-Out of the neighbors. Only prefixes changed in
-//! either are updated.
+//! Status of routes: combines the routing decisions with the Adj-RIB-Out of the neighbors. Only prefixes that
+//! changed in either are updated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::peering::{NeighborStatus, NeighborsStatus};
 /// Status of routes and recent events; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct RoutesStatus {
-    /// Status by prefix.
+    /// Status of the routes by prefix.
     pub routes: OrdMap<IpNet, BgpRoute>,
     /// Recent session events, oldest first.
     pub events: Arc<Vec<Event>>,
@@ -35,13 +35,13 @@ pub struct RoutesStatus {
 /// Read access to the current status of routes and sessions.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// Watch channel with the status of routes and recent events.
+    /// Receiver of the status of routes and recent events.
     pub routes: watch::Receiver<RoutesStatus>,
     decided: watch::Receiver<RoutingDecisions>,
     shown: watch::Receiver<NeighborsStatus>,
 }
 
-/// Starts the task that keeps the status up to date until the sender of decisions is dropped.
+/// Starts the task that keeps the status of routes up to date until the sender of decisions is dropped.
 pub fn start(decided: watch::Receiver<RoutingDecisions>, shown: watch::Receiver<NeighborsStatus>) -> View {
     let (publish, routes) = watch::channel(RoutesStatus::default());
     let view = View { routes, decided: decided.clone(), shown: shown.clone() };
@@ -72,7 +72,8 @@ async fn keep(
 }
 
 impl View {
-    /// Waits until routes or sessions have changed since the last call. Session counters are ignored.
+    /// Waits until routes or sessions have changed since the last call. Changes of session counters are
+    /// ignored.
     pub async fn changed(&mut self) {
         let of_routes = self.routes.changed();
         let of_sessions = self.shown.changed();
@@ -97,14 +98,14 @@ impl View {
         })
     }
 
-    /// Returns faults that do not prevent announcement.
+    /// Returns problems that do not prevent announcements.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.shown.borrow().faults.clone()
     }
 }
 
-/// Joined status, and the decisions and sessions it was computed from.
+/// Combined status of routes, with the decisions and sessions from which it was computed.
 #[derive(Default)]
 pub struct Board {
     decided: RoutingDecisions,
@@ -154,13 +155,13 @@ impl Board {
         self.events.all()
     }
 
-    /// Returns the status by prefix.
+    /// Returns the status of the routes by prefix.
     #[must_use]
     pub const fn routes(&self) -> &OrdMap<IpNet, BgpRoute> {
         &self.routes
     }
 
-    /// Returns the status of a prefix, or `None` if no neighbor has it and none is to receive it.
+    /// Returns the status of a prefix, or `None` if no neighbor has the route and none is to receive it.
     fn route(&self, prefix: &IpNet) -> Option<BgpRoute> {
         let decision = self.decided.decisions.get(prefix).map(|decision| &**decision);
         let mut peers = BTreeMap::new();
@@ -201,8 +202,8 @@ fn choice<'a>(decision: Option<&'a Decision>, peer: &Name) -> Option<&'a Choice>
     decision.and_then(|decision| decision.peers.get(peer))
 }
 
-/// Returns the status of a prefix at a neighbor, or `None` if the neighbor does not have it and is not to
-/// receive it.
+/// Returns the status of a route at a neighbor, or `None` if the neighbor does not have the route and is not
+/// to receive it.
 fn told(prefix: &IpNet, neighbour: &NeighborStatus, choice: Option<&Choice>) -> Option<BgpTold> {
     let note = match choice {
         Some(Choice::Announce { note, .. }) => note.as_deref(),
@@ -222,8 +223,8 @@ fn is_established(neighbour: Option<&NeighborStatus>) -> bool {
     neighbour.is_some_and(|neighbour| neighbour.session.state == BgpSessionState::Established)
 }
 
-/// Records an event if a session is established or lost, or an attempt fails with a new error. Returns true
-/// if an event was recorded.
+/// Records an event if a session was established or lost, or if an attempt failed with a new error. Returns
+/// true if an event was recorded.
 fn record(events: &mut Events, before: Option<&NeighborStatus>, after: Option<&NeighborStatus>) -> bool {
     let session = |neighbour: &NeighborStatus| words::session(&neighbour.session);
     let (reason, message) = match (before, after, is_established(before), is_established(after)) {
@@ -254,7 +255,7 @@ fn record(events: &mut Events, before: Option<&NeighborStatus>, after: Option<&N
     true
 }
 
-/// Returns the message of a NOTIFICATION that was sent or received since `before` and differs from the
+/// Returns the message of a NOTIFICATION that was sent or received after `before` and differs from the
 /// previous one.
 fn new_error<'a>(before: &BgpSession, after: &'a BgpSession) -> Option<&'a str> {
     let pairs = [(&before.last_sent, &after.last_sent), (&before.last_received, &after.last_received)];

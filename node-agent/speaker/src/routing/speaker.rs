@@ -1,4 +1,4 @@
-//! Production implementation of [`Routers`]: the BGP speaker.
+//! Production implementation of [`Routers`], which passes routes to the BGP speaker.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +13,8 @@ use tokio::{runtime::Handle, sync::watch, time::timeout};
 use super::{Routers, plan::Change};
 use crate::peering::{NeighborsStatus, NeighbourKey, Speaker};
 
-/// Time during which the agent does not wait again for a neighbor that missed the deadline of a withdrawal,
-/// so that a stuck neighbor does not delay every change until its session ends.
+/// Time for which the agent does not wait for a neighbor that has missed the deadline of a withdrawal, so
+/// that a stuck neighbor does not delay every change until its session ends.
 const LATE_TIME: Duration = Duration::from_secs(10);
 
 /// Implementation of [`Routers`] by the BGP speaker of this node.
@@ -22,12 +22,13 @@ pub struct Speakers {
     speaker: Arc<Speaker>,
     shown: watch::Receiver<NeighborsStatus>,
     runtime: Handle,
-    /// Neighbors that missed the deadline of a withdrawal, with the time until which they are not waited for.
+    /// Neighbors that missed the deadline of a withdrawal, with the time until which the agent does not wait
+    /// for them.
     late: BTreeMap<NeighbourKey, Instant>,
 }
 
 impl Speakers {
-    /// Wraps a speaker. Must be called inside a runtime, and used outside of one.
+    /// Wraps a speaker. Must be called inside a tokio runtime, and used outside of one.
     #[must_use]
     pub fn new(speaker: Arc<Speaker>) -> Self {
         let shown = speaker.shown();
@@ -62,7 +63,7 @@ impl Routers for Speakers {
     }
 }
 
-/// Returns the neighbors that have not received the withdrawal of a route yet.
+/// Returns the neighbors to which the withdrawal of a route has not been sent yet.
 fn ignorant<'a>(
     shown: &'a NeighborsStatus,
     withdrawn: &'a BTreeMap<Name, BTreeSet<IpNet>>,

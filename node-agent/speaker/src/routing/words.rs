@@ -1,4 +1,4 @@
-//! Descriptions of routes and sessions for status output.
+//! Formats routes and sessions as texts for the status output.
 
 use std::fmt::Display;
 
@@ -82,7 +82,7 @@ fn join(items: impl Iterator<Item = impl Display>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the reason for which a neighbor has not received a route.
+/// Returns the reason why a neighbor has not received a route.
 pub(super) fn untold(session: &BgpSession) -> String {
     match session.state {
         BgpSessionState::Established => {
@@ -96,7 +96,7 @@ pub(super) fn untold(session: &BgpSession) -> String {
     }
 }
 
-/// Describes a session: address, AS number, host name.
+/// Describes a session by address, AS number and host name.
 pub(super) fn session(session: &BgpSession) -> String {
     let mut parts: Vec<_> = session.address.iter().map(ToString::to_string).collect();
     parts.extend(session.remote_asn.map(|asn| format!("AS {asn}")));

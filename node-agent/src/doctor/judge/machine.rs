@@ -1,4 +1,4 @@
-//! Checks of kernel settings, interfaces and running programs.
+//! Checks of `tidegate-agent doctor` for kernel settings, interfaces and running programs.
 
 use model::{
     kinds::node::ProxyMode,
@@ -44,7 +44,7 @@ pub(super) fn conntrack_helper(_: &Subject, seen: &MachineFacts) -> Vec<FindingD
     }
 }
 
-/// Interface kinds that carry no foreign traffic.
+/// Kinds of interfaces that carry no traffic to other machines, so that their MTU does not matter.
 const INNER_KINDS: [&str; 1] = ["dummy"];
 
 pub(super) fn mtu(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {

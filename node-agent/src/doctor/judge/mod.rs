@@ -1,4 +1,5 @@
-//! Findings derived from the data read, for each check that applies to the mode. Pure.
+//! Derives the findings of `tidegate-agent doctor` from the collected data, for each check that applies to
+//! the proxy mode. Pure.
 
 mod machine;
 mod rules;
@@ -19,10 +20,10 @@ use super::{
     seen::MachineFacts,
 };
 
-/// Maximum number of findings per check; further ones are left out.
+/// Maximum number of findings per check; further findings are omitted.
 const PER_CHECK_MAX: usize = 8;
 
-/// Returns the findings for a proxy configuration, from the collected machine data.
+/// Returns the findings for a proxy configuration from the collected machine data.
 pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
     let judges = [
         machine::conntrack_size,
@@ -48,7 +49,7 @@ pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
     findings
 }
 
-/// Finding under construction, for a check and a state.
+/// Finding under construction, before its texts are limited to their maximum size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FindingDraft {
     check: Check,
@@ -81,8 +82,8 @@ impl FindingDraft {
     }
 }
 
-/// Returns true if packets to endpoints pass the forward hook. In userspace mode the relay terminates both
-/// connections.
+/// Returns true if packets to endpoints pass the forward hook in this mode. In userspace mode they do not,
+/// because the relay terminates both connections.
 const fn forwards(mode: ProxyMode) -> bool {
     match mode {
         ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
@@ -94,10 +95,10 @@ const fn forwards(mode: ProxyMode) -> bool {
 const OWN_TABLES: [&str; 3] = [nftables::schema::TABLE, userspace::TABLE, ping::schema::TABLE];
 /// Prefixes of the agent's chain names in iptables and ipvs mode.
 const OWN_PREFIXES: [&str; 2] = ["TG-", "TGV-"];
-/// Chain name prefix of kube-proxy, and of the agent with kube naming.
+/// Prefix of the chain names of kube-proxy, which the agent also uses with kube naming.
 const KUBE_PREFIX: &str = "KUBE-";
 
-/// Returns true if a chain belongs to the agent.
+/// Returns true if the agent has created the chain.
 fn is_ours(subject: &Subject, chain: &Chain) -> bool {
     match chain.place.keeper {
         TableTool::Nft => OWN_TABLES.contains(&chain.place.table.as_str()),
@@ -108,7 +109,7 @@ fn is_ours(subject: &Subject, chain: &Chain) -> bool {
     }
 }
 
-/// Returns true if the agent's chains use kube-proxy's names.
+/// Returns true if the agent's chains have the names of kube-proxy.
 fn has_kube_names(subject: &Subject) -> bool {
     match (subject.mode, subject.options.naming) {
         (ProxyMode::Iptables | ProxyMode::Ipvs, Naming::Kube) => true,
@@ -117,7 +118,7 @@ fn has_kube_names(subject: &Subject) -> bool {
     }
 }
 
-/// Returns the mark bits set by the agent.
+/// Returns the bits of the packet mark that the agent sets.
 fn own_bits(subject: &Subject) -> u32 {
     let options = &subject.options;
     match subject.mode {

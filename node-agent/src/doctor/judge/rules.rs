@@ -1,4 +1,4 @@
-//! Checks of netfilter rules that other programs have written.
+//! Checks of `tidegate-agent doctor` for netfilter rules that other programs have written.
 
 use std::collections::BTreeSet;
 
@@ -52,8 +52,8 @@ pub(super) fn input_drop(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
     or_fine(found.collect(), Check::InputDrop, "no rule drops all incoming traffic")
 }
 
-/// Returns the chains of other programs at a hook that drop a kind of traffic, each with the rule or policy
-/// that drops it.
+/// Returns the chains of other programs at a hook that drop the given kind of traffic, each with the rule or
+/// policy that drops it.
 fn dropping<'a>(
     subject: &'a Subject,
     seen: &'a MachineFacts,
@@ -65,7 +65,7 @@ fn dropping<'a>(
     at_hook.filter_map(move |chain| Some((chain, dropped_by(&seen.chains, chain, passing)?)))
 }
 
-/// Returns a command that inserts a rule accepting the traffic into the chain.
+/// Returns a command that inserts a rule into the chain that accepts the given kind of traffic.
 fn accepting(seen: &MachineFacts, chain: &Chain, passing: Passing) -> String {
     let is_established = passing == Passing::Established;
     let TableLocation { keeper, family, table } = &chain.place;
@@ -156,7 +156,7 @@ pub(super) fn flavours(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     vec![FindingDraft::warning(Check::IptablesFlavours, message, fix)]
 }
 
-/// Names of chains that kubelet creates and that do no harm.
+/// Names of chains that kubelet creates. They do not indicate kube-proxy.
 const OF_KUBELET: [&str; 6] = [
     "KUBE-FIREWALL",
     "KUBE-KUBELET-CANARY",
@@ -255,7 +255,8 @@ pub(super) fn mark_clash(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
     or_fine(found, Check::MarkClash, &format!("no other program uses the mark bits {bits:#x}"))
 }
 
-/// Returns the conflict of a rule with the agent's mark bits in words, or `None` if there is none.
+/// Describes the conflict of a rule with the agent's bits of the packet mark, or returns `None` if there is
+/// none.
 fn clash(mark: MarkUse, bits: u32, hook: Option<Hook>) -> Option<&'static str> {
     // Hooks between setting and testing our bits.
     let is_between = match hook {

@@ -1,4 +1,4 @@
-//! Tests with listings of real tools and the expected findings.
+//! Tests that the listings of real tools yield the expected findings.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn of(mode: ProxyMode, check: Check, seen: &MachineFacts) -> Vec<Finding> {
     found.into_iter().filter(|finding| finding.check == check.as_str()).collect()
 }
 
-/// Returns the states of a check's findings.
+/// Returns the states of the findings that a check yields for these machine data.
 fn states(mode: ProxyMode, check: Check, seen: &MachineFacts) -> Vec<FindingState> {
     of(mode, check, seen).into_iter().map(|finding| finding.state).collect()
 }
@@ -50,7 +50,7 @@ fn table(name: &str, chain: &str) -> Chain {
     }
 }
 
-/// Rules of Docker 28, in the format of iptables-save 1.8.9.
+/// Rules created by Docker 28, in the format of iptables-save 1.8.9.
 const DOCKER: &str = "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n\
     -A PREROUTING -d 172.17.0.2/32 ! -i docker0 -j DROP\nCOMMIT\n\
     *filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:DOCKER - [0:0]\n:DOCKER-BRIDGE - [0:0]\n\
@@ -75,7 +75,8 @@ fn docker_drops_what_is_forwarded_until_its_user_chain_lets_it_pass() {
     assert_eq!(states(ProxyMode::Ipvs, Check::ForwardDrop, &passes), WARNING, "answers are not translated");
 }
 
-/// Rules that precede the drop, end the chain, or jump in a loop are followed in order.
+/// Rules that precede a drop rule, end the chain or form a loop are evaluated in order, and the evaluation
+/// ends.
 #[test]
 fn rules_are_followed_in_their_order_and_no_loop_holds_up() {
     let state = |rules: &str| {
@@ -150,8 +151,8 @@ fn what_kube_proxy_left_is_told_but_not_our_own_chains_of_its_names() {
     assert_eq!(states(ProxyMode::Nftables, Check::KubeProxy, &runs), [FindingState::Broken]);
 }
 
-/// iptables rules in each hook and policy routing rules, with the bit 0x4000, and 0x8000 in modes that use
-/// it.
+/// Rules that use the agent's mark bits (0x4000, and 0x8000 in modes that use it) cause a warning; rules that
+/// use other bits do not.
 #[test]
 fn rules_about_our_bits_are_told_and_about_others_not() {
     let state = |mode, chain: &str, rule: &str| {

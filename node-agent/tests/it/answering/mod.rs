@@ -1,4 +1,4 @@
-//! Test endpoints in a namespace with scripted behavior (good, bad, slow, silent) and a record of their
+//! Endpoints for tests, in a namespace: they respond well, badly, slowly or not at all, and record their
 //! requests.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::support::Namespace;
 /// Interval between checks for new connections.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Scripted server that stops when dropped.
+/// Server with scripted behavior that stops when dropped.
 pub(crate) struct Answering {
     hits: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<String>>>,
@@ -35,7 +35,7 @@ pub(crate) struct Answering {
 }
 
 impl Answering {
-    /// Passes each connection, numbered from 1, to a closure on a separate thread.
+    /// Starts a TCP server that passes each connection, numbered from 1, to a closure on a separate thread.
     pub(crate) fn tcp(
         namespace: &Namespace,
         address: &str,
@@ -62,7 +62,7 @@ impl Answering {
         Self { hits, requests: Arc::default(), stop, thread: Some(thread) }
     }
 
-    /// Starts a server that responds to HTTP requests depending on their number.
+    /// Starts a server whose response to an HTTP request depends on the number of the request.
     pub(crate) fn http(
         namespace: &Namespace,
         address: &str,
@@ -76,7 +76,7 @@ impl Answering {
         server.noting(requests)
     }
 
-    /// Starts a server that responds to HTTPS requests depending on their number.
+    /// Starts a server whose response to an HTTPS request depends on the number of the request.
     pub(crate) fn https(
         namespace: &Namespace,
         address: &str,
@@ -175,13 +175,13 @@ pub(crate) fn page(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
 }
 
-/// Keeps a connection open without sending, until the peer closes.
+/// Keeps a connection open without sending anything, until the peer closes it.
 pub(crate) fn hang(mut stream: TcpStream) {
     let mut buffer = [0; 1024];
     while stream.read(&mut buffer).is_ok_and(|length| length > 0) {}
 }
 
-/// Reads a request, responds, and waits until the peer closes.
+/// Reads a request, sends a response, and waits until the peer closes the connection.
 fn exchange(stream: &mut (impl Read + Write), answer: &str) -> String {
     let mut request = Vec::new();
     let mut byte = [0; 1];
@@ -213,7 +213,7 @@ async fn call(
     Ok(response)
 }
 
-/// Certificate authority that issues the certificates of test servers.
+/// Certificate authority that issues certificates for test servers.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -227,8 +227,8 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Creates a server configuration with a certificate for a name or an address, valid until the end of a
-    /// year.
+    /// Creates a TLS server configuration with a certificate for a name or an address, valid until the end of
+    /// the year `last_year`.
     pub(crate) fn server(&self, name: &str, last_year: i32) -> Arc<ServerConfig> {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);

@@ -50,7 +50,7 @@ pub const SCENARIOS: &[Scenario] = &[
         .not_in("userspace", "the table is the relay's memory"),
 ];
 
-/// Kind of frontend at which affinity is checked.
+/// Kind of frontend (such as a cluster IP or a node port) for which affinity is checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     ClusterIp,
@@ -162,7 +162,7 @@ fn outlives(b: &mut Bench) {
     assert_eq!(ask_crowd(b, at), first, "every client stays");
 }
 
-/// Returns the server reached by each of many client addresses.
+/// Returns the name of the server that each of many client addresses reaches.
 fn ask_crowd(b: &mut Bench, at: (IpAddr, u16)) -> BTreeMap<IpAddr, String> {
     ask_crowd_over(b, Protocol::Tcp, at)
 }
@@ -188,7 +188,7 @@ fn name(heard: Heard) -> String {
     }
 }
 
-/// Returns the number of the client's connections by server.
+/// Returns the number of connections from the client that reached each server.
 pub fn count(b: &mut Bench, to: IpAddr, times: usize) -> BTreeMap<String, usize> {
     let source = Some(Client.address(b.family));
     let ask = Ask { from: Client, source, to, protocol: Protocol::Tcp, port: 80 };

@@ -1,4 +1,4 @@
-//! Scenarios of changes to Services and endpoints under traffic.
+//! Scenarios of changes to Services and endpoints while clients send traffic.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -79,7 +79,7 @@ fn follow(b: &mut Bench) {
     }
 }
 
-/// Runs a transfer with a change in the middle, from outside and from another node.
+/// Runs a transfer from outside and one from another node, with a change in the middle of each.
 fn transfer(b: &mut Bench, change: impl Fn(&mut Bench, Build, Spot)) {
     let web = b.service("web", 1);
     for from in [Client, D] {
@@ -113,7 +113,7 @@ fn without_agent(b: &mut Bench) {
     b.restart();
 }
 
-/// Replaces the endpoints one by one while clients connect continuously. Each new endpoint is added before an
+/// Replaces the endpoints one by one while clients connect continuously; a new endpoint is added before an
 /// old one is removed.
 fn rolling(b: &mut Bench, is_local: bool) {
     let build = |b: &Bench, spots: &[Spot]| {

@@ -19,7 +19,8 @@ use crate::testbed::{
     servers::has_sctp,
 };
 
-/// Clients of every kind: outside, the node, a local workload, a workload of another node.
+/// Clients of every kind: an outside client, the node, a workload on the node, and a workload on another
+/// node.
 const EVERYBODY: &[Spot] = &[Client, Node, C, D];
 
 pub const SCENARIOS: &[Scenario] = &[

@@ -223,7 +223,8 @@ fn load_balancer_undefined(b: &mut Bench) {
     b.expect(EVERYBODY, UDP, b.outer(1), 80, Refused);
 }
 
-/// Source ranges that contain the client's first address and its other network, but not its second address.
+/// Source ranges that contain the client's first address and its address in another network, but not its
+/// second address.
 const RANGES: &[&str] = &["192.0.2.2/32", "198.51.100.0/24", "2001:db8::2/128", "2001:db8:100::/64"];
 
 fn inside_and_outside(b: &mut Bench, to: std::net::IpAddr, port: u16) {

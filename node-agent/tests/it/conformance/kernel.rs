@@ -1,4 +1,5 @@
-//! Third parties in the same kernel: their damage is repaired, and their own state is left alone.
+//! Scenarios with other programs in the same kernel: damage that they cause is repaired, and their own
+//! objects are not changed.
 
 use std::{
     thread,
@@ -62,7 +63,7 @@ fn flushed(b: &mut Bench) {
     }
 }
 
-/// Returns the commands by which another program flushes the rules of a mode.
+/// Returns the commands by which another program flushes the rules of the proxy mode.
 fn flushes(b: &Bench) -> Vec<String> {
     let tool = iptables(b);
     let tables = [format!("{tool} -t nat -F"), format!("{tool} -t filter -F")];
@@ -77,7 +78,8 @@ fn flushes(b: &Bench) -> Vec<String> {
     }
 }
 
-/// Waits until the backend detects a change by another program, and repairs it as the agent does.
+/// Waits until the backend detects a change by another program, and repairs the kernel state like the agent
+/// does.
 fn repair(b: &mut Bench, what: &str) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -185,7 +187,7 @@ fn foreign(b: &mut Bench) {
     b.restart();
 }
 
-/// Returns commands that create, list and remove objects of another program.
+/// Returns three lists of commands that create, list and remove objects of another program.
 fn strangers(b: &Bench) -> (Vec<String>, Vec<String>, Vec<String>) {
     let tool = iptables(b);
     let mut make = Vec::new();
@@ -260,8 +262,8 @@ fn cleanup_by_another(b: &mut Bench) {
     b.expect(&[Client, Node], BOTH, b.vip(1), 80, Reach(&[A, B]));
 }
 
-/// Runs each tool once, so that objects created at its first use, such as empty built-in tables, are not
-/// attributed to the backend.
+/// Runs each kernel tool once, so that objects created by its first use, such as empty built-in tables, are
+/// not attributed to the backend.
 fn use_tools(b: &mut Bench) {
     let web = b.service("first", 9).both(80, &[A]).node_port(30099);
     b.set(&[&web]);
@@ -273,7 +275,7 @@ fn clean(b: &mut Bench) {
     node.run(|| backend.cleanup()).unwrap();
 }
 
-/// Returns the kernel state that a mode may change, without counters and times.
+/// Returns the kernel state that the proxy mode may change, without counters and times.
 fn kernel(b: &Bench) -> String {
     let mut commands = vec!["ip -o addr", "ip -o link"];
     commands.extend(match b.lane {

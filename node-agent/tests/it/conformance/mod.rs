@@ -1,9 +1,11 @@
-//! Conformance suite for all proxy modes: Service behavior of a node, observed by real clients and servers.
+//! Conformance suite for all proxy modes: checks the behavior of Services on a node by real clients and
+//! servers. A lane is a proxy mode in one variant.
 //!
-//! Lanes that need the second kernel run this same test in it, one boot per lane, and write their results to
-//! a file.
+//! Lanes that need the guest VM (`lab/guest.sh`) run this test inside it, one boot per lane, and write their
+//! results to a file.
 //!
-//! `CONFORMANCE_LANES=nftables,ipvs` and `CONFORMANCE_ONLY=words` select a part, without the page.
+//! `CONFORMANCE_LANES=nftables,ipvs` selects lanes, and `CONFORMANCE_ONLY=words` scenarios. The page of
+//! results is then not written.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +35,7 @@ use table::Results;
 
 use crate::testbed::{Bench, Lane, lane::family_word};
 
-/// Maximum number of lanes that run at the same time.
+/// Maximum number of lanes (proxy mode variants) that run at the same time.
 const AT_ONCE: usize = 2;
 
 fn scenarios() -> Vec<Scenario> {
@@ -84,7 +86,7 @@ fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_sa
     assert_eq!(page, Ok(()));
 }
 
-/// Runs the lanes, slow ones first, and collects their results.
+/// Runs the lanes (proxy mode variants), slow ones first, and collects their results.
 fn run_all(lanes: &[Lane]) -> Results {
     let mut slow_last = lanes.to_vec();
     // The last one starts first.
@@ -121,7 +123,8 @@ fn run_in_guest(lane: Lane, family: IpFamily) {
     println!("{} {}: the guest ended with {status}", lane.name(), family_word(family));
 }
 
-/// Runs every scenario in one lane and family, and writes each result as it completes.
+/// Runs every scenario in one lane (proxy mode variant) and address family, and writes each result as it
+/// completes.
 fn run(lane: Lane, family: IpFamily) {
     let only = env::var("CONFORMANCE_ONLY").unwrap_or_default();
     let word = family_word(family);
@@ -163,7 +166,8 @@ fn read(lane: Lane, family: IpFamily) -> Results {
     text.lines().map(entry).collect()
 }
 
-/// Returns an error if the rendered page differs from the checked-in one. `UPDATE_GOLDEN` rewrites it first.
+/// Returns an error if the rendered page of results differs from the checked-in one. If `UPDATE_GOLDEN` is
+/// set, rewrites the page first.
 fn check_page(page: &str) -> Result<(), &'static str> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/conformance.md");
     if env::var_os("UPDATE_GOLDEN").is_some() {

@@ -1,4 +1,5 @@
-//! Scenarios of traffic policies, fallback to terminating endpoints, and topology-aware preference.
+//! Scenarios of traffic policies, fallback to terminating endpoints, and preference for endpoints in the same
+//! zone or node.
 
 use model::kinds::service::TrafficDistribution::{PreferClose, PreferSameNode, PreferSameZone};
 

@@ -1,4 +1,4 @@
-//! Definition of a scenario, and its execution on a test bed.
+//! Definition of a conformance scenario, and its execution on a test bed.
 
 use std::{
     fmt,
@@ -9,18 +9,18 @@ use model::primitives::net::IpFamily;
 
 use crate::testbed::{Bench, Lane, node::Unsupported};
 
-/// Claim about the behavior of a node, with the code that checks it.
+/// Conformance scenario: a claim about the behavior of a node, with the code that checks it.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// Claim in words, the name of the scenario on the page.
+    /// Claim as text, which is the name of the scenario on the page of results.
     pub name: &'static str,
-    /// Ids of the rows of the feature table that the scenario proves.
+    /// Ids of the rows of the feature table that the scenario covers.
     pub rows: &'static str,
-    /// Equivalent upstream tests by the keys of `upstream.rs`.
+    /// Keys (in `upstream.rs`) of the equivalent Kubernetes tests.
     pub upstream: &'static str,
-    /// Lanes whose backend must reject the Service, with the reason.
+    /// Lanes (proxy mode variants) whose backend must reject the Service, with the reason.
     refused: Lanes,
-    /// Lanes to which the scenario does not apply, with the reason.
+    /// Lanes (proxy mode variants) to which the scenario does not apply, with the reason.
     beside: Lanes,
     run: fn(&mut Bench),
 }
@@ -36,12 +36,12 @@ impl Scenario {
         Self { upstream, ..self }
     }
 
-    /// Adds a lane whose backend must reject the Service, with the reason.
+    /// Adds a lane (proxy mode variant) whose backend must reject the Service, with the reason.
     pub const fn refused_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { refused: add(self.refused, lane, reason), ..self }
     }
 
-    /// Adds a lane in which the scenario is not run because it does not apply to the mode.
+    /// Adds a lane (proxy mode variant) to which the scenario does not apply, with the reason.
     pub const fn not_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { beside: add(self.beside, lane, reason), ..self }
     }
@@ -50,7 +50,7 @@ impl Scenario {
         find(self.refused, lane)
     }
 
-    /// Runs the scenario on a test bed; `serial` separates its addresses from those of other scenarios.
+    /// Runs the scenario on a test bed. `serial` makes its addresses different from those of other scenarios.
     pub fn run(&self, bench: &mut Bench, serial: u8) -> Outcome {
         if let Some(reason) = find(self.beside, bench.lane) {
             return Outcome::NotMeant(reason.to_owned());
@@ -83,12 +83,13 @@ fn find(lanes: Lanes, lane: Lane) -> Option<&'static str> {
     lanes.into_iter().flatten().find(|(name, _)| *name == lane.name()).map(|(_, reason)| reason)
 }
 
-/// Result of a scenario in one lane and family.
+/// Result of a scenario in one lane (proxy mode variant) and address family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The results match the packet program.
+    /// The results match the packet program, which defines the correct behavior.
     Pass,
-    /// The results match the deliberate deviations of the mode, which are described.
+    /// The results match the packet program except for deliberate deviations of the mode, which are described
+    /// here.
     Differs(String),
     /// The backend rejects the Service, for this reason.
     Unsupported(String),

@@ -1,4 +1,4 @@
-//! Renderer of the page with the results of every scenario in every lane.
+//! Renders the page with the results of every scenario in every lane (proxy mode variant).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::testbed::{Lane, lane::family_word};
 
-/// Results by lane, family and scenario name.
+/// Results by lane (proxy mode variant), address family and scenario name.
 pub type Results = BTreeMap<(Lane, String, &'static str), Outcome>;
 
-/// Renders one letter or word per cell, and the reasons below.
+/// Renders a table with one letter or word per result, followed by the reasons.
 pub fn render(scenarios: &[Scenario], results: &Results) -> String {
     let mut notes: Vec<String> = Vec::new();
     let mut page = String::from(HEAD);
@@ -82,7 +82,7 @@ fn word(scenario: &Scenario, lane: Lane, outcome: Option<&Outcome>, notes: &mut 
     format!("{word} ({})", index + 1)
 }
 
-/// Returns the results that are neither a pass nor have a reason.
+/// Returns the results that are not a pass and have no reason.
 pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     let mut faults = Vec::new();
     for scenario in scenarios {
@@ -104,7 +104,8 @@ pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     faults
 }
 
-/// Returns upstream tests without an equivalent scenario, and keys of scenarios that name no upstream test.
+/// Returns the Kubernetes tests without an equivalent scenario, and the keys in scenarios that match no
+/// Kubernetes test.
 pub fn uncovered(scenarios: &[Scenario]) -> Vec<String> {
     let named: BTreeSet<_> = scenarios
         .iter()

@@ -1,6 +1,6 @@
-//! Service tests of Kubernetes (`test/e2e/network` at 1.36) and their equivalents here.
+//! Service tests of Kubernetes (`test/e2e/network` at 1.36), to which scenarios refer as their equivalents.
 
-/// Upstream test: its key, its file, its subject, and the reason if no scenario covers it.
+/// Kubernetes test: its key, its file, its subject, and the reason if no scenario covers it.
 pub struct Upstream {
     pub key: &'static str,
     pub file: &'static str,

@@ -1,4 +1,5 @@
-//! Kernel state damaged by commands: the trace names the place of the damage and the actual fate of packets.
+//! Tests in which commands damage the kernel state: the trace contains the place of the damage and the actual
+//! result for packets.
 
 use std::process::Command;
 
@@ -16,12 +17,12 @@ use crate::testbed::{
     ask::{PATIENCE, SILENCE},
 };
 
-/// Number of connections per case: with a random choice, both paths are met.
+/// Number of connections per case, so that a random choice between two endpoints selects both.
 const CONNECTIONS: usize = 8;
 
 const FRONTEND: &str = "{ 10.96.0.10 . tcp . 80 }";
 
-/// Builds a node with one Service of two endpoints.
+/// Builds a node with one Service that has two endpoints, and a connection to this Service.
 fn simple(lane: Lane) -> (Bench, Ask) {
     let mut bench = Bench::open("tb", lane, IpFamily::V4).unwrap();
     let service = Build::new("web", IpFamily::V4).cluster_ip("10.96.0.10".parse().unwrap());
@@ -35,8 +36,8 @@ fn simple(lane: Lane) -> (Bench, Ask) {
     (bench, ask)
 }
 
-/// Damages the kernel state and returns the trace, which differs from the desired state, and its first odd
-/// step.
+/// Damages the kernel state by a command. Returns the trace, which differs from the desired state, and its
+/// first odd step.
 fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep) {
     let output =
         bench.hosts.at(Spot::Node).run(|| Command::new("sh").args(["-c", command]).output()).unwrap();
@@ -50,7 +51,7 @@ fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep
     (traced, odd)
 }
 
-/// Returns the place of the difference that an explanation with this trace names.
+/// Returns the place of the damage according to the explanation that contains this trace.
 fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     let desired = follow::desired(bench, ask);
     let node = bench.place.node.clone();
@@ -77,7 +78,7 @@ fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     difference.place.clone()
 }
 
-/// Makes connections and asserts that the result of each matches the trace.
+/// Opens connections and asserts that the result of each matches the trace.
 fn hears(bench: &Bench, ask: Ask, traced: &PacketTrace) {
     let is_silent = |end: &End| matches!(end, End::Dropped | End::Untouched);
     let patience = if traced.ends.iter().any(is_silent) { SILENCE } else { PATIENCE };

@@ -1,4 +1,4 @@
-//! Generator of random states and connections over the hosts of the test bed.
+//! Generates random states, and random connections between the hosts of the test bed.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::testbed::{
     judge::{Expected, Seen},
 };
 
-/// Generated state with the connections to check.
+/// Generated state with the connections to make.
 #[derive(Debug, Clone)]
 pub struct Drawn {
     pub node: NodeState,
@@ -48,7 +48,7 @@ pub fn state(family: IpFamily, connections: usize) -> impl Strategy<Value = Draw
     )
 }
 
-/// True if the fate is observable by the client and independent of other nodes.
+/// Returns true if the client can observe the expected result and it does not depend on other nodes.
 pub fn is_sound(ask: Ask, expected: &Expected) -> bool {
     match expected {
         // A workload of another node reaches itself through that node.
@@ -78,7 +78,7 @@ fn networks() -> impl Strategy<Value = (NodeState, Vec<&'static str>)> {
     })
 }
 
-/// Generated Service without its addresses, which follow from its index.
+/// Generated Service without addresses, which are derived from its index.
 #[derive(Debug, Clone)]
 struct DrawnService {
     has_cluster_ip: bool,

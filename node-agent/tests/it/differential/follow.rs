@@ -1,4 +1,5 @@
-//! Comparison of traces with the oracle and with the results of clients.
+//! Compares traces through the kernel state with the oracle (pure interpreter of packet programs) and with
+//! the results of clients.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ use crate::{
     testbed::{Ask, Bench, Heard, Spot, judge},
 };
 
-/// Traces connections through the kernel state. Returns an error for the first one whose ends differ from the
-/// desired state, or that has an odd step.
+/// Traces connections through the kernel state. Returns an error for the first trace whose possible results
+/// differ from the desired state, or that has an odd step.
 pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> {
     let traced = traces(bench, asks);
     for (ask, traced) in asks.iter().zip(&traced) {
@@ -30,7 +31,7 @@ pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> 
     Ok(traced)
 }
 
-/// Returns an error if the client's result does not match the trace.
+/// Returns an error if the result that the client observed does not match the trace.
 pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), String> {
     if judge::bears_out(&traced.ends, ask, heard) {
         return Ok(());
@@ -38,7 +39,8 @@ pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), Stri
     Err(format!("{ask:?}\n{}\n  heard:   {heard:?}", said(traced)))
 }
 
-/// Returns the possible ends of a connection according to the desired state, lowered for the mode.
+/// Returns the possible results of a connection according to the desired state, including deliberate
+/// deviations of the proxy mode.
 pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
     ends(&bench.lowered(ask), judge::connection(ask).is_from_node)
 }
@@ -50,7 +52,7 @@ pub fn traces(bench: &mut Bench, asks: &[Ask]) -> Vec<PacketTrace> {
     node.run(|| backend.trace(&packets)).unwrap().expect("every mode can be traced")
 }
 
-/// Returns the first packet of a connection, as input of a trace.
+/// Returns the first packet of a connection, for use as input of a trace.
 pub fn packet(ask: Ask) -> Packet {
     Packet {
         source: judge::connection(ask).source,

@@ -1,4 +1,4 @@
-//! Simulated link, nodes and control. Times are in milliseconds.
+//! Simulated link, nodes and control server. Times are in milliseconds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ const PROBE_MS: u64 = 300;
 const LINK_MS: u64 = 1;
 /// Time after which a node without any received packet counts as down, in milliseconds.
 const PATIENCE_MS: u64 = DETECTION_MS + 3000;
-/// Number of announcements in a burst, and their interval.
+/// Number of announcements in a burst.
 const BURST_ROUNDS: u64 = 5;
 const BURST_MS: u64 = 1100;
 const REFRESH_MS: u64 = 60_000;
@@ -46,8 +46,8 @@ pub(crate) struct World {
     now: u64,
     random: u64,
     nodes: Vec<Node>,
-    /// Partition of each node. Nodes with equal values reach each other; control reaches the nodes with
-    /// `false`.
+    /// Side of the partition on which each node is. Nodes with equal values reach each other; the control
+    /// server reaches the nodes with `false`.
     sides: Vec<bool>,
     control: Control,
     queue: BTreeMap<(u64, u64), Arrival>,
@@ -59,11 +59,11 @@ pub(crate) struct World {
 
 struct Node {
     owners: Option<Owners>,
-    /// Orders saved in the journal of the node.
+    /// Candidate orders saved in the journal of the node.
     journal: Orders,
     life: u64,
     is_open: bool,
-    /// First contact and last loss of each other node in the current sessions.
+    /// Times of the first contact with each other node and of its last loss, in the current sessions.
     sessions: BTreeMap<usize, Session>,
     leaving: BTreeSet<IpAddr>,
     bursts: BTreeMap<IpAddr, u64>,
@@ -243,7 +243,8 @@ impl World {
         self.longest_gap
     }
 
-    /// Asserts that each connected part has at most one owner, and exactly one if a node in it is eligible.
+    /// Asserts that each connected part of the network has at most one owner, and exactly one if a node in it
+    /// is eligible.
     pub(crate) fn assert_settled(&self) {
         for address in addresses() {
             for side in [false, true] {
@@ -455,7 +456,8 @@ impl World {
         }
     }
 
-    /// Removes a node that cannot serve from the candidate order, or appends it again when it can.
+    /// Removes a node that cannot serve the Service from the candidate order, or appends it again when it
+    /// can.
     fn rerank_without(&mut self, node: usize) {
         for address in addresses() {
             let (epoch, mut candidates) = self.control.orders[&address].clone();

@@ -1,4 +1,4 @@
-//! Agents with in-memory kernels, one kernel per mode.
+//! Builders of agents with in-memory kernels, one kernel per proxy mode.
 
 use std::{collections::BTreeMap, io};
 
@@ -13,7 +13,7 @@ use node_agent::{
 
 use super::{dir::StateDir, states::node_name};
 
-/// In-memory kernels of a node by proxy mode. A mode without a kernel cannot be opened.
+/// In-memory kernels of a node by proxy mode. A mode that has no kernel cannot be opened.
 #[derive(Clone, Default)]
 pub struct Kernels {
     pub by_mode: BTreeMap<ProxyMode, MemoryKernel>,
@@ -44,7 +44,7 @@ impl Kernels {
     }
 }
 
-/// Creates an agent on a state directory.
+/// Creates an agent with a state directory and these kernels.
 pub fn agent(dir: &StateDir, kernels: &Kernels, tally: &Tally, now: std::time::Instant) -> Agent {
     let (journal, state) = dir.open();
     let beginning = Beginning {

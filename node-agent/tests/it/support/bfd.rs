@@ -1,4 +1,4 @@
-//! Pair of nodes on one link with BFD between them.
+//! Two nodes on one link, with BFD between them.
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +13,14 @@ use node_agent::bfd::{Bfd, PeerKey, PeerState, SessionConfig};
 
 use super::Namespace;
 
-/// Timeout on a busy machine.
+/// Maximum time to wait for an expected event, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub const V4: (&str, &str) = ("192.0.2.1", "192.0.2.2");
 pub const V6: (&str, &str) = ("2001:db8::1", "2001:db8::2");
 
-/// Pair of namespaces on one link `eth0`: the node under test has the first address of each family, the peer
-/// the second.
+/// Two namespaces with one link, `eth0` on both sides: the node under test has the first address of each
+/// address family, the peer the second.
 pub struct Pair {
     pub ours: Namespace,
     pub theirs: Namespace,
@@ -46,12 +46,12 @@ impl Pair {
     }
 }
 
-/// Returns the key of the session as used by the node under test.
+/// Returns the key of the session from the perspective of the node under test.
 pub fn ours(addresses: (&str, &str)) -> PeerKey {
     PeerKey { local: address(addresses.0), peer: address(addresses.1) }
 }
 
-/// Returns the key of the session as used by the peer.
+/// Returns the key of the session from the perspective of the peer.
 pub fn theirs(addresses: (&str, &str)) -> PeerKey {
     PeerKey { local: address(addresses.1), peer: address(addresses.0) }
 }
@@ -84,7 +84,7 @@ pub fn is_up(bfd: &Bfd, key: PeerKey) -> bool {
     state(bfd, key).state == State::Up
 }
 
-/// Waits until a condition holds; on timeout the test fails with the state described by `shown`.
+/// Waits until a condition holds. On timeout, the test fails with the text that `shown` returns.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool, shown: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
@@ -93,7 +93,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool, shown: impl Fn() 
     }
 }
 
-/// Waits until a session satisfies a condition and returns its state.
+/// Waits until a session satisfies a condition, and returns its state.
 pub fn wait(bfd: &Bfd, key: PeerKey, what: &str, holds: impl Fn(&PeerState) -> bool) -> PeerState {
     eventually(what, || holds(&state(bfd, key)), || format!("{:#?}", state(bfd, key)));
     state(bfd, key)

@@ -1,4 +1,4 @@
-//! BGP speakers under test in namespaces, and a scriptable neighbor.
+//! BGP speakers of Tidegate in namespaces, and a scriptable neighbor.
 
 use std::{
     collections::BTreeSet,
@@ -35,11 +35,11 @@ use super::{
 
 pub const OURS: u32 = 65_001;
 pub const THEIRS: u32 = 65_002;
-/// Addresses of the link `eth0`, with prefix lengths, as the agent finds them.
+/// Addresses of the interface `eth0` with their prefix lengths, as the agent finds them.
 pub const LINK: [(&str, u8); 2] = [("192.0.2.1", 24), ("2001:db8::1", 64)];
 pub const THEIR_LINK: [(&str, u8); 2] = [("192.0.2.2", 24), ("2001:db8::2", 64)];
 
-/// BGP speaker under test in a namespace.
+/// BGP speaker of Tidegate in a namespace.
 pub struct Node {
     pub speaker: Speaker,
     pub bfd: Bfd,
@@ -47,7 +47,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a speaker in a namespace whose link 2 `eth0` has these addresses.
+    /// Starts a speaker in a namespace whose interface `eth0` has index 2 and these addresses.
     pub fn start(namespace: &Namespace, node: &str, addresses: &[(&str, u8)]) -> Self {
         let (sender, links) = watch::channel(Links::default());
         let (speaker, bfd) = namespace.run(|| {
@@ -59,7 +59,7 @@ impl Node {
         node
     }
 
-    /// Replaces the addresses and the index of `eth0`, as seen by the speaker.
+    /// Replaces the index and the addresses of `eth0` that the speaker uses.
     pub fn set_addresses(&self, index: u32, addresses: &[(&str, u8)]) {
         let addresses = addresses.iter().map(|(address, length)| (address.parse().unwrap(), *length));
         let link = Link { name: "eth0".to_owned(), mac: None, is_up: true, addresses: addresses.collect() };
@@ -70,7 +70,8 @@ impl Node {
         self.speaker.configure(Some(&state(asn, peers)));
     }
 
-    /// Returns the session with the only neighbor of a peer, or with a dynamic one by `peer@address`.
+    /// Returns the session with the only neighbor of a peer; for a dynamic neighbor the name is
+    /// `peer@address`.
     pub fn session(&self, peer: &str) -> Option<BgpSession> {
         let shown = self.speaker.shown().borrow().clone();
         shown.neighbours.get(&key(peer)).map(|shown| shown.session.clone())
@@ -103,7 +104,7 @@ impl Node {
     }
 }
 
-/// Starts speakers in two namespaces on one link, without peers.
+/// Starts speakers without peers in two namespaces on one link.
 pub fn two(test: &str) -> (Pair, Node, Node) {
     let pair = Pair::new(test);
     let one = Node::start(&pair.ours, "one", &LINK);
@@ -142,7 +143,7 @@ fn key(text: &str) -> NeighbourKey {
     }
 }
 
-/// Builds the state of a node, with an identifier derived from its AS number.
+/// Builds the BGP state of a node, with a BGP Identifier derived from its AS number.
 pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpState {
     BgpState {
         asn,
@@ -153,7 +154,7 @@ pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpS
     }
 }
 
-/// Builds a directly connected external neighbor at an address, with short timers.
+/// Builds the configuration of a directly connected external neighbor, with short timers.
 pub fn neighbour(local_asn: u32, remote: &str, peer_asn: u32) -> BgpNeighbour {
     BgpNeighbour {
         remote: BgpRemote::Address(remote.parse().unwrap()),
@@ -181,20 +182,20 @@ pub fn password(text: &str) -> Option<Secret> {
     Some(Secret::new(text.to_owned()))
 }
 
-/// Scriptable neighbor that has sent OPEN and KEEPALIVE.
+/// Scriptable BGP neighbor that has sent OPEN and KEEPALIVE.
 pub struct Puppet {
     pub stream: TcpStream,
     pub context: Context,
 }
 
 impl Puppet {
-    /// Connects to a speaker from an address of a namespace and establishes the session.
+    /// Connects to a speaker from an address in a namespace, and establishes the session.
     pub fn connect(namespace: &Namespace, from: &str, to: &str, asn: u32) -> Self {
         let stream = connect(namespace, from, to, Duration::from_secs(20)).expect("somebody listens");
         Self::greet(stream, asn)
     }
 
-    /// Establishes the session on an open connection.
+    /// Establishes a session on an open connection.
     pub fn greet(mut stream: TcpStream, asn: u32) -> Self {
         let open = Open {
             asn,
@@ -228,7 +229,7 @@ impl Puppet {
     }
 }
 
-/// Connects from an address of a namespace; retries until `patience` elapses while the port is closed.
+/// Connects from an address in a namespace. While the port is closed, retries until `patience` elapses.
 pub fn connect(namespace: &Namespace, from: &str, to: &str, patience: Duration) -> Option<TcpStream> {
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
     namespace.run(|| {
@@ -255,7 +256,7 @@ pub fn connect(namespace: &Namespace, from: &str, to: &str, patience: Duration) 
     })
 }
 
-/// Listens at an address of a namespace.
+/// Listens at an address in a namespace.
 pub fn listen(namespace: &Namespace, at: &str) -> TcpListener {
     let at: IpAddr = at.parse().unwrap();
     namespace.run(|| TcpListener::bind(SocketAddr::new(at, 179)).unwrap())

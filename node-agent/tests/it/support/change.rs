@@ -1,4 +1,4 @@
-//! Writes and duration of one endpoint change, by mode and number of Services.
+//! Measures the kernel writes and the duration of one endpoint change, by proxy mode and number of Services.
 
 use std::{
     fmt::Write as _,
@@ -14,16 +14,16 @@ use super::{
     programs::{only, set, verified},
 };
 
-/// Parameters of the measurement.
+/// Numbers of Services, endpoints and changes of a measurement.
 #[derive(Debug, Clone)]
 pub struct Size {
     pub services: u32,
-    /// Endpoints per Service.
+    /// Number of endpoints of each Service.
     pub endpoints: u32,
     pub changes: u32,
 }
 
-/// Results of one mode with one number of Services.
+/// Results of a measurement in one mode with one number of Services.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub mode: ProxyMode,
@@ -34,13 +34,13 @@ pub struct Change {
     pub transactions: u64,
     /// Median time of `apply` for one change, including the read-back.
     pub median: Duration,
-    /// Time of `apply` for all Services to an empty kernel.
+    /// Time of the first `apply`, which programs all Services into an empty kernel.
     pub first: Duration,
-    /// Number of messages or lines of the `apply` for all Services.
+    /// Number of messages or lines written by the first `apply`, which programs all Services.
     pub first_messages: u64,
 }
 
-/// Programs the Services, then repeatedly replaces an endpoint of the middle Service.
+/// Programs the Services, then repeatedly replaces an endpoint of the Service in the middle.
 pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
     let Size { services, endpoints, changes } = *size;
     let namespace = Namespace::new(&format!("{test}-{}{services}", mode.as_str()));
@@ -79,7 +79,7 @@ pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
     })
 }
 
-/// Renders the results as a Markdown table.
+/// Renders the measurement results as a Markdown table.
 pub fn table(changes: &[Change]) -> String {
     let mut text = String::from(
         "| mode | Services × endpoints | written per change | transactions | apply, median | first load | written |\n\

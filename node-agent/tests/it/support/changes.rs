@@ -1,4 +1,4 @@
-//! Kinds of change for preview tests, common to all modes.
+//! Kinds of change for the preview tests of all proxy modes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +34,7 @@ use super::{
     states::{full, network, node_name, position},
 };
 
-/// State that control sends to a node.
+/// State of a node as sent by the control server.
 #[derive(Debug, Clone)]
 pub struct World {
     pub services: BTreeMap<ServiceKey, CompiledService>,
@@ -42,16 +42,16 @@ pub struct World {
     pub node: NodeState,
 }
 
-/// Kind of change: its name and the function that makes it.
+/// Kind of change: its name, and the function that changes the state.
 pub struct Kind {
     pub name: &'static str,
     pub change: fn(&mut World),
 }
 
-/// Number of occurrences of each line in a kernel listing, by place and text.
+/// Kernel listing: number of occurrences of each line, by place (such as a chain) and text.
 pub type Listing = BTreeMap<(String, String), usize>;
 
-/// Builds an endpoint at `address` on a node, port 8080.
+/// Builds an endpoint at the address `at` and port 8080 on a node.
 pub fn endpoint(at: &str, node: &str) -> CompiledEndpoint {
     CompiledEndpoint {
         address: address(at),
@@ -88,7 +88,7 @@ fn service(name: &str, cluster_ip: &str, ports: Vec<CompiledPort>) -> CompiledSe
 }
 
 impl World {
-    /// Builds a few typical Services.
+    /// Builds the base state of the preview tests, with a few typical Services.
     pub fn base() -> Self {
         let web = || vec![endpoint("10.1.1.2", "n1"), endpoint("10.1.2.2", "n2"), endpoint("10.1.3.2", "n3")];
         let dns = CompiledPort { protocol: Protocol::Udp, ..tcp(53, vec![endpoint("10.1.2.3", "n2")]) };
@@ -151,7 +151,7 @@ impl World {
         derived.desired().clone()
     }
 
-    /// Returns the Services that differ.
+    /// Returns the scope of the Services that differ between two states.
     pub fn scope_to(&self, other: &Self) -> Scope {
         let names: BTreeSet<_> = self.services.keys().chain(other.services.keys()).collect();
         let differs = |name: &&ServiceKey| self.services.get(name) != other.services.get(name);
@@ -333,9 +333,9 @@ fn name_ports(service: &mut CompiledService) {
     }
 }
 
-/// Makes and undoes each kind of change, and compares the previews with the listings. The backend is in the
-/// namespace of the calling thread; `refused` are kinds that its mode does not support. Returns the kinds
-/// without effect on the listings.
+/// Makes and undoes each kind of change, and compares the previews with the kernel listings. The backend is
+/// in the namespace of the calling thread. `refused` contains the kinds that its mode does not support.
+/// Returns the kinds that had no effect on the listings.
 pub fn check_previews(
     backend: &mut dyn Dataplane,
     list: impl Fn() -> Listing,
@@ -372,7 +372,7 @@ fn check_preview(
     planned.len()
 }
 
-/// Returns the removed and added lines between two listings.
+/// Returns the lines that were removed and added between two kernel listings.
 pub fn difference(before: &Listing, after: &Listing) -> Vec<LineChange> {
     let lines: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let count = |listing: &Listing, line| listing.get(line).copied().unwrap_or_default();
@@ -385,7 +385,7 @@ pub fn difference(before: &Listing, after: &Listing) -> Vec<LineChange> {
     changes.collect()
 }
 
-/// Compares planned and actual changes line by line.
+/// Compares the previewed with the actual changes, line by line.
 pub fn assert_same(name: &str, planned: &[LineChange], happened: &[LineChange]) {
     let (planned, happened) = (shown(planned), shown(happened));
     let without = |these: &[String], those: &[String]| -> Vec<String> {
@@ -395,7 +395,7 @@ pub fn assert_same(name: &str, planned: &[LineChange], happened: &[LineChange]) 
     assert_eq!(planned, happened, "{name}: some line is there more than once");
 }
 
-/// Renders changes as shown to users, sorted.
+/// Formats changes like for users, sorted.
 fn shown(changes: &[LineChange]) -> Vec<String> {
     let sign = |change| match change {
         LineFate::Removed => '-',

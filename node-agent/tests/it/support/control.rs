@@ -1,5 +1,5 @@
-//! A stand-in of control: the paths used by an agent, with scripted responses. Unlike the real one it can
-//! send half a frame, fall silent, or go backwards.
+//! Simulated control server: serves the paths that an agent uses, with scripted responses. Unlike a real one,
+//! it can send half a frame, fall silent, or go back to an older state.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use futures::channel::mpsc as stream;
 use model::wire::{feed::Frame, report::Report};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
 
-/// Timeout of an expected event.
+/// Maximum time to wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Control {
@@ -30,24 +30,24 @@ pub struct Control {
     server: JoinHandle<()>,
 }
 
-/// Requests received by the stand-in, and settings that determine its responses.
+/// Requests received by the simulated control server, and settings that determine its responses.
 #[derive(Default)]
 pub struct Said {
     /// Every request in order, as `METHOD path`.
     pub requests: Vec<String>,
     /// Bodies of the registration requests.
     pub registrations: Vec<serde_json::Value>,
-    /// Reports that the stand-in accepted.
+    /// Reports that were accepted.
     pub reports: Vec<Report>,
-    /// True if the node is registered.
+    /// True if the agent's node is registered.
     pub knows_node: bool,
-    /// True if registrations are rejected.
+    /// True if registrations are to be rejected.
     pub refuses_nodes: bool,
-    /// True if query streams are rejected, as by a server without support for them.
+    /// True if query streams are to be rejected, as by a server that does not support them.
     pub refuses_listeners: bool,
-    /// Replies to queries, with the numbers of the queries.
+    /// Replies to queries, each with the number of its query.
     pub answers: Vec<(u64, serde_json::Value)>,
-    /// True if reports are answered with 503.
+    /// True if reports are to be answered with status 503.
     pub refuses_reports: bool,
     /// Time for which each report request is delayed.
     pub report_time: Duration,
@@ -55,9 +55,9 @@ pub struct Said {
     pub reports_in_flight: (u32, u32),
 }
 
-/// Feed or query stream opened by an agent; dropping it ends the stream.
+/// Feed or query stream that an agent has opened. Dropping it ends the stream.
 pub struct Stream {
-    /// Resume token of the request.
+    /// Position (epoch and revision) from which the agent's request resumes.
     pub resume: Option<String>,
     body: stream::UnboundedSender<std::io::Result<Vec<u8>>>,
 }
@@ -75,7 +75,7 @@ impl Stream {
         self.body.unbounded_send(Ok(bytes.into())).expect("the agent reads the stream");
     }
 
-    /// Ends the stream in the middle of the transfer, like a crash.
+    /// Ends the stream in the middle of the transfer, like a crashed server.
     pub fn cut(self) {
         let _ = self.body.unbounded_send(Err(std::io::Error::other("cut")));
     }
@@ -99,7 +99,7 @@ struct Shared {
 }
 
 impl Control {
-    /// Starts a stand-in that already has a Node object for the agent's node.
+    /// Starts a simulated control server that already has a Node object for the agent's node.
     pub async fn start() -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
     }

@@ -1,9 +1,8 @@
-//! Dataplane cost of each proxy mode compared with a direct path: rate and latency of new connections, and
-//! throughput of one long flow.
+//! Measures each proxy mode and a direct path without Tidegate: rate and latency of new connections, and
+//! throughput of one long connection.
 //!
-//! Each path has its own namespaces, which exist side by side. Rounds visit all of them, alternating in
-//! direction, so that other load on the machine affects all of them alike; ratios are computed within a
-//! round.
+//! Each path has its own namespaces, which exist side by side. Each round measures all paths, in alternating
+//! order, so that other load on the machine affects all paths equally. Ratios are computed within a round.
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
@@ -20,29 +19,29 @@ use super::{
     programs::{at, forward, program, set, verified},
 };
 
-/// Virtual addresses of the first and of the last Service by name, because a linear rule list treats them
-/// differently.
+/// Virtual addresses of the first and of the last Service by name. They are both measured, because a packet
+/// passes a linear list of rules up to its Service.
 const VIRTUAL: [&str; 2] = ["10.95.0.1", "10.97.0.1"];
 const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
 
-/// Parameters of the measurement.
+/// Numbers of Services, endpoints, connections and bytes of a measurement.
 #[derive(Debug, Clone)]
 pub struct Size {
     pub modes: Vec<ProxyMode>,
-    /// Numbers of Services, including the two measured ones. Each number has its own path.
+    /// Numbers of Services, including the two that are measured. Each number is measured on its own path.
     pub services: Vec<u32>,
     /// Number of endpoints of each Service that is not measured.
     pub endpoints: u32,
     pub rounds: usize,
     /// Number of short connections per measurement round.
     pub connections: usize,
-    /// Number of concurrent clients.
+    /// Number of clients that connect at the same time.
     pub clients: usize,
-    /// Number of bytes per measurement round in the long-lived connection for throughput; 0 skips it.
+    /// Number of bytes per round that the long-lived connection transfers, to measure throughput; 0 skips it.
     pub bytes: usize,
 }
 
-/// Results of one path: medians over the measurement rounds.
+/// Results for one path: medians over all rounds.
 #[derive(Debug, Clone)]
 pub struct Cost {
     /// Mode and number of Services; `None` for the direct path, whose node has no rules.
@@ -53,14 +52,14 @@ pub struct Cost {
     pub bytes_per_second: Option<Compared>,
 }
 
-/// Measured value, and its ratio to the value of the direct path.
+/// Measured value, and its ratio to the value on the direct path.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared {
     pub figure: f64,
     pub share: f64,
 }
 
-/// Runs the measurement; the direct path comes first.
+/// Runs the measurement and returns the results, of which the first is for the direct path.
 pub fn measure(test: &str, size: &Size) -> Vec<Cost> {
     let mut ways = vec![Way::direct(test)];
     for mode in &size.modes {
@@ -84,7 +83,7 @@ pub fn measure(test: &str, size: &Size) -> Vec<Cost> {
     ways.iter().map(|way| way.cost(direct)).collect()
 }
 
-/// Path of the measurement: a client, a node in the middle, and servers.
+/// Measured path: a client, a node in the middle, and servers.
 struct Way {
     way: Option<(ProxyMode, u32)>,
     short: Vec<SocketAddr>,
@@ -161,7 +160,7 @@ impl Drop for Way {
     }
 }
 
-/// Results of one measurement round on one path: latencies in seconds; the throughput is infinite if not
+/// Results of one round on one path. Latencies are in seconds; the throughput is infinite if it is not
 /// measured.
 struct Round {
     connections_per_second: f64,
@@ -187,7 +186,7 @@ impl Round {
     }
 }
 
-/// Builds this number of Services, of which the first and the last by name have responding endpoints.
+/// Builds this number of Services. Only the first and the last Service by name have endpoints that respond.
 fn desired(services: u32, endpoints: u32) -> DesiredState {
     let mut desired = many(services.saturating_sub(2), endpoints);
     for (name, virtual_address) in ["a-first", "z-last"].into_iter().zip(VIRTUAL) {
@@ -204,14 +203,14 @@ fn socket(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// Returns the median; of an even number of values, the upper of the two middle ones.
+/// Returns the median of values. If their number is even, the upper of the two middle values is returned.
 pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<_> = figures.collect();
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
 }
 
-/// Renders the results as a Markdown table.
+/// Renders the measurement results as a Markdown table.
 pub fn table(costs: &[Cost]) -> String {
     let mut text = String::from(
         "| mode | Services | new connections/s | of direct | latency median | p99 | one flow, Gbit/s | of direct |\n\
@@ -236,7 +235,7 @@ pub fn table(costs: &[Cost]) -> String {
     text
 }
 
-/// Describes the machine and its kernel.
+/// Describes this machine and its kernel for the results.
 pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let processors = read("/proc/cpuinfo");
@@ -250,7 +249,7 @@ pub fn machine() -> String {
     )
 }
 
-/// Parses a proxy mode on a command line.
+/// Parses a proxy mode given on a command line.
 pub fn mode(word: &str) -> Result<ProxyMode, String> {
     let mode = ProxyMode::ALL.iter().copied().find(|mode| mode.as_str() == word);
     mode.ok_or_else(|| {

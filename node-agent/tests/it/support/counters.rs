@@ -1,4 +1,4 @@
-//! Traffic counter test common to all modes, on a node without its loop.
+//! Traffic counter test for all proxy modes, on a node without a running agent loop.
 
 use std::{
     io::{Read, Write},
@@ -24,16 +24,16 @@ use super::{
 
 const VIP: &str = "10.96.0.9";
 const TARGET: (&str, u16, u16) = ("10.1.1.2", 9000, 1);
-/// Number of TCP connections, number of those that stay open, and bytes per direction of each.
+/// Number of TCP connections that a client opens.
 const CONNECTIONS: u64 = 5;
 const HELD: u64 = 2;
 const BYTES: usize = 20_000;
-/// Number of UDP flows, of datagrams per direction of each, and their size.
+/// Number of UDP flows that a client opens.
 const FLOWS: u64 = 4;
 const DATAGRAMS: u64 = 3;
 const DATAGRAM_BYTES: usize = 500;
 
-/// Counters of one protocol, read from the source that the mode uses.
+/// Traffic counters of one protocol.
 #[derive(Debug, Default, Clone, Copy)]
 struct Figures {
     connections: u64,
@@ -43,9 +43,8 @@ struct Figures {
     inactive: Option<u64>,
 }
 
-/// Input: a number of connections and flows with a known size. Output: the node counts exactly these
-/// connections and at least their bytes, reports which are open, and a new agent continues the counters of
-/// the kernel.
+/// The traffic counters contain exactly the connections and flows of the test and at least their bytes, and
+/// the number of open ones; a new agent continues the counters of the kernel.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     let _tcp = TcpServer::start(&topology.a, TARGET.1, echo);
     let _udp = UdpEcho::start(&topology.a, TARGET.1);

@@ -1,4 +1,4 @@
-//! A Docker engine inside a namespace, with one image and no registry access.
+//! A Docker engine inside a network namespace, with one image and without access to a registry.
 //!
 //! Published ports use Docker's rules only (`--userland-proxy=false`): the userland proxy would respond even
 //! with broken rules.
@@ -19,13 +19,13 @@ use nix::{
 
 use super::{Namespace, dir::StateDir, run};
 
-/// Timeout for the engine or a container to start or stop.
+/// Maximum time for the engine or a container to start or stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const IMAGE: &str = "tidegate-test:1";
 
-/// The whole content of the image: replies `container source-address` on port 80, or connects to its
-/// argument.
+/// Program that is the whole content of the image. It replies `container source-address` on port 80, or
+/// connects to its argument.
 const PROGRAM: &str = r#"
 use std::{env, io::{Read, Write}, net::{TcpListener, TcpStream}};
 fn main() {
@@ -63,14 +63,14 @@ impl<'a> Docker<'a> {
         docker
     }
 
-    /// Restarts the engine with its containers and waits until they run again.
+    /// Restarts the engine and waits until its containers run again.
     pub fn restart(&mut self) {
         self.stop();
         self.daemon = spawn(self.namespace, self.dir.path(), &self.cgroup);
         self.wait_until_it_answers();
     }
 
-    /// Runs a container with a published port; the container starts again with the engine.
+    /// Starts a container with a published port. The container starts again whenever the engine starts.
     pub fn publish(&self, name: &str, ports: &str) {
         self.client(&[
             "run",
@@ -93,7 +93,7 @@ impl<'a> Docker<'a> {
         address.trim().parse().unwrap_or_else(|_| panic!("{name} has no address: {address:?}"))
     }
 
-    /// Returns the reply that a container gets from an address and port.
+    /// Connects from a container to an address and port, and returns the reply.
     pub fn ask_from(&self, name: &str, address: &str) -> String {
         self.client(&["exec", name, "/program", address])
     }
@@ -122,7 +122,7 @@ impl<'a> Docker<'a> {
         }
     }
 
-    /// Stops the engine like a service manager does. Returns true if it ended without being killed.
+    /// Stops the engine like a service manager. Returns true if it ended without being killed.
     fn stop(&mut self) -> bool {
         let pid = Pid::from_raw(i32::try_from(self.daemon.id()).expect("process ids are small"));
         let _ = kill(pid, Signal::SIGTERM);
@@ -197,7 +197,8 @@ fn log(dir: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// Removes the empty control groups that the engine leaves: one tree, or one tree per controller.
+/// Removes the empty control groups that the engine leaves: a single tree (cgroup v2), or one tree per
+/// controller (v1).
 fn remove_cgroups(name: &str) {
     let root = Path::new("/sys/fs/cgroup");
     let _ = fs::remove_dir(root.join(name));

@@ -1,4 +1,4 @@
-//! Drain test common to all modes, on a node without its loop.
+//! Drain test for all proxy modes, on a node without a running agent loop.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -20,9 +20,9 @@ use node_agent::{
 
 use super::{Namespace, enter, net::Topology, programs::*};
 
-/// Timeout of an expected event.
+/// Maximum time to wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Delay between two steps of a busy node: enough for a kernel that ends connections by itself.
+/// Delay between two steps of a busy node. The delay suffices for kernels that end connections themselves.
 const BUSY: Duration = Duration::from_millis(100);
 /// Deadline that no test reaches, as a Unix time. Backends use the system clock.
 const LATER: i64 = 200_000_000_000;
@@ -31,7 +31,7 @@ const VIP: &str = "10.96.0.7";
 const A: (&str, u16, u16) = ("10.1.1.2", 7, 1);
 const B: (&str, u16, u16) = ("10.1.2.2", 7, 1);
 
-/// Node whose loop does not run; the test does the work of the loop.
+/// Node without a running agent loop; the test does the work of the loop.
 pub struct Node {
     pub backend: Box<dyn Dataplane>,
     pub cleaner: Cleaner,
@@ -39,7 +39,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node and runs a full pass over the kernel state left by an earlier node.
+    /// Creates a node, and programs the desired state over the kernel state that an earlier node has left.
     pub fn begin(backend: Box<dyn Dataplane>, desired: DesiredState) -> Self {
         let mut node = Self { backend, cleaner: Cleaner::new(Box::new(KernelFlows::default())), desired };
         node.pass(&Scope::Everything, Depth::Everything);
@@ -59,7 +59,7 @@ impl Node {
         self.keep_up();
     }
 
-    /// Does the work that the loop does once a second.
+    /// Does the work that the agent loop does once a second.
     fn keep_up(&mut self) {
         self.backend.upkeep().unwrap();
         thread::sleep(BUSY);
@@ -72,7 +72,7 @@ impl Node {
         self.cleaner.tell(self.backend.take_cut(), Instant::now());
     }
 
-    /// Returns the number of open connections of a target, from the source that the mode uses.
+    /// Returns the number of open connections of a target, read from the counters that the mode uses.
     fn active(&mut self, address: &str) -> u64 {
         if self.backend.is_counted_by_flows() {
             self.cleaner.read_flows(&self.desired.networks).unwrap();
@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-/// Target as address, port and weight.
+/// Target of a Service: address, port and weight.
 type Given<'a> = (&'a str, u16, u16);
 
 /// Builds an echo Service with removal policy `reset`, with regular and draining targets.
@@ -105,8 +105,8 @@ fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
     program
 }
 
-/// A drain with removal policy `reset`: a deadline that is set, extended, cleared and reached, an agent that
-/// dies in the middle, a target that comes back, and one that is removed in the end.
+/// With removal policy `reset`, connections of a draining target continue until the deadline, which is set,
+/// extended, cleared and reached; also if the agent dies meanwhile, or the target comes back or is removed.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     start_echo(&topology.a);
     start_echo(&topology.b);
@@ -154,7 +154,7 @@ pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + 
     });
 }
 
-/// Starts a TCP server that sends all bytes back. Its threads end with its connections.
+/// Starts a TCP server that sends all bytes back. Its threads end when their connections end.
 fn start_echo(namespace: &Namespace) {
     let listener = namespace.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 7)).unwrap());
     thread::spawn(move || {
@@ -179,7 +179,7 @@ fn eventually(what: &str, mut look: impl FnMut() -> bool) {
     }
 }
 
-/// TCP connection of a client to the echo server.
+/// TCP connection from a client to the echo server.
 struct Conversation(TcpStream);
 
 impl Conversation {
@@ -196,8 +196,8 @@ impl Conversation {
         conversation
     }
 
-    /// Sends a line. Returns true if it comes back and false if the connection has ended; panics if neither
-    /// happens.
+    /// Sends a line. Returns true if the line comes back and false if the connection has ended; panics if
+    /// neither happens.
     fn goes_on(&mut self) -> bool {
         let mut buffer = [0; 5];
         match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {
@@ -213,7 +213,7 @@ impl Conversation {
         !self.goes_on()
     }
 
-    /// Returns true if the end of the connection was signaled to an idle client.
+    /// Returns true if an idle client was notified of the end of its connection.
     fn is_told(&mut self) -> bool {
         self.0.set_nonblocking(true).unwrap();
         match self.0.read(&mut [0; 1]) {

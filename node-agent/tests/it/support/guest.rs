@@ -1,5 +1,5 @@
-//! Runner of test cases on the second kernel (`lab/guest.sh`), which has features that this machine's kernel
-//! may lack.
+//! Runs test cases in the guest VM (`lab/guest.sh`), whose kernel has features that this machine's kernel may
+//! lack.
 
 #![allow(clippy::print_stdout, reason = "cases are listed as they end")]
 
@@ -7,11 +7,11 @@ use std::panic::{self, AssertUnwindSafe};
 
 use super::isolated::{guest, rerun};
 
-/// Test case: its claim and its code.
+/// Test case to run in the guest VM: its claim as text, and the function that checks the claim.
 pub type Case = (&'static str, fn());
 
-/// Runs the cases in the guest, in which the test of this full name starts again; fails in the end if any case
-/// failed.
+/// Runs the cases in the guest VM, where the test with this full name is started again. Fails in the end if
+/// any case failed.
 pub fn run(test: &str, cases: &[Case]) {
     if std::env::var_os("TIDEGATE_GUEST").is_none() {
         rerun(&mut guest(), &[test]);

@@ -1,4 +1,5 @@
-//! Helpers for the nft and legacy flavors of iptables: kernel support, and tool output in a namespace.
+//! Helpers for the nft and legacy flavors of iptables: flavors that the kernel supports, and tool output in a
+//! namespace.
 
 use model::kinds::node::Naming;
 use node_agent::dataplane::iptables::{Flavour, IptablesBackend, IptablesOptions, layout::NamingLayout};
@@ -8,8 +9,8 @@ use super::{
     isolated::{guest, rerun},
 };
 
-/// Returns the flavors to test on this kernel. The guest has no nf_tables; its legacy tables are those of
-/// another kernel.
+/// Returns the flavors of iptables to test on this kernel. The guest VM (`lab/guest.sh`) has no nf_tables;
+/// its legacy tables are those of a different kernel version.
 pub fn flavours() -> Vec<Flavour> {
     if is_guest() { vec![Flavour::Legacy] } else { Flavour::ALL.to_vec() }
 }
@@ -18,7 +19,8 @@ pub fn is_guest() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
 }
 
-/// Runs tests of this program, given by their full names, in the guest and fails with them.
+/// Runs tests of this program, given by their full names, in the guest VM (`lab/guest.sh`), and fails if one
+/// of them fails.
 pub fn run_in_guest(tests: &[&str]) {
     rerun(&mut guest(), tests);
 }
@@ -49,14 +51,14 @@ pub fn saved(namespace: &Namespace, flavour: Flavour) -> String {
     text
 }
 
-/// Feeds rules to `iptables-restore --noflush` of a flavor.
+/// Passes rules to `iptables-restore --noflush` of a flavor.
 pub fn restore(namespace: &Namespace, flavour: Flavour, family: &str, rules: &str) {
     let tool = format!("{family}-{}-restore", flavour.as_str());
     let script = format!("{tool} --noflush <<'END'\n{rules}\nEND\n");
     namespace.exec(&["sh", "-c", &script]);
 }
 
-/// Runs `iptables` of a flavor with arguments in one line.
+/// Runs `iptables` of a flavor. `line` contains all arguments.
 pub fn iptables(namespace: &Namespace, flavour: Flavour, line: &str) -> String {
     let tool = format!("iptables-{}", flavour.as_str());
     let words: Vec<_> = [tool.as_str()].into_iter().chain(line.split(' ')).collect();

@@ -1,5 +1,5 @@
-//! Tests that re-run in isolation: in a separate process or PID namespace, or on the second kernel of
-//! `lab/guest.sh`.
+//! Runs tests again in isolation: in a separate process or PID namespace, or in the guest VM
+//! (`lab/guest.sh`).
 //!
 //! A test is named by its full name, as `--list` prints it: `module::name`.
 
@@ -9,9 +9,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Environment variable inside a separate PID namespace, with the process id outside.
+/// Environment variable that is set inside a separate PID namespace; its value is the process ID outside.
 const ALONE: &str = "TIDEGATE_TEST_ALONE";
-/// Set by `lab/guest.sh`.
+/// Environment variable that `lab/guest.sh` sets in the guest VM.
 const GUEST: &str = "TIDEGATE_GUEST";
 
 /// Runs the work of a test in a separate PID namespace.
@@ -24,7 +24,7 @@ pub fn alone(test: &str, work: impl FnOnce()) {
     rerun(unshare.env(ALONE, std::process::id().to_string()), &[test]);
 }
 
-/// Runs the work of a test in the guest.
+/// Runs the work of a test in the guest VM (`lab/guest.sh`).
 pub fn in_guest(test: &str, work: impl FnOnce()) {
     if env::var_os(GUEST).is_some() {
         return work();
@@ -32,12 +32,12 @@ pub fn in_guest(test: &str, work: impl FnOnce()) {
     rerun(&mut guest(), &[test]);
 }
 
-/// Returns the command that runs a program in the guest.
+/// Returns a command that runs a program in the guest VM (`lab/guest.sh`).
 pub fn guest() -> Command {
     Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/guest.sh"))
 }
 
-/// Returns the process id outside the PID namespace, for machine-wide names.
+/// Returns the process ID outside of the PID namespace, for names that must be unique on the machine.
 pub fn outer_id() -> String {
     env::var(ALONE).unwrap_or_else(|_| std::process::id().to_string())
 }
@@ -49,7 +49,7 @@ pub fn started() -> u64 {
     line.split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Runs tests of this program again, one after another, in the environment that a command makes for the
+/// Runs tests of this program again, one after another, in the environment that `command` creates for the
 /// program in its last argument. Returns their output.
 ///
 /// # Panics

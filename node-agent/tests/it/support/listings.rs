@@ -1,7 +1,7 @@
 //! Output of the kernel tools line by line, in the network namespace of the calling thread.
 //!
-//! Omitted are packet counters, interface indices, random choices of the kernel, and the built-in chains of
-//! iptables tables.
+//! Packet counters, interface indices, random choices of the kernel, and the built-in chains of iptables
+//! tables are omitted.
 
 use node_agent::dataplane::iptables::Flavour;
 
@@ -11,7 +11,7 @@ pub fn add(listing: &mut Listing, place: &str, line: &str) {
     *listing.entry((place.to_owned(), line.to_owned())).or_default() += 1;
 }
 
-/// Returns the rules of an nf_tables table by chain, and the elements of its sets and maps one by one.
+/// Returns the rules of an nf_tables table by chain, and each element of its sets and maps.
 pub fn nft_table(table: &str) -> Listing {
     let mut listing = Listing::new();
     let (mut place, mut elements) = (String::new(), None::<String>);
@@ -56,7 +56,7 @@ pub fn rules(flavour: Flavour) -> Listing {
     listing
 }
 
-/// Returns the output of the tools for IPVS, ipset and links, with normalized addresses.
+/// Returns the output of the tools for IPVS, ipset and links, with IP addresses in a uniform notation.
 pub fn around_ipvs() -> Listing {
     const PLACE: &str = "link tidegate-ipvs";
     let mut listing = Listing::new();
@@ -83,7 +83,7 @@ pub fn around_ipvs() -> Listing {
     listing
 }
 
-/// Returns the rules and settings around IPVS.
+/// Returns the iptables rules and the sysctls that ipvs mode sets.
 pub fn beneath_ipvs() -> Listing {
     let mut listing = rules(Flavour::Legacy);
     let settings = [

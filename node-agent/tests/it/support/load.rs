@@ -1,4 +1,5 @@
-//! Load for measurements: servers without cost while idle, short connections, and one long-lived connection.
+//! Load for measurements: servers that use no CPU while idle, short connections, and one long-lived
+//! connection.
 
 use std::{
     io::{Read, Write},
@@ -15,12 +16,12 @@ use nix::{
 
 use super::Namespace;
 
-/// Port on which servers send one byte per connection.
+/// Port on which servers send one byte and close the connection.
 pub const SHORT_PORT: u16 = 9000;
 /// Port on which servers send until the client closes.
 pub const LONG_PORT: u16 = 9001;
 
-/// Number of threads that accept connections, per server.
+/// Number of threads per server that accept connections.
 const ACCEPTORS: usize = 4;
 const CHUNK: usize = 128 << 10;
 
@@ -73,14 +74,14 @@ fn send(mut stream: TcpStream) {
     while stream.write_all(&chunk).is_ok() {}
 }
 
-/// Results of many short connections from several clients.
+/// Results of many short connections from several clients at the same time.
 pub struct Short {
     pub connections_per_second: f64,
-    /// Time from the first packet to the first byte of the reply, ascending.
+    /// Time from the first packet to the first byte of the reply for each connection, ascending.
     pub latencies: Vec<Duration>,
 }
 
-/// Makes short connections from `clients` concurrent clients, to the destinations in rotation.
+/// Opens short connections from `clients` clients at the same time, to the destinations in turn.
 pub fn short(from: &Namespace, to: &[SocketAddr], connections: usize, clients: usize) -> Short {
     let begun = Instant::now();
     let each = connections.div_ceil(clients);
@@ -105,7 +106,7 @@ fn ask(address: SocketAddr) -> Duration {
     latency
 }
 
-/// Receives a number of bytes on one connection and returns the rate in bytes per second.
+/// Receives this number of bytes on one connection and returns the rate in bytes per second.
 pub fn long(from: &Namespace, to: SocketAddr, bytes: usize) -> f64 {
     from.run(|| {
         let mut stream = TcpStream::connect(to).unwrap();

@@ -1,4 +1,4 @@
-//! Many Services that differ only in their numbers.
+//! Builders of many Services that differ only in their numbers.
 
 use std::net::Ipv4Addr;
 
@@ -19,7 +19,8 @@ pub fn many(services: u32, endpoints: u32) -> DesiredState {
     desired
 }
 
-/// Builds the Service with this number, TCP port 80. Another `changed` results in another first endpoint.
+/// Builds the Service with this number, at TCP port 80. A different `changed` results in a different first
+/// endpoint.
 pub fn numbered(service: u32, endpoints: u32, changed: u32) -> Program {
     let virtual_address = Ipv4Addr::from(0x0a60_0000 + service + 1).to_string();
     let list: Vec<_> = (0..endpoints)

@@ -1,8 +1,8 @@
-//! Network namespaces, echo servers and packet programs for backend tests; states, state directories and a
-//! stand-in of control for tests of the agent loop.
+//! Helpers for backend tests (network namespaces, echo servers, packet programs) and for tests of the agent
+//! loop (states, state directories, a simulated control server).
 //!
-//! Everything is named after the test and the process, is in separate namespaces and is removed with its
-//! guard.
+//! All resources are named after the test and the process, are in separate namespaces, and are removed when
+//! their guard is dropped.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "long measurements say how far they are")]
@@ -49,7 +49,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Creates a namespace with loopback up.
+    /// Creates a network namespace whose loopback interface is up.
     pub fn new(test: &str) -> Self {
         let name = unique(test);
         run("ip", &["netns", "add", &name]);
@@ -72,7 +72,7 @@ impl Namespace {
         run("ip", &[&["netns", "exec", &self.name], command].concat())
     }
 
-    /// Feeds a script to `nft -f` in the namespace.
+    /// Passes a script to `nft -f` in the namespace.
     pub fn nft(&self, script: &str) {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.name, "nft", "-f", "-"])
@@ -91,7 +91,7 @@ impl Namespace {
         self.exec(&["nft", "list", "tables"]).lines().any(|line| line.trim() == format!("table inet {table}"))
     }
 
-    /// Runs a closure on a thread in the namespace.
+    /// Runs a closure on a thread inside the namespace.
     pub fn run<T: Send>(&self, closure: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -118,7 +118,7 @@ pub fn unique(test: &str) -> String {
     format!("tg-{test}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Moves the calling thread into a namespace.
+/// Moves the calling thread into a network namespace.
 pub fn enter(name: &str) {
     let file = File::open(format!("/run/netns/{name}")).expect("the namespace exists");
     setns(file, CloneFlags::CLONE_NEWNET).expect("we may enter a namespace: these tests run as root");

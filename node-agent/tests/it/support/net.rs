@@ -1,4 +1,4 @@
-//! Network with a node, two workloads behind the node and an outside client, with connections between them.
+//! Network of a node, two workloads behind the node and an outside client, and connections between them.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -13,9 +13,11 @@ use std::{
 
 use super::{Namespace, enter};
 
-/// Timeout of an expected reply.
+/// Maximum time to wait for an expected reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Network namespaces of a client, a node, and the workloads a and b behind the node.
+///
 /// ```text
 /// client 192.0.2.2, 2001:db8::2 ── node 192.0.2.1, 2001:db8::1 ─┬─ a 10.1.1.2, fd01:1::2
 ///                                                               └─ b 10.1.2.2, fd01:2::2
@@ -31,7 +33,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Creates the namespaces and starts echo servers on TCP and UDP port 8080 of both workloads.
+    /// Creates the namespaces, and starts echo servers on TCP and UDP port 8080 of both workloads.
     pub fn new(test: &str) -> Self {
         let mut topology = Self::silent(test);
         for (namespace, name) in [(&topology.a, "a"), (&topology.b, "b")] {
@@ -129,7 +131,7 @@ impl Drop for Server {
     }
 }
 
-/// Reply of a server: its name, and the source address of the request as seen by the server.
+/// Reply of a server: its name, and the source address of the request that the server observed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Answer {
     pub name: String,
@@ -148,18 +150,18 @@ impl Namespace {
         self.run(move || ask_tcp(address))
     }
 
-    /// Requests many replies over TCP from one thread.
+    /// Requests many replies over TCP, one after another from one thread.
     pub fn ask_tcp_often(&self, ip: &str, port: u16, times: usize) -> Vec<Answer> {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
         self.run(move || (0..times).map(|_| ask_tcp(address).unwrap()).collect())
     }
 
-    /// Requests a reply over UDP from a new port.
+    /// Requests a reply over UDP from a new source port.
     pub fn ask_udp(&self, ip: &str, port: u16) -> io::Result<Answer> {
         self.udp(ip, port).ask(PATIENCE)
     }
 
-    /// Creates a UDP client with a fixed port.
+    /// Creates a UDP client with a fixed source port.
     pub fn udp(&self, ip: &str, port: u16) -> UdpClient {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
         let name = self.name().to_owned();

@@ -1,4 +1,4 @@
-//! ICMP and ICMPv6 echo requests like those of `ping`. The lab's tests use this file as well.
+//! Sends ICMP and ICMPv6 echo requests like `ping`. The tests of the crate `lab` use this file as well.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part of the support")]
 
@@ -16,10 +16,10 @@ use nix::sys::{
     time::TimeVal,
 };
 
-/// Reply timeout on a busy machine.
+/// Maximum time to wait for a reply, even on a busy machine.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Series of echo requests with one identifier, so that conntrack treats them as one flow.
+/// Series of echo requests with one identifier, so that conntrack treats them as one connection.
 pub struct Pinger {
     descriptor: OwnedFd,
     to: IpAddr,
@@ -30,7 +30,7 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    /// Starts a series to an address, in the network namespace of the calling thread.
+    /// Starts a series of echo requests to an address, in the network namespace of the calling thread.
     pub fn new(to: IpAddr) -> Self {
         let (family, protocol) = match to {
             IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp),
@@ -42,7 +42,7 @@ impl Pinger {
         Self { descriptor, to, identifier: [high, low], sequence: 0, redirects: 0 }
     }
 
-    /// Sends one request. Returns true if a reply arrives from the pinged address.
+    /// Sends one echo request. Returns true if a reply arrives from the pinged address.
     pub fn asks(&mut self) -> bool {
         self.sequence += 1;
         let request = match self.to {
@@ -74,7 +74,7 @@ impl Pinger {
         }
     }
 
-    /// Receives the next message, if any. Returns true if it is the reply to the last request.
+    /// Receives the next message, if there is one. Returns true if it is the reply to the last echo request.
     fn is_answered(&mut self) -> bool {
         let mut buffer = [0; 2048];
         let received = recvfrom::<SockaddrStorage>(self.descriptor.as_raw_fd(), &mut buffer);

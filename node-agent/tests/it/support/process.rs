@@ -1,4 +1,4 @@
-//! Agents in separate processes in userspace mode, and the relay processes that they leave behind.
+//! Runs agents in separate processes in userspace mode, with the relay processes that they leave running.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -29,13 +29,13 @@ use node_agent::dataplane::userspace::process::{Relays, end_all};
 
 use super::{Namespace, dir::StateDir, programs::*, states::*};
 
-/// Path of the program under test. For examples, cargo does not set the variable.
+/// Path of the agent program under test. For examples, cargo does not set the variable.
 pub const AGENT: &str = match option_env!("CARGO_BIN_EXE_tidegate-agent") {
     Some(path) => path,
     None => "tidegate-agent",
 };
 
-/// State directory of an agent. Relay processes that use it are ended when it is dropped.
+/// State directory of an agent. When it is dropped, relay processes that use it are ended.
 pub struct Home {
     pub dir: StateDir,
 }
@@ -49,7 +49,7 @@ impl Home {
         self.dir.path()
     }
 
-    /// Returns the relay processes of the program under test.
+    /// Returns the access to the relay processes of the program under test.
     pub fn relays(&self) -> Relays {
         self.relays_of(AGENT.into())
     }
@@ -58,7 +58,7 @@ impl Home {
         Relays { state_dir: self.path().to_owned(), program, log_arguments: vec!["--log=warn".into()] }
     }
 
-    /// Returns the relay processes that have a socket in the directory.
+    /// Returns the IDs of the relay processes that have a socket in the directory.
     pub fn processes(&self) -> Vec<u32> {
         let Ok(entries) = std::fs::read_dir(self.path().join("relay")) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
@@ -67,7 +67,7 @@ impl Home {
         pids
     }
 
-    /// Returns the only relay process; panics if there is not exactly one.
+    /// Returns the ID of the only relay process; panics if there is not exactly one.
     pub fn process(&self) -> u32 {
         let [pid] = self.processes()[..] else { panic!("one process: {:?}", self.processes()) };
         pid
@@ -90,7 +90,7 @@ impl Drop for Home {
     }
 }
 
-/// Returns true if a process with this ID is running.
+/// Returns true if a process with this ID exists.
 pub fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let has_ended = stat.rsplit(')').next().is_none_or(|rest| rest.is_empty() || rest.starts_with(" Z"));
@@ -99,7 +99,7 @@ pub fn runs(pid: u32) -> bool {
     !has_ended || threads > 1
 }
 
-/// Returns the session id of a process.
+/// Returns the session ID of a process.
 pub fn session(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.rsplit_once(") ").unwrap();
@@ -110,8 +110,8 @@ pub fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
-/// Builds a Service at 10.96.0.1: TCP and UDP port 80 to port 9000 of workload a, TCP port 81 to port 8080 of
-/// both.
+/// Builds a Service at 10.96.0.1: TCP and UDP port 80 lead to port 9000 of workload a, and TCP port 81 to
+/// port 8080 of both workloads.
 pub fn web() -> CompiledService {
     let endpoint = |(ip, number): &(&str, u16)| CompiledEndpoint {
         address: address(ip),
@@ -145,7 +145,7 @@ pub fn web() -> CompiledService {
     }
 }
 
-/// Agent process in userspace mode without control, killed when dropped.
+/// Agent process in userspace mode without a control server, killed when dropped.
 pub struct AgentProcess {
     child: Child,
     node: String,
@@ -172,7 +172,7 @@ impl AgentProcess {
         Self { child, node: node.name().to_owned() }
     }
 
-    /// Returns a command for a run that ends by itself or by a timeout.
+    /// Returns a command for an agent run that ends by itself or by a timeout.
     pub fn once(node: &Namespace, home: &Home) -> Command {
         let mut command = Command::new("timeout");
         command.args(["60", "ip", "netns", "exec", node.name(), AGENT]).args(Self::settings(home));
@@ -189,7 +189,7 @@ impl AgentProcess {
         self.child.wait().unwrap();
     }
 
-    /// Returns the state that the agent serves at `/v1/state`.
+    /// Returns the response body of the agent's `/v1/state`.
     pub fn state(&self) -> serde_json::Value {
         let name = self.node.clone();
         let text = thread::spawn(move || {
@@ -245,7 +245,7 @@ impl Drop for PortEcho {
     }
 }
 
-/// Returns the source port that the server sees for a socket.
+/// Returns the source port of a socket as observed by the server.
 pub fn ask_port(socket: &UdpSocket) -> u16 {
     let mut buffer = [0; 64];
     socket.send(b"?").unwrap();

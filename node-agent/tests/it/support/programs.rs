@@ -42,7 +42,7 @@ pub fn forward(masquerade: Masquerade, list: &[(&str, u16, u16)]) -> Verdict {
     Verdict::Forward { masquerade, targets: Arc::new(targets(list)) }
 }
 
-/// Builds a program of frontends at virtual and other addresses; endpoints in `hairpins` are on this node.
+/// Builds a program with frontends at virtual and other addresses. Endpoints in `hairpins` are on this node.
 pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Frontend, Verdict)]) -> Program {
     Program {
         frontends: frontends
@@ -56,17 +56,17 @@ pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Fron
     }
 }
 
-/// Builds a route with one verdict each for workloads, the node and other sources.
+/// Builds a route that has one verdict for workloads, one for the node and one for other sources.
 pub fn by_source(frontend: &Frontend, [workloads, node, elsewhere]: [Verdict; 3]) -> Route {
     Route { from_workloads: workloads, from_node: node, ..route(frontend, elsewhere) }
 }
 
-/// Builds a program of routes, without virtual addresses and hairpins.
+/// Builds a program with these routes, without virtual addresses or hairpins.
 pub fn routed(routes: Vec<(Frontend, Route)>) -> Program {
     Program { frontends: routes.into_iter().collect(), ..Program::default() }
 }
 
-/// Parses networks.
+/// Parses a list of networks.
 pub fn nets(list: &[&str]) -> std::collections::BTreeSet<ipnet::IpNet> {
     list.iter().map(|text| text.parse().unwrap()).collect()
 }
@@ -79,7 +79,7 @@ pub fn range(ip: &str, protocol: Protocol, first: u16, last: u16) -> Frontend {
     }
 }
 
-/// Builds a verdict that forwards to targets and keeps the destination port.
+/// Builds a verdict that forwards to targets without a change of the destination port.
 pub fn forward_ports(masquerade: Masquerade, list: &[&str]) -> Verdict {
     let target = |ip: &&str| (Target { address: address(ip), port: None }, Weight(1));
     Verdict::Forward { masquerade, targets: Arc::new(list.iter().map(target).collect()) }
@@ -95,7 +95,7 @@ pub fn route(frontend: &Frontend, verdict: Verdict) -> Route {
     Route::new(role, verdict)
 }
 
-/// Builds the program of a TCP Service at a virtual address, port 80.
+/// Builds the program of a TCP Service at port 80 of a virtual address.
 pub fn simple(virtual_address: &str, list: &[(&str, u16, u16)]) -> Program {
     let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::OffCluster, list) };
     let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();
@@ -119,7 +119,7 @@ pub fn only(names: &[&str]) -> Scope {
     Scope::Services(names.iter().map(|name| key(name)).collect())
 }
 
-/// Asserts that the whole pass succeeded and returns its writes.
+/// Asserts that the whole pass (update of the kernel) succeeded, and returns the number of kernel writes.
 pub fn verified(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     for (service, outcome) in &pass.outcomes {

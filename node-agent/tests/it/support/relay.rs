@@ -1,4 +1,4 @@
-//! A node in userspace mode, and scriptable servers.
+//! A node in userspace mode, and scriptable servers as targets.
 
 use std::{
     io::{self, Read, Write},
@@ -23,7 +23,7 @@ use super::{
     programs::{key, verified},
 };
 
-/// Timeout of an expected event.
+/// Maximum time to wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Creates a topology whose node relays the Services of the desired state.
@@ -44,7 +44,7 @@ pub fn change(desired: &mut DesiredState, service: &str, mut change: impl FnMut(
     Arc::make_mut(&mut service.program).frontends.iter_mut().map(|(_, route)| route).for_each(&mut change);
 }
 
-/// A server that passes each TCP connection to a closure on a separate thread; stops accepting when dropped.
+/// TCP server that passes each connection to a closure on a separate thread. It stops accepting when dropped.
 pub struct TcpServer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -76,8 +76,8 @@ impl TcpServer {
     }
 }
 
-/// Opens a listening socket, with retries: until exec, a child process of another test holds copies of all
-/// sockets, so that a closed server may seem to listen for a moment.
+/// Opens a listening socket, with retries: a child process that another test starts holds copies of all
+/// sockets until `exec`, so that a closed port may seem to be open for a moment.
 fn listen(port: u16) -> TcpListener {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -116,7 +116,7 @@ pub fn udp(namespace: &Namespace, ip: &str, port: u16) -> UdpSocket {
     socket
 }
 
-/// Sends a line and returns true if the same line comes back.
+/// Sends a line on a connection, and returns true if the same line comes back.
 pub fn echoes(stream: &mut TcpStream, line: &str) -> bool {
     let mut answer = vec![0; line.len()];
     stream.write_all(line.as_bytes()).is_ok()
@@ -124,19 +124,20 @@ pub fn echoes(stream: &mut TcpStream, line: &str) -> bool {
         && answer == line.as_bytes()
 }
 
-/// Sends back all bytes of a connection until the client has closed its direction.
+/// Sends all bytes of a connection back until the client has closed its sending direction.
 pub fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut reader = stream.try_clone()?;
     io::copy(&mut reader, &mut stream)?;
     Ok(())
 }
 
-/// Returns byte `position` of a long transfer. The period is coprime to any buffer size.
+/// Returns the byte at `position` of a long transfer. The period of the pattern is coprime to all buffer
+/// sizes.
 pub fn pattern(position: usize) -> u8 {
     u8::try_from(position % 251).unwrap()
 }
 
-/// Sends `length` bytes of the pattern.
+/// Sends `length` bytes of the pattern of [`pattern`].
 pub fn send_pattern(stream: &mut impl Write, length: usize) -> io::Result<()> {
     let chunk: Vec<u8> = (0..251 * 256).map(pattern).collect();
     let mut sent = 0;
@@ -148,7 +149,7 @@ pub fn send_pattern(stream: &mut impl Write, length: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads to the end, checks the pattern and returns the number of bytes.
+/// Reads until the end, checks that the bytes follow the pattern of [`pattern`], and returns their number.
 pub fn read_pattern(stream: &mut impl Read) -> io::Result<usize> {
     let (mut buffer, mut position) = (vec![0; 64 << 10], 0);
     loop {

@@ -1,4 +1,4 @@
-//! Machines on one Ethernet segment, some with an announcer, and raw frame access.
+//! Machines on one Ethernet segment, some of them with an announcer, and access to raw frames.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,11 @@ use tokio::{
 
 use super::Namespace;
 
-/// Timeout of an expected event on a busy machine.
+/// Maximum time to wait for an expected event, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Ethernet segment: a bridge to which several machines (members) are connected.
+///
 /// ```text
 /// first 192.0.2.1, 2001:db8::1 ── hub (bridge) ── second .2, ::2 …
 /// ```
@@ -55,7 +57,7 @@ impl Segment {
         segment
     }
 
-    /// Connects another interface of a member, with addresses derived from the number.
+    /// Connects a further interface of a member, with addresses derived from `number`.
     pub fn plug(&self, member: &Namespace, interface: &str, number: usize) {
         let port = format!("port{number}");
         self.hub.ip(&[
@@ -84,7 +86,7 @@ pub fn mac_of(namespace: &Namespace, interface: &str) -> Mac {
     Mac(bytes.try_into().unwrap())
 }
 
-/// Announcer in a namespace, run as by an agent.
+/// ARP and NDP announcer in a namespace, run like by an agent.
 pub struct Node {
     announcer: Announcer,
     conflicts: mpsc::Receiver<L2Conflict>,
@@ -134,7 +136,7 @@ impl Node {
         self.announcer.status().blocking_recv().unwrap()
     }
 
-    /// Returns the next reported conflict.
+    /// Returns the next conflict that the announcer reports.
     pub fn conflict(&mut self) -> L2Conflict {
         let next = async { tokio::time::timeout(PATIENCE, self.conflicts.recv()).await };
         self.runtime.block_on(next).expect("a conflict is told").unwrap()
@@ -145,7 +147,7 @@ impl Node {
     }
 }
 
-/// Raw socket that receives all frames of an interface and sends frames.
+/// Raw socket that receives all frames on an interface and sends frames.
 pub struct Tap {
     descriptor: OwnedFd,
     mac: Mac,
@@ -177,12 +179,12 @@ impl Tap {
         send(self.descriptor.as_raw_fd(), frame, MsgFlags::empty()).unwrap();
     }
 
-    /// Sends a frame without waiting; a full queue drops the frame.
+    /// Sends a frame without waiting. If the queue is full, the frame is dropped.
     pub fn flood(&self, frame: &[u8]) {
         let _lost = send(self.descriptor.as_raw_fd(), frame, MsgFlags::empty());
     }
 
-    /// Waits for the next frame of another machine that satisfies a condition.
+    /// Waits for the next frame from another machine that satisfies a condition.
     pub fn next(&self, what: &str, wanted: impl Fn(&Frame) -> bool) -> (Frame, Vec<u8>) {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -194,7 +196,7 @@ impl Tap {
         panic!("no {what} in {PATIENCE:?}");
     }
 
-    /// Returns a frame of another machine that satisfies a condition and was already received, or `None`.
+    /// Returns a frame from another machine that was already received and satisfies a condition, or `None`.
     pub fn look(&self, wanted: impl Fn(&Frame) -> bool) -> Option<(Frame, Vec<u8>)> {
         let mut buffer = [0; 2048];
         while let Ok(bytes) = recv(self.descriptor.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
@@ -210,7 +212,7 @@ impl Tap {
     }
 }
 
-/// Returns the neighbor entry of a namespace: MAC address and state.
+/// Returns the entry for an address in the neighbor table of a namespace: MAC address and state.
 pub fn neighbor(namespace: &Namespace, address: &str) -> Option<(String, String)> {
     let entry = namespace.exec(&["ip", "neigh", "show", "to", address]);
     let words: Vec<&str> = entry.split_whitespace().collect();

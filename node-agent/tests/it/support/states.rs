@@ -1,4 +1,4 @@
-//! Builders for Services, frames and batches. Each Service number has its own address.
+//! Builders of Services, feed frames and batches. Each Service number has its own address.
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +42,7 @@ pub fn cluster_ip(number: u16) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 96, high, low))
 }
 
-/// Builds a TCP Service with this number of endpoints.
+/// Builds a TCP Service with this number, number of endpoints and revision.
 pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
     let endpoint = |index| CompiledEndpoint {
         address: IpAddr::V4(Ipv4Addr::new(10, 244, 1, index)),
@@ -71,7 +71,7 @@ pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
     }
 }
 
-/// Builds the same with a setting that no agent supports.
+/// Builds a TCP Service with a setting that no agent supports.
 pub fn unsupported(number: u16, revision: u64) -> CompiledService {
     let field = UnsupportedField {
         field: "spec.sessionAffinity".to_owned(),
@@ -107,7 +107,7 @@ pub fn heartbeat(at: &str) -> Frame {
     Frame::Heartbeat { position: position(at) }
 }
 
-/// Builds the frames of a full state.
+/// Builds the feed frames of a full state.
 pub fn full_frames(at: &str, services: Vec<CompiledService>) -> Vec<Frame> {
     let head = [
         start(StartMode::Full, at),
@@ -117,7 +117,7 @@ pub fn full_frames(at: &str, services: Vec<CompiledService>) -> Vec<Frame> {
     head.into_iter().chain(services.into_iter().map(set)).chain([synced(at)]).collect()
 }
 
-/// Builds a full state as one batch.
+/// Builds a batch with a full state.
 pub fn full(at: &str, services: Vec<CompiledService>) -> Batch {
     Batch {
         mode: StartMode::Full,
@@ -129,7 +129,7 @@ pub fn full(at: &str, services: Vec<CompiledService>) -> Batch {
     }
 }
 
-/// Builds changed Services as one batch.
+/// Builds a batch (delta) with changed Services.
 pub fn delta(at: &str, services: Vec<CompiledService>) -> Batch {
     Batch {
         mode: StartMode::Delta,
@@ -141,7 +141,7 @@ pub fn delta(at: &str, services: Vec<CompiledService>) -> Batch {
     }
 }
 
-/// Builds removed Services as one batch.
+/// Builds a batch (delta) that removes Services.
 pub fn without(at: &str, numbers: &[u16]) -> Batch {
     let revision = position(at).revision;
     let gone = |number: &u16| (service_key(*number), ServiceChange::Removed(revision));

@@ -1,4 +1,4 @@
-//! Concurrent client connections on the test bed and their results.
+//! Opens client connections on the test bed, many at a time, and collects their results.
 
 use std::{
     collections::BTreeMap,
@@ -22,16 +22,16 @@ use tokio::{
 
 use super::{Hosts, Spot, servers::sctp_socket};
 
-/// Time to wait for a reply that is expected.
+/// Time to wait for an expected reply.
 pub const PATIENCE: Duration = Duration::from_secs(8);
 /// Time to wait if no reply is expected.
 pub const SILENCE: Duration = Duration::from_millis(350);
-/// Retransmission interval of datagrams.
+/// Interval at which a datagram without reply is sent again.
 const RESEND: Duration = Duration::from_millis(250);
-/// Maximum number of connections that one host makes at the same time.
+/// Maximum number of connections that one host opens at the same time.
 const AT_ONCE: usize = 48;
 
-/// Connection that a host of the test bed is to make.
+/// Connection that a host of the test bed is to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     pub from: Spot,
@@ -42,23 +42,25 @@ pub struct Ask {
     pub port: u16,
 }
 
-/// Result of a connection, as observed by the client.
+/// Result of a connection, as the client observes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Heard {
-    /// A reply with the server name, and the source address and port that the server saw.
+    /// The client received a reply: the server name, and the source address and port of the client that the
+    /// server observed.
     Answer { name: String, source: IpAddr, port: u16 },
-    /// TCP reset or ICMP port unreachable, received by the client.
+    /// The client received a TCP reset or ICMP port unreachable.
     Refused,
     /// The client's own kernel rejected the packet.
     Prohibited,
-    /// No reply within the time to wait.
+    /// No reply arrived within the time to wait.
     Silence,
-    /// Any other result, in words.
+    /// Any other result, as text.
     Odd(String),
 }
 
 impl Hosts {
-    /// Makes connections concurrently, each with its own time to wait, and returns the results in order.
+    /// Opens connections at the same time, each with its own time to wait, and returns the results in the
+    /// same order.
     pub fn ask(&self, asks: &[(Ask, Duration)]) -> Vec<Heard> {
         let mut by_host: BTreeMap<Spot, Vec<usize>> = BTreeMap::new();
         for (index, (ask, _)) in asks.iter().enumerate() {
@@ -81,8 +83,8 @@ impl Hosts {
     }
 }
 
-/// Makes the connections of the host whose namespace the calling thread is in. A single-threaded runtime is
-/// used, because sockets belong to the namespace of the creating thread.
+/// Opens the connections of one host, in whose namespace the calling thread is. A single-threaded runtime is
+/// used, because a socket belongs to the namespace of the thread that creates it.
 fn ask_from_here(asks: &[(Ask, Duration)], indices: &[usize]) -> Vec<(usize, Heard)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

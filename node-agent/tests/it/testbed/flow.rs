@@ -1,4 +1,5 @@
-//! Long-lived flows: a continuous transfer, and a datagram client with a fixed port.
+//! Long-lived connections on the test bed: a continuous TCP transfer, and a UDP client with a fixed source
+//! port.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -16,7 +17,8 @@ use super::{Hosts, Spot, ask::PATIENCE};
 /// Minimum number of bytes in a transfer.
 pub const TRANSFER_BYTES: usize = 24 * 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
-/// Length of the byte pattern, coprime to the chunk size, so that a lost or duplicated chunk is detected.
+/// Length of the byte pattern in bytes. It is coprime to the chunk size, so that a lost or duplicated chunk
+/// is detected.
 const PATTERN: usize = 251 * 257;
 
 /// TCP transfer that sends bytes to a server and receives them back until [`Self::finish`].
@@ -48,8 +50,8 @@ impl Transfer {
         }
     }
 
-    /// Ends the transfer after at least [`TRANSFER_BYTES`], and asserts that every byte came back in its
-    /// place.
+    /// Ends the transfer after at least [`TRANSFER_BYTES`] bytes, and asserts that every byte came back in
+    /// the right order.
     pub fn finish(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         let written = self.writer.join().unwrap().expect("the transfer goes on");
@@ -112,7 +114,7 @@ impl Datagrams {
         })
     }
 
-    /// Sends until there is a reply, and returns its server name.
+    /// Sends datagrams until a reply arrives, and returns the server name in it.
     pub fn ask(&self, patience: Duration) -> Option<String> {
         let end = Instant::now() + patience;
         let mut buffer = [0; 128];
@@ -126,7 +128,7 @@ impl Datagrams {
         None
     }
 
-    /// Sends a large datagram and returns true if it came back complete.
+    /// Sends a large datagram, and returns true if it comes back complete.
     pub fn echo(&self, bytes: usize) -> bool {
         let body = &pattern()[..bytes];
         let mut buffer = vec![0; bytes + 256];

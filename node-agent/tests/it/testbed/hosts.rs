@@ -12,7 +12,7 @@ use model::primitives::net::IpFamily;
 use super::servers::{Listen, Servers};
 use crate::support::Namespace;
 
-/// Host of the test bed.
+/// Host of the test bed: the client, the node, or a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spot {
     Client,
@@ -28,7 +28,7 @@ use Spot::{A, B, C, Client, D, E, Node};
 
 impl Spot {
     pub const ALL: [Self; 7] = [Client, Node, A, B, C, D, E];
-    /// Hosts behind the node, on which workloads run.
+    /// Hosts on which workloads run; all of them are behind the node under test.
     pub const WORKLOADS: [Self; 5] = [A, B, C, D, E];
 
     pub const fn name(self) -> &'static str {
@@ -43,7 +43,8 @@ impl Spot {
         }
     }
 
-    /// Returns the primary address of the host in a family, by which other hosts reach it.
+    /// Returns the primary address of the host in an address family. Other hosts reach the host by this
+    /// address.
     pub fn address(self, family: IpFamily) -> IpAddr {
         let text = match (self, family) {
             (Client, IpFamily::V4) => "192.0.2.2",
@@ -70,13 +71,13 @@ impl Spot {
     }
 }
 
-/// TCP and UDP ports open on every host.
+/// TCP and UDP ports that are open on every host.
 pub const PORTS: [u16; 4] = [8080, 8081, 9090, 7005];
-/// Additional ports open on the workloads only.
+/// Additional TCP and UDP ports that are open on the workloads only.
 pub const WORKLOAD_PORTS: [u16; 4] = [80, 443, 7001, 7010];
 /// Port of a daemon on the node that listens on all addresses and belongs to no Service.
 pub const DAEMON_PORT: u16 = 2222;
-/// Networks of all workloads.
+/// Networks that contain the addresses of all workloads.
 pub const WORKLOAD_NETWORKS: [&str; 4] = ["10.1.0.0/16", "10.2.0.0/16", "fd01::/16", "fd02::/16"];
 /// Number of client addresses that affinity tests use.
 pub const CROWD: u8 = 16;
@@ -157,7 +158,7 @@ impl Hosts {
     }
 }
 
-/// Returns the node's address on the link to a host.
+/// Returns the address of the node on its link to a host.
 fn gateway(spot: Spot, family: IpFamily) -> IpAddr {
     let text = spot.address(family).to_string();
     let end = text.len() - 1;
@@ -172,8 +173,8 @@ pub fn node_addresses() -> BTreeSet<IpAddr> {
     wires.chain(["192.0.2.11", "2001:db8::11"].map(|text| text.parse().unwrap())).collect()
 }
 
-/// Returns an address of the client: 0 is the primary one, 1 another one in the same network, 2 one in a
-/// network behind the client.
+/// Returns an address of the client by its number: 0 is the primary address, 1 another address in the same
+/// network, 2 an address in a network behind the client.
 pub fn client_address(family: IpFamily, number: usize) -> IpAddr {
     let list = match family {
         IpFamily::V4 => ["192.0.2.2", "192.0.2.3", "198.51.100.2"],
@@ -204,7 +205,7 @@ fn client_addresses() -> String {
     script
 }
 
-/// Runs a script of `ip` commands, one a line, in one process.
+/// Runs a script of `ip` commands, one per line, in a single process.
 fn batch(namespace: &Namespace, script: &str) {
     // A batch file has one family, so lines with a family option run separately.
     let (alone, together): (Vec<_>, Vec<_>) = script.lines().partition(|line| line.starts_with('-'));

@@ -1,5 +1,5 @@
-//! Expected fate of a connection, from the oracle and the hosts of the test bed, and comparison with the
-//! observed result.
+//! Computes the expected result of a connection, from the oracle (pure interpreter of packet programs) and
+//! the hosts of the test bed, and compares it with the observed result.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,27 +25,27 @@ use super::{
 };
 use crate::support::programs::port;
 
-/// Result of a connection that the client should observe.
+/// Expected result of a connection, as the client should observe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// Reply of one of these servers, which must see the given source.
+    /// One of these servers replies, and observes the given kind of source address.
     Answer(BTreeMap<(IpAddr, Port), Seen>),
-    /// Reply of the daemon that runs on the node itself.
+    /// The daemon that runs on the node itself replies.
     Daemon,
     Refused,
     Silence,
-    /// No reply, because no host has the address.
+    /// No reply arrives, because no host has the address.
     Nobody,
 }
 
-/// Source address that the replying server must see.
+/// Source address that the replying server must observe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     Client,
     Node,
 }
 
-/// Returns the connection as input of the oracle.
+/// Converts a connection to the input of the oracle (pure interpreter of packet programs).
 pub fn connection(ask: Ask) -> Connection {
     let own = node_addresses();
     let is_from_node = ask.from == Spot::Node;
@@ -62,12 +62,12 @@ pub fn connection(ask: Ask) -> Connection {
     }
 }
 
-/// Returns the fate of a connection according to the oracle.
+/// Returns the result of a connection according to the oracle (pure interpreter of packet programs).
 pub fn fate<'a>(programs: impl Iterator<Item = &'a Program> + Clone, networks: &Networks, ask: Ask) -> Fate {
     oracle::fate(programs, networks, &connection(ask))
 }
 
-/// Returns the result that the client should observe for a fate.
+/// Returns the result that the client should observe if the oracle computes this fate.
 pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     match fate {
         Fate::Untouched => untouched(ask),
@@ -84,8 +84,8 @@ pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     }
 }
 
-/// Returns true if the result matches one of the ends of a trace. A reply on a connected socket also proves
-/// the return path.
+/// Returns true if the observed result matches one of the possible results of a trace. A reply on a connected
+/// socket also proves that the return path works.
 pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     ends.iter().any(|end| {
         let expected = match end {
@@ -106,7 +106,8 @@ pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     })
 }
 
-/// Returns the expected result if no rule applies: the host with the address replies.
+/// Returns the expected result if no rule applies to the connection: the host with the destination address
+/// replies.
 fn untouched(ask: Ask) -> Expected {
     let is_own = node_addresses().contains(&ask.to) || ask.to.is_loopback();
     match Spot::of(ask.to) {
@@ -130,7 +131,7 @@ fn listens(spot: Spot, number: u16) -> bool {
     }
 }
 
-/// Returns true if the observed result matches the expected one.
+/// Returns true if the observed result of a connection matches the expected one.
 pub fn agrees(expected: &Expected, ask: Ask, heard: &Heard) -> bool {
     match (expected, heard) {
         (Expected::Refused, Heard::Refused) | (Expected::Silence | Expected::Nobody, Heard::Silence) => true,

@@ -1,9 +1,9 @@
-//! Lanes of the test suites: proxy modes in the variants that are compared.
+//! Lanes of the test suites: variants of the proxy modes that are compared.
 
 use model::{kinds::node::ProxyMode, primitives::net::IpFamily, program::Program};
 use node_agent::dataplane::{ipvs, userspace};
 
-/// Proxy mode in one variant, such as a flavor of iptables.
+/// Variant of a proxy mode, such as one flavor of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     Nftables,
@@ -40,12 +40,13 @@ impl Lane {
         }
     }
 
-    /// True if the variant needs the second kernel (`lab/guest.sh`).
+    /// Returns true if the variant must be tested in the guest VM (`lab/guest.sh`).
     pub const fn in_guest(self) -> bool {
         matches!(self, Self::IptablesLegacy | Self::Ipvs)
     }
 
-    /// Returns the program with the deliberate deviations of the mode, or `None` if the mode rejects it.
+    /// Returns the packet program with the deliberate deviations of the mode, or `None` if the mode rejects
+    /// the program.
     pub fn lower(self, program: &Program) -> Option<Program> {
         match self {
             Self::Nftables | Self::Iptables | Self::IptablesLegacy => Some(program.clone()),
@@ -55,7 +56,7 @@ impl Lane {
     }
 }
 
-/// Returns the short name of a family in test output.
+/// Returns the short name of an address family in test output.
 pub const fn family_word(family: IpFamily) -> &'static str {
     match family {
         IpFamily::V4 => "v4",

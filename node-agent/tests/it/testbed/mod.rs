@@ -1,5 +1,6 @@
 //! Test bed with a node under test: hosts in network namespaces, servers on them, a real backend on the node,
-//! real connections, and an oracle that determines their expected fate.
+//! real connections, and an oracle (pure interpreter of packet programs) that determines their expected
+//! result.
 //!
 //! ```text
 //!                                                  ┌─ a 10.1.1.2 ┐
@@ -8,7 +9,7 @@
 //!                                    and x.y.z.1   ├─ d 10.2.1.2   of node n2 in zone z2
 //!                                                  └─ e 10.2.2.2   of node n3 in zone z1
 //! ```
-//! The same in IPv6. All traffic stays in these namespaces.
+//! Each host has IPv6 addresses as well. All traffic stays in these namespaces.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each suite uses its part of the bench")]
 

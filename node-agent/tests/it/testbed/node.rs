@@ -1,5 +1,5 @@
-//! Node under test: desired state, real backend, and expectations checked against the oracle and with real
-//! connections.
+//! Node under test: desired state, real backend, and expected results of connections, which are checked
+//! against the oracle (pure interpreter of packet programs) and by real connections.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,14 +37,14 @@ pub const TCP: &[Protocol] = &[Protocol::Tcp];
 pub const UDP: &[Protocol] = &[Protocol::Udp];
 pub const BOTH: &[Protocol] = &[Protocol::Tcp, Protocol::Udp];
 
-/// Claim of a scenario about the result of connections.
+/// Expected result of the connections in a scenario.
 #[derive(Debug, Clone, Copy)]
 pub enum Claim<'a> {
-    /// Each of these hosts is reached, and no other.
+    /// Connections reach each of these hosts, and no other host.
     Reach(&'a [Spot]),
-    /// Each of these hosts is reached and sees the client's address.
+    /// Connections reach each of these hosts, which observe the client's address.
     Keep(&'a [Spot]),
-    /// Each of these hosts is reached and sees an address of the node.
+    /// Connections reach each of these hosts, which observe an address of the node.
     Mask(&'a [Spot]),
     /// The daemon that runs on the node replies.
     Daemon,
@@ -52,19 +52,19 @@ pub enum Claim<'a> {
     Silence,
 }
 
-/// Panic payload of a scenario that the backend rejects with a reason.
+/// Panic payload of a scenario whose Service the backend rejects, with the reason.
 pub struct Unsupported(pub String);
 
 pub struct Bench {
     pub lane: Lane,
     pub family: IpFamily,
     pub backend: Box<dyn Dataplane>,
-    /// Directory in which a later backend finds the relay process of userspace mode.
+    /// State directory, in which a later backend finds the relay process of userspace mode.
     pub home: Home,
     pub hosts: Hosts,
     pub desired: DesiredState,
     pub place: program::NodeLocation,
-    /// Deliberate deviations of the mode from the packet program that the scenario has met.
+    /// Deliberate deviations of the mode from the packet program that occurred in the scenario.
     pub differences: BTreeSet<&'static str>,
     serial: u8,
 }
@@ -90,7 +90,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Begins a scenario on a node without Services; `serial` determines its addresses.
+    /// Begins a scenario on a node without Services. `serial` determines the addresses of the scenario.
     pub fn begin(&mut self, serial: u8) {
         self.serial = serial;
         self.differences.clear();
@@ -102,16 +102,16 @@ impl Bench {
         self.forget_flows();
     }
 
-    /// Flushes the conntrack table. Scenarios share node ports, and a reused client port would otherwise
-    /// continue a flow of an earlier scenario. In the product the agent deletes these flows, not the backend
+    /// Flushes the conntrack table. Scenarios share node ports, so that a reused client port would continue a
+    /// connection of an earlier scenario. In the product, the agent deletes these entries, not the backend
     /// under test.
     fn forget_flows(&self) {
         let status = self.conntrack(&["-F"]);
         assert!(status.success(), "the flows are not forgotten");
     }
 
-    /// Deletes the UDP flows, because a reused port would continue a flow of an earlier step to a removed
-    /// endpoint. New TCP connections are not affected by old flows.
+    /// Deletes the UDP entries of the conntrack table, because a reused port would continue a flow of an
+    /// earlier step to a removed endpoint. New TCP connections are not affected by old entries.
     fn forget_datagrams(&self) {
         let family = match self.family {
             IpFamily::V4 => "ipv4",
@@ -146,8 +146,8 @@ impl Bench {
         text.parse().unwrap()
     }
 
-    /// Returns the node's addresses in a family: the one towards the client, a second one on the same link,
-    /// and one towards a workload.
+    /// Returns the node's addresses in an address family: the one towards the client, a second one on the
+    /// same link, and one towards a workload.
     pub fn node_addresses(&self) -> [IpAddr; 3] {
         self.node_addresses_of(self.family)
     }
@@ -164,30 +164,30 @@ impl Bench {
         Spot::Node.address(self.family)
     }
 
-    /// Builds a Service without an address.
+    /// Builds a Service without a cluster IP.
     pub fn bare(&self, name: &str) -> Build {
         Build::new(name, self.family)
     }
 
-    /// Builds a Service with the cluster IP of this number.
+    /// Builds a Service with the cluster IP that has this number in the scenario.
     pub fn service(&self, name: &str, number: u8) -> Build {
         self.bare(name).cluster_ip(self.vip(number))
     }
 
-    /// Replaces the networks with effect from the next pass.
+    /// Replaces the cluster networks. The change takes effect with the next update of the kernel.
     pub fn networks(&mut self, node: &NodeState, workloads: &[&str]) {
         let cidrs = workloads.iter().map(|cidr| cidr.parse().unwrap()).collect();
         self.desired.networks =
             networks(&NetworkState { workload_cidrs: cidrs, ..NetworkState::default() }, node);
     }
 
-    /// Programs Services and asserts success.
+    /// Programs Services, asserts success, and returns the number of kernel writes.
     pub fn set(&mut self, services: &[&Build]) -> u64 {
         let pass = self.try_set(services);
         verified(&pass)
     }
 
-    /// Programs Services.
+    /// Programs Services and returns the result of the kernel update.
     pub fn try_set(&mut self, services: &[&Build]) -> Pass {
         for build in services {
             self.want(build);
@@ -195,8 +195,8 @@ impl Bench {
         self.apply(&Scope::Services(services.iter().map(|build| build.key()).collect()))
     }
 
-    /// Changes the desired state of a Service, without a pass. Clears the kernel: connections that earlier
-    /// Services left to drain would end during later steps.
+    /// Removes all Services and the backend's kernel objects, because connections that earlier Services left
+    /// to drain would end during later steps.
     pub fn begin_anew(&mut self) {
         let node = self.hosts.at(Spot::Node);
         let backend = &mut self.backend;
@@ -225,7 +225,7 @@ impl Bench {
         self.hosts.at(Spot::Node).run(|| backend.apply(desired, scope))
     }
 
-    /// Opens a new backend, as after an agent upgrade, and returns its number of writes.
+    /// Opens a new backend, as after an agent upgrade, and returns the number of its kernel writes.
     pub fn restart(&mut self) -> u64 {
         let (lane, home) = (self.lane, &self.home);
         let mut backend = self.hosts.at(Spot::Node).run(|| open(lane, home)).expect("it opens again");
@@ -238,7 +238,7 @@ impl Bench {
     }
 
     /// Checks connections from each host over each protocol. Workloads of other nodes do not connect to
-    /// Services that they serve themselves, which they reach through their own node.
+    /// Services that they serve themselves, because they would reach these through their own node.
     pub fn expect(&mut self, from: &[Spot], over: &[Protocol], to: IpAddr, port: u16, claim: Claim<'_>) {
         for protocol in over {
             let asks: Vec<_> = from
@@ -254,7 +254,7 @@ impl Bench {
         }
     }
 
-    /// Checks connections of the client from these source addresses.
+    /// Checks connections from these source addresses of the client.
     pub fn expect_from(&mut self, sources: &[IpAddr], to: IpAddr, port: u16, claim: Claim<'_>) {
         let ask = |source: &IpAddr| Ask {
             from: Spot::Client,
@@ -301,7 +301,8 @@ impl Bench {
         }
     }
 
-    /// Makes connections and asserts that each matches the oracle for this mode.
+    /// Opens connections and asserts that each result matches the oracle (pure interpreter of packet
+    /// programs) for this mode.
     pub fn ask(&mut self, asks: &[Ask]) -> Vec<Heard> {
         // IPVS has its own connection table, which drops entries without a destination.
         if self.lane != Lane::Ipvs && asks.iter().any(|ask| ask.protocol == Protocol::Udp) {
@@ -329,13 +330,14 @@ impl Bench {
         heard
     }
 
-    /// Returns the fate according to the packet program.
+    /// Returns the result of a connection according to the packet program.
     fn intended(&self, ask: Ask) -> Fate {
         let programs: Vec<_> = self.desired.programs.values().map(|desired| &*desired.program).collect();
         judge::fate(programs.into_iter(), &self.desired.networks, ask)
     }
 
-    /// Returns the fate according to the deviations of the mode.
+    /// Returns the result of a connection according to the packet program with the deliberate deviations of
+    /// the mode.
     pub fn lowered(&self, ask: Ask) -> Fate {
         let programs: BTreeMap<&ServiceKey, Program> = self
             .desired
@@ -347,12 +349,12 @@ impl Bench {
     }
 }
 
-/// Opens the backend like an agent.
+/// Opens the backend for a proxy mode variant, like an agent.
 pub fn open(lane: Lane, home: &Home) -> Result<Box<dyn Dataplane>, OpenError> {
     home.relays().opener()(lane.mode(), &BackendOptions::default())
 }
 
-/// Returns the timeout for an expected result: long if a reply is expected.
+/// Returns the time to wait for an expected result; long if a reply is expected.
 pub fn patience(expected: &Expected) -> Duration {
     match expected {
         Expected::Answer(_) | Expected::Daemon | Expected::Refused => PATIENCE,
@@ -360,7 +362,7 @@ pub fn patience(expected: &Expected) -> Duration {
     }
 }
 
-/// Asserts that the whole pass succeeded and returns its writes.
+/// Asserts that the whole kernel update succeeded, and returns the number of kernel writes.
 pub fn verified(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     for (service, outcome) in &pass.outcomes {
@@ -375,13 +377,14 @@ pub fn verified(pass: &Pass) -> u64 {
     pass.writes
 }
 
-/// Returns the writes of a pass, regardless of failed Services.
+/// Returns the number of kernel writes of an update in which Services may have failed.
 pub fn verified_writes(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     pass.writes
 }
 
-/// Describes the deviation of a mode from the program.
+/// Describes the deviation of a mode from the packet program, or returns `None` if the expected results are
+/// equal.
 pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static str> {
     match (intended, by_mode) {
         _ if intended == by_mode => None,
@@ -392,7 +395,8 @@ pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static st
     }
 }
 
-/// Checks a scenario's claim against the oracle before any packet is sent.
+/// Checks the expectation of a scenario against the oracle (pure interpreter of packet programs) before any
+/// packet is sent.
 fn check_claim(claim: Claim<'_>, ask: Ask, expected: &Expected) {
     let reach = |spots: &[Spot], wanted: Option<Seen>| match expected {
         Expected::Answer(targets) => {

@@ -1,4 +1,4 @@
-//! Builders for compiled Services.
+//! Builders of compiled Services for the test bed.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub fn label(text: &str) -> Label {
     Label::parse(text).unwrap()
 }
 
-/// Node under test: n1 in zone z1.
+/// Returns the location of the node under test: n1 in zone z1.
 pub fn place() -> NodeLocation {
     NodeLocation { node: Name::parse("n1").unwrap(), zone: Some(label("z1")) }
 }
@@ -55,7 +55,7 @@ pub fn endpoint(spot: Spot, family: IpFamily, number: u16) -> CompiledEndpoint {
     }
 }
 
-/// Service builder; each setting applies to the whole Service or to its last port.
+/// Service builder. Each setting applies to the whole Service or to the port added last.
 #[derive(Debug, Clone)]
 pub struct Build {
     pub service: CompiledService,
@@ -100,7 +100,7 @@ impl Build {
         self.port(Protocol::Udp, number, spots)
     }
 
-    /// Adds the same port over TCP and UDP.
+    /// Adds a port over TCP and the same port over UDP.
     pub fn both(self, number: u16, spots: &[Spot]) -> Self {
         self.tcp(number, spots).udp(number, spots)
     }
@@ -121,19 +121,19 @@ impl Build {
         self
     }
 
-    /// Turns the last port into a range.
+    /// Turns the last port into a port range that ends at `end`.
     pub fn to(mut self, end: u16) -> Self {
         self.last().end_port = Some(port(end));
         self
     }
 
-    /// Adds a node port to the last port.
+    /// Adds a node port to the port of the Service that was added last.
     pub fn node_port(mut self, number: u16) -> Self {
         self.last().node_port = Some(port(number));
         self
     }
 
-    /// Changes the endpoints of a host at all ports.
+    /// Changes the endpoints on a host, at all ports.
     pub fn at(mut self, spot: Spot, change: impl Fn(&mut CompiledEndpoint)) -> Self {
         let address = spot.address(self.family);
         let endpoints = self.service.ports.iter_mut().flat_map(|port| &mut port.endpoints);
@@ -152,7 +152,7 @@ impl Build {
         })
     }
 
-    /// Marks an endpoint as terminating but still serving.
+    /// Marks the endpoint on a host as terminating but still serving.
     pub fn terminating(self, spot: Spot) -> Self {
         self.at(spot, |endpoint| {
             endpoint.ready = false;

@@ -1,4 +1,4 @@
-//! Servers that send their name and the client address they see, and then echo.
+//! Servers that send their name and the client's address and port that they observe, and then echo.
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
@@ -19,7 +19,7 @@ pub struct Servers {
     runtime: Runtime,
 }
 
-/// Listening address.
+/// Address on which a server listens.
 #[derive(Clone, Copy)]
 pub enum Listen {
     Anywhere,
@@ -33,7 +33,7 @@ impl Servers {
         Self { runtime }
     }
 
-    /// Serves TCP, UDP and, if the kernel supports it, SCTP on the ports.
+    /// Serves TCP, UDP and, if the kernel supports it, SCTP on these ports.
     pub fn serve(&self, namespace: &Namespace, name: &'static str, ports: &[u16], at: Listen) {
         let address = match at {
             Listen::Anywhere => Ipv6Addr::UNSPECIFIED.into(),
@@ -58,7 +58,7 @@ impl Servers {
     }
 }
 
-/// True if this kernel supports SCTP sockets.
+/// Returns true if this kernel supports SCTP sockets.
 pub fn has_sctp() -> bool {
     sctp_socket(AddressFamily::Inet).is_some()
 }

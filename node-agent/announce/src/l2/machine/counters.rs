@@ -18,7 +18,7 @@ pub struct AddressCounters {
 /// Frame counters of one interface since it came up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Frames that passed the filter.
+    /// Received frames that passed the socket filter.
     pub received: u64,
     /// ARP replies and solicited Neighbor Advertisements sent.
     pub replies: u64,
@@ -26,7 +26,7 @@ pub struct PortCounters {
     pub gratuitous: u64,
     /// Frames that the kernel did not accept for sending.
     pub not_sent: u64,
-    /// Received frames that were dropped, by reason.
+    /// Numbers of received frames that were dropped, by reason.
     pub dropped: BTreeMap<DropReason, u64>,
 }
 
@@ -37,14 +37,15 @@ pub enum DropReason {
     Unreadable(Unreadable),
     /// The frame was sent by this machine.
     Own,
-    /// The frame concerns no address of ours on this interface, or is addressed to another station.
+    /// The frame concerns no address that this node announces or watches on this interface, or is addressed
+    /// to another station.
     NotOurs,
-    /// The station has exceeded the reply limit for this address.
+    /// The sending station has exceeded the limit of replies for this address.
     Flood,
 }
 
 impl DropReason {
-    /// Returns the name of the reason.
+    /// Returns the name of the reason for metrics and the status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! Frames sent by the announcer.
+//! ARP and NDP frames sent by the announcer.
 //!
-//! The Router flag of Neighbor Advertisements is never set: it describes the target address (RFC 4861 §4.4),
-//! and load balancer addresses are not used as routers, whatever else the node does.
+//! The Router flag of Neighbor Advertisements is never set. The flag describes the target address (RFC 4861
+//! §4.4), and load balancer addresses are not used as routers, even if the node is a router.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +30,8 @@ pub(super) fn gratuitous(address: IpAddr, mac: Mac) -> Vec<Frame> {
     }
 }
 
-/// Returns a probe for an address, which does not update neighbor caches (RFC 5227 §2.1.1, RFC 4862 §5.4.2).
+/// Returns a probe for other users of an address. A probe does not update neighbor caches (RFC 5227 §2.1.1,
+/// RFC 4862 §5.4.2).
 pub(super) fn probe(address: IpAddr, mac: Mac) -> Frame {
     match address {
         IpAddr::V4(v4) => {
@@ -56,7 +57,7 @@ pub(super) fn probe(address: IpAddr, mac: Mac) -> Frame {
     }
 }
 
-/// Returns the reply to an ARP request.
+/// Returns the reply to an ARP request, which maps the requested address to `mac`.
 pub(super) fn arp_reply(request: &Arp, mac: Mac) -> Frame {
     let packet = Packet::Arp(Arp {
         operation: Operation::Reply,
@@ -68,9 +69,9 @@ pub(super) fn arp_reply(request: &Arp, mac: Mac) -> Frame {
     Frame { destination: request.sender_mac, source: mac, packet }
 }
 
-/// Returns the reply to a Neighbor Solicitation sent by `station` (RFC 4861 §7.2.4): to all nodes if the
-/// source address is unspecified, otherwise to the sender. If the solicitation has no Source Link-Layer
-/// Address option (unicast reachability check), the reply goes to the source MAC of the frame.
+/// Returns the reply to a Neighbor Solicitation sent by `station` (RFC 4861 §7.2.4). The reply goes to all
+/// nodes if the source address is unspecified, otherwise to the sender. If the solicitation has no Source
+/// Link-Layer Address option (unicast reachability check), the reply goes to the source MAC of the frame.
 pub(super) fn neighbor_reply(solicitation: &Solicitation, station: Mac, mac: Mac) -> Frame {
     if solicitation.source.is_unspecified() {
         return advertisement(solicitation.target, mac, group_mac(ALL_NODES), ALL_NODES, false);

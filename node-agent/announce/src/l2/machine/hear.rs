@@ -1,4 +1,5 @@
-//! Processing of received frames: requests to answer and claims of other stations.
+//! Processing of received frames: replies to requests, and detection of other stations that announce an
+//! address.
 
 use std::{
     net::IpAddr,
@@ -13,9 +14,9 @@ use crate::l2::wire::{
     self, Advertisement, Arp, Frame, Operation, Packet, Solicitation, solicited_node_group,
 };
 
-/// Interval within which conflicts with the same station on the same interface are reported only once.
+/// Time within which conflicts with the same station on the same interface are reported only once.
 const TOLD_TIME: Duration = Duration::from_secs(1);
-/// Maximum number of stations reported as conflicts for one address in [`TOLD_TIME`].
+/// Maximum number of stations reported as conflicts for one address within [`TOLD_TIME`].
 const TOLD_MAX: usize = 8;
 
 impl Machine {
@@ -55,8 +56,8 @@ impl Machine {
         }
     }
 
-    /// Processes an ARP packet. The sender claims its sender address, both in requests and in replies (RFC
-    /// 5227 §2.4).
+    /// Processes an ARP packet. Both requests and replies announce the sender address for the sending station
+    /// (RFC 5227 §2.4).
     fn hear_arp(&mut self, index: u32, arp: &Arp, now: Instant) -> Result<(), DropReason> {
         let is_claim = self.claimed(IpAddr::V4(arp.sender), arp.sender_mac, index, now).is_ok();
         if arp.operation == Operation::Request && arp.target != arp.sender {
@@ -94,7 +95,7 @@ impl Machine {
         }
     }
 
-    /// Returns the MAC address for the reply to a request of `station`, or the reason for which no reply is
+    /// Returns the MAC address with which to reply to a request of `station`, or the reason why no reply is
     /// sent.
     fn asked(&mut self, address: IpAddr, station: Mac, index: u32, now: Instant) -> Result<Mac, DropReason> {
         let place = self.held.get(&address).and_then(|held| held.places.get(&index));
@@ -113,8 +114,8 @@ impl Machine {
         self.outputs.push(L2Output::Send { index, family: IpFamily::of(address), frame: frame.render() });
     }
 
-    /// Processes the claim of an address by another station: reports a conflict and finishes probes. The
-    /// claim is irrelevant unless the address is announced, watched or probed on the interface.
+    /// Processes an announcement of an address by another station: reports a conflict and ends probes. The
+    /// announcement is ignored unless this node announces, watches or probes the address on the interface.
     fn claimed(&mut self, address: IpAddr, mac: Mac, index: u32, now: Instant) -> Result<(), DropReason> {
         if address.is_unspecified() {
             return Err(DropReason::NotOurs);

@@ -1,4 +1,4 @@
-//! Rate limit for replies, which only a flood reaches.
+//! Rate limit for ARP and NDP replies. Only a flood of requests reaches it.
 
 use std::{
     collections::BTreeMap,
@@ -10,13 +10,14 @@ use kernel::links::Mac;
 
 /// Length of a counting window; all counters restart at its end.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Maximum number of replies to one station about one address per window. Regular neighbors send one request
-/// per second, at most three without a reply.
+/// Maximum number of replies per window to one station about one address. A regular neighbor sends one
+/// request per second, and at most three if it gets no reply.
 const REPLIES_MAX: u32 = 32;
-/// Maximum number of replies to all stations per window, which bounds the cost of a flood from spoofed
+/// Maximum number of replies per window to all stations, which limits the cost of a flood from spoofed
 /// stations.
 const REPLIES_TOTAL_MAX: u32 = 20_000;
-/// Maximum number of tracked station and address pairs. Beyond it only the total limit applies.
+/// Maximum number of pairs of station and address that are counted. Further pairs are subject to the total
+/// limit only.
 const PAIRS_MAX: usize = 8192;
 
 /// Numbers of replies in the current one-second window, in total and by station and address.
@@ -28,7 +29,8 @@ pub(super) struct ReplyLimit {
 }
 
 impl ReplyLimit {
-    /// Returns true if one more reply to the station about the address is within both limits, and counts it.
+    /// Returns true, and counts a reply, if one more reply to the station about the address is within both
+    /// limits.
     pub(super) fn admits(&mut self, station: Mac, address: IpAddr, now: Instant) -> bool {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {
             *self = Self { since: Some(now), ..Self::default() };

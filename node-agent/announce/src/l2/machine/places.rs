@@ -1,4 +1,4 @@
-//! Mapping of wanted interface names to existing interfaces.
+//! Assigns addresses to interfaces: maps the configured interface names to existing interfaces.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use kernel::links::{Link, Links, Mac};
 
 use super::{AddressCounters, BURST_INTERVAL, BURST_ROUNDS, DesiredAddress, Duty, Machine, PortCounters};
 
-/// Interface that is up and has an Ethernet address, so it can send frames.
+/// Interface that is up and has an Ethernet address, so that the announcer can send frames on it.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) name: String,
@@ -22,10 +22,11 @@ pub(super) struct Port {
 #[derive(Debug)]
 pub(super) struct AddressState {
     pub(super) wanted: DesiredAddress,
-    /// Existing interfaces by index, with the announcement schedule; `None` if the address is only watched.
+    /// Indexes of the existing interfaces, with the announcement schedule of the address on each; `None` if
+    /// the address is only watched.
     pub(super) places: BTreeMap<u32, Option<Schedule>>,
     pub(super) counters: AddressCounters,
-    /// Start of the current one-second reporting interval, and the stations and interfaces already
+    /// Start of the current one-second interval of conflict reports, and the stations and interfaces already
     /// reported in it.
     pub(super) told: (Option<Instant>, BTreeSet<(Mac, u32)>),
 }
@@ -42,8 +43,8 @@ impl Schedule {
         Self { next: now, rounds_left: BURST_ROUNDS }
     }
 
-    /// Counts one announcement and returns the time to the next one: the burst interval, or `refresh` after
-    /// the burst.
+    /// Counts one announcement and returns the time until the next one: [`BURST_INTERVAL`] within the burst,
+    /// `refresh` after it.
     pub(super) fn step(&mut self, refresh: Duration) -> Duration {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         if self.rounds_left > 0 { BURST_INTERVAL } else { refresh }
@@ -85,7 +86,7 @@ impl Machine {
         self.place(address, now);
     }
 
-    /// Recomputes the interfaces on which an address is announced. Announcements on unchanged interfaces
+    /// Updates the interfaces on which an address is announced. Announcements on unchanged interfaces
     /// continue as scheduled.
     fn place(&mut self, address: IpAddr, now: Instant) {
         let Some(held) = self.held.get_mut(&address) else { return };
@@ -169,7 +170,8 @@ impl Machine {
     }
 }
 
-/// Returns the Ethernet address of an interface, or `None` if the interface is down or has none.
+/// Returns the Ethernet address of an interface, or `None` if the interface is down or has no Ethernet
+/// address.
 fn usable(link: &Link) -> Option<Mac> {
     link.mac.filter(|mac| link.is_up && mac.is_unicast())
 }

@@ -1,5 +1,5 @@
-//! Probing for other owners of an address as in RFC 5227 §2.1.1, but faster: within a site, replies arrive
-//! within milliseconds, and the address is unavailable while the probe runs.
+//! Probes for other users of an address as in RFC 5227 §2.1.1, but with shorter intervals: within a site,
+//! replies arrive within milliseconds, and the address is unavailable during the probe.
 
 use std::{
     collections::BTreeSet,
@@ -14,17 +14,17 @@ use super::{L2Output, Machine, frames};
 
 /// Time after which a probe without reply ends.
 pub const PROBE_TIME: Duration = Duration::from_millis(300);
-/// Time between two probe requests, and between the last request and the result.
+/// Time between two requests of a probe, and between the last request and the result.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of requests sent on each interface in one probe.
+/// Number of requests that a probe sends on each interface.
 const PROBE_ROUNDS: u32 = 3;
 /// Maximum number of concurrent probes. Further probes return [`ProbeAnswer::Unknown`].
 const PROBES_MAX: usize = 4096;
 
-/// Identifier of a probe, chosen by the driver to match the result to the request.
+/// Identifier of a probe, chosen by the caller, by which the result is matched to the request.
 pub type ProbeId = u64;
 
-/// Result of a probe.
+/// Result of a probe for other users of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeAnswer {
     /// No station replied on any of the interfaces.
@@ -33,7 +33,7 @@ pub enum ProbeAnswer {
     Taken {
         /// MAC address of the station.
         mac: Mac,
-        /// Interface on which it replied.
+        /// Interface on which the station replied.
         interface: String,
     },
     /// No interface could be probed, or there are too many concurrent probes.
@@ -50,7 +50,7 @@ pub(super) struct Probe {
 }
 
 impl Machine {
-    /// Starts a probe for another owner of an address; the result is an output.
+    /// Starts a probe for other users of an address. The result is reported as [`L2Output::Probed`].
     pub fn probe(
         &mut self,
         id: ProbeId,
@@ -104,7 +104,7 @@ impl Machine {
         probes.filter_map(|id| self.probes.get(id)).any(|probe| probe.indexes.contains(&index))
     }
 
-    /// Finishes the probes to which a station has replied. Returns true if there were any.
+    /// Ends the probes of an address to which a station has replied. Returns true if there were any.
     pub(super) fn answer_probes(&mut self, address: IpAddr, mac: Mac, index: u32, interface: &str) -> bool {
         let waiting = self.probed.get(&address).into_iter().flatten().copied();
         let asked_here = |id: &u64| self.probes.get(id).is_some_and(|probe| probe.indexes.contains(&index));

@@ -1,4 +1,4 @@
-//! Tests of the machine with a simulated clock.
+//! Tests of the announcer's state machine with a simulated clock.
 
 use imbl::OrdMap;
 use kernel::links::{Link, Links};
@@ -17,7 +17,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Creates a machine with `eth0` at index 2.
+    /// Creates an announcer with the interface `eth0` at index 2.
     fn new() -> Self {
         let machine = Machine::new(Timing { refresh_interval: REFRESH, random: 7 });
         let mut bench = Self { machine, now: Instant::now(), links: Links { by_index: OrdMap::new() } };
@@ -45,7 +45,8 @@ impl Bench {
         self.machine.set([(ip(address), None)].into(), self.now);
     }
 
-    /// Advances the time and returns the frames sent: seconds since the call, interface, frame.
+    /// Advances the time and returns the sent frames, each with the seconds since the call and the interface
+    /// index.
     fn pass(&mut self, time: Duration) -> Vec<(f64, u32, Frame)> {
         let (begin, end) = (self.now, self.now + time);
         let mut sent = Vec::new();
@@ -66,7 +67,7 @@ impl Bench {
         sent
     }
 
-    /// Returns the immediate outputs for a received frame.
+    /// Passes a received frame to the state machine and returns the immediate outputs.
     fn hear(&mut self, index: u32, frame: &Frame) -> Vec<L2Output> {
         let _earlier = self.machine.take_outputs();
         self.machine.receive(index, &frame.render(), self.now);
@@ -121,8 +122,8 @@ fn sent(outputs: Vec<L2Output>) -> Vec<Frame> {
     outputs.into_iter().map(frame).collect()
 }
 
-/// An address is announced in a burst of five rounds within five seconds, then about once a minute, each time
-/// in both ARP forms.
+/// An address is announced in a burst of five rounds within five seconds and then about once a minute, each
+/// time by an ARP request and an ARP reply.
 #[test]
 fn an_address_is_announced_in_a_burst_and_then_now_and_then() {
     let mut bench = Bench::new();

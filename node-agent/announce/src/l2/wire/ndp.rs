@@ -7,10 +7,10 @@ use kernel::links::Mac;
 use super::{Packet, Unreadable};
 
 const IPV6_BYTES: usize = 40;
-/// Length of type, code, checksum, flags and target.
+/// Length in bytes of a message without options: type, code, checksum, flags and target.
 const MESSAGE_BYTES: usize = 24;
 const NEXT_HEADER_ICMPV6: u8 = 58;
-/// Hop limit of NDP packets; a forwarded packet has a lower one.
+/// Hop limit of valid NDP packets. A packet that a router has forwarded has a lower one.
 const HOP_LIMIT: u8 = 255;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
@@ -30,7 +30,7 @@ pub struct Solicitation {
     /// Destination address: the solicited-node multicast address of the target, or the target itself in a
     /// reachability check.
     pub destination: Ipv6Addr,
-    /// Target address.
+    /// Target address, whose link-layer address is requested.
     pub target: Ipv6Addr,
     /// Source Link-Layer Address option; optional in unicast solicitations.
     pub source_mac: Option<Mac>,
@@ -39,9 +39,9 @@ pub struct Solicitation {
 /// A Neighbor Advertisement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertisement {
-    /// Source address.
+    /// Source address of the packet.
     pub source: Ipv6Addr,
-    /// Destination address.
+    /// Destination address of the packet.
     pub destination: Ipv6Addr,
     /// Router flag: true if the sender is a router.
     pub is_router: bool,
@@ -49,7 +49,7 @@ pub struct Advertisement {
     pub is_solicited: bool,
     /// Override flag: true if the message replaces an existing cache entry.
     pub is_override: bool,
-    /// Target address.
+    /// Target address, whose link-layer address is announced.
     pub target: Ipv6Addr,
     /// Target Link-Layer Address option.
     pub target_mac: Option<Mac>,

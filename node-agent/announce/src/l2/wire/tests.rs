@@ -42,7 +42,7 @@ fn advertisement() -> Frame {
     Frame { destination: group_mac(six("ff02::1")), source: OURS, packet }
 }
 
-/// A request of the Linux kernel and our reply, byte by byte.
+/// The codec parses an ARP request of the Linux kernel, and its own reply has the bytes of the standard.
 #[test]
 fn arp_frames_have_the_bytes_that_the_standard_says() {
     let bytes = request().render();
@@ -53,8 +53,8 @@ fn arp_frames_have_the_bytes_that_the_standard_says() {
     assert!(bytes[42..].iter().all(|byte| *byte == 0));
 }
 
-/// A Neighbor Solicitation captured with `tcpdump -xx` from a Linux kernel, so its checksum was not computed
-/// by this code.
+/// A Neighbor Solicitation of a Linux kernel, captured by `tcpdump -xx`, is parsed and encoded again with the
+/// same bytes and checksum.
 #[test]
 fn a_solicitation_of_the_linux_kernel_is_read_and_rendered_alike() {
     let captured = include_str!("testdata/solicitation.hex");

@@ -9,13 +9,13 @@ use bfd::{Config, Event, Input, Output, Refusal, Session, wire};
 
 use super::{discriminator, origin};
 
-/// Quality of the simulated link.
+/// Properties of the simulated link: delay, loss and order of packets.
 #[derive(Debug, Clone, Copy)]
 pub struct Quality {
     pub delay: Duration,
     /// Maximum additional delay of a packet.
     pub spread: Duration,
-    /// Lost packets per thousand sent.
+    /// Number of packets lost per thousand sent.
     pub loss_permille: u64,
     /// True if the link delivers packets in order.
     pub in_order: bool,
@@ -34,7 +34,7 @@ pub struct Pair {
     pub now: Instant,
     pub sides: [Session; 2],
     pub quality: Quality,
-    /// Events of each session with their time.
+    /// Events of each session, with the time of each.
     pub events: [Vec<(Instant, Event)>; 2],
     pub refused: [Vec<Refusal>; 2],
     /// Time of the last packet received by each side.
@@ -67,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// Advances the virtual time and handles all events in it.
+    /// Advances the virtual time by this duration and handles all events in it.
     pub fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         while self.step(end) {}

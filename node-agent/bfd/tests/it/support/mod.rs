@@ -1,4 +1,4 @@
-//! Packets and sessions for the tests, and a link in virtual time.
+//! Helpers for the tests: packets, sessions, and a simulated link in virtual time.
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses its part of the support")]
 
@@ -14,7 +14,7 @@ use bfd::{
     wire::{self, Packet},
 };
 
-/// Start of virtual time.
+/// Returns the start of virtual time.
 #[allow(clippy::disallowed_methods, reason = "some origin is needed; nothing depends on which")]
 pub fn origin() -> Instant {
     Instant::now()
@@ -47,7 +47,8 @@ pub fn key(algorithm: Algorithm) -> Key {
     Key { id: 3, algorithm, secret: Secret::new(b"a shared secret").unwrap() }
 }
 
-/// Returns a packet of a peer with intervals of 50 ms that has received our discriminator 1.
+/// Returns a packet of a peer that uses intervals of 50 ms and has received the discriminator 1 of the
+/// session under test.
 pub fn packet(state: State) -> Packet {
     Packet {
         diagnostic: Diagnostic::None,
@@ -70,7 +71,7 @@ pub fn session(now: Instant) -> Session {
     Session::new(config(300, 3), discriminator(1), 42, now)
 }
 
-/// Outputs of one session input, separated by kind.
+/// Outputs of a session for one input, separated by kind.
 #[derive(Debug, Default, PartialEq)]
 pub struct Done {
     pub sent: Vec<Packet>,
@@ -95,7 +96,7 @@ pub fn receive(session: &mut Session, packet: Packet, now: Instant) -> Done {
     sorted(session.handle(Input::Received(&wire::parse(&bytes).unwrap()), now))
 }
 
-/// Creates a session that is Up with the peer of [`packet`].
+/// Creates a session that is up, with the peer of [`packet`].
 pub fn up(now: Instant) -> Session {
     let mut session = session(now);
     receive(&mut session, packet(State::Init), now);

@@ -1,4 +1,4 @@
-//! Strategies for all messages that can be sent.
+//! Proptest strategies for all messages that can be sent.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use proptest::{
     sample::select,
 };
 
-/// Codes without a variant of `Capability`.
+/// Capability codes without a variant of `Capability`.
 const FOREIGN_CODES: [u8; 12] = [0, 3, 4, 7, 8, 66, 67, 69, 71, 74, 128, 255];
 
 pub(crate) fn context() -> impl Strategy<Value = Context> {
@@ -62,7 +62,7 @@ pub(crate) fn graceful_restart() -> impl Strategy<Value = GracefulRestart> {
     )
 }
 
-/// Any capability except the AS number, which must match the OPEN.
+/// Generates any capability except the AS number, which must match the OPEN.
 pub(crate) fn capability() -> impl Strategy<Value = Capability> {
     prop_oneof![
         family().prop_map(Capability::MultiProtocol),
@@ -132,7 +132,7 @@ pub(crate) fn update(context: Context) -> impl Strategy<Value = Update> {
     ]
 }
 
-/// Occasionally more than one message can hold.
+/// Generates prefixes of a family, occasionally more than fit into one message.
 fn prefixes(family: Family) -> impl Strategy<Value = Vec<IpNet>> {
     prop_oneof![9 => vec(prefix(family), 1..40), 1 => vec(prefix(family), 1..1200)]
 }
@@ -148,7 +148,7 @@ pub(crate) fn prefix(family: Family) -> impl Strategy<Value = IpNet> {
     })
 }
 
-/// A host address: not 0.0.0.0/8, multicast or reserved.
+/// Generates an IPv4 host address: not in 0.0.0.0/8, multicast or reserved.
 fn next_hop_v4() -> impl Strategy<Value = NextHop> {
     (1u8..224, any::<[u8; 3]>()).prop_map(|(first, [b, c, d])| NextHop::V4(Ipv4Addr::new(first, b, c, d)))
 }
@@ -158,7 +158,7 @@ fn next_hop_v6() -> impl Strategy<Value = NextHop> {
         .prop_map(|(global, link_local)| NextHop::V6 { global, link_local })
 }
 
-/// 2-octet and 4-octet AS numbers.
+/// Generates 2-octet and 4-octet AS numbers.
 fn asn() -> impl Strategy<Value = u32> {
     prop_oneof![1u32..65_536, 1..=u32::MAX, Just(23_456)]
 }

@@ -1,4 +1,4 @@
-//! Conversion of messages to `bgpkit-parser`.
+//! Converts messages to the types of `bgpkit-parser`, to compare both codecs.
 
 use std::net::Ipv4Addr;
 
@@ -38,7 +38,7 @@ pub(crate) fn write(message: &BgpMessage, context: &Context) -> Vec<u8> {
     message.encode(length(context)).unwrap().to_vec()
 }
 
-/// Returns for each segment if bgpkit reads it as a sequence outside of a confederation.
+/// Returns for each segment of a path if bgpkit decodes it as a sequence outside of a confederation.
 pub(crate) fn kinds_read(path: &AsPath, context: &Context) -> Vec<bool> {
     let attributes = Attributes {
         origin: Origin::Igp,
@@ -66,7 +66,7 @@ pub(crate) fn kinds_read(path: &AsPath, context: &Context) -> Vec<bool> {
     path.segments.iter().map(is_sequence).collect()
 }
 
-/// Converts a message; `None` if bgpkit cannot represent it.
+/// Converts a message to the type of bgpkit; returns `None` if bgpkit cannot represent it.
 pub(crate) fn said(message: &Message, context: &Context) -> Option<BgpMessage> {
     Some(match message {
         Message::Open(open) => BgpMessage::Open(say_open(open)?),

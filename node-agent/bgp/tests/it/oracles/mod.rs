@@ -1,6 +1,6 @@
-//! Cross-checks with two other codecs: messages encoded here mean the same to them, field by field, and vice
-//! versa. Unsupported or wrong cases are excluded by `said` in their files and demonstrated by separate
-//! tests.
+//! Compares this codec with two others: each decodes the messages encoded by the other to the same fields.
+//! The conversion `said` in the file of each codec excludes unsupported and wrong cases, and separate tests
+//! demonstrate them.
 
 mod bgpkit;
 mod netgauze;
@@ -19,8 +19,8 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Reduces a message to features that all three codecs support: no confederations, no unknown capability
-/// codes except one unassigned, no unknown error codes, no multicast prefixes.
+/// Reduces a message to features that all three codecs support: no confederations, no unknown error codes, no
+/// multicast prefixes, and of the unknown capability codes only one that is unassigned.
 fn common(mut message: Message) -> Message {
     match &mut message {
         Message::Open(open) => {
@@ -66,7 +66,7 @@ fn context_and_message() -> impl Strategy<Value = (Context, Message)> {
     })
 }
 
-/// Returns the bytes of a message, or `None` if its common part is empty or too long.
+/// Returns the bytes of a message after [`common`], or `None` if the rest is empty or too long.
 fn bytes_of(message: &Message, context: &Context) -> Option<Vec<u8>> {
     match encode(message, context) {
         Ok(bytes) => Some(bytes),
@@ -97,7 +97,7 @@ proptest! {
     }
 }
 
-/// Most messages are compared, so the exclusions hide little.
+/// Most generated messages are compared, so that the exclusions hide little.
 #[test]
 fn most_messages_are_compared() {
     let mut runner = TestRunner::deterministic();

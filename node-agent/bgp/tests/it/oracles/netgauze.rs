@@ -1,4 +1,4 @@
-//! Conversion of messages to `netgauze-bgp-pkt`.
+//! Converts messages to the types of `netgauze-bgp-pkt`, to compare both codecs.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -32,7 +32,7 @@ use netgauze_parse_utils::{
     traits::{ParseFrom, ParseFromWithOneInput},
 };
 
-/// Returns true for prefixes that netgauze accepts: unicast, and not ending in multicast.
+/// Returns true for prefixes that netgauze accepts: neither the first nor the last address is multicast.
 pub(crate) fn is_unicast(prefix: &IpNet) -> bool {
     match prefix {
         IpNet::V4(net) => Ipv4Unicast::from_net(*net).is_ok(),
@@ -52,7 +52,7 @@ pub(crate) fn write(message: &BgpMessage) -> Vec<u8> {
     bytes
 }
 
-/// Returns the role that netgauze reads from an OPEN.
+/// Returns the BGP Role that netgauze decodes from an OPEN.
 pub(crate) fn role_read(bytes: &[u8], context: &Context) -> String {
     let Ok(BgpMessage::Open(open)) = read(bytes, context) else { panic!("no OPEN") };
     let Some(BgpCapability::BgpRole(role)) = open.capabilities().first().copied().cloned() else {
@@ -61,7 +61,7 @@ pub(crate) fn role_read(bytes: &[u8], context: &Context) -> String {
     format!("{:?}", role.role())
 }
 
-/// Converts a message; `None` if netgauze cannot represent it.
+/// Converts a message to the type of netgauze; returns `None` if netgauze cannot represent it.
 pub(crate) fn said(message: &Message, context: &Context) -> Option<BgpMessage> {
     Some(match message {
         Message::Open(open) => BgpMessage::Open(say_open(open)?),
@@ -309,19 +309,20 @@ fn say_attributes(list: &mut Vec<PathAttribute>, attributes: &Attributes, contex
     }
 }
 
-/// Converted by its own reader, because its type has a variant for each type.
+/// Converts an extended community by netgauze's own decoder, because its type has a variant for each
+/// community type.
 fn say_extended_community(bytes: &[u8; 8]) -> ExtendedCommunity {
     ExtendedCommunity::parse(&mut SliceReader::new(bytes)).unwrap()
 }
 
-/// Returns true unless netgauze writes another subtype than it read, for example 2/9 as 2/2.
+/// Returns true unless netgauze encodes a different subtype than it decoded, for example 2/9 as 2/2.
 fn is_written_as_read(bytes: &[u8; 8]) -> bool {
     let mut written = Vec::new();
     say_extended_community(bytes).write(&mut written).unwrap();
     written == bytes
 }
 
-/// Other segments are not supported.
+/// Returns the AS numbers of a segment of a type that netgauze supports.
 fn numbers(segment: &Segment) -> &[u32] {
     let Segment::Sequence(numbers) = segment else { panic!("{segment:?}") };
     numbers

@@ -1,5 +1,5 @@
-//! A neighbor that applies encoded messages, retains routes over session losses (RFC 4724 §4.2) and removes
-//! routes that a refresh did not confirm (RFC 7313 §4).
+//! Simulated neighbor that applies encoded messages, retains routes over session losses (RFC 4724 §4.2) and
+//! removes routes that a refresh did not confirm (RFC 7313 §4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ use ipnet::IpNet;
 #[derive(Default)]
 pub(crate) struct Neighbour {
     table: BTreeMap<IpNet, Attributes>,
-    /// Routes from an earlier session or from before a refresh.
+    /// Routes received in an earlier session or before a refresh, and not confirmed since.
     stale: BTreeSet<IpNet>,
-    /// Routes from an earlier session only.
+    /// Routes received in an earlier session, and not confirmed since.
     old: BTreeSet<IpNet>,
     families: BTreeSet<Family>,
     ended: BTreeSet<Family>,
@@ -101,7 +101,7 @@ impl Neighbour {
         swept.iter().for_each(|prefix| self.forget(prefix));
     }
 
-    /// Returns the routes received in this session.
+    /// Returns the routes that were received in this session.
     pub(crate) fn heard(&self) -> impl Iterator<Item = (&IpNet, &Attributes)> {
         self.table.iter().filter(|(prefix, _)| !self.old.contains(prefix))
     }

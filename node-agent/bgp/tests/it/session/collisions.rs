@@ -1,4 +1,4 @@
-//! Connection collisions (RFC 4271 §6.8, RFC 6286 §2.3, RFC 4724 §5).
+//! Tests of connection collisions (RFC 4271 §6.8, RFC 6286 §2.3, RFC 4724 §5).
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -15,7 +15,8 @@ use super::support::{
     passive, received,
 };
 
-/// Returns the remaining connection after this neighbor's OPEN arrived on both, in a given order.
+/// Returns the connection that remains after the neighbor's OPEN has arrived on both connections, first on
+/// `first`.
 fn left_over(first: u64, open: &Open) -> ConnectionId {
     let mut bench = Bench::new(Config { peer_asn: PeerAsn::External, ..config() });
     bench.tell(Input::Start);
@@ -73,8 +74,8 @@ fn a_second_connection_beside_an_established_one_is_refused_and_the_first_one_pr
     }
 }
 
-/// Input: a connection of a neighbor with Graceful Restart, and its OPEN. Output: the old connection ends
-/// silently, the new one is kept.
+/// A second connection with an OPEN of a neighbor with Graceful Restart replaces the established one, which
+/// is closed without a NOTIFICATION (RFC 4724 §5).
 #[test]
 fn a_neighbour_that_agreed_on_graceful_restart_replaces_its_connection() {
     let mut bench = Bench::established(graceful(), graceful_open(false));
@@ -93,7 +94,8 @@ fn a_neighbour_that_agreed_on_graceful_restart_replaces_its_connection() {
     assert_eq!(bench.session.established_over(), Some(id(2)));
 }
 
-/// RFC 4724 §5 requires at least one family.
+/// A second connection does not replace the established one if the neighbor's Graceful Restart capability
+/// lists no family (RFC 4724 §5).
 #[test]
 fn a_neighbour_that_only_helps_others_to_restart_replaces_nothing() {
     let mut only_helps = graceful_open(true);
@@ -150,19 +152,21 @@ fn a_connection_beside_another_one_ends_alone() {
     assert_eq!(bench.state(), State::OpenConfirm);
 }
 
-/// Two speakers and the messages between them, in order within a connection and in any order across
-/// connections.
+/// Two speakers and the messages in transit between them. Messages of one connection arrive in order, those
+/// of different connections in any order.
 #[derive(Clone)]
 struct Crossing {
     sides: [Bench; 2],
-    /// Messages in transit, by connection (0: made by the first side, 1: by the second) and receiver.
+    /// Messages in transit, by connection (0: opened by the first side, 1: by the second) and by receiver.
     flying: [[VecDeque<Input>; 2]; 2],
-    /// Connections on which each side has received messages, in order; this determines all else.
+    /// Connections on which each side has received messages, in the order of arrival. It determines the rest
+    /// of the state.
     heard: [Vec<usize>; 2],
 }
 
 impl Crossing {
-    /// Both sides have connected at the same time, and their OPENs are in transit on both connections.
+    /// Creates two speakers that have connected to each other at the same time. Their OPENs are in transit on
+    /// both connections.
     fn new() -> Self {
         let other = Config {
             local_asn: THEIRS,
@@ -204,7 +208,7 @@ impl Crossing {
         }
     }
 
-    /// Returns all possible continuations.
+    /// Returns the states that can follow: one for each message that may arrive next.
     fn nexts(&self) -> Vec<Self> {
         let mut nexts = Vec::new();
         for (connection, receiver) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
@@ -219,8 +223,8 @@ impl Crossing {
     }
 }
 
-/// Input: two speakers connect to each other at once; messages arrive in every possible order. Output: both
-/// keep the same connection, or, if each has ended the one kept by the other, none and a time to retry.
+/// If two speakers connect to each other at once and messages arrive in any possible order, both keep the
+/// same connection, or both end all connections and try again later.
 #[test]
 fn in_every_order_both_sides_keep_the_same_connection_or_try_again() {
     let (mut open, mut kept, mut none) = (vec![Crossing::new()], [0u32; 2], 0u32);

@@ -1,4 +1,4 @@
-//! Guarantees for drivers, checked at every step of every test.
+//! Guarantees of the session to its driver, checked at every step of every test.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use bgp::{
     session::{ConnectionId, Direction, Event, Input, Output, Session, State},
 };
 
-/// Checker of the guarantees for drivers, from the view of a driver.
+/// Checker of the session's guarantees, which follows inputs and outputs like a driver.
 #[derive(Debug, Clone)]
 pub struct Contract {
-    /// Connections that are open in the driver's view.
+    /// Connections that the driver considers open.
     pub open: BTreeSet<ConnectionId>,
     /// Connections on which a NOTIFICATION was sent.
     ended: BTreeSet<ConnectionId>,

@@ -1,4 +1,4 @@
-//! Counting of the neighbor's prefixes, and the prefix limit.
+//! Tests of the number of prefixes from the neighbor, and of its limit.
 
 use std::net::Ipv4Addr;
 
@@ -58,7 +58,8 @@ fn families_that_were_not_agreed_on_do_not_count() {
     }
 }
 
-/// The limit itself is allowed, one more prefix is not: exact for limits up to 10,000.
+/// A number of prefixes equal to the limit is allowed, and one more prefix ends the session. Limits up to
+/// 10,000 are exact.
 #[test]
 fn one_prefix_beyond_the_limit_ends_the_session() {
     for limit in [1, 2, 100, 9_999, 10_000] {

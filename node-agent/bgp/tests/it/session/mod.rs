@@ -1,4 +1,5 @@
-//! BGP session tests: a table of all states and events, scenarios, and two sessions against each other.
+//! Tests of the BGP session: a table of all states and events, scenarios, and two sessions that connect to
+//! each other.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking, also in its helpers")]
 

@@ -1,4 +1,5 @@
-//! Properties under any sequence of events: no panic, no broken guarantee, and two sessions always connect.
+//! Properties that hold for any sequence of events: the session never panics, keeps its guarantees, and two
+//! sessions always connect.
 
 use std::net::Ipv4Addr;
 
@@ -74,8 +75,8 @@ fn stops() -> impl Strategy<Value = Stop> {
     ]
 }
 
-/// Inputs of a correct or misbehaving driver. Few connection numbers are used so that most inputs hit a
-/// connection; new ones get unique numbers in [`carry_on`].
+/// Generates inputs of a correct or misbehaving driver. Few connection numbers are used, so that most inputs
+/// concern an existing connection. [`carry_on`] gives new connections unique numbers.
 fn inputs() -> impl Strategy<Value = Input> {
     let one = 1u64..8;
     prop_oneof![
@@ -96,7 +97,8 @@ fn inputs() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Applies an input, mapping the numbers 1 to 8 to the newest connections, with 1 as the newest.
+/// Applies an input to the session. The connection numbers 1 to 8 stand for the newest connections, 1 for the
+/// newest.
 fn carry_on(bench: &mut Bench, input: Input, made: &mut u64) {
     let name = |number: u64, made: u64| id((made + 1).saturating_sub(number));
     let input = match input {
@@ -128,7 +130,7 @@ fn troubles() -> impl Strategy<Value = Trouble> {
     )
 }
 
-/// Compatible pairs of configurations; at most one side is passive.
+/// Generates pairs of compatible configurations, of which at most one is passive.
 fn pairs() -> impl Strategy<Value = [Config; 2]> {
     let both = (any::<bool>(), any::<bool>(), any::<bool>());
     (configs(), configs(), both, capable(), capable()).prop_map(|(one, other, both, can, other_can)| {
@@ -150,7 +152,7 @@ fn pairs() -> impl Strategy<Value = [Config; 2]> {
     })
 }
 
-/// IPv6, IPv6 next hops, and host name.
+/// Optional capabilities: IPv6, IPv6 next hops, and a host name.
 type Capable = (bool, bool, Option<String>);
 
 fn capable() -> impl Strategy<Value = Capable> {
@@ -160,8 +162,8 @@ fn capable() -> impl Strategy<Value = Capable> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees are checked at every step by [`super::contract`]. Once all is quiet, at most one connection
-    /// is left.
+    /// After any sequence of inputs, at most one connection is left once all is quiet. [`super::contract`]
+    /// checks the guarantees at every step.
     #[test]
     fn any_sequence_of_inputs_keeps_every_promise(
         config in configs(),
@@ -180,8 +182,8 @@ proptest! {
         prop_assert!(matches!(bench.state(), State::Idle | State::Connect | State::Active | State::Established));
     }
 
-    /// After any network trouble and restarts, once the network works, both sides are established on one
-    /// connection and stay so.
+    /// After any network failures and restarts, once the network works, both sides are established on the
+    /// same connection and remain so.
     #[test]
     fn two_sessions_find_each_other_after_any_trouble(
         seed in any::<u64>(),
@@ -209,7 +211,7 @@ proptest! {
         prop_assert!(stays_up(&mut world), "{:#?} {:#?}", world.sides[0].session, world.sides[1].session);
     }
 
-    /// Without trouble the first attempt succeeds.
+    /// If the network works, the first connection attempt establishes the session.
     #[test]
     fn two_sessions_find_each_other_at_once_when_nothing_is_wrong(seed in any::<u64>(), configs in pairs()) {
         let mut world = World::new(configs, seed, Trouble { delay_ms: 1, ..Trouble::NONE });

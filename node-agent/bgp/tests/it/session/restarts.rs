@@ -1,5 +1,5 @@
-//! Graceful Restart (RFC 4724, RFC 8538): advertised capability, and retention of routes by the kind of
-//! session end.
+//! Tests of Graceful Restart (RFC 4724, RFC 8538): the advertised capability, and the cases in which the
+//! neighbor retains routes.
 
 use bgp::{
     Capability, Family, GracefulRestart, Message, Notification, Open,
@@ -18,8 +18,8 @@ fn restart_in(open: &Open) -> Option<&GracefulRestart> {
     })
 }
 
-/// Input: the first OPEN of a restarted agent, another one before the session was established, and one after.
-/// Output: R, R, no R; F and N always.
+/// The Restart State bit (R) is set in each OPEN after a restart of the agent until the session has been
+/// established once. The bits F and N are always set.
 #[test]
 fn open_tells_of_a_restart_until_the_session_was_established_once() {
     let mut bench = Bench::new(Config { is_restarted: true, passive: true, ..graceful() });
@@ -46,8 +46,8 @@ fn open_tells_of_a_restart_until_the_session_was_established_once() {
     );
 }
 
-/// Kinds of session end, and retention by negotiated capability: none, Graceful Restart, and Graceful Restart
-/// for notifications.
+/// Each kind of session end lets the neighbor retain routes as negotiated: without Graceful Restart, with it,
+/// and with its extension for notifications.
 #[test]
 fn whether_the_neighbour_keeps_our_routes_follows_from_the_agreement_and_from_the_end() {
     let closed = || Input::Closed { connection: id(1), why: "reset".to_owned() };
@@ -85,7 +85,8 @@ fn whether_the_neighbour_keeps_our_routes_follows_from_the_agreement_and_from_th
     }
 }
 
-/// RFC 8538 §3.1: after a plain Cease the neighbor would retain our routes.
+/// A stop that withdraws the routes sends a Hard Reset, because after a plain Cease the neighbor would retain
+/// them (RFC 8538 §3.1).
 #[test]
 fn a_stop_that_takes_routes_back_is_a_hard_reset_where_a_cease_would_not() {
     let text = || Stop::Shutdown("works until six".to_owned());
@@ -112,7 +113,7 @@ fn a_stop_that_takes_routes_back_is_a_hard_reset_where_a_cease_would_not() {
     assert_eq!(codes(&outputs), Some((code::CEASE, cease::CONFIGURATION_CHANGE)), "routes may stay over it");
 }
 
-/// RFC 4724 §3: the last of several instances counts.
+/// If OPEN contains several Graceful Restart capabilities, the last one is used (RFC 4724 §3).
 #[test]
 fn the_last_graceful_restart_capability_counts() {
     let mut theirs = graceful_open(true);

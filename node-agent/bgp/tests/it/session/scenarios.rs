@@ -1,4 +1,4 @@
-//! Establishment, negotiation, rejections, and configuration changes.
+//! Tests of session establishment, negotiation, rejection, and configuration changes.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -13,8 +13,7 @@ use super::support::{
     open_with, opened, passive, received, secs, sent, update,
 };
 
-/// Input: start, connection, OPEN, KEEPALIVE. Output: connection attempt, OPEN, KEEPALIVE, negotiated
-/// properties.
+/// A started session connects, sends OPEN and KEEPALIVE, and is established with the negotiated properties.
 #[test]
 fn an_active_session_is_established() {
     let config = Config { host_name: Some("node-1".to_owned()), ..config() };
@@ -72,7 +71,7 @@ fn a_passive_session_makes_no_connection_and_is_established_over_the_neighbours(
     assert_eq!(bench.session.reason(), "waiting for the neighbour to connect (passive); before: reset");
 }
 
-/// RFC 4760 §8: without the capability the family is IPv4 unicast.
+/// A neighbor without the Multiprotocol capability exchanges IPv4 unicast routes (RFC 4760 §8).
 #[test]
 fn a_neighbour_without_the_multiprotocol_capability_exchanges_ipv4_routes() {
     let bench = Bench::established(config(), Open { capabilities: vec![], ..open() });
@@ -82,7 +81,7 @@ fn a_neighbour_without_the_multiprotocol_capability_exchanges_ipv4_routes() {
     assert_eq!(negotiated.capabilities, ["ipv4-unicast"]);
 }
 
-/// Every reason to reject an OPEN, with the NOTIFICATION sent.
+/// For every reason to reject an OPEN, the session sends the right NOTIFICATION and reports a text.
 #[test]
 fn an_open_that_does_not_fit_is_refused_with_its_code_and_in_words() {
     let role = |role| open_with([Capability::Role(role)]);
@@ -116,7 +115,8 @@ fn an_open_that_does_not_fit_is_refused_with_its_code_and_in_words() {
     }
 }
 
-/// RFC 6286 §2.2, RFC 9234 §4.2, RFC 5492 §3: valid counterparts of those cases.
+/// An OPEN that is unusual but valid is accepted, such as an equal BGP Identifier in a different AS (RFC 6286
+/// §2.2, RFC 9234 §4.2, RFC 5492 §3).
 #[test]
 fn an_open_that_fits_in_an_unusual_way_is_accepted() {
     let same_id = Open { router_id: Ipv4Addr::new(10, 0, 0, 1), ..open() };
@@ -174,7 +174,8 @@ fn a_host_name_is_cut_between_characters() {
     assert!(said.contains(&Capability::HostName { host: "n".repeat(63), domain: String::new() }), "{said:?}");
 }
 
-/// RFC 6608 §3: the subcode is the state, the data the message type.
+/// A message that is not expected in the state ends the session with a NOTIFICATION whose subcode is the
+/// state and whose data is the message type (RFC 6608 §3).
 #[test]
 fn a_message_that_does_not_belong_into_the_state_ends_the_session() {
     let refresh = || Message::Refresh(Refresh { family: None, kind: RefreshKind::Request });
@@ -255,7 +256,8 @@ fn settings_outside_of_open_take_effect_in_place_and_others_begin_again() {
     }
 }
 
-/// Input: AS rules that accept the neighbor, and one that does not. Output: the session stays, then ends.
+/// A changed rule for the AS number of the neighbor ends the session only if the new rule rejects the
+/// neighbor.
 #[test]
 fn another_rule_for_the_neighbours_as_ends_only_what_does_not_fit_it() {
     let with = |peer_asn| Config { peer_asn, ..config() };

@@ -1,4 +1,4 @@
-//! Test bench for one session: messages of the neighbor, and helpers for outputs.
+//! Test bench for one session: messages of a simulated neighbor, and helpers that search the outputs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use super::contract::Contract;
 pub const OURS: u32 = 65_001;
 pub const THEIRS: u32 = 65_002;
 
-/// Start of virtual time.
+/// Returns the start of virtual time.
 #[allow(clippy::disallowed_methods, reason = "some origin is needed; nothing depends on which")]
 pub fn origin() -> Instant {
     Instant::now()
@@ -60,7 +60,7 @@ pub fn graceful() -> Config {
     Config { graceful_restart: Some(120), ..config() }
 }
 
-/// OPEN of the neighbor of [`config`].
+/// Returns the OPEN of a neighbor that fits [`config`].
 pub fn open() -> Open {
     Open {
         asn: THEIRS,
@@ -81,7 +81,7 @@ pub fn open_with(more: impl IntoIterator<Item = Capability>) -> Open {
     open
 }
 
-/// Returns an OPEN with Graceful Restart for both families; `notification` is the N bit.
+/// Returns an OPEN with Graceful Restart for both families; `notification` sets the N bit.
 pub fn graceful_open(notification: bool) -> Open {
     open_with([Capability::GracefulRestart(GracefulRestart {
         is_restarted: false,
@@ -113,7 +113,7 @@ pub const fn connected(connection: u64, direction: Direction) -> Input {
     Input::Connected { connection: id(connection), direction }
 }
 
-/// Session under test with its virtual time and the driver contract.
+/// Session under test, with its virtual time and the checker of its guarantees.
 #[derive(Debug, Clone)]
 pub struct Bench {
     pub session: Session,
@@ -165,7 +165,7 @@ impl Bench {
         outputs
     }
 
-    /// Advances the time by `time` and returns the outputs of all deadlines in it.
+    /// Advances the time by `time` and returns the outputs of all deadlines that expire meanwhile.
     pub fn pass(&mut self, time: Duration) -> Vec<Output> {
         let end = self.now + time;
         let mut outputs = Vec::new();
@@ -192,7 +192,7 @@ impl Bench {
         self.session.state()
     }
 
-    /// Returns the time to the next deadline.
+    /// Returns the time until the next deadline.
     pub fn due_in(&self) -> Option<Duration> {
         self.session.poll_timeout().map(|at| at.saturating_duration_since(self.now))
     }

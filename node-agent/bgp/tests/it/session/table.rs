@@ -1,5 +1,5 @@
-//! Every state of RFC 4271 §8.2.2 with every event of §8.1, as a readable table in `table.txt`.
-//! `UPDATE_GOLDEN=1` rewrites it.
+//! Golden test: the result of every event of RFC 4271 §8.1 in every state of §8.2.2, as a readable table in
+//! `table.txt`. `UPDATE_GOLDEN=1` rewrites the table.
 
 use std::{fmt::Write, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Timers: retry, hold, keepalive and send hold.
+//! Tests of the session timers: connect retry, hold, keepalive and send hold.
 
 use bgp::{
     Message, Open, Refresh, RefreshKind,
@@ -88,7 +88,8 @@ fn while_the_neighbours_connection_is_looked_at_no_other_one_is_made() {
     assert!(is_within_a_quarter_of(&bench, 10));
 }
 
-/// Input: repeated protocol errors. Output: Idle, longer each time; connections are rejected meanwhile.
+/// Repeated protocol errors keep the session in Idle for a growing time, in which connections of the neighbor
+/// are rejected.
 #[test]
 fn protocol_errors_are_damped() {
     let mut bench = Bench::new(config());
@@ -168,7 +169,7 @@ fn passive_none() -> Config {
     Config { hold_time: 0, ..config() }
 }
 
-/// RFC 9687: a neighbor that accepts no bytes for eight minutes is dropped, even if it sends messages.
+/// A neighbor that accepts no bytes for eight minutes is disconnected, even if it sends messages (RFC 9687).
 #[test]
 fn a_neighbour_that_takes_no_bytes_is_given_up() {
     let mut bench = Bench::established(config(), open());

@@ -1,4 +1,4 @@
-//! Names and descriptions of session outputs in the tables of the tests.
+//! Formats session outputs as text for the golden tables of the tests.
 
 use bgp::{
     Message, Notification,

@@ -1,5 +1,5 @@
-//! Simulated network between two sessions, in virtual time: attempts that succeed, fail or get lost,
-//! connections that are reset or die silently, and restarting agents.
+//! Simulated network between two sessions, in virtual time. Connection attempts may fail or get lost,
+//! connections may be reset or lose all data silently, and agents may restart.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ pub struct Trouble {
     pub unanswered: u64,
     /// Rate per message at which the connection is reset.
     pub reset: u64,
-    /// Rate per message at which the connection dies silently.
+    /// Rate per message at which the connection silently stops to deliver data.
     pub dead: u64,
     /// Maximum delay of a message in milliseconds.
     pub delay_ms: u64,
@@ -51,14 +51,14 @@ pub struct World {
 pub struct Side {
     pub session: Session,
     pub contract: Contract,
-    /// Number of times the session was established.
+    /// Number of times that this side's session was established.
     pub established: u32,
-    /// Connection attempt in progress, by number.
+    /// Number of the connection attempt in progress.
     attempt: Option<u64>,
 }
 
 enum Happening {
-    /// A connection attempt of `side` arrives at the other side.
+    /// A connection attempt of `side` arrives at the opposite side.
     Arrives { side: usize, attempt: u64 },
     /// The response to a connection attempt arrives at the side that made it.
     Answered { side: usize, attempt: u64, connection: Option<ConnectionId> },
@@ -94,7 +94,8 @@ impl World {
         world
     }
 
-    /// Returns true if both sides are established on the same live connection and no other one exists.
+    /// Returns true if both sides are established on the same working connection and no other connection
+    /// exists.
     pub fn is_up(&self) -> bool {
         let [one, other] = &self.sides;
         let over = one.session.established_over();
@@ -119,7 +120,7 @@ impl World {
         self.run_until(time, |_| false);
     }
 
-    /// Restarts an agent; its kernel closes its connections.
+    /// Restarts the agent of one side; its kernel closes the connections.
     pub fn restart(&mut self, side: usize) {
         let config = self.sides[side].session.config().clone();
         for connection in self.sides[side].contract.open.clone() {
@@ -141,7 +142,7 @@ impl World {
         }
     }
 
-    /// Handles the next event before `end`.
+    /// Handles the next event before `end`. Returns false if there is none.
     fn step(&mut self, end: Instant) -> bool {
         let happening = self.happenings.keys().next().map(|(at, _)| *at);
         let timeouts = [0, 1].map(|side| self.sides[side].session.poll_timeout());
@@ -190,7 +191,7 @@ impl World {
         }
     }
 
-    /// Returns the input a driver creates from arriving data.
+    /// Returns the input that a driver creates from arriving data.
     fn read(&self, side: usize, connection: ConnectionId, what: Arrival) -> Input {
         match what {
             Arrival::Closed(why) => Input::Closed { connection, why: why.to_owned() },
@@ -256,7 +257,7 @@ impl World {
         self.comes(1 - side, connection, Arrival::Bytes(bytes));
     }
 
-    /// Queues data on a connection, in order, unless it is dead.
+    /// Puts data on a connection in transit, in order, unless the connection has stopped to deliver data.
     fn comes(&mut self, side: usize, connection: ConnectionId, what: Arrival) {
         if self.dead.contains(&connection) {
             return;
@@ -297,7 +298,7 @@ impl World {
     }
 }
 
-/// Returns true if a pair stays up for a while without re-establishing.
+/// Returns true if an established pair of sessions stays up for a while without a new session.
 pub fn stays_up(world: &mut World) -> bool {
     let before = world.sides.each_ref().map(|side| side.established);
     world.run(secs(900));

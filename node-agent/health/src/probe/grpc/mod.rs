@@ -21,9 +21,9 @@ use crate::verdict::{Outcome, Verdict};
 
 /// Path of the HTTP/2 request, which names the gRPC method.
 const PATH: &str = "/grpc.health.v1.Health/Check";
-/// Maximum size of a response in bytes; a regular one has seven.
+/// Maximum size of a response in bytes; a regular response has seven bytes.
 const ANSWER_BYTES_MAX: usize = 4 << 10;
-/// HTTP/2 flow control window in bytes, the initial value of the protocol (RFC 9113 §6.9.2).
+/// HTTP/2 flow control window in bytes: the initial value defined by the protocol (RFC 9113 §6.9.2).
 const WINDOW_BYTES: u32 = 65_535;
 /// Maximum size of response headers in bytes.
 const HEADER_BYTES_MAX: u32 = 16 << 10;

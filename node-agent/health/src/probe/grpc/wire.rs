@@ -1,5 +1,5 @@
-//! Codec of the two messages of the gRPC health checking protocol, with gRPC framing. Pure, total and
-//! bounded; unknown content is an error or skipped, as defined by protobuf.
+//! Codec of the two messages of the gRPC health checking protocol, with gRPC framing. Pure and total. Unknown
+//! fields are skipped, as protobuf requires.
 
 use std::fmt;
 
@@ -22,22 +22,22 @@ pub(super) enum ServingStatus {
     NotServing,
     /// SERVICE_UNKNOWN: the server has no service of the requested name.
     ServiceUnknown,
-    /// Number that the protocol does not define.
+    /// Status number that the protocol does not define.
     Other(u64),
 }
 
-/// Reason for which a response cannot be decoded.
+/// Reason why a response cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// End of the bytes before the end of the message.
+    /// The bytes end before the end of the message.
     Truncated,
-    /// Bytes after the end of the message.
+    /// Further bytes follow after the end of the message.
     TooLong,
-    /// Compressed message, although compression was not negotiated.
+    /// The message is compressed, although compression was not negotiated.
     Compressed,
-    /// Varint that exceeds 64 bits.
+    /// A varint exceeds 64 bits.
     Overflow,
-    /// Invalid field number or wire type.
+    /// A field has an invalid number or wire type.
     BadField,
 }
 
@@ -53,7 +53,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Encodes the request for a service; an empty name means the server as a whole.
+/// Encodes the request for the status of a gRPC service. An empty name requests the status of the whole
+/// server.
 #[must_use]
 pub(super) fn render_request(service: &str) -> Vec<u8> {
     let mut message = Vec::new();
@@ -71,7 +72,7 @@ pub(super) fn render_request(service: &str) -> Vec<u8> {
     [&[0], length.to_be_bytes().as_slice(), &message].concat()
 }
 
-/// Decodes a response.
+/// Decodes the response of a gRPC health check.
 ///
 /// # Errors
 /// Returns [`Fault`] unless the bytes are exactly one uncompressed message.

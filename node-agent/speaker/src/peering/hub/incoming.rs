@@ -1,4 +1,4 @@
-//! Assignment of incoming connections to neighbors.
+//! Assigns incoming connections to neighbors.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,8 @@ use super::Hub;
 use crate::peering::{listeners::IncomingConnection, neighbour::End, settings, status::NeighbourKey};
 
 impl Hub {
-    /// Passes an incoming connection to its neighbor, or closes it if it belongs to no peer.
+    /// Passes an incoming connection to the task of its neighbor, or closes the connection if it belongs to
+    /// no peer.
     pub(super) fn receive(&mut self, visit: IncomingConnection) {
         let IncomingConnection { stream, remote, local } = visit;
         let host = self.host(remote, local.ip());
@@ -31,8 +32,9 @@ impl Hub {
         }
     }
 
-    /// Returns the neighbor of a connection: the peer with this address, otherwise the peer of the interface,
-    /// otherwise a dynamic neighbor of the most specific network.
+    /// Returns the neighbor to which a connection belongs: the peer with the remote address, otherwise the
+    /// peer on the receiving interface, otherwise a dynamic neighbor of the peer with the most specific
+    /// network.
     fn host(&mut self, remote: SocketAddr, local: IpAddr) -> Option<NeighbourKey> {
         let peers = &self.state.as_ref()?.peers;
         let link = link_of(remote, &self.links.borrow());
@@ -61,8 +63,8 @@ impl Hub {
         }
     }
 
-    /// Returns the dynamic neighbor at an address. Creates one if the limit allows or an inactive one can be
-    /// removed.
+    /// Returns the dynamic neighbor at an address. Creates the neighbor if the limit of dynamic neighbors
+    /// allows it or an inactive one can be removed.
     fn place(&mut self, peer: Name, address: IpAddr, limit: usize) -> Option<NeighbourKey> {
         let key = NeighbourKey { peer, address: Some(address) };
         if self.running.contains_key(&key) {
@@ -85,7 +87,7 @@ impl Hub {
     }
 }
 
-/// Returns the name of the interface in the scope of a link-local address, or `None` for other addresses.
+/// Returns the name of the interface in the scope of a link-local address; `None` for other addresses.
 fn link_of(remote: SocketAddr, links: &Links) -> Option<String> {
     let SocketAddr::V6(v6) = remote else { return None };
     let index = v6.scope_id();

@@ -1,5 +1,5 @@
-//! Hub: distributes configuration, incoming connections and BFD states to the neighbor tasks. It never waits
-//! for a neighbor, because it delivers only to inboxes.
+//! Hub task: distributes the configuration, incoming connections and BFD states to the tasks of the
+//! neighbors. The hub never waits for a neighbor, because it only puts messages into their inboxes.
 
 mod incoming;
 mod poll;
@@ -36,16 +36,16 @@ use super::{
     status::{NeighborsStatus, NeighbourKey},
 };
 
-/// Time for which route changes are collected, so that several changes of a prefix become one message.
+/// Time for which route changes are collected, so that several changes of a prefix are sent in one message.
 const BATCH_TIME: Duration = Duration::from_millis(10);
-/// Interval of polling signature counters and retrying listening sockets.
+/// Interval at which TCP MD5 failure counters are read and failed listening sockets are retried.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// Capacity of the queue of accepted connections.
+/// Capacity of the queue of accepted connections that are not assigned to a neighbor yet.
 const VISITS_MAX: usize = 64;
-/// Maximum time to wait for neighbor tasks and closing connections on exit.
+/// Maximum time to wait for neighbor tasks and closing connections when the speaker stops.
 const END_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// Dependencies and channels of the hub.
+/// Parameters of the hub: its dependencies and channels.
 pub(super) struct HubStart {
     pub(super) node: Name,
     pub(super) bfd: Bfd,
@@ -54,20 +54,21 @@ pub(super) struct HubStart {
     pub(super) board: watch::Sender<NeighborsStatus>,
 }
 
-/// Reports of neighbor tasks to the hub, merged in its mailbox.
+/// Reports of the neighbor tasks to the hub, merged in the mailbox of the hub.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    /// Path that BFD should monitor for a neighbor; `None` if there is none anymore.
+    /// Path that BFD must monitor for a neighbor; `None` if monitoring must end.
     pub(super) paths: BTreeMap<NeighbourKey, Option<(PeerKey, SessionConfig)>>,
     /// Neighbors whose task has ended.
     pub(super) ended: BTreeSet<NeighbourKey>,
 }
 
-/// Running task of a neighbor.
+/// Running task of a neighbor, with its inbox and settings.
 struct Running {
     inbox: Arc<Mailbox<Inbox>>,
     settings: Settings,
-    /// True if the task was requested to end. A new task for the neighbor starts only after the end.
+    /// True if the task has been requested to end. A new task for the same neighbor starts only after its
+    /// end.
     is_ending: bool,
 }
 
@@ -80,8 +81,8 @@ struct Hub {
     lingering: Lingering,
     doors: Listeners,
     state: Option<BgpState>,
-    /// True once the first configuration has been applied. Neighbors added later cannot have stale routes of
-    /// an earlier process.
+    /// True once the first configuration has been applied. Neighbors added later cannot have stale routes
+    /// from an earlier process.
     is_settled: bool,
     is_end_held: bool,
     wanted: BTreeMap<Name, DesiredRoutes>,
@@ -91,7 +92,7 @@ struct Hub {
     bad_signatures: Option<u64>,
 }
 
-/// Runs the hub until the speaker leaves.
+/// Runs the hub until the speaker stops.
 pub(super) async fn run(start: HubStart) {
     let HubStart { node, bfd, links, wishes, board } = start;
     let (visits, mut visitors) = mpsc::channel(VISITS_MAX);
@@ -186,8 +187,8 @@ impl Hub {
         }
     }
 
-    /// Returns the settings of all neighbors that should have a task: static peers, and dynamic neighbors
-    /// that exist.
+    /// Returns the settings of all neighbors that should have a task: all static peers, and the dynamic
+    /// neighbors that have connected.
     fn settings(&self, peers: &BTreeMap<Name, BgpNeighbour>) -> BTreeMap<NeighbourKey, Settings> {
         let Some(state) = &self.state else { return BTreeMap::new() };
         let mut all = BTreeMap::new();

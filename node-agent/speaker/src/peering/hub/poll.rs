@@ -1,4 +1,5 @@
-//! Events reported by neighbor tasks, and polling of BFD paths, listening sockets and signature counters.
+//! Waits for events of the neighbor tasks, and polls BFD paths, listening sockets and TCP MD5 failure
+//! counters.
 
 use std::net::IpAddr;
 
@@ -55,7 +56,8 @@ impl Hub {
         }
     }
 
-    /// Polls the signature counters and retries failed listening sockets; neither has change events.
+    /// Reads the TCP MD5 failure counters and retries failed listening sockets. Both are polled, because the
+    /// kernel sends no events about them.
     pub(super) fn look(&mut self) {
         if self.doors.try_again() {
             self.show_doors();

@@ -1,4 +1,4 @@
-//! Task of one neighbor, which serializes all events of its session.
+//! Task of one neighbor, which processes all events of its session one after another.
 //!
 //! ```text
 //!   inbox ─────────────┐                         ┌──▶ connections: connect, send, close
@@ -51,45 +51,47 @@ use super::{
     unnumbered_discovery::UnnumberedDiscovery,
 };
 
-/// Size of the read buffer, in bytes.
+/// Size of the buffer for reads from a connection, in bytes.
 const READ_BUFFER_BYTES: usize = 16 << 10;
-/// Maximum time to send the withdrawal of all routes.
+/// Maximum time to send the withdrawals of all routes before the session ends.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(3);
 /// Time after which a dynamic neighbor without a connection is removed.
 const FORGET_TIME: Duration = Duration::from_secs(60);
 
-/// Messages from the hub to a neighbor task, merged in the task's mailbox.
+/// Messages from the hub to the task of a neighbor, merged in the task's mailbox.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     pub(super) settings: Option<Settings>,
     pub(super) routes: BTreeMap<IpNet, Option<Arc<Route>>>,
     pub(super) is_end_held: Option<bool>,
-    /// Incoming connection of the neighbor; a newer one replaces it.
+    /// Incoming connection from the neighbor; a newer one replaces it.
     pub(super) visitor: Option<TcpStream>,
-    /// State of the path according to BFD, if it has changed.
+    /// New BFD state of the path, if it has changed.
     pub(super) path: Option<PeerState>,
-    /// Changed reason for which BFD cannot monitor the path; `Some(None)` if the reason has disappeared.
+    /// Reason why BFD cannot monitor the path, if it has changed; `Some(None)` if there is no longer such a
+    /// reason.
     pub(super) path_fault: Option<Option<String>>,
-    /// Changed reason for which the neighbor's connections are not accepted; `Some(None)` if the reason has
-    /// disappeared.
+    /// Reason why the neighbor cannot connect, if it has changed; `Some(None)` if there is no longer such a
+    /// reason.
     pub(super) door_fault: Option<Option<String>>,
-    /// Number of segments dropped for their MD5 signature since the last message, on this node in total.
+    /// Number of TCP segments that this node dropped for their MD5 signature since the last message, over all
+    /// neighbors.
     pub(super) bad_signatures: u64,
     pub(super) end: Option<End>,
 }
 
-/// Reason for which the task has to end.
+/// Reason why the task of a neighbor must end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// The agent stops and the speaker ends all sessions.
+    /// The agent stops, and the speaker ends all sessions.
     Leave(Leave),
     /// The peer was removed from the configuration.
     Removed,
-    /// The slot of this dynamic neighbor without a connection is needed for another one.
+    /// This dynamic neighbor has no connection and must make room for another one.
     Forgotten,
 }
 
-/// Dependencies and initial routes of a neighbor task.
+/// Parameters of the task of a neighbor: dependencies, settings and initial routes.
 pub(super) struct NeighborStart {
     pub(super) key: NeighbourKey,
     pub(super) settings: Settings,
@@ -102,7 +104,7 @@ pub(super) struct NeighborStart {
     pub(super) lingering: Lingering,
 }
 
-/// Event for which the task waits.
+/// Event for which the task of a neighbor waits.
 enum Happening {
     Inbox,
     Due,
@@ -124,23 +126,25 @@ struct Neighbour {
     connections_made: u64,
     /// Router discovery on the interface of an unnumbered neighbor; `None` for other neighbors.
     scout: Option<UnnumberedDiscovery>,
-    /// Discovered link-local address of an unnumbered neighbor.
+    /// Link-local address discovered for an unnumbered neighbor; `None` before the discovery.
     found: Option<SocketAddr>,
     path: Option<PeerState>,
-    /// Path that BFD was last requested to monitor.
+    /// Path that the task last requested BFD to monitor, with the BFD configuration.
     watched: Option<(PeerKey, SessionConfig)>,
     face: StatusRecorder,
     links: watch::Receiver<Links>,
     hub: Arc<Mailbox<Reports>>,
     lingering: Lingering,
-    /// Deadline for withdrawing all routes, and the stop that follows; `None` unless the speaker leaves.
+    /// Deadline for the withdrawal of all routes, and the reason for the end of the session afterwards;
+    /// `None` unless the speaker is stopping.
     leaving: Option<(Instant, Stop)>,
     /// Time at which a dynamic neighbor without a connection is removed.
     forget_at: Option<Instant>,
     has_ended: bool,
 }
 
-/// Runs the task until the hub requests its end or the dynamic neighbor is forgotten.
+/// Runs the task until the hub requests its end, or until a dynamic neighbor has had no connection for
+/// [`FORGET_TIME`].
 pub(super) async fn run(start: NeighborStart) {
     let NeighborStart { key, settings, wanted, is_end_held, inbox, hub, board, links, lingering } = start;
     let mut neighbour = Neighbour {
@@ -206,7 +210,8 @@ impl Neighbour {
         }
     }
 
-    /// Waits for the next event of the inbox, timers, links, connections or discovery.
+    /// Waits for the next event: a message in the inbox, a timer, a change of an interface, data on a
+    /// connection, or a discovered router.
     async fn next(&mut self, inbox: &Mailbox<Inbox>) -> Happening {
         let due = self.poll_timeout().map(TokioInstant::from_std);
         let (dialing, connections, scout) = (&mut self.dialing, &self.connections, &mut self.scout);
@@ -283,7 +288,7 @@ impl Neighbour {
         }
     }
 
-    /// Applies changed settings: in place if possible, otherwise with a reset of the session.
+    /// Applies changed settings: without interruption if possible, otherwise with a reset of the session.
     fn configure(&mut self, settings: Settings) {
         let password = &settings.way.password;
         let rekey = password.clone().filter(|_| *password != self.settings.way.password);
@@ -322,8 +327,8 @@ impl Neighbour {
         self.watch();
     }
 
-    /// Passes an incoming connection to the session. On an unnumbered link without a discovered router, the
-    /// sender becomes the neighbor.
+    /// Passes an incoming connection to the session. On an unnumbered link on which no router was discovered,
+    /// the remote address becomes the address of the neighbor.
     fn welcome(&mut self, stream: TcpStream) {
         if matches!(self.settings.place, Place::Interface(_))
             && self.found.is_none()
@@ -334,7 +339,8 @@ impl Neighbour {
         self.connected(stream, Direction::Incoming);
     }
 
-    /// Records the discovered router of an unnumbered link and resets the session if the router has changed.
+    /// Records the router discovered on an unnumbered link, and resets the session if it differs from the
+    /// previous router.
     fn find(&mut self, found: SocketAddrV6) {
         let found = SocketAddr::V6(SocketAddrV6::new(*found.ip(), self.settings.port, 0, found.scope_id()));
         if self.found == Some(found) {
@@ -357,7 +363,7 @@ impl Neighbour {
         self.routes.retarget(next_hops);
     }
 
-    /// Handles expired timers, after received bytes have been processed.
+    /// Handles timers that have expired, after processing the bytes received until then.
     fn due(&mut self, buffer: &mut [u8]) {
         for connection in self.connections.keys().copied().collect::<Vec<_>>() {
             self.read(connection, buffer);
@@ -371,8 +377,8 @@ impl Neighbour {
         }
     }
 
-    /// Ends a turn: writes as much as the kernel accepts and publishes the status. Returns true if more can
-    /// be written.
+    /// Ends one iteration of the task: writes as many bytes as the kernel accepts and publishes the status.
+    /// Returns true if more bytes can be written.
     fn turn(&mut self) -> bool {
         let is_more = self.pour();
         if self.leaving.as_ref().is_some_and(|(until, _)| {

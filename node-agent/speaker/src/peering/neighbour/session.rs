@@ -1,4 +1,5 @@
-//! Handling of session inputs and outputs, and of the BFD path of a neighbor.
+//! Applies events to the session of a neighbor, carries out the resulting actions, and monitors the path by
+//! BFD.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -18,7 +19,8 @@ use crate::peering::{
 };
 
 impl Neighbour {
-    /// Applies an input to the session. All changes of the session go through this function.
+    /// Passes an event to the session and carries out the resulting actions. All changes of the session go
+    /// through this function.
     pub(super) fn tell(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -29,7 +31,8 @@ impl Neighbour {
         self.schedule_forgetting();
     }
 
-    /// Carries out an output of the session. Returns its immediate result as the next input.
+    /// Carries out an action that the session requests. Returns the immediate result of the action as the
+    /// next event.
     fn carry_out(&mut self, output: Output) -> Option<Input> {
         match output {
             Output::Connect => return self.dial().err().map(|why| Input::ConnectFailed { why }),
@@ -91,7 +94,7 @@ impl Neighbour {
         )
     }
 
-    /// Requests BFD monitoring of the path once both addresses are known.
+    /// Requests BFD monitoring of the path to the neighbor once both addresses are known.
     pub(super) fn watch(&mut self) {
         let connection = self.connections.values().next_back();
         let ends = connection.map(|connection| (connection.local.ip(), connection.remote.ip()));

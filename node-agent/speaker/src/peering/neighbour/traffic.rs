@@ -17,13 +17,14 @@ use crate::peering::{
     socket, words,
 };
 
-/// Number of bytes in the send buffer below which more messages are created. The kernel's send buffer is
-/// separate.
+/// Number of bytes in the send buffer from which no further messages are encoded into it. The send buffer of
+/// the kernel is not included.
 const UNSENT_BYTES_ENOUGH: usize = 16 << 10;
-/// Maximum number of reads after a connection is lost, for messages that the neighbor sent before.
+/// Maximum number of reads after a connection was lost, to process messages that the neighbor sent before the
+/// loss.
 const LAST_READINGS_MAX: usize = 16;
-/// Maximum number of bytes in the send buffer. Keepalives are the only additions above
-/// [`UNSENT_BYTES_ENOUGH`], so more indicates a broken session and closes the connection.
+/// Maximum number of bytes in the send buffer. Only keepalives are added above [`UNSENT_BYTES_ENOUGH`], so
+/// that a larger buffer indicates a broken session, and the connection is closed.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl Neighbour {
@@ -91,7 +92,7 @@ impl Neighbour {
         words::not_connected(error, &self.settings.way)
     }
 
-    /// Reads from a connection and processes complete messages.
+    /// Reads from a connection and processes the complete messages.
     pub(super) fn read(&mut self, id: ConnectionId, buffer: &mut [u8]) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let read = connection.read(buffer);
@@ -130,8 +131,8 @@ impl Neighbour {
         self.lingering.close(connection);
     }
 
-    /// Writes pending and new messages. Returns true if more can be written; other neighbors get their turn
-    /// first.
+    /// Writes pending messages and encodes new ones, up to a limit that lets other neighbors be served.
+    /// Returns true if more can be written.
     pub(super) fn pour(&mut self) -> bool {
         let mut is_more = false;
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
@@ -142,7 +143,8 @@ impl Neighbour {
         is_more
     }
 
-    /// Encodes due routes into the send buffer while it holds less than [`UNSENT_BYTES_ENOUGH`] bytes.
+    /// Encodes routes that are due into the send buffer while it contains less than [`UNSENT_BYTES_ENOUGH`]
+    /// bytes.
     fn fill(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(&id) else { return };
         let room = UNSENT_BYTES_ENOUGH.saturating_sub(connection.unsent_bytes());
@@ -182,8 +184,8 @@ impl Neighbour {
         is_drained
     }
 
-    /// Reads remaining messages before reporting a loss, because a NOTIFICATION is more informative than the
-    /// I/O error.
+    /// Reads remaining messages before reporting the loss of a connection, because a NOTIFICATION is more
+    /// informative than the I/O error.
     fn lose_after_reading(&mut self, id: ConnectionId, error: &io::Error) {
         let mut buffer = [0; 4096];
         for _ in 0..LAST_READINGS_MAX {

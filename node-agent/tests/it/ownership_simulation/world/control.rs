@@ -1,4 +1,4 @@
-//! Simulated control: sends orders, receives reports, and records takeovers.
+//! Simulated control server: sends candidate orders, receives reports, and records takeovers.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ impl World {
         self.control.runs && !self.sides[node] && self.nodes[node].owners.is_some()
     }
 
-    /// Updates for each agent if control receives its reports.
+    /// Notifies each agent if the control server receives its reports.
     pub(super) fn tell_control(&mut self) {
         for node in 0..self.nodes.len() {
             let is_heard = self.control_hears(node);
@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// Records a takeover: the owner becomes the first candidate.
+    /// Records a takeover that an agent reports: the new owner becomes the first candidate.
     pub(super) fn take_report(&mut self, from: usize, address: IpAddr) {
         if !self.control_hears(from) {
             return;

@@ -1,4 +1,4 @@
-//! Simulated peer sessions with detection delays.
+//! Simulated BFD sessions between nodes, with detection delays.
 
 use node_agent::announce::machine::Liveness;
 

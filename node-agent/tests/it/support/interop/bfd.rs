@@ -1,4 +1,4 @@
-//! Paths to a router monitored by BFD.
+//! Interoperability scenarios in which BFD monitors the path to a router.
 
 use model::{
     bgp::report::BgpSessionState,
@@ -15,8 +15,8 @@ use crate::support::{
     speakers::Peering,
 };
 
-/// Every 200 ms, multiplier ten, so that a busy machine causes no failure. BIRD sends multihop packets with
-/// the default TTL.
+/// Builds a BFD profile with an interval of 200 ms and Detect Mult ten, so that a busy machine causes no
+/// failure. BIRD sends multihop packets with the default TTL.
 fn profile(kind: Kind) -> BfdProfileSpec {
     BfdProfileSpec {
         receive_interval: 200,
@@ -30,8 +30,9 @@ fn profile(kind: Kind) -> BfdProfileSpec {
 /// Hold time so long that only BFD can detect a failure in time.
 const HOLD_TIME: u16 = 600;
 
-/// After a freeze of the router our session ends by BFD and reports it; when it continues, both come up
-/// again. When all packets are dropped, the router's session ends by BFD and the routes go.
+/// When the router is frozen, BFD ends the BGP session and Tidegate reports the reason; when the router
+/// continues, both come up again. When all packets are dropped, BFD ends the router's session, and the router
+/// removes the routes.
 pub fn failing(kind: Kind, is_far: bool) {
     let (v4, v6) = if is_far { (FAR_V4, FAR_V6) } else { (V4, V6) };
     for (addresses, test) in [(v4, "bfd4"), (v6, "bfd6")] {

@@ -1,5 +1,5 @@
-//! BGP interoperability scenarios of our speaker with any third-party router, asserted from the router's
-//! view.
+//! BGP interoperability scenarios of Tidegate's speaker with any third-party router; assertions use the
+//! routes and sessions as reported by the router.
 //!
 //! A scenario is a function of the [`Kind`] of router; each test file selects its scenarios and lists
 //! features that its router lacks.
@@ -22,14 +22,14 @@ use super::{
 };
 use crate::support::Namespace;
 
-/// Our AS number, and that of an external router: both need four octets.
+/// AS number of Tidegate's speaker, a number that needs four octets.
 pub const OUR_ASN: u32 = 4_200_000_001;
 pub const THEIR_ASN: u32 = 4_200_000_002;
-/// Two typical Service prefixes.
+/// IPv4 prefix of a typical Service address.
 pub const VIP_V4: &str = "198.51.100.7/32";
 pub const VIP_V6: &str = "2001:db8:7::7/128";
 
-/// Kind of router.
+/// Kind of router, by its software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Frr,
@@ -38,7 +38,7 @@ pub enum Kind {
     ExaBgp,
 }
 
-/// A router of some kind, in its namespace.
+/// Router of some kind, running in its namespace.
 pub type AnyRouter = Box<dyn Router + Send + Sync>;
 
 impl Kind {
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Returns the prefix of namespace names, which must be short.
+    /// Returns the short prefix of the namespace names for this kind of router.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Frr => "bgpf",
@@ -63,26 +63,26 @@ impl Kind {
     }
 }
 
-/// Waits until the router reports the session as established and returns it.
+/// Waits until the router reports its session with a peer as established, and returns the session.
 pub fn wait_established(router: &AnyRouter, peer: &str) -> Session {
     let shown = || format!("{}\n{}", router.session(peer).whole, router.log());
     eventually(&format!("{peer} established"), || router.session(peer).is_established(), shown);
     router.session(peer)
 }
 
-/// Waits until the router does not report the session as established.
+/// Waits until the router no longer reports its session with a peer as established.
 pub fn wait_lost(router: &AnyRouter, peer: &str) {
     let is_lost = || !router.session(peer).is_established();
     eventually(&format!("{peer} lost"), is_lost, || router.session(peer).whole);
 }
 
-/// Waits until the router has exactly these routes.
+/// Waits until the router has exactly these routes with their attributes.
 pub fn wait_table(router: &AnyRouter, expected: &BTreeMap<String, Route>) {
     let shown = || format!("expected {expected:#?}\nhas {:#?}\n{}", router.table(), router.log());
     eventually("the routes", || router.table() == *expected, shown);
 }
 
-/// Waits until the router has exactly these prefixes, announced by a live peer.
+/// Waits until the router has exactly these prefixes, all announced by a peer whose session is established.
 pub fn wait_prefixes(router: &AnyRouter, expected: &[&str]) {
     let expected: BTreeMap<_, _> =
         expected.iter().map(|prefix| ((*prefix).to_owned(), Kept::Announced)).collect();
@@ -90,7 +90,8 @@ pub fn wait_prefixes(router: &AnyRouter, expected: &[&str]) {
     eventually("the prefixes", || router.prefixes() == expected, shown);
 }
 
-/// Waits for a while in which something must not happen. The result does not depend on the exact duration.
+/// Waits for a while, in which some event must not happen. The result of a test does not depend on the exact
+/// duration.
 pub fn linger() {
     thread::sleep(Duration::from_millis(1500));
 }

@@ -1,4 +1,4 @@
-//! Our side: a speaker in a namespace, run like by an agent.
+//! Tidegate's side of the interoperability tests: a speaker in a namespace, run like by an agent.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -23,10 +23,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::support::{Namespace, bfd::eventually};
 
-/// Our BGP Identifier.
+/// BGP Identifier of Tidegate's speaker.
 const ROUTER_ID: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// A speaker with its peers.
+/// BGP speaker of Tidegate with its peers.
 pub struct Ours {
     speaker: Speaker,
     runtime: Runtime,
@@ -40,7 +40,7 @@ impl Ours {
         ours
     }
 
-    /// Starts a speaker that connects only after [`Self::change`].
+    /// Starts a speaker without applying the configuration of these peers, so that it does not connect yet.
     fn silent(namespace: &Namespace, peers: &[(&str, BgpNeighbour)]) -> Self {
         let peers: BTreeMap<_, _> = peers.iter().map(|(peer, how)| (name(peer), how.clone())).collect();
         let state = BgpState {
@@ -61,7 +61,8 @@ impl Ours {
         })
     }
 
-    /// Starts a speaker after a restart: it holds back End-of-RIB until [`Self::complete`].
+    /// Starts a speaker like an agent after a restart: the End-of-RIB marker is delayed until
+    /// [`Self::complete`].
     pub fn restarted(namespace: &Namespace, peers: &[(&str, BgpNeighbour)]) -> Self {
         let ours = Self::silent(namespace, peers);
         ours.speaker.hold_end_of_rib(true);
@@ -69,12 +70,12 @@ impl Ours {
         ours
     }
 
-    /// Sends End-of-RIB: all routes have been announced.
+    /// Lets the speaker send the End-of-RIB marker, because all routes have been announced.
     pub fn complete(&self) {
         self.speaker.hold_end_of_rib(false);
     }
 
-    /// Changes one peer.
+    /// Changes the configuration of one peer.
     pub fn change(&mut self, peer: &str, change: impl FnOnce(&mut BgpNeighbour)) {
         change(self.state.peers.get_mut(&name(peer)).unwrap());
         self.speaker.configure(Some(&self.state));
@@ -102,14 +103,14 @@ impl Ours {
         self.speaker.shown().borrow().clone()
     }
 
-    /// Returns the sessions with a peer; several if it is a network.
+    /// Returns the sessions with a peer. A dynamic peer (a network) may have several.
     pub fn sessions(&self, peer: &str) -> Vec<BgpSession> {
         let shown = self.shown();
         let of_peer = shown.neighbours.iter().filter(|(key, _)| key.peer.as_str() == peer);
         of_peer.map(|(_, neighbour)| neighbour.session.clone()).collect()
     }
 
-    /// Waits until a session with a peer satisfies a condition and returns it.
+    /// Waits until a session with a peer satisfies a condition, and returns the session.
     pub fn wait(&self, peer: &str, what: &str, is_so: impl Fn(&BgpSession) -> bool) -> BgpSession {
         let holds = || self.sessions(peer).iter().any(&is_so);
         eventually(what, holds, || format!("{:#?}", self.sessions(peer)));
@@ -120,7 +121,7 @@ impl Ours {
         self.wait(peer, "established", |session| session.state == BgpSessionState::Established)
     }
 
-    /// Returns the prefixes announced to a peer in this session.
+    /// Returns the prefixes announced to a peer in the current session.
     pub fn told(&self, peer: &str) -> Vec<String> {
         let shown = self.shown();
         let of_peer = shown.neighbours.iter().filter(|(key, _)| key.peer.as_str() == peer);
@@ -132,7 +133,7 @@ impl Ours {
     }
 }
 
-/// Builds a neighbor at an address on the same link.
+/// Builds the configuration of a neighbor at an address on the same link.
 pub fn neighbour(remote: &str, peer_asn: u32) -> BgpNeighbour {
     let is_internal = peer_asn == super::OUR_ASN;
     BgpNeighbour {

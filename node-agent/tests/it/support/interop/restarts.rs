@@ -1,4 +1,4 @@
-//! Routes kept by a router after our speaker ends, and for how long.
+//! Interoperability scenarios about routes that a router keeps after Tidegate's speaker has ended.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,8 +33,8 @@ fn restarting() -> BgpNeighbour {
     }
 }
 
-/// After a restart of our speaker the router has every route at every moment, and routes that are not
-/// announced again are removed by End-of-RIB.
+/// While Tidegate's speaker restarts, the router always has every route; routes that are not announced again
+/// are removed at End-of-RIB.
 pub fn graceful(kind: Kind) {
     let stage = Stage::direct(kind, "gr");
     let router = keeper(kind, &stage);
@@ -70,8 +70,8 @@ pub fn graceful(kind: Kind) {
     drop(seen);
 }
 
-/// After a shutdown of our speaker the routes are removed at once although both sides could keep them, and
-/// the router gets our message.
+/// After a shutdown of Tidegate's speaker, the router removes the routes at once, although Graceful Restart
+/// was negotiated, and receives the shutdown message.
 pub fn shutdown(kind: Kind) {
     let stage = Stage::direct(kind, "hard");
     let router = keeper(kind, &stage);
@@ -91,7 +91,7 @@ pub fn shutdown(kind: Kind) {
     }
 }
 
-/// Without graceful restart the routes go with the session.
+/// Without Graceful Restart, the router removes the routes when the session ends.
 pub fn ungraceful(kind: Kind) {
     let stage = Stage::direct(kind, "ungr");
     let router = keeper(kind, &stage);
@@ -104,7 +104,7 @@ pub fn ungraceful(kind: Kind) {
     wait_prefixes(&router, &[]);
 }
 
-/// Tables of a router during an event.
+/// Results of polling a router's table during an event.
 struct Seen<T> {
     tables: Vec<BTreeMap<String, Kept>>,
     _result: T,
@@ -121,7 +121,7 @@ impl<T> Seen<T> {
     }
 }
 
-/// Polls the router's table during an event.
+/// Polls the table of a router while `event` runs.
 fn watch<T>(router: &AnyRouter, event: impl FnOnce() -> T) -> Seen<T> {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Routes that a router receives from us.
+//! Interoperability scenarios about routes that a router receives from Tidegate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::support::{
     speakers::Peering,
 };
 
-/// Communities of every kind except an unknown extended one, which not every router shows.
+/// Communities of every kind, except an unknown extended community, which not every router shows.
 const COMMUNITIES: [&str; 9] = [
     "65000:100",
     "0:1",
@@ -24,16 +24,15 @@ const COMMUNITIES: [&str; 9] = [
     "soo:4200000001:9",
 ];
 
-/// Starts a router and our speaker with one session over these addresses of one link.
+/// Starts a router and Tidegate's speaker, with one session between these addresses of one link.
 pub fn meet(kind: Kind, stage: &Stage, addresses: (&str, &str), asn: u32) -> (AnyRouter, Ours) {
     let router = kind.start(&stage.theirs, asn, vec![Peering::new(addresses.1, addresses.0, OUR_ASN)]);
     let ours = Ours::start(&stage.ours, &[("tor", neighbour(addresses.1, asn))]);
     (router, ours)
 }
 
-/// Input: two routes with all possible attributes and one with none. Output: the router has exactly these,
-/// over IPv4 and over IPv6, from another AS and from its own; a change takes one message; withdrawn ones are
-/// gone.
+/// The router has exactly the attributes of the announced routes, over IPv4 and over IPv6, as an external and
+/// as an internal peer. A change of a route takes one message, and withdrawn routes are removed.
 pub fn attributes(kind: Kind, is_internal: bool) {
     let asn = if is_internal { OUR_ASN } else { THEIR_ASN };
     for (addresses, test) in [(V4, "at4"), (V6, "at6")] {
@@ -94,7 +93,8 @@ pub fn attributes(kind: Kind, is_internal: bool) {
     }
 }
 
-/// Like [`wait_table`]; a router chooses the local preference for routes of another AS itself.
+/// Waits until the router has the expected routes, like [`wait_table`]. A router itself chooses the local
+/// preference for routes from an external peer.
 fn wait_seen(kind: Kind, router: &AnyRouter, is_internal: bool, expected: &BTreeMap<String, Route>) {
     let seen = || {
         let mut table = router.table();
@@ -115,7 +115,7 @@ fn wait_seen(kind: Kind, router: &AnyRouter, is_internal: bool, expected: &BTree
     eventually("the routes", || seen() == *expected, shown);
 }
 
-/// An address range as one prefix, and prefixes of every length.
+/// A range of addresses is announced as one prefix, and prefixes of every length arrive.
 pub fn lengths(kind: Kind) {
     let stage = Stage::direct(kind, "len");
     let (router, ours) = meet(kind, &stage, V4, THEIR_ASN);
@@ -136,7 +136,7 @@ pub fn lengths(kind: Kind) {
     wait_prefixes(&router, &prefixes);
 }
 
-/// Five thousand prefixes arrive in few messages, and are withdrawn at once.
+/// Five thousand prefixes arrive in few messages, and all of them are withdrawn at once.
 pub fn many(kind: Kind) {
     const COUNT: u32 = 5000;
     let stage = Stage::direct(kind, "many");
@@ -154,7 +154,7 @@ pub fn many(kind: Kind) {
     wait_prefixes(&router, &[]);
 }
 
-/// The router requests a route refresh, and gets all routes on the same session.
+/// The router requests a route refresh and gets all routes in the same session.
 pub fn refresh(kind: Kind) {
     let stage = Stage::direct(kind, "ref");
     let (router, ours) = meet(kind, &stage, V4, THEIR_ASN);

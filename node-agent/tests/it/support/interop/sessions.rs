@@ -1,4 +1,5 @@
-//! Establishment of sessions with a router, and reasons for failures.
+//! Interoperability scenarios about the establishment of sessions with a router, and about reasons for
+//! failures.
 
 use std::{thread, time::Duration};
 
@@ -19,8 +20,8 @@ use crate::support::{
     speakers::{Peer, Peering},
 };
 
-/// With another password on our side no packet is accepted, and the reason names the likely cause. Then the
-/// same password on both sides.
+/// With a different MD5 password on each side, no packet is accepted, and the reported reason names the
+/// probable cause. With the same password, the session is established.
 pub fn passwords(kind: Kind) {
     for (addresses, test) in [(V4, "md4"), (V6, "md6")] {
         let stage = Stage::direct(kind, test);
@@ -44,7 +45,8 @@ pub fn passwords(kind: Kind) {
     }
 }
 
-/// One side is passive and the other connects, both ways.
+/// A session is established if one side is passive and the other side connects, with either side as the
+/// passive one.
 pub fn passive(kind: Kind) {
     for is_ours in [true, false] {
         let stage = Stage::direct(kind, if is_ours { "pas-o" } else { "pas-t" });
@@ -67,7 +69,7 @@ pub fn passive(kind: Kind) {
     }
 }
 
-/// Several hops between the two, in both families; the session is established.
+/// A session over several hops is established, over IPv4 and over IPv6.
 pub fn far_away(kind: Kind) {
     for (addresses, test) in [(FAR_V4, "far4"), (FAR_V6, "far6")] {
         let stage = Stage::routed(kind, test);
@@ -87,8 +89,8 @@ pub fn far_away(kind: Kind) {
     }
 }
 
-/// GTSM (RFC 5082) on both sides, and on ours alone, in which case packets of the router are dropped until it
-/// is disabled.
+/// With GTSM (RFC 5082) on both sides the session is established. With GTSM only on Tidegate's side, packets
+/// from the router are dropped until GTSM is disabled.
 pub fn near_only(kind: Kind) {
     let stage = Stage::direct(kind, "gtsm");
     let peering = Peering { has_gtsm: true, ..Peering::new(V4.1, V4.0, OUR_ASN) };
@@ -118,7 +120,7 @@ pub fn near_only(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// Dynamic neighbors: we accept connections from a network, with one password for all of them.
+/// Tidegate accepts dynamic neighbors from a network, with one password for all of them.
 pub fn guests(kind: Kind) {
     let stage = Stage::direct(kind, "guest");
     let mut how = neighbour(V4.1, THEIR_ASN);
@@ -139,7 +141,7 @@ pub fn guests(kind: Kind) {
     wait_prefixes(&router, &[VIP_V6]);
 }
 
-/// The router accepts us as a dynamic neighbor.
+/// The router accepts Tidegate as a dynamic neighbor.
 pub fn as_guest(kind: Kind) {
     let stage = Stage::direct(kind, "range");
     let peering = Peering {
@@ -154,8 +156,8 @@ pub fn as_guest(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// Connection collision: both sides connect before either receives an OPEN; one connection survives, and the
-/// session stays. Returns the number of rounds with two connections.
+/// If both sides connect before either receives an OPEN, one of the two connections is kept, and the session
+/// stays established. Returns the number of rounds in which two connections existed.
 pub fn collision(kind: Kind) -> usize {
     let mut collisions = 0;
     for round in 0..3u8 {
@@ -182,7 +184,8 @@ pub fn collision(kind: Kind) -> usize {
     collisions
 }
 
-/// The router is frozen: the hold time ends the session. It continues: the session is re-established.
+/// When the router is frozen, the Hold Timer ends the session; when the router continues, the session is
+/// established again.
 pub fn silence(kind: Kind) {
     let stage = Stage::direct(kind, "mute");
     let peering = Peering { hold_time: 3, ..Peering::new(V4.1, V4.0, OUR_ASN) };
@@ -204,7 +207,7 @@ pub fn silence(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// The router has another AS number than configured: both numbers are reported.
+/// If the AS number of the router is not the configured one, the reported reason contains both numbers.
 pub fn wrong_as(kind: Kind) {
     let stage = Stage::direct(kind, "as");
     let router = kind.start(&stage.theirs, THEIR_ASN + 1, vec![Peering::new(V4.1, V4.0, OUR_ASN)]);

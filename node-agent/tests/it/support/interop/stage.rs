@@ -1,13 +1,16 @@
-//! Network between our speaker and a router: one link, or a hop in between.
+//! Network between Tidegate's speaker and a router: a single link, or with a hop in between.
 
 use crate::support::{Namespace, bfd::V4, bfd::V6};
 
 use super::Kind;
 
-/// Addresses of the two with a hop in between.
+/// Addresses of Tidegate's speaker and of the router if there is a hop in between.
 pub const FAR_V4: (&str, &str) = ("192.0.2.1", "203.0.113.2");
 pub const FAR_V6: (&str, &str) = ("2001:db8::1", "2001:db8:f::2");
 
+/// Network between Tidegate's speaker (`ours`) and a router (`theirs`), either direct or with a hop in
+/// between.
+///
 /// ```text
 /// direct: ours eth0 192.0.2.1, 2001:db8::1 ── eth0 192.0.2.2, 2001:db8::2 theirs
 /// routed: ours eth0 192.0.2.1, 2001:db8::1 ── hop ── eth0 203.0.113.2, 2001:db8:f::2 theirs
@@ -47,7 +50,7 @@ impl Stage {
         stage
     }
 
-    /// Creates one link with link-local addresses only, called `eth0` on both sides.
+    /// Creates a link that has only link-local addresses and is called `eth0` on both sides.
     pub fn unnumbered(kind: Kind, test: &str) -> Self {
         let stage = Self::apart(kind, test);
         join(&stage.ours, "eth0", &stage.theirs, "eth0");
@@ -63,21 +66,21 @@ impl Stage {
         Self { ours, theirs, hop: None }
     }
 
-    /// Blocks or unblocks data on TCP connections, but not the connections themselves.
+    /// Blocks or unblocks data on TCP connections. New connections can still be opened.
     pub fn hush(&self, is_hushed: bool) {
         for namespace in [&self.ours, &self.theirs] {
             drop_in(namespace, "iifname eth0 tcp flags & psh == psh", is_hushed);
         }
     }
 
-    /// Blocks or unblocks all packets between the two, while all links stay up.
+    /// Blocks or unblocks all packets between the two sides, while all links stay up.
     pub fn cut(&self, is_cut: bool) {
         for namespace in [&self.ours, &self.theirs] {
             drop_in(namespace, "iifname eth0", is_cut);
         }
     }
 
-    /// Returns the established BGP connections of our side.
+    /// Returns the established BGP connections on Tidegate's side.
     pub fn connections(&self) -> Vec<String> {
         let text = self.ours.exec(&["ss", "-Htan", "( sport = :179 or dport = :179 )"]);
         text.lines().filter(|line| line.starts_with("ESTAB")).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! BIRD 2.
+//! BIRD 2 as a router of the interoperability tests.
 
 use std::{collections::BTreeMap, path::Path, sync::Mutex};
 
@@ -10,16 +10,16 @@ use super::{
     lines,
 };
 
-/// Maximum difference between two outputs of the same session start: BIRD derives it from two clocks each
-/// time.
+/// Maximum difference in milliseconds between two outputs of the same session start. BIRD computes the time
+/// from two clocks for each output.
 const CLOCKS_APART_MS: u64 = 20;
 
-/// BIRD in a namespace. Learned routes stay in its own tables.
+/// BIRD in a namespace. Learned routes are kept only in BIRD's own tables.
 pub struct Bird {
     daemon: Daemon,
     namespace: String,
     place: Place,
-    /// Session starts as first printed.
+    /// Start times of sessions, as BIRD printed them first.
     begun: Mutex<Vec<String>>,
 }
 
@@ -34,7 +34,7 @@ impl Bird {
         Self { daemon, namespace: namespace.to_owned(), place, begun: Mutex::default() }
     }
 
-    /// Starts BIRD with a protocol per peering, called `peer0` and so on.
+    /// Starts BIRD with one BGP protocol per session, called `peer0` and so on.
     pub fn bgp(namespace: &str, settings: &Settings) -> Self {
         Self::start(namespace, &configuration(settings))
     }
@@ -44,14 +44,15 @@ impl Bird {
         run(&self.namespace, &[&["birdc", "-s", &control], command].concat())
     }
 
-    /// Loads another configuration.
+    /// Replaces the configuration.
     pub fn configure(&self, configuration: &str) {
         self.place.write("bird.conf", configuration);
         let answer = self.birdc(&["configure"]);
         assert!(answer.contains("Reconfigur"), "{answer}");
     }
 
-    /// Returns the columns of a BFD session: address, interface, state, since, interval, timeout.
+    /// Returns the columns of BIRD's output for a BFD session: address, interface, state, since, interval,
+    /// timeout.
     pub fn bfd_session(&self, peer: &str) -> Vec<String> {
         let text = self.birdc(&["show", "bfd", "sessions"]);
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(peer));
@@ -62,7 +63,7 @@ impl Bird {
         self.bfd_session(peer).get(2).is_some_and(|state| state == "Up")
     }
 
-    /// Returns the output for the protocol with a peer; the next unindented line starts another protocol.
+    /// Returns the start time of a session as BIRD printed it first, which identifies the session.
     fn begun(&self, since: String) -> String {
         let mut begun = self.begun.lock().unwrap();
         let is_same = |known: &&String| milliseconds(known).abs_diff(milliseconds(&since)) <= CLOCKS_APART_MS;
@@ -140,7 +141,7 @@ impl Router for Bird {
     }
 }
 
-/// Returns the milliseconds of the day of a date and time.
+/// Returns the time of day in a date and time, in milliseconds.
 fn milliseconds(since: &str) -> u64 {
     let time = since.split(' ').next_back().unwrap_or_default();
     let numbers = time.split([':', '.']).map(|number| number.parse().unwrap_or(0));
@@ -152,7 +153,7 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Sums the first number after a key over all channels.
+/// Returns the sum of the first number after a key, over all channels in the output.
 fn counted(text: &str, key: &str) -> u64 {
     let rows = text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
     rows.filter_map(|row| row.split_whitespace().next()?.parse::<u64>().ok()).sum()

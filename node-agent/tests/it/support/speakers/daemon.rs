@@ -1,4 +1,4 @@
-//! A foreground process in a namespace, with a directory for its configuration, sockets and log.
+//! Process in the foreground of a namespace, with a directory for its configuration, sockets and log.
 
 use std::{
     fs,
@@ -14,12 +14,12 @@ use nix::{
     unistd::Pid,
 };
 
-/// Startup timeout of a daemon on a busy machine.
+/// Maximum time for a daemon to start, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Number of log lines printed after a failed test.
 const TAIL_LINES: usize = 60;
 
-/// A directory, removed when dropped.
+/// Temporary directory, removed when dropped.
 pub struct Place(PathBuf);
 
 impl Place {
@@ -53,14 +53,14 @@ impl Drop for Place {
     }
 }
 
-/// A daemon, killed when dropped. After a failed test the tail of its log is printed.
+/// Running daemon, killed when dropped. If the test has failed, the tail of its log is printed.
 pub struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
 impl Daemon {
-    /// Starts a command with environment variables; its output goes to a file named after it.
+    /// Starts a command with these environment variables. Its output goes to a file named after the command.
     pub fn start(
         namespace: &str,
         place: &Place,
@@ -86,7 +86,7 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until the daemon is ready, or fails early if it ends.
+    /// Waits until the daemon is ready. Fails at once if the daemon ends.
     pub fn wait(&mut self, what: &str, mut is_ready: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_ready() {
@@ -115,7 +115,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs a command in a namespace to completion and returns its stdout, or its stderr on failure.
+/// Runs a command in a namespace to completion. Returns its standard output or, on failure, its standard
+/// error.
 pub fn try_run(namespace: &str, command: &[&str]) -> Result<String, String> {
     let output = Command::new("ip").args(["netns", "exec", namespace]).args(command).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -125,7 +126,7 @@ pub fn try_run(namespace: &str, command: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Like [`try_run`], but panics on failure.
+/// Runs a command in a namespace to completion and returns its standard output. Panics on failure.
 pub fn run(namespace: &str, command: &[&str]) -> String {
     try_run(namespace, command).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,5 +1,5 @@
-//! `ExaBGP`: no routing table and no BFD, but every received message. The table here is built from the
-//! messages.
+//! `ExaBGP` as a router of the interoperability tests. It has no routing table and no BFD, but prints every
+//! received message; the table here is built from these messages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,8 @@ use super::{
     lines,
 };
 
-/// Logs its input line by line, and forwards commands from another file; ends with its parent.
+/// Program that prints its input line by line, and forwards commands from a file. It ends with its parent
+/// process.
 const WATCHER: &str = r#"
 import os, sys, threading, time
 
@@ -42,7 +43,7 @@ os._exit(0)
 const EVENTS: &str = "events.json";
 const COMMANDS: &str = "commands";
 
-/// `ExaBGP` in a namespace.
+/// `ExaBGP` running in a namespace.
 pub struct ExaBgp {
     daemon: Daemon,
     place: Place,
@@ -77,7 +78,7 @@ impl ExaBgp {
         Self { daemon, place }
     }
 
-    /// Returns every event so far: session states, and messages in both directions.
+    /// Returns all events so far: changes of session states, and messages in both directions.
     pub fn events(&self) -> Vec<Value> {
         let text = self.place.read(EVENTS);
         // The last line may be incomplete.
@@ -88,14 +89,14 @@ impl ExaBgp {
             .collect()
     }
 
-    /// Returns the events of one kind about a peer.
+    /// Returns the events of one kind that concern a peer.
     pub fn events_of(&self, peer: &str, kind: &str) -> Vec<Value> {
         let mut events = self.events();
         events.retain(|event| event["type"] == kind && event["neighbor"]["address"]["peer"] == peer);
         events
     }
 
-    /// Returns the NOTIFICATION messages: direction, code, subcode, and the data as text.
+    /// Returns the NOTIFICATION messages of a session: direction, code, subcode, and the data as text.
     pub fn words(&self, peer: &str) -> Vec<String> {
         let said = |event: Value| {
             let (direction, said) = (&event["neighbor"]["direction"], &event["neighbor"]["notification"]);
@@ -108,7 +109,7 @@ impl ExaBgp {
         self.events_of(peer, "notification").into_iter().map(said).collect()
     }
 
-    /// Sends a command of its API.
+    /// Sends a command to the API of `ExaBGP`.
     pub fn command(&self, line: &str) {
         let mut file = fs::OpenOptions::new().append(true).open(self.place.path().join(COMMANDS)).unwrap();
         writeln!(file, "{line}").unwrap();
@@ -169,7 +170,7 @@ impl Router for ExaBgp {
     }
 }
 
-/// Applies the part `update` of a message.
+/// Applies the `update` part of a message to a table of routes.
 fn take(table: &mut BTreeMap<String, Route>, update: &Value) {
     let families = |part: &str| update[part].as_object().cloned().unwrap_or_default().into_values();
     let prefix = |entry: &Value| entry["nlri"].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! FRR: zebra with `bfdd` and `bgpd`.
+//! FRR as a router of the interoperability tests: zebra with `bfdd` and `bgpd`.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -67,7 +67,7 @@ impl Frr {
         self.daemons.push(started);
     }
 
-    /// Runs `vtysh` commands one after another.
+    /// Runs `vtysh` commands one after another, and returns their output.
     pub fn vtysh(&self, commands: &[&str]) -> String {
         let directory = self.place.path().to_str().unwrap();
         let arguments = commands.iter().flat_map(|command| ["-c", command]);
@@ -75,25 +75,25 @@ impl Frr {
         run(&self.namespace, &command)
     }
 
-    /// Changes the configuration, line by line from its top.
+    /// Runs configuration commands of `vtysh`, in order.
     pub fn configure(&self, commands: &[&str]) {
         self.vtysh(&[&["configure terminal"], commands].concat());
     }
 
-    /// Returns the output of `show … json`.
+    /// Runs `show … json` and returns its output.
     pub fn show(&self, what: &str) -> Value {
         let text = self.vtysh(&[&format!("show {what} json")]);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Returns the BFD session with a peer.
+    /// Returns the BFD session with a peer as shown by FRR.
     pub fn bfd_peer(&self, peer: &str) -> Value {
         let peers = self.show("bfd peers");
         let found = peers.as_array().unwrap().iter().find(|entry| entry["peer"] == peer);
         found.cloned().unwrap_or_default()
     }
 
-    /// Returns how often the BFD session with a peer came up and went down.
+    /// Returns how many times the BFD session with a peer came up, and how many times it went down.
     pub fn bfd_changes(&self, peer: &str) -> (u64, u64) {
         let peers = self.show("bfd peers counters");
         let entry = peers.as_array().unwrap().iter().find(|entry| entry["peer"] == peer).unwrap();
@@ -198,7 +198,7 @@ fn configuration(settings: &Settings) -> String {
 
 const KEEPS: &str = " bgp graceful-restart\n bgp graceful-restart notification\n";
 
-/// Returns the name of a neighbor in the configuration.
+/// Returns the name of a neighbor in FRR's configuration.
 fn name(peering: &Peering) -> &str {
     match &peering.peer {
         Peer::Address(name) | Peer::Interface(name) => name,

@@ -1,4 +1,4 @@
-//! `GoBGP`. The version in Debian 12 has no BFD.
+//! `GoBGP` as a router of the interoperability tests. The version in Debian 12 has no BFD.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{
     lines,
 };
 
-/// Path attribute types in its JSON, equal to those on the wire.
+/// Path attribute types in the JSON of `GoBGP`, equal to those in BGP messages.
 mod kind {
     pub(super) const ORIGIN: u64 = 1;
     pub(super) const AS_PATH: u64 = 2;
@@ -26,7 +26,7 @@ mod kind {
     pub(super) const LARGE_COMMUNITIES: u64 = 32;
 }
 
-/// `gobgpd` in a namespace.
+/// `gobgpd` running in a namespace.
 pub struct GoBgp {
     daemon: Daemon,
     namespace: String,
@@ -154,7 +154,7 @@ fn take(route: &mut Route, attribute: &Value) {
     }
 }
 
-/// Four-octet AS numbers are printed in dotted notation.
+/// Formats an extended community. `GoBGP` prints four-octet AS numbers in dotted notation.
 fn extended(said: &Value) -> String {
     let value = said["value"].as_str().unwrap_or_default();
     let word = match said["subtype"].as_u64() {

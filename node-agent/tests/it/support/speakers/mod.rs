@@ -1,7 +1,7 @@
-//! Third-party routers as processes in a namespace, with their view of sessions and received routes.
+//! Third-party routers as processes in a namespace, with the sessions and received routes that they report.
 //!
-//! Assertions use the router's view: nothing here depends on our speaker. The directory is self-contained, so
-//! that tests of other packages can include it by path; namespaces are passed by name for the same reason.
+//! Assertions use these reports: nothing here depends on Tidegate's speaker. The directory is self-contained,
+//! so that tests of other packages can include it by path; namespaces are passed by name for the same reason.
 
 #![allow(unused_imports, reason = "each test file uses its part")]
 
@@ -18,41 +18,43 @@ pub use exabgp::ExaBgp;
 pub use frr::Frr;
 pub use gobgp::GoBgp;
 
-/// A third-party BGP router.
+/// Third-party BGP router that runs in a namespace.
 pub trait Router {
-    /// Returns its session with a peer, named by address, or by interface if unnumbered.
+    /// Returns the session with a peer as reported by the router. The peer is named by its address, or by the
+    /// interface if unnumbered.
     fn session(&self, peer: &str) -> Session;
 
-    /// Returns the prefixes received from its peers, and which of them are kept after the end of the session.
+    /// Returns the prefixes that the router has received from its peers, and which of them are kept after the
+    /// end of the session.
     fn prefixes(&self) -> BTreeMap<String, Kept>;
 
-    /// Returns the received routes with their attributes; the best one for each prefix.
+    /// Returns the best received route for each prefix, with its attributes.
     fn table(&self) -> BTreeMap<String, Route>;
 
-    /// Sends a route refresh request to a peer.
+    /// Sends a route refresh request from the router to a peer.
     fn ask_again(&self, peer: &str);
 
-    /// Returns its log so far.
+    /// Returns the log of the router so far.
     fn log(&self) -> String;
 
-    /// Freezes it: it sends nothing and closes nothing.
+    /// Suspends the router process: it sends nothing and keeps its connections open.
     fn freeze(&self);
 
-    /// Resumes it.
+    /// Resumes the router process after [`Self::freeze`].
     fn thaw(&self);
 }
 
-/// A session as seen by the router.
+/// BGP session as reported by the router.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Session {
     /// State as printed by the router, in lower case.
     pub state: String,
-    /// Distinguishes consecutive sessions with the same peer, in a router-specific format.
+    /// Text in a router-specific format that differs between consecutive sessions with the same peer.
     pub incarnation: String,
-    /// Number of received UPDATE messages, or, if the router does not count them, of received prefixes
-    /// including withdrawals.
+    /// Number of received UPDATE messages. For a router that does not count them: number of received
+    /// prefixes, including withdrawals.
     pub updates: u64,
-    /// Complete output about the session.
+    /// Complete output of the router about the session.
     pub whole: String,
 }
 
@@ -62,16 +64,16 @@ impl Session {
     }
 }
 
-/// Reason why a router has a route.
+/// Reason why a router has a route: its peer announces it, or it is kept after the session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// The peer announces it.
+    /// The peer announces the route.
     Announced,
-    /// The peer is gone, and restarts gracefully.
+    /// The session with the peer has ended, and the route is kept for its Graceful Restart.
     Stale,
 }
 
-/// A route in the router's table.
+/// Route in the table of a router, with its attributes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
     pub origin: String,
@@ -79,14 +81,14 @@ pub struct Route {
     /// Next hops, the global address first.
     pub next_hops: Vec<String>,
     pub med: Option<u32>,
-    /// For routes of another AS, the router's own default.
+    /// Local preference. For routes from an external peer, it is the router's own default.
     pub local_pref: Option<u32>,
     /// Communities in the notation of `model::community`.
     pub communities: BTreeSet<String>,
     pub is_atomic_aggregate: bool,
 }
 
-/// Configuration of a router.
+/// Configuration of a router and its sessions.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub asn: u32,
@@ -94,7 +96,7 @@ pub struct Settings {
     pub peerings: Vec<Peering>,
 }
 
-/// Configuration of a session.
+/// Configuration of a BGP session of the router.
 #[derive(Debug, Clone)]
 pub struct Peering {
     pub peer: Peer,
@@ -102,15 +104,15 @@ pub struct Peering {
     /// Address of the router towards the peer.
     pub local: String,
     pub password: Option<String>,
-    /// Maximum number of hops to the peer.
+    /// Maximum number of hops to the peer; `None` if the peer is on the same link.
     pub hops: Option<u8>,
-    /// True if packets of the peer must have TTL 255 (RFC 5082).
+    /// True if packets from the peer must have TTL 255 (GTSM, RFC 5082).
     pub has_gtsm: bool,
     pub is_passive: bool,
-    /// True if the peer's routes are kept during its restart (RFC 4724), also after a NOTIFICATION (RFC
-    /// 8538).
+    /// True if the router keeps the peer's routes during its restart (RFC 4724), even after a NOTIFICATION
+    /// (RFC 8538).
     pub keeps_routes: bool,
-    /// BFD interval in milliseconds, with multiplier three.
+    /// BFD interval in milliseconds, with Detect Mult three; `None` for no BFD.
     pub bfd: Option<u32>,
     /// True if IPv4 routes may have IPv6 next hops (RFC 8950).
     pub has_extended_next_hop: bool,
@@ -118,18 +120,18 @@ pub struct Peering {
     pub hold_time: u16,
 }
 
-/// Location of a peer.
+/// Location of a BGP peer: an address, a network or an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     Address(String),
     /// Any host that connects from this network.
     Network(String),
-    /// The other end of this interface.
+    /// Neighbor at the other end of this interface.
     Interface(String),
 }
 
 impl Peering {
-    /// Builds a default session over one link.
+    /// Builds the default configuration of a session over one link.
     pub fn new(local: &str, peer: &str, peer_asn: u32) -> Self {
         Self {
             peer: Peer::Address(peer.to_owned()),
@@ -156,12 +158,12 @@ impl Peering {
     }
 }
 
-/// Joins the present parts as lines.
+/// Joins the parts that are present as lines.
 fn lines(parts: &[Option<String>]) -> String {
     parts.iter().flatten().fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// Normalizes a community to the notation of `model::community`.
+/// Converts a community to the notation of `model::community`.
 fn community(text: &str) -> String {
     let parsed: Result<model::primitives::community::Community, _> = text.parse();
     parsed.map_or_else(|_| text.to_owned(), |community| community.to_string())
