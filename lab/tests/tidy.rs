@@ -1,5 +1,5 @@
 //! Source rules that the compiler does not check: allowed dependencies, purity, maximum file length, and a
-//! test for every row of the feature table.
+//! test for every row of the feature table (`docs/reference/features.md`).
 //!
 //! The test is a separate program, so that many build recipes can run it quickly.
 
@@ -33,7 +33,7 @@ use serde_json::Value;
 /// Maximum length of a source file in lines.
 const FILE_LINES_MAX: usize = 600;
 
-/// Allowed dependencies of each workspace member.
+/// Workspace members that each member may depend on.
 const MAY_USE: [(&str, &[&str]); 25] = [
     ("model", &[]),
     ("store", &["model"]),
@@ -83,7 +83,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("bench", &["lab"]),
 ];
 
-/// Crates with a runtime, network, file system or clock, which the pure crates must not use.
+/// External crates for I/O, async runtimes, clocks or randomness, which the pure crates must not use.
 const RUNTIME: [&str; 10] =
     ["tokio", "hyper", "axum", "reqwest", "nix", "sqlx", "async-trait", "tracing-subscriber", "rand", "mio"];
 const PURE_CRATES: [&str; 4] = ["model", "bfd", "bgp", "translate"];
@@ -91,10 +91,10 @@ const PURE_CRATES: [&str; 4] = ["model", "bfd", "bgp", "translate"];
 /// Names of files that must be pure in every crate: no I/O, no clock.
 const PURE_FILES: [&str; 7] =
     ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs", "desired.rs", "listing.rs"];
-/// File names in the folder of every proxy mode.
+/// File names that the folder of every proxy mode must have.
 const MODE_FILES: [&str; 5] = ["desired.rs", "commit.rs", "trace.rs", "preview.rs", "listing.rs"];
-/// File names that every proxy mode with kernel state must have; userspace mode has none of them, because its
-/// rules are those of nftables.
+/// File names that the folders of all proxy modes except userspace must have. The nftables folder programs the
+/// capture rules of userspace mode.
 const KERNEL_MODE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "mirror.rs", "verify.rs"];
 const IMPURE: [&str; 11] = [
     "tokio",
@@ -122,7 +122,7 @@ fn members_depend_only_in_the_agreed_direction_and_pure_crates_on_no_runtime() {
         let (_, allowed) = MAY_USE.iter().find(|(member, _)| *member == name).unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
             let uses = dependency["name"].as_str().unwrap();
-            // Only the harness, which tests everything, may have upward development dependencies.
+            // `MAY_USE` applies to development dependencies too, `RUNTIME` to normal dependencies only.
             assert!(!members.contains(uses) || allowed.contains(&uses), "{name} must not depend on {uses}");
             let pure = PURE_CRATES.contains(&name) && dependency["kind"].is_null();
             assert!(!(pure && RUNTIME.contains(&uses)), "{name} is pure and must not depend on {uses}");
@@ -222,8 +222,8 @@ fn no_function_is_longer_than_a_hundred_lines() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// Compares the readability counts of doc comments with the golden file: a higher count fails, a lower one is
-/// written by `UPDATE_GOLDEN=1`.
+/// No member has a larger share of banned words in its comments than in the golden file. `UPDATE_GOLDEN=1` writes
+/// the current shares if none is larger.
 #[test]
 fn prose_gets_plainer_and_never_less_plain() {
     let mut members: BTreeMap<String, prose::Prose> = BTreeMap::new();
@@ -298,7 +298,8 @@ fn rows_are_found_in_names_and_in_comments_of_tests_only() {
     assert_eq!(tests_with_rows(text), [("f003_f004_y".to_owned(), rows.into_iter().collect())]);
 }
 
-/// Returns the test functions of a file with the row ids in their names and in the comments above them.
+/// Returns the test functions of a file, each with the feature rows (such as `F018`) in its name and in the comment
+/// above it. Tests without a row are omitted.
 fn tests_with_rows(text: &str) -> Vec<(String, BTreeSet<String>)> {
     let mut tests = Vec::new();
     let (mut comment, mut is_test) = (String::new(), false);
@@ -321,7 +322,8 @@ fn tests_with_rows(text: &str) -> Vec<(String, BTreeSet<String>)> {
     tests
 }
 
-/// Parses `F018`, and ranges such as `F018–F020`.
+/// Returns the feature rows that a text names: single rows such as `F018`, and all rows of a range such as
+/// `F018–F020`.
 fn rows_in(text: &str) -> BTreeSet<String> {
     let number = |word: &str| -> Option<u32> {
         let digits = word.strip_prefix('F')?;
@@ -351,7 +353,7 @@ fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Returns the source files of a member, by their paths below its `src`.
+/// Returns the Rust files in the `src` of a workspace member: path below `src`, and text.
 fn sources_of(member: &str) -> Vec<(PathBuf, String)> {
     let nested = root().join("node-agent").join(member);
     let home = if nested.is_dir() { nested } else { root().join(member) }.join("src");
@@ -359,10 +361,10 @@ fn sources_of(member: &str) -> Vec<(PathBuf, String)> {
     sources().into_iter().filter_map(below).collect()
 }
 
-/// Returns every Rust file of the workspace with its text.
+/// Returns all Rust files of the workspace: path and text.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    // Members without their own directory here live in the directory of another.
+    // Members without a directory in the root are below `node-agent/`, which is a member as well.
     let members = MAY_USE.iter().map(|(member, _)| root().join(member));
     let mut open: Vec<_> = members.filter(|directory| directory.is_dir()).collect();
     while let Some(directory) = open.pop() {

@@ -1,7 +1,7 @@
 //! Import cycles between the source files of a crate.
 //!
 //! An edge leads from a file to each file of the same crate that one of its paths names. A module and its own
-//! descendants may name each other: edges between them do not count. Unit tests do not count either.
+//! descendants may name each other: edges between them do not count. Unit tests are ignored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -63,7 +63,8 @@ fn module(path: &Path) -> Option<Module> {
     Some(parts)
 }
 
-/// Returns the modules or items of the own crate that a file of the module `own` names, without its unit tests.
+/// Returns the module and item paths of the same crate that a file names outside of its unit tests. `own` is the
+/// module of the file.
 fn paths(text: &str, own: &[String]) -> Vec<Module> {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
     let code: String =
@@ -73,7 +74,7 @@ fn paths(text: &str, own: &[String]) -> Vec<Module> {
         expand(&[], &code[at + "crate::".len()..], &mut found);
     }
     for (at, _) in code.match_indices("super::") {
-        // Only the last of a chain; the ones before it say how far up.
+        // In a chain `super::super::`, only the last `super` is expanded; `levels` counts the others.
         let rest = &code[at + "super::".len()..];
         if rest.starts_with("super::") {
             continue;
@@ -91,7 +92,8 @@ fn paths(text: &str, own: &[String]) -> Vec<Module> {
     found
 }
 
-/// Adds the paths that the beginning of `text` names below `base`: `a::b`, or each branch of a use tree.
+/// Adds the paths at the beginning of `text` to `found`: one for `a::b`, or one for each branch of a use tree. The
+/// paths are relative to `base`.
 fn expand(base: &[String], text: &str, found: &mut Vec<Module>) {
     let mut at = text.trim_start();
     let mut path = base.to_vec();

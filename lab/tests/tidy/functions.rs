@@ -1,9 +1,9 @@
 //! Lengths and nesting depths of functions.
 
-/// Most lines of a function, from its signature to its closing brace.
+/// Maximum number of lines of a function, from its signature to its closing brace.
 pub(crate) const FUNCTION_LINES_MAX: usize = 100;
 
-/// Returns the functions of a formatted source file, with their lines and their deepest nesting of blocks.
+/// Returns the functions of a formatted source file: name, number of lines and deepest nesting of blocks.
 pub(crate) fn lengths(text: &str) -> Vec<(String, usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();

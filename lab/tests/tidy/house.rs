@@ -1,4 +1,5 @@
-//! Measures of the whole source: names, import cycles, lengths, nesting and prose, for each member.
+//! Limits for the source of each workspace member: type names, import cycles, lengths of functions and files,
+//! nesting depth, and wording of comments.
 //!
 //! `cargo test -p lab --test tidy house -- --nocapture` prints the table.
 
@@ -10,9 +11,9 @@ use crate::{MAY_USE, cycles, functions, names::Names, prose::Prose, root, source
 /// or lowered.
 const LARGE_CYCLES: [(&str, usize); 0] = [];
 
-/// Largest share of doc comments with a banned opener, in hundredths of a percent.
+/// Exclusive limit of the share of doc comments with a banned opener, in hundredths of a percent.
 const BANNED_SHARE_MAX: usize = 300;
-/// Largest number of occurrences counted by [`Prose::what_rate`].
+/// Exclusive limit of [`Prose::what_rate`].
 const WHAT_RATE_MAX: usize = 200;
 
 #[test]
@@ -28,7 +29,8 @@ fn import_cycles_have_at_most_four_files() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// The golden file holds the names that are still to be changed: a new one fails, `UPDATE_GOLDEN=1` removes an old one.
+/// Only the names in the golden file may break this rule. `UPDATE_GOLDEN=1` removes names from the file that no
+/// longer do.
 #[test]
 fn a_type_name_is_defined_once_in_a_crate_and_is_no_bare_participle() {
     let mut page = String::from("# member: type names defined more than once · bare participles\n");

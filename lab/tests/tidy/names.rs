@@ -1,11 +1,11 @@
-//! Names of types: defined once in a crate, and no bare participles.
+//! Rules for type names: a name is defined once in a crate and is no bare participle such as `Held`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that every module of a kind may define for itself.
+/// Type names that several modules of a crate may define.
 const SHARED: [&str; 3] = ["Plan", "Options", "Error"];
 
-/// Participles without a regular ending.
+/// Participles that do not end in `ed`.
 const IRREGULAR: [&str; 30] = [
     "Begun",
     "Bound",
@@ -64,7 +64,7 @@ impl Names {
         repeated.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Returns the names that are a bare participle.
+    /// Returns the names that consist of one participle, such as `Held`.
     pub(crate) fn participles(&self) -> BTreeSet<&str> {
         self.defined.keys().map(String::as_str).filter(|name| is_participle(name)).collect()
     }
@@ -75,9 +75,9 @@ fn is_participle(name: &str) -> bool {
     is_one_word && !NOUNS.contains(&name) && (name.ends_with("ed") || IRREGULAR.contains(&name))
 }
 
-/// Returns the type that a line defines.
+/// Returns the name of the type that a line of source defines, or `None`.
 fn defined(line: &str) -> Option<&str> {
-    // Associated types and aliases inside functions are indented; so are the fields and variants of a type.
+    // Indented lines do not match: associated types, aliases inside functions, fields and variants.
     let mut rest = line;
     for word in ["pub(crate) ", "pub(super) ", "pub "] {
         rest = rest.strip_prefix(word).unwrap_or(rest);

@@ -1,4 +1,4 @@
-//! Measures of the prose in comments, for each member of the workspace.
+//! Counts of banned words in the comments of each workspace member.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(crate) struct Prose {
 }
 
 impl Prose {
-    /// Returns the doc comments with a banned opener, in hundredths of a percent of all doc comments.
+    /// Returns the share of doc comments with a banned opener, in hundredths of a percent.
     pub(crate) fn banned_share(&self) -> usize {
         self.banned * 10_000 / self.docs.max(1)
     }
@@ -58,7 +58,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split(|c: char| !c.is_alphabetic() && c != '\'').filter(|word| !word.is_empty()).collect()
 }
 
-/// Renders the counts as the golden file holds them.
+/// Renders the counts in the format of the golden file.
 pub(crate) fn render(members: &BTreeMap<String, Prose>) -> String {
     let mut text =
         String::from("# member: % of doc comments with a banned opener, `what` in 1,000 words of comment\n");
@@ -70,7 +70,8 @@ pub(crate) fn render(members: &BTreeMap<String, Prose>) -> String {
     text
 }
 
-/// Returns the ceilings of a golden file, in the units of [`Prose::banned_share`] and [`Prose::what_rate`].
+/// Parses a golden file. Returns the limits of each member, in the units of [`Prose::banned_share`] and
+/// [`Prose::what_rate`].
 pub(crate) fn ceilings(golden: &str) -> BTreeMap<String, (usize, usize)> {
     let number = |text: &str| text.replace('.', "").parse().unwrap_or(0);
     let rows = golden.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {

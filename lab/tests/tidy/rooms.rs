@@ -1,11 +1,11 @@
-//! Rooms: the top-level modules of a member, from the lowest to the highest. Imports point down.
+//! Rooms: the top-level modules of a workspace member, ordered in layers. A room may import only from lower rooms.
 
 use std::collections::BTreeSet;
 
-/// Most source files directly in the `src` of a member.
+/// Maximum number of source files directly in the `src` of a workspace member.
 pub(crate) const ROOT_FILES_MAX: usize = 12;
 
-/// Rooms of the members that have them, lowest first.
+/// Rooms of each member that is divided into rooms, lowest first.
 pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
     (
         "model",
@@ -73,7 +73,7 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
     ("lab", &["host", "network", "processes", "cluster", "fixtures", "load", "chaos"]),
 ];
 
-/// Returns the top-level modules of the own crate that a source file names, without its unit tests.
+/// Returns the top-level modules of the same crate that a source file names outside of its unit tests.
 pub(crate) fn imports(text: &str) -> BTreeSet<String> {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
     let code: String = text
@@ -117,7 +117,7 @@ fn name(text: &str) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns the imports of a file that point upwards.
+/// Returns the modules in `imports` that are above `room` in the order of `rooms`.
 pub(crate) fn upward(rooms: &[&str], room: &str, imports: &BTreeSet<String>) -> Vec<String> {
     let level = |name: &str| rooms.iter().position(|one| *one == name);
     let Some(own) = level(room) else { return Vec::new() };

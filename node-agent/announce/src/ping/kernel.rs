@@ -26,7 +26,7 @@ const READ_ATTEMPTS_MAX: u32 = 8;
 pub(super) struct Kernel {
     netlink: Netlink,
     table: Table,
-    /// Generation of the ruleset `table` was read at; `None` if `table` may be outdated.
+    /// Ruleset generation at which `table` was read, as counted by the kernel; `None` if `table` may be outdated.
     generation: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ impl Kernel {
         if plan.is_empty() {
             return Ok(false);
         }
-        // Unknown until the commit has succeeded.
+        // The generation stays unknown until the commit has succeeded.
         let before = self.generation.take();
         transaction::commit(&mut self.netlink, &render::messages(&plan))?
             .map_err(transaction::RejectedTransaction::to_error)?;
@@ -73,7 +73,8 @@ impl Kernel {
             plan.added.iter().filter(|(set, _)| set.reply == Reply::Answer).map(|(_, it)| *it).collect();
         let after = self.read_generation()?;
         self.note(plan, wanted);
-        // Otherwise another process has changed the ruleset as well, and the next poll reads the table again.
+        // An increase by more than one means that another process has changed the ruleset as well. The next poll
+        // then reads the table again.
         self.generation = before.map(|before| before.wrapping_add(1)).filter(|expected| *expected == after);
         match forget::forget(&mut self.netlink, &answered) {
             Ok(0) => {}
@@ -82,7 +83,7 @@ impl Kernel {
                 "restarted the flows of pings that began before their address was \
                                         answered"
             ),
-            // The table is correct regardless. The socket may have unread replies, so it is replaced.
+            // The table is correct in spite of this error. The socket may have unread responses, so it is replaced.
             Err(error) => {
                 warn!(%error, "cannot delete the flows of earlier pings; a running ping to a newly \
                                announced address stays unanswered");

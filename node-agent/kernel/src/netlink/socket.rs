@@ -1,4 +1,4 @@
-//! Netlink socket: sends requests, receives responses. Contains no decisions.
+//! Netlink socket: sends requests and receives responses. Callers interpret the messages.
 
 use std::{
     io::{self, ErrorKind},
@@ -69,8 +69,8 @@ impl Netlink {
         Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM_BYTES) })
     }
 
-    /// Reads a dump message by message, and restarts if a writer interrupted it. `begin` is called before
-    /// each attempt.
+    /// Reads a dump message by message. If another process changes the dumped objects meanwhile, the dump is
+    /// repeated. `begin` creates the value that collects the messages of one attempt.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects the request, or every attempt was interrupted.
@@ -127,7 +127,7 @@ impl Netlink {
     }
 
     /// Sends single requests, each with `NLM_F_ACK`, and passes each response to `each` with the index of its
-    /// request. Returns the `errno` of each request.
+    /// request. Returns the `errno` of each request in order, 0 for success.
     ///
     /// # Errors
     /// Returns an error if the socket fails. Rejections by the kernel are in the returned list.
@@ -173,7 +173,7 @@ impl Netlink {
     /// Sends one datagram, which contains one or more encoded messages.
     ///
     /// # Errors
-    /// Returns an error if the kernel does not accept it.
+    /// Returns an error if the kernel does not accept the datagram.
     pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             match self.socket.send(datagram, 0) {
@@ -211,7 +211,8 @@ impl Netlink {
     }
 }
 
-/// Maximum number of requests sent before their responses are read, so that these fit the receive buffer.
+/// Maximum number of requests sent before their responses are read, so that the responses fit into the receive
+/// buffer.
 const REQUESTS_IN_FLIGHT_MAX: usize = 64;
 
 const fn errno_eintr() -> i32 {

@@ -1,6 +1,6 @@
 //! Netlink message format (RFC 3549 §2.2–2.3): headers and attributes.
 //!
-//! Decoding is total: for any input it terminates, stays in bounds and returns a value or
+//! Decoding is total: for any input it terminates, reads only within the input, and returns a value or
 //! [`MalformedMessage`].
 
 /// Bit of an attribute type that marks the payload as a list of attributes (`NLA_F_NESTED`).
@@ -18,12 +18,12 @@ pub struct MalformedMessage(pub &'static str);
 /// Netlink message to send, before encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Subsystem and message number, or the number of a generic netlink family.
+    /// Subsystem and message number, or the number of a generic netlink family (`nlmsg_type`).
     pub kind: u16,
     /// Message flags (`NLM_F_…`).
     pub flags: u16,
-    /// Header of the subsystem, a multiple of four bytes: [`netfilter_header`], [`generic_header`] or
-    /// another.
+    /// Subsystem-specific header after `nlmsghdr`, such as that of [`netfilter_header`] or [`generic_header`]. Its
+    /// length is a multiple of four bytes.
     pub header: Vec<u8>,
     /// Attributes that follow the header.
     pub attributes: Attributes,
@@ -78,7 +78,7 @@ impl Attributes {
     /// Adds an attribute with raw bytes.
     ///
     /// # Panics
-    /// Never, if callers keep lists below 64 KiB, as `render` does.
+    /// Panics if the attribute would be longer than 65,535 bytes. Callers split longer lists.
     #[must_use]
     pub fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
         let length = u16::try_from(value.len() + 4).expect("callers split lists below 64 KiB");
