@@ -298,8 +298,8 @@ fn rows_are_found_in_names_and_in_comments_of_tests_only() {
     assert_eq!(tests_with_rows(text), [("f003_f004_y".to_owned(), rows.into_iter().collect())]);
 }
 
-/// Returns the test functions of a file, each with the feature rows (such as `F018`) in its name and in the comment
-/// above it. Tests without a row are omitted.
+/// Returns the test functions of a file, each with the feature rows (such as `F018`) in its name and in the
+/// comment above it. Tests without a row are omitted.
 fn tests_with_rows(text: &str) -> Vec<(String, BTreeSet<String>)> {
     let mut tests = Vec::new();
     let (mut comment, mut is_test) = (String::new(), false);

@@ -83,7 +83,8 @@ impl Kernel {
                 "restarted the flows of pings that began before their address was \
                                         answered"
             ),
-            // The table is correct in spite of this error. The socket may have unread responses, so it is replaced.
+            // The table is correct in spite of this error. The socket is replaced, because it may have unread
+            // responses.
             Err(error) => {
                 warn!(%error, "cannot delete the flows of earlier pings; a running ping to a newly \
                                announced address stays unanswered");
