@@ -27,7 +27,7 @@ impl Prose {
         self.banned * 10_000 / self.docs.max(1)
     }
 
-    /// Returns the occurrences of "what" in 100,000 words.
+    /// Returns the number of occurrences of "what" per 100,000 words.
     pub(crate) fn what_rate(&self) -> usize {
         self.whats * 100_000 / self.words.max(1)
     }
@@ -58,7 +58,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split(|c: char| !c.is_alphabetic() && c != '\'').filter(|word| !word.is_empty()).collect()
 }
 
-/// Renders the counts in the format of the golden file.
+/// Renders the counts in the format of the golden file `prose.txt`.
 pub(crate) fn render(members: &BTreeMap<String, Prose>) -> String {
     let mut text =
         String::from("# member: % of doc comments with a banned opener, `what` in 1,000 words of comment\n");
