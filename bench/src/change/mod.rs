@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// Proxy modes; `ipvs` runs on the second kernel if this one does not support it.
-pub const MODES: [&str; 4] = ["nftables", "iptables", "ipvs", "userspace"];
+pub use lab::host::modes::ALL as MODES;
 /// Number of Services whose endpoints change, in rotation.
 const LIVE: u32 = 20;
 /// Store revision at which measurements begin, whatever number of writes filled the store: feed frames

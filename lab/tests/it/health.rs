@@ -16,35 +16,39 @@ mod stage;
 
 use failing::break_and_come_back;
 use flapping::flap_and_stay;
-use lab::{fixtures::scene::BACKEND_PORT, host::guest, network::client::at};
+use lab::{
+    fixtures::scene::BACKEND_PORT,
+    host::{guest, modes},
+    network::client::at,
+};
 use serde_json::json;
 use stage::{Stage, endpoints, wait_for};
 
 /// F061, F148: failing endpoints on three nodes in nftables, iptables and userspace mode.
 #[test]
 fn f061_f148_endpoints_that_break_leave_service_in_every_mode_and_come_back() {
-    break_and_come_back(&["nftables", "iptables", "userspace"]);
+    break_and_come_back(&modes::NATIVE);
 }
 
 /// F148: failing endpoints in ipvs mode, in the guest VM whose kernel has IPVS.
 #[test]
 fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
     guest::run("health::f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back", || {
-        break_and_come_back(&["ipvs"])
+        break_and_come_back(&modes::GUEST)
     });
 }
 
 /// F148: a flapping endpoint on three nodes in nftables, iptables and userspace mode.
 #[test]
 fn f148_an_endpoint_that_flaps_stays_as_it_is_in_every_mode() {
-    flap_and_stay(&["nftables", "iptables", "userspace"]);
+    flap_and_stay(&modes::NATIVE);
 }
 
 /// F148: a flapping endpoint in ipvs mode, in the guest VM whose kernel has IPVS.
 #[test]
 fn f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode() {
     guest::run("health::f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode", || {
-        flap_and_stay(&["ipvs"])
+        flap_and_stay(&modes::GUEST)
     });
 }
 

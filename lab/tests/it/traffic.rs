@@ -4,13 +4,13 @@
 use anyhow::{Context as _, ensure};
 use lab::{
     cluster::deployment::{Cluster, Options},
-    host::wait,
+    host::{modes, wait},
     network::client::at,
 };
 use serde_json::{Value, json};
 
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
-const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
+const MODES: [&str; 3] = modes::NATIVE;
 
 /// Input: nodes in three modes; seven connections through each of two of them, none through the third.
 /// Output: seven each, at the endpoint that served them, with their bytes; then a rate, and sums that
