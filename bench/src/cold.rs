@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Proxy modes; `ipvs` only if the kernel supports it, such as in the guest of `lab/guest.sh`.
-pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
+pub use lab::host::modes::ALL as MODES;
 const NODE: &str = "node1";
 
 /// Parameters of the agent start benchmark.

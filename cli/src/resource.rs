@@ -16,8 +16,8 @@ pub enum Resource {
     Endpoints,
 }
 
-/// Names of each resource: plural, singular and short name.
-const WORDS: [(Resource, [&str; 3]); 11] = [
+/// Names of each resource in display order: plural, singular and short name.
+const WORDS: [(Resource, [&str; 3]); Kind::ALL.len() + 1] = [
     (Resource::Object(Kind::Service), ["services", "service", "svc"]),
     (Resource::Object(Kind::EndpointSet), ["endpointsets", "endpointset", "eps"]),
     (Resource::Object(Kind::Workload), ["workloads", "workload", "wl"]),
@@ -34,18 +34,15 @@ const WORDS: [(Resource, [&str; 3]); 11] = [
 impl Resource {
     /// Returns the singular name, as in `service/web`.
     #[must_use]
-    pub const fn singular(self) -> &'static str {
+    pub fn singular(self) -> &'static str {
         match self {
-            Self::Object(Kind::Service) => "service",
-            Self::Object(Kind::EndpointSet) => "endpointset",
-            Self::Object(Kind::Workload) => "workload",
-            Self::Object(Kind::Node) => "node",
-            Self::Object(Kind::AddressPool) => "addresspool",
-            Self::Object(Kind::Advertisement) => "advertisement",
-            Self::Object(Kind::BgpPeer) => "bgppeer",
-            Self::Object(Kind::BfdProfile) => "bfdprofile",
-            Self::Object(Kind::Address) => "address",
-            Self::Object(Kind::EndpointHealth) => "endpointhealth",
+            Self::Object(_) => {
+                let (_, [_, singular, _]) = WORDS
+                    .iter()
+                    .find(|(resource, _)| *resource == self)
+                    .expect("the list contains every resource");
+                singular
+            }
             Self::Endpoints => "endpoints",
         }
     }
@@ -110,17 +107,9 @@ impl FromStr for Target {
 
 /// Returns every user-writable kind in display order; kinds managed by the server are excluded.
 fn all() -> Vec<Resource> {
-    let kinds = [
-        Kind::Service,
-        Kind::EndpointSet,
-        Kind::Workload,
-        Kind::Node,
-        Kind::AddressPool,
-        Kind::Advertisement,
-        Kind::BgpPeer,
-        Kind::BfdProfile,
-    ];
-    kinds.map(Resource::Object).to_vec()
+    let is_written_by_users =
+        |resource: &Resource| matches!(resource, Resource::Object(kind) if !kind.is_kept_by_server());
+    WORDS.iter().map(|(resource, _)| *resource).filter(is_written_by_users).collect()
 }
 
 /// Parses an object name given on the command line; an address may be given in any textual form.

@@ -4,6 +4,7 @@ pub mod guest;
 pub mod kernel;
 pub mod listings;
 pub mod machine;
+pub mod modes;
 pub mod netns;
 pub mod random;
 pub mod registry;

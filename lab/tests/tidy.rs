@@ -15,6 +15,8 @@ mod house;
 mod names;
 #[path = "tidy/prose.rs"]
 mod prose;
+#[path = "tidy/recipes.rs"]
+mod recipes;
 #[path = "tidy/rooms.rs"]
 mod rooms;
 mod rows;

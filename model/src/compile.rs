@@ -97,7 +97,7 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         let records = states().filter_map(|state| state.as_address());
         return records.flat_map(|record| record.services.iter().cloned()).collect();
     }
-    if let Spec::Node(_) = &object.spec {
+    if object.as_node().is_some() {
         return affected_by_node(before, after, &object.metadata.name);
     }
     let Some(namespace) = object.metadata.namespace.as_ref() else { return BTreeSet::new() };
@@ -112,14 +112,23 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         Kind::Service | Kind::EndpointHealth => {
             BTreeSet::from([ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() }])
         }
-        Kind::EndpointSet => states().filter_map(|state| served_by(state)).collect(),
-        Kind::Workload => {
-            states().flat_map(|state| after.services_selecting(namespace, &state.metadata.labels)).collect()
+        Kind::EndpointSet | Kind::Workload => {
+            states().flat_map(|state| services_served_by(after, state)).collect()
         }
     }
 }
 
-/// Returns the Services with endpoints on a Node that was lost, has returned, or whose maintenance has changed.
+/// Returns the Services that an EndpointSet or Workload provides endpoints for; none for other kinds.
+#[must_use]
+pub fn services_served_by(snapshot: &Snapshot, object: &Object) -> Vec<ServiceKey> {
+    let Some(namespace) = &object.metadata.namespace else { return Vec::new() };
+    match object.as_workload() {
+        Some(_) => snapshot.services_selecting(namespace, &object.metadata.labels).collect(),
+        None => served_by(object).into_iter().collect(),
+    }
+}
+
+/// Returns the Services with endpoints on a Node whose loss or maintenance has changed.
 fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSet<ServiceKey> {
     let is_maintained_as_before = before.maintenance_of(node) == after.maintenance_of(node);
     if before.is_lost(node) == after.is_lost(node) && is_maintained_as_before {
@@ -164,7 +173,7 @@ pub fn node_state(snapshot: &Snapshot, node: &Name, asn: u32) -> NodeState {
 }
 
 fn served_by(object: &Object) -> Option<ServiceKey> {
-    let Spec::EndpointSet(spec) = &object.spec else { return None };
+    let spec = object.as_endpoint_set()?;
     let namespace = object.metadata.namespace.clone()?;
     Some(ServiceKey { namespace, name: spec.service.clone() })
 }
@@ -178,13 +187,9 @@ struct Sources<'a> {
 
 impl<'a> Sources<'a> {
     fn of(snapshot: &'a Snapshot, key: &'a ServiceKey, spec: &'a ServiceSpec) -> Self {
-        let sets = snapshot
-            .endpoint_sets_of(key)
-            .filter_map(|object| if let Spec::EndpointSet(set) = &object.spec { Some(set) } else { None });
+        let sets = snapshot.endpoint_sets_of(key).filter_map(|object| object.as_endpoint_set());
         let workloads = snapshot.workloads_matching(&key.namespace, &spec.selector);
-        let workloads = workloads.filter_map(|object| {
-            if let Spec::Workload(workload) = &object.spec { Some(workload) } else { None }
-        });
+        let workloads = workloads.filter_map(|object| object.as_workload());
         // A Workload may still be marked ready after its machine has failed.
         let is_there =
             |workload: &&WorkloadSpec| !workload.node.as_ref().is_some_and(|node| snapshot.is_lost(node));

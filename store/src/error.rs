@@ -147,9 +147,6 @@ pub enum ReplaceError {
     /// The new contents are inconsistent, so that no store can have written them.
     #[error("the contents are malformed: {0}")]
     Malformed(String),
-    /// The backend does not support the replacement of its contents.
-    #[error("contents cannot be restored to this kind of store; use `sqlite:PATH`")]
-    Unsupported,
     /// The store failed, and the outcome is unknown.
     #[error(transparent)]
     Unavailable(#[from] StoreError),

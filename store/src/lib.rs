@@ -111,36 +111,16 @@ pub trait Store: Send + Sync + 'static {
     /// Reads epoch, revision, objects and recent commits as of one instant.
     async fn load(&self) -> Result<StoredState, StoreError>;
 
-    /// Commits a group durably and atomically, if the store is still at `at`.
+    /// Commits a group durably and atomically, if the store is still at `at`. The same transaction stores the
+    /// history of some of the commits, in their order, and the related audit records.
     ///
     /// The revisions must follow `at` consecutively, and each object must carry the revision of its commit.
     /// After `Ok` the group survives a crash of the process and the machine.
     ///
     /// # Errors
-    /// After [`CommitError::Unavailable`] the outcome is unknown: call [`Store::load`] before the next write.
-    /// After any other error nothing has changed.
-    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
-        self.commit_with_history(at, commits, &[]).await
-    }
-
-    /// Same as [`Self::commit`], and stores the history of some of the commits, in their order, in the same
-    /// transaction.
-    ///
-    /// # Errors
-    /// Same as [`Self::commit`]; a history entry without a commit in the group is malformed.
-    async fn commit_with_history(
-        &self,
-        at: Position,
-        commits: &[Commit],
-        history: &[RevisionEntry],
-    ) -> Result<(), CommitError> {
-        self.commit_with_records(at, commits, history, &[]).await
-    }
-
-    /// Same as [`Self::commit_with_history`], and stores the related audit records in the same transaction.
-    ///
-    /// # Errors
-    /// Same as [`Self::commit_with_history`].
+    /// A history entry without a commit in the group is malformed. After [`CommitError::Unavailable`] the
+    /// outcome is unknown: call [`Store::load`] before the next write. After any other error nothing has
+    /// changed.
     async fn commit_with_records(
         &self,
         at: Position,
@@ -207,44 +187,57 @@ pub trait Store: Send + Sync + 'static {
     /// After [`ReplaceError::Unavailable`] the outcome is unknown. After any other error nothing has changed.
     async fn replace(
         &self,
-        _at: Position,
-        _contents: &Contents,
-        _above: Epoch,
-        _now: Timestamp,
-    ) -> Result<Position, ReplaceError> {
-        Err(ReplaceError::Unsupported)
-    }
+        at: Position,
+        contents: &Contents,
+        above: Epoch,
+        now: Timestamp,
+    ) -> Result<Position, ReplaceError>;
 
     /// Reads the position of the store, not older than the call. Shared stores do this without reading the
     /// state.
-    async fn head(&self) -> Result<Position, StoreError> {
-        Ok(self.load().await?.position)
-    }
+    async fn head(&self) -> Result<Position, StoreError>;
 
     /// Waits until another process may have committed after `at`. Never returns for exclusive stores.
     /// Spurious returns are possible: call [`Store::changes`] for new commits.
-    async fn moved(&self, _at: Position) -> Result<(), StoreError> {
-        std::future::pending().await
-    }
+    async fn moved(&self, at: Position) -> Result<(), StoreError>;
 
     /// Returns the leadership of this process for tasks that run once per shared store. Leadership is an
-    /// optimization: two processes may hold it for a moment, and only writes at the store's head succeed.
-    fn leadership(&self) -> watch::Receiver<bool> {
-        // The value stays readable when its sender is dropped.
-        watch::channel(true).1
-    }
+    /// optimization: two processes may hold it for a moment, and only writes at the store's head succeed. The
+    /// process with an exclusive store is always the leader.
+    fn leadership(&self) -> watch::Receiver<bool>;
 
     /// True if other processes may write to the store while this process has it open.
-    fn is_shared(&self) -> bool {
-        false
-    }
+    fn is_shared(&self) -> bool;
 
     /// Resigns leadership before the process ends, so that another process obtains it at once. Waits for a
-    /// limited time.
-    async fn resign(&self) {}
+    /// limited time. Has no effect on exclusive stores.
+    async fn resign(&self);
 
-    /// Returns operation counters, if the store has any.
-    fn figures(&self) -> Option<Figures> {
-        None
+    /// Returns operation counters, or `None` if the store has none.
+    fn figures(&self) -> Option<Figures>;
+}
+
+// Abbreviations are outside of the trait, so that it has no default methods: a store that lacks one of its
+// methods does not compile.
+impl dyn Store {
+    /// Same as [`Store::commit_with_records`], without history and audit records.
+    ///
+    /// # Errors
+    /// Same as [`Store::commit_with_records`].
+    pub async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
+        self.commit_with_records(at, commits, &[], &[]).await
+    }
+
+    /// Same as [`Store::commit_with_records`], without audit records.
+    ///
+    /// # Errors
+    /// Same as [`Store::commit_with_records`].
+    pub async fn commit_with_history(
+        &self,
+        at: Position,
+        commits: &[Commit],
+        history: &[RevisionEntry],
+    ) -> Result<(), CommitError> {
+        self.commit_with_records(at, commits, history, &[]).await
     }
 }

@@ -17,14 +17,15 @@ use model::{
     kinds::resource::Object,
     primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
+use tokio::sync::watch;
 
 use crate::{
-    AUDIT_AGE_MAX_SECS, AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, HistoryPage,
+    AUDIT_AGE_MAX_SECS, AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, Figures, HistoryPage,
     HistoryQuery, ReplaceError, STATUSES_MAX, StatusError, Store, StoreError, StoredState, VAULT_RECORDS_MAX,
     VaultError, VaultRecord, audit,
     group::{self, Group},
     history,
-    open::{check_status, epoch_after},
+    open::{check_status, epoch_after, sole_leadership},
     vault,
     window::{Bounds, Entry, Window},
 };
@@ -324,6 +325,24 @@ impl Store for Memory {
             }
         }
         Ok(version)
+    }
+
+    async fn moved(&self, _: Position) -> Result<(), StoreError> {
+        std::future::pending().await
+    }
+
+    fn leadership(&self) -> watch::Receiver<bool> {
+        sole_leadership()
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn resign(&self) {}
+
+    fn figures(&self) -> Option<Figures> {
+        None
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use model::primitives::quantity::{Epoch, Timestamp};
+use tokio::sync::watch;
 
 use crate::{
     EtcdOptions, STATUS_BYTES_MAX, STATUS_KEY_BYTES_MAX, Store,
@@ -104,6 +105,12 @@ fn is_path(path: &str) -> bool {
 pub(crate) fn epoch_after(before: Option<Epoch>, now: Timestamp) -> Epoch {
     let now = u64::try_from(now.unix_seconds()).unwrap_or(0);
     Epoch(before.map_or(now, |Epoch(before)| now.max(before.saturating_add(1))))
+}
+
+/// Returns the leadership of the only process that has a store open.
+pub(crate) fn sole_leadership() -> watch::Receiver<bool> {
+    // The value stays readable when its sender is dropped.
+    watch::channel(true).1
 }
 
 /// Returns an error if the key or the body of a status exceeds its size limit.

@@ -150,35 +150,19 @@ fn lacks(at: &str, verb: Verb, kind: Kind, namespace: Option<&Namespace>) -> Vio
 /// message.
 fn limits(snapshot: &Snapshot, grant: &Grant, object: &Object) -> Vec<(String, String)> {
     let (pools, ranges) = (grant.binding.pools.as_ref(), grant.binding.endpoint_ranges.as_ref());
-    match &object.spec {
-        Spec::Service(spec) => pools.map(|pools| service_limits(snapshot, pools, spec)).unwrap_or_default(),
-        Spec::EndpointSet(spec) => {
-            let addresses = spec.endpoints.iter().enumerate();
-            let addresses = addresses.map(|(at, end)| (format!("/spec/endpoints/{at}/address"), end.address));
-            ranges.map(|ranges| outside(ranges, addresses)).unwrap_or_default()
-        }
-        Spec::Workload(spec) => {
-            let addresses = spec.addresses.iter().enumerate();
-            let addresses = addresses.map(|(at, address)| (format!("/spec/addresses/{at}"), *address));
-            ranges.map(|ranges| outside(ranges, addresses)).unwrap_or_default()
-        }
-        Spec::Node(_)
-        | Spec::AddressPool(_)
-        | Spec::BfdProfile(_)
-        | Spec::BgpPeer(_)
-        | Spec::Advertisement(_)
-        | Spec::Address(_)
-        | Spec::EndpointHealth(_) => Vec::new(),
+    let of_service = object.as_service().zip(pools);
+    let mut found = of_service.map(|(spec, pools)| service_limits(snapshot, pools, spec)).unwrap_or_default();
+    if let Some(ranges) = ranges {
+        found.extend(outside(ranges, object.spec.endpoint_addresses()));
     }
+    found
 }
 
-fn outside(
-    ranges: &BTreeSet<IpNet>,
-    addresses: impl Iterator<Item = (String, IpAddr)>,
-) -> Vec<(String, String)> {
+fn outside(ranges: &BTreeSet<IpNet>, addresses: Vec<(String, IpAddr)>) -> Vec<(String, String)> {
     let is_outside = |address: IpAddr| !ranges.iter().any(|range| range.contains(&address.to_canonical()));
     let allowed = || ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     addresses
+        .into_iter()
         .filter(|(_, address)| is_outside(*address))
         .map(|(pointer, address)| (pointer, format!("must be in {}, not {address}", allowed())))
         .collect()

@@ -12,13 +12,14 @@ use std::{
 use api::context::server_state::ServerState;
 use model::{
     cluster::{change::Commit, history::RevisionEntry},
-    primitives::quantity::{Position, Revision, Timestamp},
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use serde_json::json;
 use store::{
-    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, StatusError, Store, StoreError,
-    StoredState, VaultError, VaultRecord,
+    AuditRecord, ChangesError, CommitError, Contents, Figures, HistoryPage, HistoryQuery, ReplaceError,
+    StatusError, Store, StoreError, StoredState, VaultError, VaultRecord,
 };
+use tokio::sync::watch;
 
 use crate::support;
 
@@ -99,6 +100,33 @@ impl Store for Flaky {
     }
     async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError> {
         self.inner.put_vault(key, at, body).await
+    }
+    async fn replace(
+        &self,
+        at: Position,
+        contents: &Contents,
+        above: Epoch,
+        now: Timestamp,
+    ) -> Result<Position, ReplaceError> {
+        self.inner.replace(at, contents, above, now).await
+    }
+    async fn head(&self) -> Result<Position, StoreError> {
+        if self.mode.load(Ordering::SeqCst) == DOWN { Err(self.failure()) } else { self.inner.head().await }
+    }
+    async fn moved(&self, at: Position) -> Result<(), StoreError> {
+        self.inner.moved(at).await
+    }
+    fn leadership(&self) -> watch::Receiver<bool> {
+        self.inner.leadership()
+    }
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+    async fn resign(&self) {
+        self.inner.resign().await;
+    }
+    fn figures(&self) -> Option<Figures> {
+        self.inner.figures()
     }
 }
 

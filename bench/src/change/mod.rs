@@ -35,8 +35,8 @@ use crate::{
     usage::Usage,
 };
 
-/// Proxy modes of the benchmark; `ipvs` runs in the guest VM if the host's kernel does not support it.
-pub const MODES: [&str; 4] = ["nftables", "iptables", "ipvs", "userspace"];
+/// Proxy modes; `ipvs` runs on the second kernel if this one does not support it.
+pub use lab::host::modes::ALL as MODES;
 /// Number of Services whose endpoints change, in rotation.
 const LIVE: u32 = 20;
 /// Store revision at which measurements begin, so that all revisions in feed frames have the same number of digits

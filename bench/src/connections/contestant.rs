@@ -31,9 +31,9 @@ const REMEMBERED_SECS: &str = "1";
 /// Measured path from a client to the backend; its network and processes are removed when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPath {
-    /// Name of the path in the results.
-    pub(super) name: &'static str,
-    /// Description of the configuration of the path.
+    /// Name of the contestant in the results.
+    pub(super) name: String,
+    /// Description of the contestant's configuration.
     pub(super) settings: String,
     /// Number of Services on the node; 0 for paths without Tidegate.
     pub(super) services: u32,
@@ -88,22 +88,19 @@ pub(super) fn tidegate(mode: &'static str, services: u32) -> Result<ConnectionPa
     })
 }
 
-fn named(mode: &str) -> (&'static str, String) {
-    let name = match mode {
-        "nftables" => "tidegate-nftables",
-        "iptables" => "tidegate-iptables",
-        "userspace" => "tidegate-userspace",
-        _ => "tidegate-ipvs",
-    };
+fn named(mode: &str) -> (String, String) {
     let last = "the measured Service is the last one by name";
-    (name, format!("Tidegate, {mode} mode, {ENDPOINTS} endpoints per filling Service; {last}"))
+    (
+        format!("tidegate-{mode}"),
+        format!("Tidegate, {mode} mode, {ENDPOINTS} endpoints per filling Service; {last}"),
+    )
 }
 
 /// Starts the network with plain routes instead of a proxy.
 pub(super) fn direct() -> Result<ConnectionPath> {
     let (topology, backend, client, answering) = machines()?;
     Ok(ConnectionPath {
-        name: "direct",
+        name: "direct".to_owned(),
         settings: "address of the backend, routed by the node, without rules and connection tracking"
             .to_owned(),
         services: 0,
@@ -132,7 +129,7 @@ pub(super) fn relay(relay: Relay) -> Result<ConnectionPath> {
     };
     let target = SocketAddr::new(RELAY.into(), PORT);
     Ok(ConnectionPath {
-        name,
+        name: name.to_owned(),
         settings: settings.to_owned(),
         services: 0,
         client,

@@ -35,9 +35,9 @@ use crate::{
     progress::Say,
 };
 
-/// Proxy modes of the benchmark. Not every kernel supports `ipvs`.
-pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
-/// Names of the paths without Tidegate, measured for comparison.
+/// Proxy modes; ipvs is not supported by every kernel.
+pub use lab::host::modes::ALL as MODES;
+/// Contestants without Tidegate, measured for comparison.
 pub const PEERS: [&str; 3] = ["direct", "haproxy", "nginx"];
 
 /// Parameters of the connection benchmark.
@@ -75,7 +75,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<ConnectionResults> {
                 contestant.services,
                 turn.0
             ))?;
-            measured.enter(contestant.name, contestant.services, turn);
+            measured.enter(&contestant.name, contestant.services, turn);
         }
         // The first path differs from round to round.
         contestants.rotate_left(1);
@@ -114,7 +114,7 @@ fn start(options: &Options, measured: &mut ConnectionResults, say: Say<'_>) -> R
     }
     for contestant in &contestants {
         say(&format!("{}, {} Services: {}", contestant.name, contestant.services, contestant.settings))?;
-        measured.add_series(contestant.name, contestant.services, contestant.settings.clone());
+        measured.add_series(&contestant.name, contestant.services, contestant.settings.clone());
         // Fills route and neighbor caches and checks that the path works.
         let warm = client::connect(&contestant.client, contestant.target, 1, options.slice.min(WARM_UP))?;
         ensure!(!warm.latencies_us.is_empty(), "{}: {:?}", contestant.name, warm.first_failure);

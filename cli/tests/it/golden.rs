@@ -38,7 +38,7 @@ use model::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-const RESOURCES: [Resource; 11] = [
+const RESOURCES: [Resource; Kind::ALL.len() + 1] = [
     Resource::Object(Kind::Service),
     Resource::Object(Kind::EndpointSet),
     Resource::Object(Kind::Workload),

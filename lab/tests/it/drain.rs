@@ -22,7 +22,7 @@ use std::{
 use anyhow::ensure;
 use lab::{
     cluster::deployment::{Cluster, Options},
-    host::{guest, wait},
+    host::{guest, modes, wait},
     network::client::{self, Connection, at},
     processes::binaries,
 };
@@ -163,7 +163,7 @@ fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them()
 /// nodes in nftables, iptables and userspace mode.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_every_mode_and_its_deadline_cuts_what_is_left() {
-    transfers::outlast_a_drain_until_its_deadline(&["nftables", "iptables", "userspace"]);
+    transfers::outlast_a_drain_until_its_deadline(&modes::NATIVE);
 }
 
 /// F028: long transfers outlast the drain of their backend, and its deadline resets the remaining ones, in ipvs
@@ -173,7 +173,7 @@ fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_i
     guest::run(
         "drain::f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left",
         || {
-            transfers::outlast_a_drain_until_its_deadline(&["ipvs"]);
+            transfers::outlast_a_drain_until_its_deadline(&modes::GUEST);
         },
     );
 }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use lab::{
     cluster::deployment::{Cluster, Options},
     fixtures::scene::BACKEND_PORT,
-    host::{guest, wait},
+    host::{guest, modes, wait},
     network::{
         client::{Reply, at, is_refusal},
         topology,
@@ -298,7 +298,7 @@ fn all_agree(modes: &[&'static str]) {
 /// mode.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
-    all_agree(&["nftables", "iptables", "userspace"]);
+    all_agree(&modes::NATIVE);
 }
 
 /// F166, F167: explanations match the fate of real connections in ipvs mode, in the guest VM whose kernel has
@@ -306,6 +306,6 @@ fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode() {
     guest::run("explain::f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode", || {
-        all_agree(&["ipvs"]);
+        all_agree(&modes::GUEST);
     });
 }

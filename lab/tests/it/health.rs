@@ -16,7 +16,11 @@ mod stage;
 
 use failing::break_and_come_back;
 use flapping::flap_and_stay;
-use lab::{fixtures::scene::BACKEND_PORT, host::guest, network::client::at};
+use lab::{
+    fixtures::scene::BACKEND_PORT,
+    host::{guest, modes},
+    network::client::at,
+};
 use serde_json::json;
 use stage::{Stage, endpoints, wait_for};
 
@@ -24,28 +28,28 @@ use stage::{Stage, endpoints, wait_for};
 /// mode.
 #[test]
 fn f061_f148_endpoints_that_break_leave_service_in_every_mode_and_come_back() {
-    break_and_come_back(&["nftables", "iptables", "userspace"]);
+    break_and_come_back(&modes::NATIVE);
 }
 
 /// F148: failing endpoints leave service and come back in ipvs mode, in the guest VM whose kernel has IPVS.
 #[test]
 fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
     guest::run("health::f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back", || {
-        break_and_come_back(&["ipvs"])
+        break_and_come_back(&modes::GUEST)
     });
 }
 
 /// F148: a flapping endpoint keeps its state, on three nodes in nftables, iptables and userspace mode.
 #[test]
 fn f148_an_endpoint_that_flaps_stays_as_it_is_in_every_mode() {
-    flap_and_stay(&["nftables", "iptables", "userspace"]);
+    flap_and_stay(&modes::NATIVE);
 }
 
 /// F148: a flapping endpoint keeps its state in ipvs mode, in the guest VM whose kernel has IPVS.
 #[test]
 fn f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode() {
     guest::run("health::f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode", || {
-        flap_and_stay(&["ipvs"])
+        flap_and_stay(&modes::GUEST)
     });
 }
 

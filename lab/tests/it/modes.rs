@@ -7,12 +7,12 @@ use std::{
 
 use lab::{
     cluster::deployment::{Cluster, Options},
-    host::{kernel, wait},
+    host::{kernel, modes, wait},
     network::client::{self, Connection, at},
 };
 use serde_json::json;
 
-const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
+const MODES: [&str; 3] = modes::NATIVE;
 
 fn cluster(modes: &[&'static str]) -> Cluster {
     let nodes = u8::try_from(modes.len()).unwrap();

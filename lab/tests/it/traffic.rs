@@ -4,13 +4,13 @@
 use anyhow::{Context as _, ensure};
 use lab::{
     cluster::deployment::{Cluster, Options},
-    host::wait,
+    host::{modes, wait},
     network::client::at,
 };
 use serde_json::{Value, json};
 
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
-const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
+const MODES: [&str; 3] = modes::NATIVE;
 
 /// Nodes in three modes count seven connections through each of two of them, at the endpoint that served
 /// them, with their bytes and a rate. The sums continue after agent restarts.

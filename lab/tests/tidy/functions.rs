@@ -12,6 +12,13 @@ pub(crate) fn lengths(text: &str) -> Vec<(String, usize, usize)> {
         let Some(name) = function_name(line) else { continue };
         let own = indent(line);
         let closing = format!("{}}}", " ".repeat(own));
+        let signature_end = format!("{})", " ".repeat(own));
+        // A declaration in a trait has no body.
+        let rest = lines.iter().skip(at + 1).take_while(|line| **line != closing);
+        let mut ends = rest.filter(|line| line.starts_with(&signature_end));
+        if ends.next().is_some_and(|line| line.ends_with(';')) {
+            continue;
+        }
         let length = lines.iter().skip(at).position(|line| **line == closing).map_or(0, |end| end + 1);
         let body = lines.iter().skip(at).take(length);
         let opening = body.filter(|line| line.ends_with('{'));
@@ -26,7 +33,7 @@ fn function_name(line: &str) -> Option<&str> {
     for word in ["pub(crate) ", "pub(super) ", "pub ", "const ", "async ", "unsafe "] {
         rest = rest.strip_prefix(word).unwrap_or(rest);
     }
-    // A one-liner ends where it begins, and a declaration in a trait has no body.
+    // A one-liner ends where it begins.
     let opens = line.ends_with('{') || line.ends_with('(') || line.ends_with('>');
     rest.strip_prefix("fn ").filter(|_| opens)?.split(['(', '<']).next()
 }

@@ -263,18 +263,7 @@ impl Snapshot {
     #[must_use]
     pub fn maintenance_of(&self, node: &Name) -> Option<&Maintenance> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
-        match &self.objects.get(&key)?.spec {
-            Spec::Node(spec) => spec.maintenance.as_ref(),
-            Spec::Service(_)
-            | Spec::EndpointSet(_)
-            | Spec::Workload(_)
-            | Spec::AddressPool(_)
-            | Spec::Advertisement(_)
-            | Spec::BgpPeer(_)
-            | Spec::BfdProfile(_)
-            | Spec::EndpointHealth(_)
-            | Spec::Address(_) => None,
-        }
+        self.objects.get(&key)?.as_node()?.maintenance.as_ref()
     }
 
     /// Returns the EndpointSets that have an endpoint on a Node.

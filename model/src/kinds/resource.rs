@@ -1,6 +1,6 @@
 //! Kinds of the API, and types for keys, specs and objects of any kind.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
@@ -276,7 +276,30 @@ impl Spec {
         }
     }
 
-    /// Returns the spec as JSON for responses, without secrets.
+    /// Returns the endpoint addresses that the spec contains, each with its JSON pointer.
+    #[must_use]
+    pub fn endpoint_addresses(&self) -> Vec<(String, IpAddr)> {
+        match self {
+            Self::Workload(spec) => {
+                let addresses = spec.addresses.iter().enumerate();
+                addresses.map(|(at, address)| (format!("/spec/addresses/{at}"), *address)).collect()
+            }
+            Self::EndpointSet(spec) => {
+                let endpoints = spec.endpoints.iter().enumerate();
+                endpoints.map(|(at, end)| (format!("/spec/endpoints/{at}/address"), end.address)).collect()
+            }
+            Self::Node(_)
+            | Self::AddressPool(_)
+            | Self::BfdProfile(_)
+            | Self::BgpPeer(_)
+            | Self::Advertisement(_)
+            | Self::Address(_)
+            | Self::EndpointHealth(_)
+            | Self::Service(_) => Vec::new(),
+        }
+    }
+
+    /// Returns the JSON form for responses, without secrets.
     ///
     /// # Panics
     /// Never panics: specs have string keys only.
@@ -329,50 +352,16 @@ impl Object {
         })
     }
 
-    /// Returns the spec if the object is a Service.
+    /// Returns the spec if the object is a Node.
     #[must_use]
-    pub const fn as_service(&self) -> Option<&ServiceSpec> {
-        match &self.spec {
-            Spec::Service(spec) => Some(spec),
-            Spec::Node(_)
-            | Spec::AddressPool(_)
-            | Spec::BfdProfile(_)
-            | Spec::BgpPeer(_)
-            | Spec::Advertisement(_)
-            | Spec::Workload(_)
-            | Spec::EndpointSet(_)
-            | Spec::EndpointHealth(_)
-            | Spec::Address(_) => None,
-        }
+    pub const fn as_node(&self) -> Option<&NodeSpec> {
+        if let Spec::Node(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is an Address.
+    /// Returns the spec if the object is an AddressPool.
     #[must_use]
-    pub const fn as_address(&self) -> Option<&AddressSpec> {
-        match &self.spec {
-            Spec::Address(spec) => Some(spec),
-            Spec::Node(_)
-            | Spec::AddressPool(_)
-            | Spec::BfdProfile(_)
-            | Spec::BgpPeer(_)
-            | Spec::Advertisement(_)
-            | Spec::Workload(_)
-            | Spec::Service(_)
-            | Spec::EndpointSet(_)
-            | Spec::EndpointHealth(_) => None,
-        }
-    }
-
-    /// Returns the spec if the object is an EndpointHealth.
-    #[must_use]
-    pub const fn as_endpoint_health(&self) -> Option<&EndpointHealthSpec> {
-        if let Spec::EndpointHealth(spec) = &self.spec { Some(spec) } else { None }
-    }
-
-    /// Returns the spec if the object is a BgpPeer.
-    #[must_use]
-    pub fn as_bgp_peer(&self) -> Option<&BgpPeerSpec> {
-        if let Spec::BgpPeer(spec) = &self.spec { Some(spec) } else { None }
+    pub const fn as_address_pool(&self) -> Option<&AddressPoolSpec> {
+        if let Spec::AddressPool(spec) = &self.spec { Some(spec) } else { None }
     }
 
     /// Returns the spec if the object is a BfdProfile.
@@ -381,21 +370,46 @@ impl Object {
         if let Spec::BfdProfile(spec) = &self.spec { Some(spec) } else { None }
     }
 
+    /// Returns the spec if the object is a BgpPeer.
+    #[must_use]
+    pub fn as_bgp_peer(&self) -> Option<&BgpPeerSpec> {
+        if let Spec::BgpPeer(spec) = &self.spec { Some(spec) } else { None }
+    }
+
     /// Returns the spec if the object is an Advertisement.
     #[must_use]
     pub const fn as_advertisement(&self) -> Option<&AdvertisementSpec> {
-        match &self.spec {
-            Spec::Advertisement(spec) => Some(spec),
-            Spec::Node(_)
-            | Spec::AddressPool(_)
-            | Spec::BfdProfile(_)
-            | Spec::BgpPeer(_)
-            | Spec::Address(_)
-            | Spec::Workload(_)
-            | Spec::Service(_)
-            | Spec::EndpointSet(_)
-            | Spec::EndpointHealth(_) => None,
-        }
+        if let Spec::Advertisement(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec if the object is an Address.
+    #[must_use]
+    pub const fn as_address(&self) -> Option<&AddressSpec> {
+        if let Spec::Address(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec if the object is an EndpointHealth.
+    #[must_use]
+    pub const fn as_endpoint_health(&self) -> Option<&EndpointHealthSpec> {
+        if let Spec::EndpointHealth(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec if the object is a Workload.
+    #[must_use]
+    pub const fn as_workload(&self) -> Option<&WorkloadSpec> {
+        if let Spec::Workload(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec if the object is a Service.
+    #[must_use]
+    pub const fn as_service(&self) -> Option<&ServiceSpec> {
+        if let Spec::Service(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec if the object is an EndpointSet.
+    #[must_use]
+    pub const fn as_endpoint_set(&self) -> Option<&EndpointSetSpec> {
+        if let Spec::EndpointSet(spec) = &self.spec { Some(spec) } else { None }
     }
 }
 

@@ -307,12 +307,10 @@ impl Leaving {
             return true;
         }
         if self.is_superseded {
-            return match self.backend.mode {
-                // A relay in this process would end when dropped. A relay in a separate process has already
-                // handed over and ends by itself.
-                ProxyMode::Userspace => now >= self.since + RELAY_TIME_MIN && is_idle(&mut *self.dataplane),
-                ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
-            };
+            // A relay in this process would end when dropped. A relay in a separate process has already handed
+            // over and ends by itself.
+            let has_relay = self.backend.mode == ProxyMode::Userspace;
+            return !has_relay || now >= self.since + RELAY_TIME_MIN && is_idle(&mut *self.dataplane);
         }
         match self.dataplane.retire() {
             Ok(is_gone) => is_gone,

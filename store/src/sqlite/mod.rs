@@ -15,14 +15,14 @@ use model::{
     primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use sqlx::SqlitePool;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use crate::{
-    AuditRecord, ChangesError, CommitError, Contents, HistoryPage, HistoryQuery, ReplaceError, StatusError,
-    Store, StoreError, StoredState, VaultError, VaultRecord, audit as records,
+    AuditRecord, ChangesError, CommitError, Contents, Figures, HistoryPage, HistoryQuery, ReplaceError,
+    StatusError, Store, StoreError, StoredState, VaultError, VaultRecord, audit as records,
     error::OpenError,
     group,
-    open::{StoreState, check_status, epoch_after},
+    open::{StoreState, check_status, epoch_after, sole_leadership},
     sqlite::{file::StoreFile, write::Writer},
 };
 
@@ -168,5 +168,23 @@ impl Store for Sqlite {
         crate::vault::check(key, body)?;
         let (key, body) = (key.to_owned(), body.map(<[u8]>::to_vec));
         self.write(async move |mut writer| writer.put_vault(&key, at, body.as_deref()).await).await
+    }
+
+    async fn moved(&self, _: Position) -> Result<(), StoreError> {
+        std::future::pending().await
+    }
+
+    fn leadership(&self) -> watch::Receiver<bool> {
+        sole_leadership()
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn resign(&self) {}
+
+    fn figures(&self) -> Option<Figures> {
+        None
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use model::{
-    kinds::resource::{Kind, Object, ServiceKey, Spec},
+    kinds::resource::{Kind, Object, ServiceKey},
     observed::{
         lag::LagBrief,
         status::{ConditionType, EndpointCounts},
@@ -136,18 +136,7 @@ fn gather_nodes(
 }
 
 fn zone(object: &Object) -> Option<&str> {
-    match &object.spec {
-        Spec::Node(spec) => spec.zone.as_ref().map(|zone| zone.as_str()),
-        Spec::Service(_)
-        | Spec::EndpointSet(_)
-        | Spec::Workload(_)
-        | Spec::AddressPool(_)
-        | Spec::Advertisement(_)
-        | Spec::BgpPeer(_)
-        | Spec::BfdProfile(_)
-        | Spec::EndpointHealth(_)
-        | Spec::Address(_) => None,
-    }
+    object.as_node()?.zone.as_ref().map(|zone| zone.as_str())
 }
 
 fn gather_others(

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ::base::chain;
 use model::{
     cluster::{history::RevisionHead, snapshot::Snapshot},
-    kinds::resource::{Kind, Object, ObjectKey, Spec},
+    compile::services_served_by,
+    kinds::resource::{Object, ObjectKey},
     primitives::quantity::Revision,
     views::overview::preceding::{Write, Writes},
 };
@@ -91,28 +92,7 @@ fn touches(snapshot: &Snapshot, head: &RevisionHead, recent: Option<&Recent>) ->
     touches
 }
 
-/// Returns the Services to which an object provides endpoints.
-fn services_of(snapshot: &Snapshot, object: &Object) -> Vec<ObjectKey> {
-    let Some(namespace) = &object.metadata.namespace else { return Vec::new() };
-    match &object.spec {
-        Spec::EndpointSet(spec) => {
-            vec![ObjectKey {
-                kind: Kind::Service,
-                namespace: Some(namespace.clone()),
-                name: spec.service.clone(),
-            }]
-        }
-        Spec::Workload(_) => snapshot
-            .services_selecting(namespace, &object.metadata.labels)
-            .map(|key| key.object_key())
-            .collect(),
-        Spec::Service(_)
-        | Spec::Node(_)
-        | Spec::AddressPool(_)
-        | Spec::Advertisement(_)
-        | Spec::BgpPeer(_)
-        | Spec::BfdProfile(_)
-        | Spec::EndpointHealth(_)
-        | Spec::Address(_) => Vec::new(),
-    }
+/// Returns the Services that an object provides endpoints for.
+fn services_of(snapshot: &Snapshot, object: &Object) -> impl Iterator<Item = ObjectKey> {
+    services_served_by(snapshot, object).into_iter().map(|key| key.object_key())
 }

@@ -12,11 +12,11 @@ use std::{
 
 use model::{
     cluster::{change::Commit, history::RevisionEntry},
-    primitives::quantity::{Position, Revision, Timestamp},
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use store::{
-    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, StatusError, Store, StoreError,
-    StoredState, VaultError, VaultRecord,
+    AuditRecord, ChangesError, CommitError, Contents, Figures, HistoryPage, HistoryQuery, ReplaceError,
+    StatusError, Store, StoreError, StoredState, VaultError, VaultRecord,
 };
 use tokio::sync::watch;
 
@@ -171,5 +171,20 @@ impl Store for View {
     }
     fn is_shared(&self) -> bool {
         true
+    }
+    async fn replace(
+        &self,
+        at: Position,
+        contents: &Contents,
+        above: Epoch,
+        now: Timestamp,
+    ) -> Result<Position, ReplaceError> {
+        self.reached()?.replace(at, contents, above, now).await
+    }
+    async fn resign(&self) {
+        self.leads.send_replace(false);
+    }
+    fn figures(&self) -> Option<Figures> {
+        None
     }
 }

@@ -9,7 +9,7 @@ use lab::{
         control::{number, string},
         deployment::{Cluster, Options},
     },
-    host::wait,
+    host::{modes, wait},
     network::client::{Connection, at},
     processes::binaries,
 };
@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::stage::{add_web, stage_with, wait_owner};
 
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
-const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
+const MODES: [&str; 3] = modes::NATIVE;
 const BACKENDS: [&str; 3] = ["web-node1", "web-node2", "web-node3"];
 
 /// Returns the epoch of the current store.

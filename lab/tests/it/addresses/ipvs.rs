@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use lab::{cluster::deployment::Options, host::guest};
+use lab::{
+    cluster::deployment::Options,
+    host::{guest, modes},
+};
 use serde_json::json;
 
 use super::stage::{
@@ -16,7 +19,8 @@ use super::stage::{
 #[test]
 fn f129_in_ipvs_mode_only_the_elected_node_answers() {
     guest::run("addresses::ipvs::f129_in_ipvs_mode_only_the_elected_node_answers", || {
-        let mut cluster = stage_with(&Options { nodes: 2, modes: vec!["ipvs"], ..Options::default() });
+        let mut cluster =
+            stage_with(&Options { nodes: 2, modes: modes::GUEST.to_vec(), ..Options::default() });
         let vips = add_web(&mut cluster, &["node1", "node2"], &json!({}));
         wait_reached(&cluster, &vips);
         let settings = ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"];

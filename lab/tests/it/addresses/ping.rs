@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use lab::{
     cluster::deployment::{Cluster, Options},
-    host::{kernel, wait},
+    host::{kernel, modes, wait},
 };
 use serde_json::json;
 
@@ -36,7 +36,7 @@ fn table(cluster: &Cluster, node: &str) -> String {
 /// rule is left.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
-    let modes = vec!["nftables", "iptables", "userspace"];
+    let modes = modes::NATIVE.to_vec();
     let mut cluster = stage_with(&Options { nodes: 3, modes, ..Options::default() });
     let vips = add_web(&mut cluster, &["node1", "node2", "node3"], &json!({}));
     wait_reached(&cluster, &vips);

@@ -12,7 +12,7 @@ use lab::{
         control::number,
         deployment::{Cluster, Options},
     },
-    host::{netns::Namespace, wait},
+    host::{modes, netns::Namespace, wait},
     network::{
         client::{self, at},
         topology::{fabric_addresses, node_addresses},
@@ -31,7 +31,7 @@ const NODES: [&str; 3] = ["node1", "node2", "node3"];
 /// back. Each node is in a different mode.
 #[test]
 fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
-    let modes = vec!["nftables", "iptables", "userspace"];
+    let modes = modes::NATIVE.to_vec();
     let mut cluster = Cluster::start(&Options { modes, ..Options::default() }).unwrap();
     cluster.add_backend("web-1", "node1", 11, "web").unwrap();
     cluster.add_backend("web-2", "node2", 12, "web").unwrap();

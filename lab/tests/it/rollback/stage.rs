@@ -9,7 +9,7 @@ use lab::{
         control::string,
         deployment::{Cluster, Options},
     },
-    host::wait,
+    host::{modes, wait},
     network::topology::{fabric_addresses, node_addresses, workload_addresses},
     processes::{
         binaries,
@@ -25,7 +25,7 @@ use super::{
 
 /// Apply set of the Services and their endpoints.
 pub(crate) const APPLY_SET: &str = "base";
-const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
+const MODES: [&str; 3] = modes::NATIVE;
 const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
 /// Host number of the router.
@@ -59,7 +59,7 @@ impl Stage {
 
     /// Starts a single node in ipvs mode. The other Nodes that objects name do not exist.
     pub(crate) fn in_ipvs_mode() -> Self {
-        let options = Options { nodes: 1, modes: vec!["ipvs"], ..Options::default() };
+        let options = Options { nodes: 1, modes: modes::GUEST.to_vec(), ..Options::default() };
         let stage = Self { router: None, cluster: Cluster::start(&options).unwrap() };
         stage.cluster.apply_objects(&pools()).unwrap();
         stage.carry_out(&Step::Apply(services()));

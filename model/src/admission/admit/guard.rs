@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use super::{AdmittedWrite, Refusal};
 use crate::{
     cluster::{change::Change, config::Guards, snapshot::Snapshot},
-    kinds::resource::{Object, ServiceKey, Spec},
+    kinds::resource::{Object, ServiceKey},
 };
 
 /// Number of virtual addresses that a write may always remove without confirmation. In a small cluster, every
@@ -89,26 +89,15 @@ fn removed_vips(before: &Snapshot, admitted: &AdmittedWrite) -> Vec<String> {
     let mut removed = Vec::new();
     for change in &admitted.changes {
         let (Some(old), _) = states(before, admitted, change) else { continue };
-        match &old.spec {
-            Spec::Service(spec) => {
-                let gone = spec.cluster_addresses().filter(|vip| after.cluster_ip_holder(*vip).is_none());
-                removed.extend(gone.map(|vip| format!("{vip} of {}", old.key())));
-            }
-            Spec::Address(spec) => {
-                if let Some(holder) = spec.services.first()
-                    && after.load_balancer_ip_holder(spec.address).is_none()
-                {
-                    removed.push(format!("{} of Service {holder}", spec.address));
-                }
-            }
-            Spec::Node(_)
-            | Spec::AddressPool(_)
-            | Spec::BfdProfile(_)
-            | Spec::BgpPeer(_)
-            | Spec::Advertisement(_)
-            | Spec::EndpointHealth(_)
-            | Spec::Workload(_)
-            | Spec::EndpointSet(_) => {}
+        if let Some(spec) = old.as_service() {
+            let gone = spec.cluster_addresses().filter(|vip| after.cluster_ip_holder(*vip).is_none());
+            removed.extend(gone.map(|vip| format!("{vip} of {}", old.key())));
+        }
+        if let Some(spec) = old.as_address()
+            && let Some(holder) = spec.services.first()
+            && after.load_balancer_ip_holder(spec.address).is_none()
+        {
+            removed.push(format!("{} of Service {holder}", spec.address));
         }
     }
     removed
@@ -139,20 +128,10 @@ fn removed_endpoints(before: &Snapshot, admitted: &AdmittedWrite) -> Vec<String>
 /// Returns the endpoint addresses in an EndpointSet or Workload, each with the Service if the object names
 /// one.
 fn endpoints_of(object: &Object) -> Vec<(Option<ServiceKey>, IpAddr)> {
-    match &object.spec {
-        Spec::Workload(spec) => spec.addresses.iter().map(|address| (None, *address)).collect(),
-        Spec::EndpointSet(spec) => {
-            let namespace = object.metadata.namespace.clone();
-            let service = namespace.map(|namespace| ServiceKey { namespace, name: spec.service.clone() });
-            spec.endpoints.iter().map(|endpoint| (service.clone(), endpoint.address)).collect()
-        }
-        Spec::Node(_)
-        | Spec::AddressPool(_)
-        | Spec::BfdProfile(_)
-        | Spec::BgpPeer(_)
-        | Spec::Advertisement(_)
-        | Spec::Address(_)
-        | Spec::EndpointHealth(_)
-        | Spec::Service(_) => Vec::new(),
-    }
+    let service = object.as_endpoint_set().and_then(|spec| {
+        let namespace = object.metadata.namespace.clone()?;
+        Some(ServiceKey { namespace, name: spec.service.clone() })
+    });
+    let addresses = object.spec.endpoint_addresses().into_iter();
+    addresses.map(|(_, address)| (service.clone(), address)).collect()
 }

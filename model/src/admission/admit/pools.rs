@@ -17,7 +17,7 @@ use crate::{
         address_pool::AddressPoolSpec,
         advertisement::AdvertisementSpec,
         load_balancer::LoadBalancerRequest,
-        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        resource::{Kind, Object, ObjectKey, ServiceKey},
     },
     primitives::{
         name::Name,
@@ -174,7 +174,7 @@ pub(super) fn settle(
 }
 
 fn as_pool(object: &Object) -> Option<&AddressPoolSpec> {
-    if let Spec::AddressPool(spec) = &object.spec { Some(spec) } else { None }
+    object.as_address_pool()
 }
 
 /// True if two states of a pool offer the same addresses to the same Services.

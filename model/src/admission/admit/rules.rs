@@ -23,50 +23,39 @@ pub(super) fn check(
     object: &Object,
     found: &mut Vec<Violation>,
 ) {
-    match &object.spec {
-        Spec::Service(spec) => check_external_ips(snapshot, config, spec, found),
-        Spec::AddressPool(spec) => pools::check(snapshot, config, spec, found),
-        Spec::BfdProfile(_)
-        | Spec::BgpPeer(_)
-        | Spec::Advertisement(_)
-        | Spec::Address(_)
-        | Spec::EndpointHealth(_) => {}
-        Spec::EndpointSet(spec) => {
-            for (index, endpoint) in spec.endpoints.iter().enumerate() {
-                outside_service_range(
-                    config,
-                    format!("/spec/endpoints/{index}/address"),
-                    endpoint.address,
-                    found,
-                );
-            }
+    for (at, address) in object.spec.endpoint_addresses() {
+        outside_service_range(config, at, address, found);
+    }
+    if let Some(spec) = object.as_service() {
+        check_external_ips(snapshot, config, spec, found);
+    }
+    if let Some(spec) = object.as_address_pool() {
+        pools::check(snapshot, config, spec, found);
+    }
+    if let Some(spec) = object.as_node() {
+        check_node(snapshot, config, spec, found);
+    }
+}
+
+fn check_node(snapshot: &Snapshot, config: &ClusterConfig, spec: &NodeSpec, found: &mut Vec<Violation>) {
+    for (index, address) in spec.addresses.iter().enumerate() {
+        let at = format!("/spec/addresses/{index}");
+        outside_service_range(config, at.clone(), *address, found);
+        pools::check_node_address(snapshot, at.clone(), *address, found);
+        if let Some(holder) = snapshot.load_balancer_ip_holder(*address) {
+            let message =
+                format!("must not be a load balancer address; {address} is one of Service {holder}");
+            found.push(Violation::new(at, ViolationCode::AddressTaken, message));
         }
-        Spec::Workload(spec) => {
-            for (index, address) in spec.addresses.iter().enumerate() {
-                outside_service_range(config, format!("/spec/addresses/{index}"), *address, found);
-            }
+    }
+    check_router_id(snapshot, spec, found);
+    for (index, cidr) in spec.workload_cidrs.iter().enumerate() {
+        if let Some(range) = config.service_cidrs().iter().find(|range| net::overlaps(range, cidr)) {
+            let message = format!("must not overlap the range of virtual addresses, {range}");
+            let at = format!("/spec/workloadCIDRs/{index}");
+            found.push(Violation::new(at, ViolationCode::Overlap, message));
         }
-        Spec::Node(spec) => {
-            for (index, address) in spec.addresses.iter().enumerate() {
-                let at = format!("/spec/addresses/{index}");
-                outside_service_range(config, at.clone(), *address, found);
-                pools::check_node_address(snapshot, at.clone(), *address, found);
-                if let Some(holder) = snapshot.load_balancer_ip_holder(*address) {
-                    let message =
-                        format!("must not be a load balancer address; {address} is one of Service {holder}");
-                    found.push(Violation::new(at, ViolationCode::AddressTaken, message));
-                }
-            }
-            check_router_id(snapshot, spec, found);
-            for (index, cidr) in spec.workload_cidrs.iter().enumerate() {
-                if let Some(range) = config.service_cidrs().iter().find(|range| net::overlaps(range, cidr)) {
-                    let message = format!("must not overlap the range of virtual addresses, {range}");
-                    let at = format!("/spec/workloadCIDRs/{index}");
-                    found.push(Violation::new(at, ViolationCode::Overlap, message));
-                }
-                pools::check_workload_network(snapshot, format!("/spec/workloadCIDRs/{index}"), cidr, found);
-            }
-        }
+        pools::check_workload_network(snapshot, format!("/spec/workloadCIDRs/{index}"), cidr, found);
     }
 }
 

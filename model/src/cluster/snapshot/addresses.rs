@@ -17,7 +17,7 @@ use crate::{
         address_pool::{AddressPoolSpec, AddressRange},
         advertisement::AdvertisementSpec,
         load_balancer::LoadBalancerRequest,
-        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        resource::{Kind, Object, ObjectKey, ServiceKey},
         service::ServiceSpec,
     },
     primitives::{interval_set::IntervalSet, name::Name, net::IpFamily, quantity::Timestamp},
@@ -76,18 +76,7 @@ impl Snapshot {
     #[must_use]
     pub fn pool(&self, name: &Name) -> Option<&AddressPoolSpec> {
         let key = ObjectKey { kind: Kind::AddressPool, namespace: None, name: name.clone() };
-        match &self.objects.get(&key)?.spec {
-            Spec::AddressPool(spec) => Some(spec),
-            Spec::Node(_)
-            | Spec::BfdProfile(_)
-            | Spec::BgpPeer(_)
-            | Spec::Advertisement(_)
-            | Spec::Address(_)
-            | Spec::Workload(_)
-            | Spec::Service(_)
-            | Spec::EndpointSet(_)
-            | Spec::EndpointHealth(_) => None,
-        }
+        self.objects.get(&key)?.as_address_pool()
     }
 
     /// Returns the record of a load balancer address, or `None` if the address is free.

@@ -5,7 +5,7 @@ use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
         node::NodeSpec,
-        resource::{Kind, ObjectKey, Spec},
+        resource::{Kind, ObjectKey},
     },
     observed::rollup::AnnouncementInputs,
     primitives::{name::Name, net::IpFamily},
@@ -15,18 +15,7 @@ use crate::{
 /// Returns the spec of a Node, or `None` if it does not exist.
 pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a NodeSpec> {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
-    match &snapshot.get(&key)?.spec {
-        Spec::Node(spec) => Some(spec),
-        Spec::AddressPool(_)
-        | Spec::BfdProfile(_)
-        | Spec::BgpPeer(_)
-        | Spec::Advertisement(_)
-        | Spec::Address(_)
-        | Spec::Workload(_)
-        | Spec::Service(_)
-        | Spec::EndpointHealth(_)
-        | Spec::EndpointSet(_) => None,
-    }
+    snapshot.get(&key)?.as_node()
 }
 
 /// Returns the nodes through which a packet may enter the cluster, each with the reason. Without a restriction,

@@ -23,17 +23,9 @@ pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &Stat
 #[must_use]
 pub fn problems(findings: &[StatusFinding], writes: &Writes) -> (Vec<Problem>, usize) {
     let worst = worst_by_object(findings);
-    let is_listed = |finding: &&StatusFinding| match finding.about.kind {
-        Kind::Service => worst.get(&finding.about).is_some_and(|worst| std::ptr::eq(*worst, *finding)),
-        Kind::Node
-        | Kind::AddressPool
-        | Kind::Advertisement
-        | Kind::BgpPeer
-        | Kind::BfdProfile
-        | Kind::Workload
-        | Kind::EndpointSet
-        | Kind::EndpointHealth
-        | Kind::Address => true,
+    let is_listed = |finding: &&StatusFinding| {
+        finding.about.kind != Kind::Service
+            || worst.get(&finding.about).is_some_and(|worst| std::ptr::eq(*worst, *finding))
     };
     let mut listed: Vec<_> = findings.iter().filter(is_listed).collect();
     let total = listed.len();

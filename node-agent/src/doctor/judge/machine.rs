@@ -1,11 +1,8 @@
 //! Checks of `tidegate-agent doctor` for kernel settings, interfaces and running programs.
 
-use model::{
-    kinds::node::ProxyMode,
-    wire::doctor::{FindingState, SafeFix},
-};
+use model::wire::doctor::{FindingState, SafeFix};
 
-use super::{FindingDraft, forwards};
+use super::{FindingDraft, modes::ModeProperties};
 use crate::doctor::{
     Subject, checks::Check, fixes::NEAR_FULL_PERCENT, holders::KUBE_PROXY, seen::MachineFacts,
 };
@@ -60,7 +57,7 @@ pub(super) fn mtu(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     else {
         return Vec::new();
     };
-    if least.mtu == most.mtu || !forwards(subject.mode) {
+    if least.mtu == most.mtu || ModeProperties::of(subject.mode).forwarded.is_none() {
         return vec![FindingDraft::fine(check, format!("networks carry packets of {} bytes", least.mtu))];
     }
     let message = format!(
@@ -90,7 +87,7 @@ pub(super) fn bridge_traffic(subject: &Subject, seen: &MachineFacts) -> Vec<Find
     let Some((name, bridge)) = found.into_iter().find_map(|(name, bridge)| Some((name, bridge?))) else {
         return vec![FindingDraft::fine(check, "no bridge forwards replies without passing the rules")];
     };
-    if !forwards(subject.mode) {
+    if ModeProperties::of(subject.mode).forwarded.is_none() {
         return vec![FindingDraft::fine(check, format!("bridge {bridge} does not matter in this mode"))];
     }
     let message = format!("packets between ports of bridge {bridge} do not pass the rules");
@@ -102,10 +99,8 @@ pub(super) fn bridge_traffic(subject: &Subject, seen: &MachineFacts) -> Vec<Find
 
 pub(super) fn arp_flux(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let check = Check::ArpFlux;
-    match subject.mode {
-        ProxyMode::Ipvs => {}
-        // Virtual addresses are not assigned to interfaces.
-        ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Userspace => return Vec::new(),
+    if !ModeProperties::of(subject.mode).assigns_addresses {
+        return Vec::new();
     }
     let [Some(ignore), Some(announce)] = seen.arp else { return Vec::new() };
     let message = format!("net.ipv4.conf.all.arp_ignore is {ignore}, arp_announce is {announce}");

@@ -2,6 +2,7 @@
 //! the proxy mode. Pure.
 
 mod machine;
+mod modes;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -9,10 +10,11 @@ mod tests;
 use announce::ping;
 use dataplane::{nftables, userspace};
 use model::{
-    kinds::node::{Naming, ProxyMode},
+    kinds::node::Naming,
     wire::doctor::{Finding, FindingState, SafeFix},
 };
 
+use self::modes::ModeProperties;
 use super::{
     Subject,
     chains::{Chain, TableTool},
@@ -82,15 +84,6 @@ impl FindingDraft {
     }
 }
 
-/// Returns true if packets to endpoints pass the forward hook in this mode. In userspace mode they do not,
-/// because the relay terminates both connections.
-const fn forwards(mode: ProxyMode) -> bool {
-    match mode {
-        ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
-        ProxyMode::Userspace => false,
-    }
-}
-
 /// Names of the nf_tables tables that only the agent writes.
 const OWN_TABLES: [&str; 3] = [nftables::schema::TABLE, userspace::TABLE, ping::schema::TABLE];
 /// Prefixes of the agent's chain names in iptables and ipvs mode.
@@ -111,18 +104,12 @@ fn is_ours(subject: &Subject, chain: &Chain) -> bool {
 
 /// Returns true if the agent's chains have the names of kube-proxy.
 fn has_kube_names(subject: &Subject) -> bool {
-    match (subject.mode, subject.options.naming) {
-        (ProxyMode::Iptables | ProxyMode::Ipvs, Naming::Kube) => true,
-        (ProxyMode::Iptables | ProxyMode::Ipvs, Naming::Tidegate) => false,
-        (ProxyMode::Nftables | ProxyMode::Userspace, _) => false,
-    }
+    ModeProperties::of(subject.mode).uses_iptables && subject.options.naming == Naming::Kube
 }
 
 /// Returns the bits of the packet mark that the agent sets.
 fn own_bits(subject: &Subject) -> u32 {
     let options = &subject.options;
-    match subject.mode {
-        ProxyMode::Nftables | ProxyMode::Userspace => options.masquerade_mark,
-        ProxyMode::Iptables | ProxyMode::Ipvs => options.masquerade_mark | options.drop_mark,
-    }
+    let drop_mark = if ModeProperties::of(subject.mode).uses_iptables { options.drop_mark } else { 0 };
+    options.masquerade_mark | drop_mark
 }

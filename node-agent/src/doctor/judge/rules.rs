@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use dataplane::iptables::Flavour;
-use model::{kinds::node::ProxyMode, wire::doctor::FindingState};
+use model::wire::doctor::FindingState;
 
-use super::{FindingDraft, KUBE_PREFIX, PER_CHECK_MAX, has_kube_names, is_ours, own_bits};
+use super::{
+    FindingDraft, KUBE_PREFIX, PER_CHECK_MAX, has_kube_names, is_ours, modes::ModeProperties, own_bits,
+};
 use crate::doctor::{
     Subject,
     chains::{
@@ -17,13 +19,8 @@ use crate::doctor::{
 };
 
 pub(super) fn forward_drop(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
-    let passing = match subject.mode {
-        ProxyMode::Nftables | ProxyMode::Iptables => Passing::Translated,
-        // Packets to endpoints pass the output hook; replies are forwarded.
-        ProxyMode::Ipvs => Passing::Established,
-        ProxyMode::Userspace => {
-            return vec![FindingDraft::fine(Check::ForwardDrop, "nothing is forwarded in this mode")];
-        }
+    let Some(passing) = ModeProperties::of(subject.mode).forwarded else {
+        return vec![FindingDraft::fine(Check::ForwardDrop, "nothing is forwarded in this mode")];
     };
     let found = dropping(subject, seen, Hook::Forward, passing).map(|(chain, by)| {
         let message = format!("{} drops what it forwards: chain {}, {by}", chain.place, chain.name);
@@ -33,12 +30,7 @@ pub(super) fn forward_drop(subject: &Subject, seen: &MachineFacts) -> Vec<Findin
 }
 
 pub(super) fn input_drop(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
-    let passing = match subject.mode {
-        // Traffic reaches the relay by DNAT.
-        ProxyMode::Userspace => Passing::Translated,
-        ProxyMode::Ipvs => Passing::Any,
-        ProxyMode::Nftables | ProxyMode::Iptables => return Vec::new(),
-    };
+    let Some(passing) = ModeProperties::of(subject.mode).received else { return Vec::new() };
     let found = dropping(subject, seen, Hook::Input, passing).map(|(chain, by)| {
         let message = format!("{} drops incoming traffic: chain {}, {by}", chain.place, chain.name);
         let fix = match passing {
@@ -127,12 +119,13 @@ pub(super) fn firewalld(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDr
     }
     let open = "firewall-cmd --permanent --zone=trusted --add-source=NETWORK for the networks of nodes and workloads, and \
         `firewall-cmd --reload`";
-    let (message, fix) = match subject.mode {
-        ProxyMode::Nftables | ProxyMode::Userspace => ("it is at work", open.to_owned()),
-        ProxyMode::Iptables | ProxyMode::Ipvs => (
+    let (message, fix) = if ModeProperties::of(subject.mode).uses_iptables {
+        (
             "it is at work, and a reload of it flushes iptables",
             format!("{open}; set FlushAllOnReload=no in /etc/firewalld/firewalld.conf, or use mode nftables"),
-        ),
+        )
+    } else {
+        ("it is at work", open.to_owned())
     };
     vec![FindingDraft::warning(Check::Firewalld, message, fix)]
 }

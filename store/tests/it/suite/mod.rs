@@ -24,6 +24,8 @@ pub(crate) mod contents;
 pub(crate) mod etcd;
 pub(crate) mod history;
 pub(crate) mod scenarios;
+pub(crate) mod shared;
+pub(crate) mod toy;
 pub(crate) mod vault;
 
 /// Creation time of the test stores: 2026-11-21.
@@ -34,6 +36,7 @@ pub(crate) enum Place {
     Memory,
     Sqlite(tempfile::TempDir),
     Etcd(Box<EtcdPlace>),
+    Toy(Arc<toy::ToyCluster>),
 }
 
 /// Location of a store in an etcd cluster: the address with the key prefix, and the options.
@@ -51,6 +54,10 @@ impl Place {
 
     pub(crate) fn sqlite() -> Self {
         Self::Sqlite(tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap())
+    }
+
+    pub(crate) fn toy() -> Self {
+        Self::Toy(Arc::default())
     }
 
     pub(crate) fn etcd() -> Self {
@@ -84,6 +91,7 @@ impl Place {
             Self::Memory => "memory:".to_owned(),
             Self::Sqlite(directory) => format!("sqlite:{}/state.db", directory.path().display()),
             Self::Etcd(place) => place.url.clone(),
+            Self::Toy(_) => "toy:".to_owned(),
         }
     }
 
@@ -93,13 +101,20 @@ impl Place {
     }
 
     pub(crate) async fn open(&self) -> Arc<dyn Store> {
-        store::open_with(&self.url(), &self.options(), Timestamp::from_unix_seconds(BIRTH)).await.unwrap()
+        let now = Timestamp::from_unix_seconds(BIRTH);
+        match self {
+            Self::Memory | Self::Sqlite(_) | Self::Etcd(_) => {
+                store::open_with(&self.url(), &self.options(), now).await.unwrap()
+            }
+            // The scheme of a store of this program would be in `store::open`.
+            Self::Toy(cluster) => Arc::new(toy::ToyStore::open(cluster, now).await),
+        }
     }
 
     /// Returns the options with which the store at the location is opened.
     pub(crate) fn options(&self) -> Options {
         match self {
-            Self::Memory | Self::Sqlite(_) => Options::default(),
+            Self::Memory | Self::Sqlite(_) | Self::Toy(_) => Options::default(),
             Self::Etcd(place) => place.options.clone(),
         }
     }

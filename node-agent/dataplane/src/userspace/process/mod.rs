@@ -61,11 +61,11 @@ impl Relays {
     /// Returns an opener like [`crate::open`], with the relay of userspace mode in a separate process.
     #[must_use]
     pub fn opener(self) -> Opener {
-        Box::new(move |mode, options| match mode {
-            ProxyMode::Userspace => {
-                Ok(Box::new(RelayClient::open(self.clone(), options.masquerade_mark)?) as _)
+        Box::new(move |mode, options| {
+            if mode == ProxyMode::Userspace {
+                return Ok(Box::new(RelayClient::open(self.clone(), options.masquerade_mark)?) as _);
             }
-            ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => open(mode, options),
+            open(mode, options)
         })
     }
 }

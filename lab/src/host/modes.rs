@@ -1,0 +1,57 @@
+//! Names of the proxy modes, derived from [`ProxyMode`]. Tests and benchmarks that run in every mode use these
+//! lists, so that a new mode takes part or fails to compile.
+
+use model::kinds::node::ProxyMode;
+
+/// Names of all modes: first the ones of every kernel, then the ones of the second kernel.
+pub const ALL: [&str; ProxyMode::ALL.len()] = {
+    let mut names = [""; ProxyMode::ALL.len()];
+    let (mut native, mut guest) = (0, NATIVE_COUNT);
+    let mut index = 0;
+    while index < names.len() {
+        let mode = ProxyMode::ALL[index];
+        let place = if needs_guest(mode) { &mut guest } else { &mut native };
+        names[*place] = mode.as_str();
+        *place += 1;
+        index += 1;
+    }
+    names
+};
+/// Names of the modes that every kernel supports, in display order.
+pub const NATIVE: [&str; NATIVE_COUNT] = *ALL.first_chunk().expect("a part of the list");
+/// Names of the modes that need the second kernel (`lab/guest.sh`).
+pub const GUEST: [&str; ALL.len() - NATIVE_COUNT] = *ALL.last_chunk().expect("a part of the list");
+
+const NATIVE_COUNT: usize = {
+    let (mut count, mut index) = (0, 0);
+    while index < ProxyMode::ALL.len() {
+        if !needs_guest(ProxyMode::ALL[index]) {
+            count += 1;
+        }
+        index += 1;
+    }
+    count
+};
+
+/// True if the kernel of a build machine may lack a module that the mode requires.
+const fn needs_guest(mode: ProxyMode) -> bool {
+    match mode {
+        ProxyMode::Ipvs => true,
+        ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Userspace => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_contain_every_mode_once() {
+        let mut names = [NATIVE.as_slice(), GUEST.as_slice()].concat();
+        assert_eq!(names, ALL);
+        names.sort_unstable();
+        let mut all: Vec<_> = ProxyMode::ALL.iter().map(|mode| mode.as_str()).collect();
+        all.sort_unstable();
+        assert_eq!(names, all);
+    }
+}
