@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use kernel::{
-    links::parse::ip_of,
+    links::parse::address_of,
     netlink::{
         route,
         uapi::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL},
@@ -109,7 +109,7 @@ pub fn index(answer: &ReceivedMessage<'_>) -> Result<(u32, bool), MalformedMessa
 /// Returns an error if the response is malformed.
 pub fn address(answer: &ReceivedMessage<'_>) -> Result<Option<(u32, IpAddr)>, MalformedMessage> {
     let RouteNetlinkMessage::NewAddress(message) = route::parse(answer)? else { return Ok(None) };
-    Ok(ip_of(&message).map(|address| (message.header.index, address)))
+    Ok(address_of(&message).map(|address| (message.header.index, address)))
 }
 
 #[cfg(test)]

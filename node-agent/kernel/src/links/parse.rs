@@ -59,11 +59,11 @@ pub fn change(message: RouteNetlinkMessage) -> Option<Change> {
         }
         RouteNetlinkMessage::NewAddress(message) => {
             let (index, prefix) = (message.header.index, message.header.prefix_len);
-            ip_of(&message).map(|address| Change::Address { index, address, prefix })
+            address_of(&message).map(|address| Change::Address { index, address, prefix })
         }
         RouteNetlinkMessage::DelAddress(message) => {
             let index = message.header.index;
-            ip_of(&message).map(|address| Change::AddressGone { index, address })
+            address_of(&message).map(|address| Change::AddressGone { index, address })
         }
         _ => None,
     }
@@ -94,7 +94,7 @@ fn new_link(link: LinkMessage) -> Option<Change> {
 /// Returns the address of an address message, or `None` if it contains no IP address.
 #[must_use]
 #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
-pub fn ip_of(message: &AddressMessage) -> Option<IpAddr> {
+pub fn address_of(message: &AddressMessage) -> Option<IpAddr> {
     let (mut local, mut other) = (None, None);
     for attribute in &message.attributes {
         match attribute {
