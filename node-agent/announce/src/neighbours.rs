@@ -6,21 +6,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kernel::netlink::{
-    socket::{Netlink, Protocol},
-    uapi::{NLM_F_DUMP, NLM_F_REQUEST},
-    wire::{Attributes, MalformedMessage, Message, ReceivedMessage},
+use kernel::{
+    links::Mac,
+    netlink::{
+        route,
+        socket::{Netlink, Protocol},
+        uapi::NLM_F_DUMP,
+    },
+};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage},
 };
 use tracing::debug;
 
 use crate::ownership::io_traits::Neighbours;
 
-const RTM_NEWNEIGH: u16 = 28;
-const RTM_GETNEIGH: u16 = 30;
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
-/// Size in bytes of `struct ndmsg` (`linux/neighbour.h`), the header of a neighbor table message.
-const HEADER_BYTES: usize = 12;
 /// Age at which the cached table is read again, so that a burst of conflicts costs one read.
 const AGE_MAX: Duration = Duration::from_millis(200);
 
@@ -47,14 +48,10 @@ impl Neighbours for KernelNeighbours {
         {
             return macs.clone();
         }
-        let request = Message {
-            kind: RTM_GETNEIGH,
-            flags: NLM_F_REQUEST | NLM_F_DUMP,
-            header: vec![0; HEADER_BYTES],
-            attributes: Attributes::default(),
-        };
+        let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+        let request = route::request(&request, NLM_F_DUMP);
         let macs = self.socket.dump(&request, BTreeMap::new, |macs, answer| {
-            macs.extend(neighbour(answer)?);
+            macs.extend(neighbour(&route::parse(answer)?));
             Ok(())
         });
         let macs = macs.unwrap_or_else(|error| {
@@ -66,27 +63,21 @@ impl Neighbours for KernelNeighbours {
     }
 }
 
-fn neighbour(answer: &ReceivedMessage<'_>) -> Result<Option<(IpAddr, String)>, MalformedMessage> {
-    if answer.kind != RTM_NEWNEIGH {
-        return Ok(None);
-    }
+/// Returns the address and the Ethernet address of a neighbor; `None` if it has none, or the message is about
+/// another subject.
+#[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
+fn neighbour(message: &RouteNetlinkMessage) -> Option<(IpAddr, String)> {
+    let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
     let (mut address, mut mac) = (None, None);
-    for attribute in answer.attributes_behind(HEADER_BYTES) {
-        let attribute = attribute?;
-        match attribute.kind {
-            NDA_DST => address = ip(attribute.value),
-            NDA_LLADDR if attribute.value.len() == 6 => mac = Some(text(attribute.value)),
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => address = Some(IpAddr::V4(*v4)),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => address = Some(IpAddr::V6(*v6)),
+            NeighbourAttribute::LinkLayerAddress(bytes) => {
+                mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac);
+            }
             _ => {}
         }
     }
-    Ok(address.zip(mac))
-}
-
-fn ip(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
-}
-
-fn text(mac: &[u8]) -> String {
-    mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+    address.zip(mac.map(|mac| mac.to_string()))
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  netlink (socket, message format) ◀── nftables   messages, expressions and transactions of nf_tables
 //!                                   ◀── conntrack  flows, deletions, challenges to clients
-//!                                   ◀── links      interfaces and addresses
+//!                                   ◀── links      interfaces and addresses, with the crate rtnetlink
 //!  socket_option, packet: system calls without a safe wrapper in the libraries used
 //! ```
 //! Invariants: this crate decides nothing. Codecs are pure and total: a malformed message is an error, never a

@@ -4,14 +4,15 @@
 use std::{collections::BTreeMap, io};
 
 use kernel::{
-    links::parse::{LINK_HEADER_BYTES, RTM_GETLINK},
     netlink::{
+        route,
         socket::{Netlink, Protocol},
-        uapi::{NFPROTO_IPV4, NFPROTO_IPV6, NLM_F_DUMP, NLM_F_REQUEST},
-        wire::{Attributes, Message, ReceivedMessage, netfilter_header},
+        uapi::{NLM_F_DUMP, NLM_F_REQUEST},
+        wire::{Attributes, Message, netfilter_header},
     },
     nftables::uapi,
 };
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage, link::LinkMessage, rule::RuleMessage};
 
 use super::{
     chains::{Chain, Family, RULES_MAX, Rule, TableLocation},
@@ -78,11 +79,12 @@ pub(super) fn chains() -> io::Result<Vec<Chain>> {
 pub(super) fn routing_rules() -> io::Result<Vec<RoutingRule>> {
     let mut netlink = Netlink::open(Protocol::Route)?;
     let mut found = Vec::new();
-    // Netfilter and socket families have the same numbers.
-    for (family, number) in [(Family::Ip, NFPROTO_IPV4), (Family::Ip6, NFPROTO_IPV6)] {
-        let request = routing_request(parse::RTM_GETRULE, number, parse::RULE_HEADER_BYTES);
-        found.extend(netlink.dump(&request, Vec::new, |rules, message: &ReceivedMessage<'_>| {
-            rules.extend(parse::routing_rule(family, message)?);
+    for (family, number) in [(Family::Ip, AddressFamily::Inet), (Family::Ip6, AddressFamily::Inet6)] {
+        let mut request = RuleMessage::default();
+        request.header.family = number;
+        let request = route::request(&RouteNetlinkMessage::GetRule(request), NLM_F_DUMP);
+        found.extend(netlink.dump(&request, Vec::new, |rules, answer| {
+            rules.extend(parse::routing_rule(family, &route::parse(answer)?));
             Ok(())
         })?);
     }
@@ -95,17 +97,9 @@ pub(super) fn routing_rules() -> io::Result<Vec<RoutingRule>> {
 ///
 /// Returns an I/O error if access is denied.
 pub(super) fn links() -> io::Result<Vec<Link>> {
-    let request = routing_request(RTM_GETLINK, 0, LINK_HEADER_BYTES);
-    Netlink::open(Protocol::Route)?.dump(&request, Vec::new, |links, message| {
-        links.extend(parse::link(message)?);
+    let request = route::request(&RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP);
+    Netlink::open(Protocol::Route)?.dump(&request, Vec::new, |links, answer| {
+        links.extend(parse::link(route::parse(answer)?));
         Ok(())
     })
-}
-
-fn routing_request(kind: u16, family: u8, header_bytes: usize) -> Message {
-    let mut header = vec![0; header_bytes];
-    if let Some(first) = header.first_mut() {
-        *first = family;
-    }
-    Message { kind, flags: NLM_F_REQUEST | NLM_F_DUMP, header, attributes: Attributes::default() }
 }

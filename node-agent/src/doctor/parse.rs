@@ -5,26 +5,16 @@ use kernel::{
     netlink::wire::{MalformedMessage, ReceivedMessage},
     nftables::{parse::parse_hook, uapi},
 };
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    link::{LinkAttribute, LinkInfo},
+    rule::RuleAttribute,
+};
 
 use super::{
     chains::{Chain, Family, Hook, Rule, TableLocation, TableTool},
     expressions,
 };
-
-/// Netlink request type for policy routing rules (`linux/rtnetlink.h`).
-pub(super) const RTM_GETRULE: u16 = 34;
-/// Size of `struct fib_rule_hdr`, in bytes.
-pub(super) const RULE_HEADER_BYTES: usize = 12;
-const LINK_HEADER_BYTES: usize = 16;
-// `linux/fib_rules.h`.
-const FRA_PRIORITY: u16 = 6;
-const FRA_FWMARK: u16 = 10;
-const FRA_FWMASK: u16 = 16;
-// `linux/if_link.h`.
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
 
 /// Network interface of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,44 +84,42 @@ fn family(message: &ReceivedMessage<'_>) -> Option<Family> {
     }
 }
 
-/// Parses a policy routing rule; returns `None` if the rule matches no packet mark.
-pub(super) fn routing_rule(
-    family: Family,
-    message: &ReceivedMessage<'_>,
-) -> Result<Option<RoutingRule>, MalformedMessage> {
+/// Converts a policy routing rule; `None` if it matches no mark.
+#[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
+pub(super) fn routing_rule(family: Family, message: &RouteNetlinkMessage) -> Option<RoutingRule> {
+    let RouteNetlinkMessage::NewRule(message) = message else { return None };
     let (mut priority, mut mark, mut mask) = (0, None, u32::MAX);
-    for attribute in message.attributes_behind(RULE_HEADER_BYTES) {
-        let attribute = attribute?;
-        match attribute.kind {
-            FRA_PRIORITY => priority = attribute.ne32()?,
-            FRA_FWMARK => mark = Some(attribute.ne32()?),
-            FRA_FWMASK => mask = attribute.ne32()?,
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(number) => priority = *number,
+            RuleAttribute::FwMark(bits) => mark = Some(*bits),
+            RuleAttribute::FwMask(bits) => mask = *bits,
             _ => {}
         }
     }
-    Ok(mark.filter(|mark| *mark != 0).map(|mark| RoutingRule { family, priority, mark, mask }))
+    mark.filter(|mark| *mark != 0).map(|mark| RoutingRule { family, priority, mark, mask })
 }
 
-/// Parses an interface; returns `None` for a message of another type.
-pub(super) fn link(message: &ReceivedMessage<'_>) -> Result<Option<Link>, MalformedMessage> {
-    let (mut name, mut mtu, mut kind) = ("", None, "");
-    for attribute in message.attributes_behind(LINK_HEADER_BYTES) {
-        let attribute = attribute?;
-        match attribute.kind {
-            IFLA_IFNAME => name = attribute.text()?,
-            IFLA_MTU => mtu = Some(attribute.ne32()?),
-            IFLA_LINKINFO => {
-                for part in attribute.nested() {
-                    let part = part?;
-                    if part.kind == IFLA_INFO_KIND {
-                        kind = part.text()?;
+/// Converts an interface; `None` for a message about another subject.
+#[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
+pub(super) fn link(message: RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = message else { return None };
+    let (mut name, mut mtu, mut kind) = (String::new(), None, String::new());
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = text,
+            LinkAttribute::Mtu(bytes) => mtu = Some(bytes),
+            LinkAttribute::LinkInfo(parts) => {
+                for part in parts {
+                    if let LinkInfo::Kind(found) = part {
+                        kind = found.to_string();
                     }
                 }
             }
             _ => {}
         }
     }
-    Ok(mtu.map(|mtu| Link { name: name.to_owned(), mtu, kind: kind.to_owned() }))
+    mtu.map(|mtu| Link { name, mtu, kind })
 }
 
 #[cfg(test)]
@@ -199,7 +187,7 @@ mod tests {
             for attributes in [&bytes[..], wrapped.as_bytes(), twice.as_bytes()] {
                 let payload = [&netfilter_header(family, 0)[..], attributes].concat();
                 let message = received(&payload);
-                let _ = (chain(&message), super::rule(&message, |_, _| 1), link(&message), routing_rule(Family::Ip, &message));
+                let _ = (chain(&message), super::rule(&message, |_, _| 1));
             }
         }
     }

@@ -17,6 +17,7 @@ use dataplane::{
     userspace,
 };
 use kernel::netlink::{
+    route,
     socket::{Netlink, Protocol as NetlinkProtocol},
     uapi,
     wire::{Attributes, Message, generic_header, netfilter_header},
@@ -25,6 +26,10 @@ use model::{
     kinds::{resource::ServiceKey, service::Protocol},
     primitives::quantity::{Port, Revision, Weight},
     program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Verdict},
+};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage},
 };
 use nix::{
     errno::Errno,
@@ -264,19 +269,11 @@ fn ipvs_scheduler(name: &str) -> Result<String, String> {
 }
 
 fn link(kind: &str) -> Result<String, String> {
-    // `linux/rtnetlink.h`, `linux/if_link.h`.
-    const RTM_NEWLINK: u16 = 16;
-    const IFINFOMSG_BYTES: usize = 16;
-    const IFLA_IFNAME: u16 = 3;
-    const IFLA_LINKINFO: u16 = 18;
-    const IFLA_INFO_KIND: u16 = 1;
-    let info = Attributes::default().text(IFLA_INFO_KIND, kind);
-    let message = Message {
-        kind: RTM_NEWLINK,
-        flags: uapi::NLM_F_REQUEST | uapi::NLM_F_ACK | uapi::NLM_F_CREATE | uapi::NLM_F_EXCL,
-        header: vec![0; IFINFOMSG_BYTES],
-        attributes: Attributes::default().text(IFLA_IFNAME, "probe").nested(IFLA_LINKINFO, &info),
-    };
+    let mut link = LinkMessage::default();
+    let info = LinkInfo::Kind(InfoKind::from(kind));
+    link.attributes = vec![LinkAttribute::IfName("probe".to_owned()), LinkAttribute::LinkInfo(vec![info])];
+    let flags = uapi::NLM_F_ACK | uapi::NLM_F_CREATE | uapi::NLM_F_EXCL;
+    let message = route::request(&RouteNetlinkMessage::NewLink(link), flags);
     ask(&mut open(NetlinkProtocol::Route)?, message, |_| ())
 }
 

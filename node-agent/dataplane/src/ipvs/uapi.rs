@@ -1,5 +1,5 @@
-//! Constants of the kernel's interfaces to IPVS (`linux/ip_vs.h`), ipset (`linux/netfilter/ipset/ip_set.h`)
-//! and links (`linux/rtnetlink.h`), with the kernel's names.
+//! Constants of the kernel's interfaces to IPVS (`linux/ip_vs.h`) and ipset (`linux/netfilter/ipset/ip_set.h`),
+//! with the kernel's names.
 
 #![allow(missing_docs, reason = "the kernel's names, documented by the kernel")]
 
@@ -118,17 +118,3 @@ pub const IPSET_ATTR_IPADDR_IPV6: u16 = 2;
 pub const IPSET_FLAG_LIST_HEADER: u32 = 4;
 /// Error number of ipset when a hash set has reached its maximum number of elements (`IPSET_ERR_HASH_FULL`).
 pub const IPSET_ERR_HASH_FULL: i32 = 4352;
-
-pub const RTM_NEWLINK: u16 = 16;
-pub const RTM_DELLINK: u16 = 17;
-pub const RTM_GETLINK: u16 = 18;
-pub const RTM_NEWADDR: u16 = 20;
-pub const RTM_DELADDR: u16 = 21;
-pub const RTM_GETADDR: u16 = 22;
-pub const IFLA_IFNAME: u16 = 3;
-pub const IFLA_LINKINFO: u16 = 18;
-pub const IFLA_INFO_KIND: u16 = 1;
-pub const IFF_UP: u32 = 1;
-pub const IFA_ADDRESS: u16 = 1;
-pub const IFA_LOCAL: u16 = 2;
-pub const IFA_F_NODAD: u8 = 0x02;

@@ -1,34 +1,46 @@
 //! Monitor of the machine's interfaces: subscribes to events, lists the interfaces, then applies the events.
+//!
+//! Events arrive on an `rtnetlink` connection of their own. On a common connection an event caused by the
+//! request of another process could have the sequence number of a listing, and would be lost. The lists are
+//! read on the blocking socket, which repeats a dump that a writer interrupted.
 
-use std::{
-    io::{self, ErrorKind},
-    time::Duration,
+use std::{future::poll_fn, io, pin::Pin, task::Poll, time::Duration};
+
+use futures::channel::mpsc::UnboundedReceiver;
+use rtnetlink::{
+    MulticastGroup, new_multicast_connection,
+    packet_core::{NetlinkMessage, NetlinkPayload},
+    packet_route::{RouteNetlinkMessage, address::AddressMessage, link::LinkMessage},
+    proto::Connection,
+    sys::SocketAddr,
 };
-
-use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, TokioSocket, protocols::NETLINK_ROUTE};
-use nix::errno::Errno;
 use tokio::sync::watch;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::{Links, parse};
 use crate::netlink::{
+    route,
     socket::{Netlink, Protocol},
-    uapi::{NLM_F_DUMP, NLM_F_REQUEST},
-    wire::{Attributes, Message, Messages},
+    uapi::NLM_F_DUMP,
 };
 
-/// Multicast groups to subscribe to: `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR` and `RTNLGRP_IPV6_IFADDR`.
-const GROUPS: [u32; 3] = [1, 5, 9];
-/// Size of the receive buffer in bytes, above the maximum size of a datagram from the kernel.
-const DATAGRAM_BYTES: usize = 128 << 10;
-/// Maximum number of queued datagrams to discard before a new list, far more than fit into the socket buffer.
-const DATAGRAMS_WAITING_MAX: usize = 65_536;
+/// Multicast groups to subscribe to.
+const GROUPS: [MulticastGroup; 3] =
+    [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
+/// Maximum number of reads of the event socket before a new list, far more than are needed to empty its
+/// buffer.
+const DISCARDS_MAX: usize = 1024;
 /// Delay before a failed listing of the interfaces is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Receiver of the messages of a connection, each with its sender.
+type Events = UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>;
+
 /// Monitor that keeps a snapshot of the interfaces of one network namespace up to date.
 pub struct Follower {
-    events: TokioSocket,
+    /// Reads the event socket while it is polled, which only [`Self::run`] does.
+    connection: Connection<RouteNetlinkMessage>,
+    events: Events,
     lists: Netlink,
     links: Links,
     shown: watch::Sender<Links>,
@@ -42,16 +54,12 @@ impl Follower {
     /// # Errors
     /// Returns an I/O error if a socket or the list cannot be obtained.
     pub fn open() -> io::Result<(Self, watch::Receiver<Links>)> {
-        let mut events = TokioSocket::new(NETLINK_ROUTE)?;
-        events.socket_mut().bind_auto()?;
-        for group in GROUPS {
-            events.socket_mut().add_membership(group)?;
-        }
+        let (connection, events) = subscribe()?;
         let mut lists = Netlink::open(Protocol::Route)?;
         // Listed after the subscription, so that no event is missed.
         let links = list(&mut lists)?;
         let (shown, receiver) = watch::channel(links.clone());
-        Ok((Self { events, lists, links, shown }, receiver))
+        Ok((Self { connection, events, lists, links, shown }, receiver))
     }
 
     /// Applies events until all receivers are dropped. Lists the interfaces again if events were lost.
@@ -64,18 +72,13 @@ impl Follower {
     }
 
     async fn run_forever(&mut self) {
-        let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
         loop {
-            datagram.clear();
-            let is_different = match self.events.recv_from(&mut datagram).await {
-                // Port 0 is the kernel; messages of other senders are ignored.
-                Ok(sender) if sender.port_number() != 0 => Some(false),
-                Ok(_) => self.apply(&datagram),
-                // The socket buffer overflowed and events are lost.
-                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => None,
-                Err(error) => {
-                    warn!(%error, "cannot read interface events; listing the interfaces again");
-                    tokio::time::sleep(RETRY_INTERVAL).await;
+            let is_different = tokio::select! {
+                // The connection is polled only after all events that it has read were applied.
+                biased;
+                Ok((message, sender)) = self.events.recv() => self.apply(message, sender),
+                () = &mut self.connection => {
+                    self.subscribe_again().await;
                     None
                 }
             };
@@ -89,27 +92,41 @@ impl Follower {
         }
     }
 
-    /// Applies the events in a datagram. Returns true if the interfaces have changed, or `None` if the
-    /// datagram is malformed.
-    fn apply(&mut self, datagram: &[u8]) -> Option<bool> {
-        let mut is_different = false;
-        for message in Messages::new(datagram) {
-            match message.and_then(|message| parse::parse(&message)) {
-                Ok(Some(change)) => is_different |= self.links.apply(change),
-                Ok(None) => {}
-                Err(error) => {
-                    debug!(%error, "cannot parse an interface event");
-                    return None;
+    /// Applies an event. Returns true if the interfaces have changed, or `None` if events were lost.
+    fn apply(&mut self, message: NetlinkMessage<RouteNetlinkMessage>, sender: SocketAddr) -> Option<bool> {
+        // Port 0 is the kernel; messages of other senders are ignored.
+        if sender.port_number() != 0 {
+            return Some(false);
+        }
+        match message.payload {
+            NetlinkPayload::InnerMessage(message) => {
+                Some(parse::change(message).is_some_and(|change| self.links.apply(change)))
+            }
+            // The socket buffer overflowed (`ENOBUFS`).
+            NetlinkPayload::Overrun(_) => None,
+            NetlinkPayload::Done(_) | NetlinkPayload::Error(_) | NetlinkPayload::Noop | _ => Some(false),
+        }
+    }
+
+    /// Opens the event socket again after it has failed, in the network namespace of the calling thread.
+    async fn subscribe_again(&mut self) {
+        warn!("cannot read interface events; listing the interfaces again");
+        loop {
+            tokio::time::sleep(RETRY_INTERVAL).await;
+            match subscribe() {
+                Ok(subscribed) => {
+                    (self.connection, self.events) = subscribed;
+                    return;
                 }
+                Err(error) => warn!(%error, "cannot subscribe to interface events; retrying"),
             }
         }
-        Some(is_different)
     }
 
     /// Lists the interfaces again. Returns true if they have changed.
     async fn list_again(&mut self) -> bool {
         // Queued events are older than the list; the events that reverted them may be lost.
-        self.discard();
+        self.discard().await;
         loop {
             match list(&mut self.lists) {
                 Ok(links) => {
@@ -126,31 +143,39 @@ impl Follower {
     }
 
     /// Discards queued events, which the next list makes obsolete.
-    fn discard(&self) {
-        let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
-        for _ in 0..DATAGRAMS_WAITING_MAX {
-            datagram.clear();
-            match self.events.socket_ref().recv(&mut datagram, 0) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                _ => {}
+    async fn discard(&mut self) {
+        for _ in 0..DISCARDS_MAX {
+            // The connection reads until the socket is empty or the task has used up its budget, which is
+            // renewed here. Without an event, the socket is empty.
+            tokio::task::yield_now().await;
+            poll_fn(|context| Poll::Ready(Pin::new(&mut self.connection).poll(context).is_ready())).await;
+            if self.events.try_recv().is_err() {
+                return;
             }
+            while self.events.try_recv().is_ok() {}
         }
     }
 }
 
+fn subscribe() -> io::Result<(Connection<RouteNetlinkMessage>, Events)> {
+    // Requests are not sent on this connection, so its handle is dropped.
+    let (connection, _, events) = new_multicast_connection(&GROUPS)?;
+    Ok((connection, events))
+}
+
 fn list(socket: &mut Netlink) -> io::Result<Links> {
     let mut links = Links::default();
-    for (kind, header_bytes) in
-        [(parse::RTM_GETLINK, parse::LINK_HEADER_BYTES), (parse::RTM_GETADDR, parse::ADDRESS_HEADER_BYTES)]
-    {
-        let request = Message {
-            kind,
-            flags: NLM_F_REQUEST | NLM_F_DUMP,
-            header: vec![0; header_bytes],
-            attributes: Attributes::default(),
-        };
-        let changes = socket.dump(&request, Vec::new, |changes, message| {
-            changes.extend(parse::parse(message)?);
+    for request in [
+        RouteNetlinkMessage::GetLink(LinkMessage::default()),
+        RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+    ] {
+        let request = route::request(&request, NLM_F_DUMP);
+        let changes = socket.dump(&request, Vec::new, |changes, answer| {
+            match route::parse(answer) {
+                Ok(message) => changes.extend(parse::change(message)),
+                // As in events, so that one unusual interface does not hide the others.
+                Err(error) => warn!(%error, "ignored an interface or address that cannot be parsed"),
+            }
             Ok(())
         });
         for change in changes? {
