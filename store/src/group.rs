@@ -1,4 +1,5 @@
-//! Validation and encoding of commit groups before any store is accessed; checks consistency and size.
+//! Commit groups: commits that a store writes together. Validates the consistency and size of a group and
+//! encodes it, before any store is accessed.
 
 use model::{
     cluster::{

@@ -1,4 +1,4 @@
-//! Traffic counters that agents report, by Service, node and endpoint, and their sums.
+//! Traffic counters that agents report, by Service, node and endpoint, and sums of these counters.
 //!
 //! A report contains only changes, so the last counters of each node are stored here, up to [`TARGETS_KEPT_MAX`].
 //! Separate sums never decrease when endpoints, agents or proxy modes change, so Prometheus can compute rates from
@@ -145,8 +145,8 @@ struct NodeCounters {
 }
 
 impl TrafficBook {
-    /// Applies the traffic counters in a report. The list of endpoints of each named Service is complete; an empty
-    /// list removes the counters of the Service on this node.
+    /// Applies the traffic counters in a report of a node. The list of endpoints of each named Service is
+    /// complete; an empty list removes the counters of the Service on the node.
     pub fn apply(
         &mut self,
         node: &Name,

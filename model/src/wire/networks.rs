@@ -12,7 +12,8 @@ use crate::{
 };
 use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
 
-/// Returns the networks that the packet rules of a node distinguish.
+/// Computes the networks that the packet rules of a node distinguish, such as workload networks, from the
+/// cluster-wide data and the settings of the node.
 #[must_use]
 pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
     let own: BTreeSet<_> = node.proxy.cluster_cidrs.iter().copied().collect();

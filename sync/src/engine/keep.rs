@@ -16,7 +16,8 @@ use model::{
 /// `applySet`.
 pub const SOURCE_LABEL: &str = "tidegate.io/source";
 
-/// Returns the object to write: with the label of its source and the preserved state.
+/// Returns the object to write for a desired object: with the label of the source, and with the state of
+/// `current` that must be preserved, such as a drain set by an operator.
 #[must_use]
 pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Object {
     let mut object = wanted.clone();
@@ -57,7 +58,8 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
     object
 }
 
-/// Returns true if writing an object from [`prepared`] would change nothing.
+/// Returns true if writing the object `prepared`, as returned by [`prepared`], would not change the current
+/// object.
 #[must_use]
 pub fn is_as_prepared(prepared: &Object, current: &Object) -> bool {
     let is_same_spec = prepared.spec == current.spec

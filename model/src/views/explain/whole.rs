@@ -1,5 +1,5 @@
-//! Explanation of a Service or an address instead of a packet: its conditions, and the path of a sample packet to
-//! each frontend.
+//! Explanation of a whole Service or address: its conditions, and the path of a sample packet to each
+//! frontend.
 
 use std::net::IpAddr;
 

@@ -27,7 +27,7 @@ fn origin(maker: Maker, author: &str) -> Origin {
     }
 }
 
-/// Returns the history entry of a commit; `before` contains the previous objects.
+/// Returns the history entry of a commit by `maker`; `before` contains the objects before the commit.
 pub(crate) fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
     let revised = |change: &model::cluster::change::Change| {
         let key = change.object.key();
