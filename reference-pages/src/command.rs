@@ -164,8 +164,8 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with(['.', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Returns the text that clap prints after the help, usually examples, with line breaks that do not depend on the
-/// terminal.
+/// Returns the text that follows the help of a command, usually examples. Line breaks do not depend on the
+/// width of the terminal.
 fn after(command: &Command) -> Option<String> {
     let text = command.get_after_long_help().or_else(|| command.get_after_help())?.to_string();
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

@@ -103,7 +103,7 @@ pub enum StatusError {
     TooLarge {
         /// Name of the counted unit.
         unit: &'static str,
-        /// Actual count or size.
+        /// Number or size that was found, in the unit `unit`.
         found: usize,
         /// Maximum permitted count or size.
         limit: usize,
@@ -127,7 +127,7 @@ pub enum VaultError {
     TooLarge {
         /// Name of the counted unit.
         unit: &'static str,
-        /// Actual count or size.
+        /// Number or size that was found, in the unit `unit`.
         found: usize,
         /// Maximum permitted count or size.
         limit: usize,

@@ -123,11 +123,12 @@ pub trait Store: Send + Sync + 'static {
         self.commit_with_history(at, commits, &[]).await
     }
 
-    /// Same as [`Self::commit`], and stores history entries for some of the commits in the same transaction.
-    /// The entries are in the order of the commits.
+    /// Commits a group as [`Self::commit`] does, and stores history entries for some of its commits in the
+    /// same transaction. The entries are in the order of the commits.
     ///
     /// # Errors
-    /// Same as [`Self::commit`]; a history entry without a commit in the group is malformed.
+    /// Returns the errors of [`Self::commit`], and [`CommitError::Malformed`] if a history entry belongs to
+    /// no commit of the group.
     async fn commit_with_history(
         &self,
         at: Position,
@@ -137,10 +138,11 @@ pub trait Store: Send + Sync + 'static {
         self.commit_with_records(at, commits, history, &[]).await
     }
 
-    /// Same as [`Self::commit_with_history`], and stores the related audit records in the same transaction.
+    /// Commits a group as [`Self::commit_with_history`] does, and stores the audit records of the committed
+    /// requests in the same transaction.
     ///
     /// # Errors
-    /// Same as [`Self::commit_with_history`].
+    /// Returns the errors of [`Self::commit_with_history`].
     async fn commit_with_records(
         &self,
         at: Position,

@@ -1,8 +1,8 @@
 //! Traffic counters that agents report, by Service, node and endpoint, and sums of these counters.
 //!
-//! A report contains only changes, so the last counters of each node are stored here, up to [`TARGETS_KEPT_MAX`].
-//! Separate sums never decrease when endpoints, agents or proxy modes change, so Prometheus can compute rates from
-//! them.
+//! A report contains only changes, so the last counters of each node are stored here, up to
+//! [`TARGETS_KEPT_MAX`]. The sums are stored separately and never decrease, even if endpoints, agents or
+//! proxy modes change, so Prometheus can compute rates from them.
 
 mod busiest;
 

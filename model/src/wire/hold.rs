@@ -21,9 +21,9 @@ pub const LOST_PERCENT_DEFAULT: u8 = 50;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Loss {
-    /// Number of objects that would be removed.
+    /// Number of virtual addresses or endpoints that the node would lose.
     pub lost: u64,
-    /// Number of these objects that the node has now.
+    /// Number of virtual addresses or endpoints that the node has now.
     pub total: u64,
 }
 

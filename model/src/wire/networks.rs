@@ -43,7 +43,7 @@ fn masquerade_sources(workloads: &BTreeSet<IpNet>, masquerade_all: bool) -> BTre
     IpFamily::ALL.into_iter().flat_map(|family| complement(family, workloads)).collect()
 }
 
-/// Returns the smallest list of disjoint networks with the same addresses.
+/// Returns the smallest list of disjoint networks that contains exactly the addresses of the given networks.
 fn aggregate(networks: &BTreeSet<IpNet>) -> BTreeSet<IpNet> {
     IpNet::aggregate(&networks.iter().copied().collect()).into_iter().collect()
 }

@@ -103,7 +103,8 @@ async fn try_campaign(core: &Core, id: &str) -> Result<Option<(i64, Instant)>, F
     }
 }
 
-/// Leads with the lease: renews it until a renewal fails, comes too late, or the lease is lost.
+/// Renews the leader's lease regularly. Returns when etcd reports that the lease has expired, or when its
+/// certain validity (`until`, extended by each renewal) ends.
 async fn hold(core: &Core, lease: i64, until: Instant) {
     let (mut until, mut pause) = (until, RENEW);
     loop {

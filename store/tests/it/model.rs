@@ -1,4 +1,5 @@
-//! Random operation sequences have the same result as a plain map, on every store.
+//! Property test: on every type of store, a random sequence of operations has the same result as on a plain
+//! map.
 
 use std::{collections::BTreeMap, sync::Arc};
 

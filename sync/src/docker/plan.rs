@@ -356,7 +356,7 @@ fn service(namespace: &Namespace, name: &Label, declared: &DeclaredService) -> R
     }))
 }
 
-/// Decodes an object with the same validation as the server's.
+/// Decodes an object and validates it as the control server does.
 fn object(value: &Value) -> Result<Object, String> {
     decode(value, &Expect::default()).map_err(|violations| {
         let words = violations.iter().map(|violation| format!("{} {}", violation.pointer, violation.message));

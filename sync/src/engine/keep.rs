@@ -106,8 +106,9 @@ fn keep_of_endpoint_set(new: &mut EndpointSetSpec, old: &EndpointSetSpec) {
     }
 }
 
-/// Returns a Service with the values assigned by the server where the source sets none. For comparison only:
-/// writes omit these values, so that the server decides which of them can stay.
+/// Returns the desired Service `new`, with the values that the server has assigned (in `old`) where the
+/// source sets none. Used for comparison only: writes omit these values, so that the server decides which of
+/// them can stay.
 fn filled(new: &ServiceSpec, old: &ServiceSpec) -> ServiceSpec {
     let mut new = new.clone();
     if new.is_external_name() || old.is_external_name() {

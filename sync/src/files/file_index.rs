@@ -1,4 +1,4 @@
-//! Merges the objects of all files; if several files contain the same object, the first in path order is
+//! Index of the objects of all files. If several files contain the same object, the first in path order is
 //! used. Pure.
 
 use std::{

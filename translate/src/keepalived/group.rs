@@ -1,4 +1,5 @@
-//! Addresses of a `virtual_server`: its own, or those of a `virtual_server_group`.
+//! Addresses and ports of keepalived's `virtual_server` blocks, which are given in the block itself or in a
+//! `virtual_server_group`.
 
 use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 

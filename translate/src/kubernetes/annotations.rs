@@ -1,4 +1,5 @@
-//! Load balancer settings in the Service annotations of MetalLB, under the current and the former prefix.
+//! Translation of the load balancer settings in MetalLB's Service annotations, under the current and the
+//! former prefix.
 
 use std::net::IpAddr;
 
