@@ -233,7 +233,7 @@ impl Route {
         (workloads == node && node == elsewhere).then_some(elsewhere)
     }
 
-    /// Returns the targets of all three verdicts.
+    /// Returns the targets of the route for all classes of sources.
     #[must_use]
     pub fn all_targets(&self) -> BTreeSet<Target> {
         self.verdicts()

@@ -65,7 +65,7 @@ impl Group {
     }
 }
 
-/// Validates a group that follows position `at`, and encodes it together with its history.
+/// Validates a group of commits that follows position `at`, and encodes the group with its history.
 pub(crate) fn encode(
     at: Position,
     commits: &[Commit],

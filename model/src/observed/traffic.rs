@@ -287,13 +287,13 @@ impl TrafficBook {
         nodes.filter_map(|(node, page)| Some((node, page.targets.get(target)?.active?)))
     }
 
-    /// Returns the sum of the traffic of Services that no longer exist.
+    /// Returns the sum of the traffic of all Services that no longer exist.
     #[must_use]
     pub const fn gone(&self) -> &Counts {
         &self.gone
     }
 
-    /// Returns the sums of every Service with at least one connection or failure.
+    /// Returns the traffic sums of every Service that has had at least one connection or failure.
     pub fn totals(&self) -> impl Iterator<Item = ServiceTrafficTotals<'_>> {
         let all = self.services.iter().map(|(service, pages)| {
             let mut endpoints = pages.sums.clone();

@@ -70,7 +70,7 @@ impl Writer {
         Self { session: None, file }
     }
 
-    /// Commits a group that was decided at position `at`.
+    /// Commits a group that was decided on the state at position `at`.
     pub(super) async fn commit(
         &mut self,
         at: Position,

@@ -121,7 +121,7 @@ impl Progress {
         self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns true if the source reports errors.
+    /// Returns true if the source currently reports errors.
     #[must_use]
     pub fn has_complaints(&self) -> bool {
         !self.lock().source.is_empty()

@@ -98,8 +98,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Gives Services the first claim on the addresses of the former records that a rollback restores, before
-    /// the addresses that they hold now.
+    /// Records that a rollback restores the former address records `former`. A Service in such a record has
+    /// the first claim on its former address, which then precedes the addresses that the Service holds now.
     pub(super) fn recall(&mut self, former: &[AddressSpec]) {
         for record in former {
             for service in &record.services {

@@ -1,4 +1,5 @@
-//! Roll-up of announcements: condition Announced of addresses, Services, pools and Advertisements.
+//! Roll-up of announcements: computes the condition Announced of addresses, Services, pools and
+//! Advertisements.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

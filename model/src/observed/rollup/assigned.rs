@@ -1,4 +1,5 @@
-//! Roll-up of address assignment: condition AddressAssigned of a Service, and usage of an AddressPool.
+//! Roll-up of address assignment: computes the condition AddressAssigned of a Service, and the usage of an
+//! AddressPool.
 
 use std::net::IpAddr;
 
