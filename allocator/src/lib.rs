@@ -70,8 +70,8 @@ impl Figures {
     }
 }
 
-/// Returns the number of free bytes in per-thread caches, which jemalloc counts as allocated. Index 4096
-/// (`MALLCTL_ARENAS_ALL`) sums over all arenas.
+/// Returns the number of free bytes in per-thread caches, which jemalloc counts as allocated. Statistics of
+/// index 4096 (`MALLCTL_ARENAS_ALL`) are sums over all arenas.
 fn kept_for_threads() -> Option<usize> {
     b"stats.arenas.4096.tcache_bytes\0"[..].name().read().ok()
 }

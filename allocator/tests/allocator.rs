@@ -1,4 +1,4 @@
-//! Tests of the allocator in a program that uses it.
+//! Tests of the allocator and its metrics, in a program that has selected the allocator.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

@@ -1,5 +1,6 @@
-//! Small types that several programs share: wall clock, jitter, retry delays, error chains, recent events, the
-//! readiness of a Service on a node ([`Gate`]), refused connections, and messages to the service manager.
+//! Small types that several programs share: wall clock, jitter, retry delays, error chains, recent events,
+//! the readiness of a node to serve a Service ([`Gate`]), counts of refused connections, and messages to the
+//! service manager.
 //!
 //! Invariants: no I/O except reading the clock and random bits and sending to the service manager; no
 //! workspace dependency except `model`.

@@ -1,4 +1,4 @@
-//! Size limit for the failure messages that a node reports to the control server.
+//! Truncation of failure messages to the size that the report of a node allows.
 
 /// Maximum size of a failure message in the report of a node, in bytes (`model::wire::report::Failure`).
 const MESSAGE_BYTES_MAX: usize = 1024;

@@ -1,4 +1,5 @@
-//! Number of refused connections per target. A relay counts them, and health checks evaluate the counts.
+//! Number of connections that a target of a Service has refused. The relay of the userspace mode counts them,
+//! and health checks evaluate the counts.
 
 use model::{kinds::resource::ServiceKey, program::Target};
 use serde::{Deserialize, Serialize};

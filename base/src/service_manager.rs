@@ -1,4 +1,5 @@
-//! Client of the `sd_notify(3)` protocol of the service manager: one text datagram per message.
+//! Client of the `sd_notify(3)` protocol, by which a program sends its state to the service manager
+//! (systemd): one text datagram per message.
 //!
 //! Best effort: without `NOTIFY_SOCKET` messages are discarded, and a manager that does not read loses
 //! messages. The crate `sd-notify` is not used: its sends block if the manager does not read, and a blocked
@@ -18,7 +19,8 @@ use std::{
     time::Duration,
 };
 
-/// Socket of the service manager and watchdog interval; sends nothing without `NOTIFY_SOCKET`.
+/// Sender of messages to the service manager (systemd), with the watchdog interval. Sends nothing if the
+/// environment has no usable `NOTIFY_SOCKET`.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -26,7 +28,8 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Creates a notifier from `NOTIFY_SOCKET`, `WATCHDOG_PID` and `WATCHDOG_USEC`.
+    /// Creates a notifier from the environment variables `NOTIFY_SOCKET`, `WATCHDOG_PID` and `WATCHDOG_USEC`,
+    /// which the service manager sets.
     #[must_use]
     pub fn of_environment() -> Self {
         let address = env::var_os("NOTIFY_SOCKET");
@@ -49,7 +52,8 @@ impl Notifier {
         }
     }
 
-    /// Returns the interval of watchdog messages, a third of the watchdog timeout; `None` without a watchdog.
+    /// Returns the interval at which the program must send watchdog messages: a third of the watchdog
+    /// timeout. `None` if the service manager has set no watchdog for this process.
     #[must_use]
     pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.filter(|_| self.socket.is_some()).map(|limit| limit / 3)

@@ -77,8 +77,8 @@ impl Default for Limits {
     }
 }
 
-/// Callback before a request is sent, with the request, its URL, and the minimum position (epoch and revision)
-/// that the response must reflect.
+/// Callback that is called before each request is sent. Its arguments are the request, its URL, and the
+/// minimum position (epoch and revision) that the response must reflect.
 pub type OnSend = Box<dyn Fn(&Request, &Url, Option<&str>) + Send + Sync>;
 
 /// Options of a client that do not depend on the servers.
@@ -174,7 +174,8 @@ impl Client {
         self.leave(self.current());
     }
 
-    /// Makes the server after index `number` the current one, unless another request has already changed it.
+    /// Makes the server after index `number` the current one, unless a concurrent request has already
+    /// switched away from `number`.
     fn leave(&self, number: usize) {
         let next = (number + 1) % self.urls.len();
         let _already = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -184,11 +185,11 @@ impl Client {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// Sends a request and parses its JSON response. If a server fails, the next one is tried if the failover
-    /// rules allow.
+    /// Sends a request and parses its JSON response. If a server fails, the request is sent to the next one,
+    /// provided that the failover rules allow this.
     ///
     /// # Errors
-    /// Returns the rejection, or the failure of the last server.
+    /// Returns the server's rejection of the request, or the failure of the last server that was tried.
     pub async fn send(&self, request: &Request) -> Result<Value, Error> {
         let begun = Instant::now();
         let share = self.share(self.options.timeout, request);
@@ -212,7 +213,8 @@ impl Client {
         self.exchange(number, request, self.share(self.options.timeout, request)).await
     }
 
-    /// Returns the part of `timeout` that one server may use, so that time remains to try the other servers.
+    /// Returns the part of `timeout` for the attempt at one server. A read that may fail over gets an equal
+    /// share for each server.
     fn share(&self, timeout: Duration, request: &Request) -> Duration {
         let servers = u32::try_from(self.urls.len()).unwrap_or(u32::MAX);
         match self.options.failover {
@@ -314,11 +316,12 @@ impl Client {
         Ok(Stream::new(self.url_of(number), lines))
     }
 
-    /// Sends a request and passes the response body, of any size, to `keep` in chunks as they arrive. If no data
-    /// arrives for the idle timeout, the download fails.
+    /// Sends a request to the current server and passes the response body, of any size, to `keep` in chunks
+    /// as they arrive. If no data arrives for the idle timeout, the download fails.
     ///
     /// # Errors
-    /// Returns the rejection, the failure of the server, or the error of `keep`. No other server is tried.
+    /// Returns the server's rejection, the failure of the connection, or the error of `keep`. No other server
+    /// is tried.
     pub async fn download(
         &self,
         request: &Request,
@@ -337,8 +340,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the head of its response. The body of an error response is read, too, and
-    /// returned as an error.
+    /// Sends a request to the server with index `number` and reads the head of its response. `accept` is the
+    /// requested media type. An error response is read completely and returned as an error.
     async fn start(&self, number: usize, request: &Request, accept: &str) -> Result<Response, Error> {
         let token = self.token.token()?;
         let mut url = self.urls.get(number).cloned().unwrap_or_else(|| self.urls[0].clone());
@@ -377,8 +380,8 @@ impl Client {
         Ok(response)
     }
 
-    /// Stores the revision of a write, so that later reads return a state that includes it. Only if
-    /// `reads_own_writes` is set.
+    /// If `reads_own_writes` is set, stores the revision of a write, so that later reads return a state that
+    /// includes the write.
     fn remember(&self, request: &Request, response: &Response) {
         let revision = response.headers().get(REVISION).and_then(|revision| revision.to_str().ok());
         if let Some(revision) = revision.filter(|_| self.options.reads_own_writes && !request.is_read()) {
@@ -386,7 +389,8 @@ impl Client {
         }
     }
 
-    /// Locks the minimum position. A poisoned lock is ignored, because each change is a single assignment.
+    /// Locks the minimum position, which the responses to later reads must reflect. A poisoned lock is
+    /// ignored, because each change is a single assignment.
     fn lock_min_position(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         self.min_position.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -58,7 +58,7 @@ pub enum SetupError {
         "refusing to send the token to {0} over an unencrypted connection: use https://, or omit the token"
     )]
     UnencryptedToken(String),
-    /// The token source is unreadable or holds no valid token.
+    /// The file or variable with the token is unreadable or contains no valid token.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// Author of writes that contains control characters and therefore cannot be sent in a header.

@@ -44,7 +44,7 @@ pub enum Error {
         /// Maximum size of the response, in bytes.
         limit: usize,
     },
-    /// The token source is unreadable or holds no valid token.
+    /// The file or variable with the token is unreadable or contains no valid token.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The caller could not store a downloaded response.

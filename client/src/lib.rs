@@ -1,17 +1,19 @@
 //! Client of the control API, shared by the CLI, the adapters, the agents and the lab.
 //!
 //! ```text
-//! Connection ─▶ Client ─▶ send, list        one response, to JSON
+//! Connection ─▶ Client ─▶ send, list        one response, parsed as JSON
 //! (servers,      │        download          response of any size, in chunks
-//!  TLS, token)   │        stream ─▶ Stream  JSON lines until the server closes
-//!                └─ failover ─ Error: rejection, no response, or a response that is not of the API
+//!  TLS, token)   │        stream ─▶ Stream  JSON lines until the server closes the stream
+//!                └─ after a failure: next server, or an Error
 //! ```
-//! Programs that choose the server of each request themselves use [`http`], [`Lines`] and [`Backoff`] directly.
+//! An [`Error`] is a rejection by the server, a missing response, or a response that does not come from the
+//! control API. Programs that choose the server of each request themselves use [`http`], [`Lines`] and
+//! [`Backoff`] directly.
 //!
-//! Invariants: every response is limited in size and time, and becomes data or an [`Error`]. A write is sent
-//! twice only if the first server cannot have received it, or if the program declares its writes repeatable.
-//! Control servers are contacted directly: proxy variables of the environment are ignored, and redirects are
-//! not followed. A token is never sent unencrypted to another machine.
+//! Invariants: the size and time of every response are limited. A write is sent twice only if the first
+//! server cannot have received it, or if the program declares its writes repeatable. Control servers are
+//! contacted directly: proxy variables of the environment are ignored, and redirects are not followed. A
+//! token is never sent unencrypted to another machine.
 
 mod client;
 mod connection;

@@ -15,7 +15,7 @@ pub struct LineBuffer {
     limit: usize,
 }
 
-/// Error for a line that is longer than the limit. The payload is the limit in bytes.
+/// Error for a line that is longer than the limit. Contains the limit in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {0} bytes")]
 pub struct LineTooLong(pub usize);

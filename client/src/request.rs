@@ -84,7 +84,7 @@ impl Request {
         self.body("application/json", body.to_string())
     }
 
-    /// Sets the representation of the body in messages to the user.
+    /// Sets the text that messages to the user show in place of the body.
     #[must_use]
     pub fn label(mut self, label: String) -> Self {
         if let Some(body) = &mut self.body {

@@ -198,8 +198,8 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Returns the effective maintenance of an endpoint: the strongest of the ones set on the endpoint (`own`), its
-/// Node and its Service.
+/// Returns the effective maintenance of an endpoint: the strongest of the settings on the endpoint (`own`),
+/// on its Node and on its Service.
 fn with_context<'a>(
     own: Option<&'a Maintenance>,
     node: Option<&Name>,

@@ -2,18 +2,20 @@
 //! Service.
 //!
 //! All backends, the drift checks, the test oracle ([`oracle`]) and `explain` use this one pure function. The
-//! kernel objects of every proxy mode follow from the programs alone.
+//! kernel objects of every proxy mode follow from the programs alone. A frontend is an address, protocol and
+//! port at which a Service accepts connections.
 //!
 //! ```text
-//! new connection ─▶ frontend (destination, protocol, port)? ── no ──▶ port of a virtual address? ─▶ reject : untouched
+//! new connection ─▶ to a frontend? ── no ──▶ to another port of a virtual address? ── yes ──▶ reject
+//!                        │ yes                        └── no ──▶ not handled
+//!                        ▼
+//!                 source in the allowed ranges, or the node itself? ── no ──▶ drop
 //!                        │ yes
 //!                        ▼
-//!                 source allowed? ── no ─▶ drop
-//!                        │ yes, or the node itself
+//!                 verdict for the class of the source: workload, this node, or elsewhere
+//!                        │
 //!                        ▼
-//!          workload │ this node │ from elsewhere      (the first that it is)
-//!                        ▼
-//!               forward │ reject │ drop
+//!                 forward, reject or drop
 //! ```
 
 mod endpoints;
@@ -179,8 +181,8 @@ pub enum Verdict {
     Reject,
     /// The packet is dropped without a response. Used with policy Local if only other nodes have endpoints.
     Drop,
-    /// The connection goes to a listening socket of this node. Programs of Services never contain this verdict;
-    /// the userspace backend uses it in place of targets.
+    /// The connection goes to a listening socket of this node. [`program()`] never returns this verdict; the
+    /// userspace backend puts it in place of targets.
     Relay {
         /// Port at which the listener accepts connections.
         port: Port,
@@ -231,7 +233,7 @@ impl Route {
         (workloads == node && node == elsewhere).then_some(elsewhere)
     }
 
-    /// Returns the targets of all three verdicts.
+    /// Returns the targets of the route for all classes of sources.
     #[must_use]
     pub fn all_targets(&self) -> BTreeSet<Target> {
         self.verdicts()

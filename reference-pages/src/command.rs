@@ -9,7 +9,7 @@ use crate::{cell, table};
 /// Text with which clap's help begins the default of an argument.
 const DEFAULT: &str = "[default:";
 
-/// Properties of a program's settings file for its reference page.
+/// Properties of a program's settings file that its reference page shows.
 #[derive(Debug, Clone, Copy)]
 pub struct File {
     /// Description of the settings file, in one sentence.
@@ -43,7 +43,7 @@ pub fn page(command: &Command, file: File) -> String {
     text
 }
 
-/// Appends the section of a subcommand and, recursively, those of its own subcommands.
+/// Appends the section of a subcommand to the page and, recursively, the sections of its own subcommands.
 fn section(command: &Command, level: usize, global: &BTreeSet<String>, file: File, text: &mut String) {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     *text += &format!("{} {name}\n\n{}\n\n", "#".repeat(level), long_about(command));
@@ -164,8 +164,8 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with(['.', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Returns the text that clap prints after the help, usually examples, with line breaks that do not depend on the
-/// terminal.
+/// Returns the text that follows the help of a command, usually examples. Line breaks do not depend on the
+/// width of the terminal.
 fn after(command: &Command) -> Option<String> {
     let text = command.get_after_long_help().or_else(|| command.get_after_help())?.to_string();
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

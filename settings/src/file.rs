@@ -13,7 +13,7 @@ use crate::CONFIG;
 /// Maximum size of the settings file in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Selection of the arguments that a settings file may contain.
+/// Rules that determine which arguments of a program a settings file may contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules {
     /// True if the file may contain the positional arguments of the subcommand, keyed by their identifiers.
@@ -102,7 +102,8 @@ impl SettingsFile {
     }
 }
 
-/// Sets one value of the file as the default of the argument with the same name, and returns the command.
+/// Sets one key of the file as the default of the argument with the same name, and returns the changed
+/// command.
 fn with_default(
     command: Command,
     subcommand: Option<&str>,
@@ -147,7 +148,8 @@ fn unknown(command: &Command, subcommand: Option<&str>, rules: Rules, key: &str)
     }
 }
 
-/// Sets `value` as the default of an argument. Returns an error message if the argument does not accept the value.
+/// Returns the argument with `value` as its default. Returns an error message if the argument does not accept
+/// the value; `key` is the key in the file.
 fn set(arg: Arg, key: &str, value: &Value) -> Result<Arg, String> {
     let words = words(&arg, value).ok_or_else(|| format!("`{key}` must be {}", expected(&arg)))?;
     let probe = Command::new("settings").no_binary_name(true).disable_help_flag(true);

@@ -67,7 +67,8 @@ pub fn parse_or_exit<C: CommandFactory + FromArgMatches>(rules: Rules) -> Result
     }
 }
 
-/// Makes every setting of the command optional, and returns the command.
+/// Makes every argument that a settings file may contain optional, because the file may supply a required
+/// one. Returns the changed command.
 fn optional(command: Command, rules: Rules) -> Command {
     let relax = |command: Command| {
         command.mut_args(|arg| if rules.is_setting(&arg) { arg.required(false) } else { arg })

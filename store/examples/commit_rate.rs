@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Measured rate and latencies for groups of one size.
+/// Commit rate and latencies measured for commit groups of one size.
 struct Figures {
     /// Number of writes per second.
     rate: f64,

@@ -18,19 +18,19 @@ pub struct AuditRecord {
     pub body: Vec<u8>,
 }
 
-/// Returns the maximum number of records: of requests without changes if `is_passing`, else of requests with
-/// changes.
+/// Returns the maximum number of stored audit records: of requests without changes if `is_passing` is true,
+/// otherwise of requests with changes.
 pub(crate) const fn kept(is_passing: bool) -> usize {
     if is_passing { AUDIT_PASSING_KEPT } else { AUDIT_KEPT }
 }
 
-/// Returns the number of records above the limit at which the oldest are dropped. Records are dropped in
-/// batches, because finding the oldest requires an index scan.
+/// Returns the number of audit records that may exceed the limit before the oldest are dropped. Records are
+/// dropped in batches, because finding the oldest requires an index scan.
 pub(crate) const fn slack(is_passing: bool) -> usize {
     kept(is_passing) / 10
 }
 
-/// Returns an error if a record exceeds the size limit.
+/// Returns an error if the encoded details of an audit record exceed the size limit.
 pub(crate) fn check(records: &[AuditRecord]) -> Result<(), StoreError> {
     match records.iter().find(|record| record.body.len() > AUDIT_BODY_BYTES_MAX) {
         None => Ok(()),

@@ -72,7 +72,7 @@ impl Contents {
         revision.0 == 0 && objects.is_empty() && history.is_empty() && vault.is_empty()
     }
 
-    /// Returns an error if the contents are inconsistent, so that no store can have written them.
+    /// Returns an error if the contents contradict themselves, so that they cannot come from a store.
     pub(crate) fn check(&self) -> Result<(), ReplaceError> {
         let Self { revision: head, objects, history, history_floor, vault } = self;
         let refuse = |why: String| Err(ReplaceError::Malformed(why));

@@ -54,13 +54,15 @@ impl fmt::Display for Chain<'_> {
 /// Reason why a commit failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// The group was decided on an outdated state. The caller must load the store and decide again.
+    /// The group of commits was decided on an outdated state. The caller must load the store and decide
+    /// again.
     #[error("the store is at {current}, not at the position of the decision")]
     Stale {
         /// Current position (epoch and revision) of the store.
         current: Position,
     },
-    /// The changes of the group contradict each other or the state they were decided on: a bug of the caller.
+    /// The changes of the group contradict each other, or the state on which they were decided. This is a bug
+    /// of the caller.
     #[error("the group is malformed: {0}")]
     Malformed(String),
     /// The group exceeds a limit. The caller must commit fewer changes at once.
@@ -101,7 +103,7 @@ pub enum StatusError {
     TooLarge {
         /// Name of the counted unit.
         unit: &'static str,
-        /// Actual count or size.
+        /// Number or size that was found, in the unit `unit`.
         found: usize,
         /// Maximum permitted count or size.
         limit: usize,
@@ -125,7 +127,7 @@ pub enum VaultError {
     TooLarge {
         /// Name of the counted unit.
         unit: &'static str,
-        /// Actual count or size.
+        /// Number or size that was found, in the unit `unit`.
         found: usize,
         /// Maximum permitted count or size.
         limit: usize,
@@ -144,7 +146,7 @@ pub enum ReplaceError {
         /// Current position (epoch and revision) of the store.
         current: Position,
     },
-    /// The new contents are inconsistent, so that no store can have written them.
+    /// The new contents contradict themselves, so that they cannot come from a store.
     #[error("the contents are malformed: {0}")]
     Malformed(String),
     /// The store failed, and the outcome is unknown.

@@ -1,4 +1,5 @@
-//! Validation and encoding of commit groups before any store is accessed; checks consistency and size.
+//! Commit groups: commits that a store writes together. Validates the consistency and size of a group and
+//! encodes it, before any store is accessed.
 
 use model::{
     cluster::{
@@ -64,7 +65,7 @@ impl Group {
     }
 }
 
-/// Validates a group that follows position `at`, and encodes it together with its history.
+/// Validates a group of commits that follows position `at`, and encodes the group with its history.
 pub(crate) fn encode(
     at: Position,
     commits: &[Commit],

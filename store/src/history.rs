@@ -1,4 +1,4 @@
-//! Stored form of the history, and its queries.
+//! History of writes as stores keep it, and queries of it.
 //!
 //! An entry consists of two documents: the head (author and keys), read by listings, and the body (objects
 //! before and after), read for a single revision or a rollback.
@@ -63,7 +63,7 @@ pub(crate) struct EncodedEntry {
     pub(crate) body: String,
 }
 
-/// Row of an entry: revision, Unix seconds, head.
+/// Row of a history entry: revision, time in Unix seconds, and encoded head (author and keys).
 pub(crate) type HeadRow = (i64, i64, Vec<u8>);
 
 #[derive(Serialize, Deserialize)]
@@ -104,13 +104,14 @@ impl ObjectFilter {
 }
 
 impl EncodedEntry {
-    /// Returns the encoded size in bytes.
+    /// Returns the encoded size of the entry in bytes: head and body.
     pub(crate) fn bytes(&self) -> usize {
         self.head.len() + self.body.len()
     }
 }
 
-/// Encodes the entry of a commit. Encoded objects of the commit are reused.
+/// Encodes the history entry of a commit. Objects that the encoded commit already contains are not encoded
+/// again.
 pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEntry {
     let RevisionEntry { revision, at, origin, objects } = entry;
     let keys: Vec<_> = objects.iter().map(|object| object.key.to_store_key()).collect();
@@ -168,7 +169,7 @@ pub(crate) fn decode_head((revision, at, head): HeadRow) -> Result<RevisionHead,
     Ok(RevisionHead { revision, at: Timestamp::from_unix_seconds(at), origin, touched })
 }
 
-/// Decodes an entry from its row and its body.
+/// Decodes a history entry from its row (with the head) and its body.
 pub(crate) fn decode(row: HeadRow, body: &[u8]) -> Result<RevisionEntry, StoreError> {
     let RevisionHead { revision, at, origin, touched: _ } = decode_head(row)?;
     let states: Vec<StateIn<'_>> =

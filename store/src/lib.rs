@@ -1,14 +1,14 @@
 //! Transactional, watchable object store: a map of keys with revisions, without knowledge of the objects'
 //! meaning.
 //!
-//! One writer per store decides about writes (`model::admit`) and commits the outcome. A store rejects a
-//! commit only if it was decided on a different state. Acknowledged commits are never lost; unacknowledged
-//! ones are applied completely or not at all.
+//! A writer decides each write against the state at a position (epoch and revision), by `model::admit`, and
+//! commits a group of such decisions. The store rejects the group if its position has changed since.
+//! Acknowledged commits are never lost; unacknowledged ones are applied completely or not at all.
 //!
 //! ```text
-//! writer task ── commit(at, group) ──▶ objects + change log, one transaction ──▶ durable ──▶ Ok
-//!                                        │            │
-//!            load(): one consistent read ┘            └ changes(after): what a watch missed
+//! commit(position, group)  appends to the change log and updates the objects, in one durable transaction
+//! load()                   reads position, objects and recent commits as of one instant
+//! changes(after)           reads the commits after a revision, such as the ones that a watch missed
 //! ```
 //! Out of scope by design: partial queries, validation of objects, notification (the writer knows its own
 //! writes), and retries (only the caller can check that its decision is still valid).
@@ -169,8 +169,9 @@ pub trait Store: Send + Sync + 'static {
     /// appear in no watch and no history, and create no revision; all control servers of a store share them.
     async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError>;
 
-    /// Writes or deletes (`None`) a vault record, if its current version is `at`; 0 means absent. Returns the
-    /// new version, which is higher than any before. Durable like a commit.
+    /// Writes the vault record `key`, or deletes it if `body` is `None`, provided that its current version is
+    /// `at`; version 0 means that the record does not exist. Returns the new version, which is higher than
+    /// all earlier ones. The write is as durable as a commit.
     ///
     /// # Errors
     /// Returns [`VaultError::Stale`] if the record was changed concurrently. After

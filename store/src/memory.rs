@@ -1,6 +1,7 @@
-//! In-memory store, lost at exit: for tests and trials, and as the simplest implementation of the contract.
+//! Store in memory, whose contents are lost when the process ends: for tests and trials, and as the simplest
+//! implementation of the trait `Store`.
 //!
-//! Objects are encoded like in other stores, so that limits and rejections are the same.
+//! Objects are encoded as in the other stores, so that limits and rejections are the same.
 
 use std::{
     collections::{BTreeMap, VecDeque},

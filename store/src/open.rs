@@ -93,8 +93,8 @@ pub async fn inspect_with(url: &str, options: &Options) -> Result<StoreState, Op
     }
 }
 
-/// Returns false for paths with a special meaning for other programs, such as SQLite's `:memory:`, and for
-/// the host or query part of a URL.
+/// Returns true if `path` is an ordinary file path. Rejects names with a special meaning, such as SQLite's
+/// `:memory:`, and the host or query part of a URL.
 fn is_path(path: &str) -> bool {
     let names_host = path.starts_with("//") && !path.starts_with("///");
     !path.is_empty() && !path.starts_with(':') && !names_host && !path.contains(['?', '\0'])

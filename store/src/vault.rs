@@ -1,4 +1,5 @@
-//! Vault records and the checks that all stores share.
+//! Records of the vault (keys, tokens, roles; separate from the objects), and the size checks that all types
+//! of stores apply to them.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Retention window of a log: the newest entries, up to a number and a total size.
+//! Retention window of a log: the newest entries, limited in number and total size.
 //!
 //! The window contains only the revision and size of each entry, so that trimming costs as much as the added
 //! entries and never scans the log.
@@ -51,7 +51,8 @@ impl Window {
         Self { bounds, entries, bytes }
     }
 
-    /// Returns the revision of the newest entry to drop to make room for `added`, or `None` if all may stay.
+    /// Returns the revision of the newest entry that must be dropped to make room for the `added` entries, or
+    /// `None` if all may stay.
     pub(crate) fn drop_through(&self, added: &[Entry]) -> Option<Revision> {
         let mut count = self.entries.len() + added.len();
         let mut bytes = self.bytes + added.iter().map(|entry| entry.bytes).sum::<usize>();

@@ -19,7 +19,8 @@ pub(crate) const RETRY_MIN: Duration = Duration::from_millis(100);
 /// Connection of an adapter to the control servers.
 pub type Control = Client;
 
-/// Creates a client that writes as `author`.
+/// Creates a client of the control servers. Its writes are recorded in the change history with `author` as
+/// their author.
 ///
 /// # Errors
 /// Returns an error naming the flag if a setting is invalid.

@@ -31,7 +31,7 @@ const NAMES_MAX: usize = 1000;
 /// Maximum time by which a query is brought forward to run together with others.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// Arguments of `tidegate-sync dns`: names, and limits of their resolution.
+/// Arguments of `tidegate-sync dns`: DNS names with their Services, and limits on the answers.
 #[derive(Debug, Clone, Args)]
 pub struct DnsArguments {
     /// DNS names of Services, as [NAMESPACE/]SERVICE[:PORT-NAME]=DNS-NAME[:PORT]. A name that begins with _

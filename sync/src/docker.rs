@@ -219,7 +219,8 @@ impl Drop for Guard {
     }
 }
 
-/// Opens the event stream and starts reading, so that it is open before the first listing.
+/// Opens the event stream of the engine in a background task, so that the stream is open before the first
+/// listing. Returns the received events, and a guard that ends the task when it is dropped.
 fn events(docker: Docker) -> (mpsc::Receiver<Result<EventMessage, Error>>, Guard) {
     let (sender, receiver) = mpsc::channel(EVENTS_MAX);
     let types = vec!["container".to_owned(), "network".to_owned()];
@@ -264,7 +265,7 @@ impl AdapterState {
         }
     }
 
-    /// Returns true if a signal is meant to stop a container.
+    /// Returns true if `signal`, sent to the container `id`, is meant to stop the container.
     fn is_end(&self, id: &str, signal: &str) -> bool {
         let Some(number) = ending_signal(signal) else { return false };
         let own = self.engine.containers.get(id).and_then(|container| container.stop_signal.as_deref());
@@ -340,7 +341,8 @@ impl AdapterState {
         self.fading.retain(|_, (_, since)| *since + FADING_FOR > now);
     }
 
-    /// Publishes the objects for the known state of the engine.
+    /// Publishes the objects that follow from the last known state of the engine. `is_complete` is true if
+    /// everything has been read.
     fn publish(&mut self, is_complete: bool) {
         self.engine.ending = self.ending.keys().cloned().collect();
         let translation = translate(&self.host, &self.engine, &self.elsewhere);
@@ -378,7 +380,8 @@ impl AdapterState {
     }
 }
 
-/// Returns the Workload of a removed container: ended and without addresses.
+/// Returns the Workload of a removed container with the phase Succeeded and without addresses, so that it
+/// receives no new connections.
 fn faded(mut object: Object) -> Object {
     if let Spec::Workload(spec) = &mut object.spec {
         spec.phase = WorkloadPhase::Succeeded;

@@ -1,15 +1,17 @@
-//! Reconciles the objects on the server with the desired objects of a source.
+//! Reconciliation engine: keeps a source's objects on the control server equal to the objects that the source
+//! desires.
 //!
 //! ```text
-//!  DesiredObjects (watch) ──differs──▶ dirty keys ◀──WatchEvent── follow: the source's objects in Tidegate
-//!                                          │
-//!                              plan (pure) ▼
-//!                                write, remove ──answers──▶ mirror ──▶ ObservedObjects (watch)
+//! DesiredObjects ── differences ──▶ dirty keys ◀── events ── watch of the source's objects in Tidegate
+//!                                       │ plan
+//!                                       ▼
+//!                      write, remove ── responses ──▶ mirror ──▶ ObservedObjects
 //! ```
 //!
-//! One loop with one path: startup, changes of the source, external changes of its objects and retries of
-//! rejected ones only mark keys as dirty. A clean key costs nothing. Stopping the process changes nothing on
-//! the server.
+//! A key is dirty if its object may differ from the desired one. Startup, changes of the source, external
+//! changes of its objects, and retries of rejected objects only mark keys as dirty; a single loop plans and
+//! writes the changes of dirty keys. The mirror is a local copy of the source's objects on the server.
+//! Stopping the process changes nothing on the server.
 
 mod follow;
 pub mod keep;
@@ -87,7 +89,7 @@ pub struct EngineChannels {
     pub progress: Arc<Progress>,
 }
 
-/// Runs the engine until it is stopped.
+/// Runs the engine until `stop` is cancelled: reconciles the server with the source after each change.
 pub async fn run(control: &Control, settings: Settings, ports: EngineChannels, stop: CancellationToken) {
     let (sender, mut heard) = mpsc::channel(HEARD_MAX);
     let (statuses_sender, mut statuses) = mpsc::channel(1);
@@ -125,7 +127,7 @@ pub async fn run(control: &Control, settings: Settings, ports: EngineChannels, s
     }
 }
 
-/// Result of one reconciliation of the desired objects with the server.
+/// Result of a single reconciliation of the desired objects with the server.
 #[derive(Debug, Default)]
 pub struct Round {
     /// Changes that were made, or with `--dry-run` would be made.
@@ -134,7 +136,8 @@ pub struct Round {
     pub refused: BTreeMap<ObjectKey, String>,
 }
 
-/// Reconciles once with the state of the source, or computes the changes in a dry run.
+/// Reads the source's objects on the server and reconciles them once with the desired ones. In a dry run,
+/// only computes the changes.
 ///
 /// # Errors
 /// Returns an error if the control server is unreachable.
@@ -304,7 +307,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Applies status changes that came without a change of the spec.
+    /// Stores and publishes polled statuses of objects whose spec has not changed.
     fn show(&mut self, shown: Vec<(ObjectKey, serde_json::Value)>) {
         let news: Vec<_> =
             shown.into_iter().filter(|(key, published)| self.mirror.show(key, published.clone())).collect();
@@ -313,7 +316,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Confirms the logged changes that wait for a confirmation.
+    /// Confirms the removals that wait for a confirmation, as far as they have been logged.
     fn confirm(&mut self) {
         let told: Vec<_> = self.told.iter().cloned().collect();
         tracing::info!(objects = told.len(), "held changes confirmed");
@@ -357,8 +360,7 @@ impl<'a> Engine<'a> {
         plan::plan(self.rules(), &self.taken, &self.mirror, self.dirty.union(&self.held))
     }
 
-    /// Reconciles the objects of the dirty keys with the server. Does nothing while writes are blocked after a
-    /// failure.
+    /// Plans and writes the changes of the dirty keys. Does nothing while writes are blocked after a failure.
     async fn pass(&mut self) {
         if !self.mirror.is_listed() || self.blocked_until.is_some() {
             return;
@@ -402,7 +404,8 @@ impl<'a> Engine<'a> {
         self.remind();
     }
 
-    /// Records the outcome of all writes and removals.
+    /// Records the outcome of each write and removal of a plan. `failure` is the failure that stopped the
+    /// plan, if any.
     fn conclude(
         &mut self,
         mut open: BTreeSet<ObjectKey>,
@@ -477,7 +480,7 @@ impl<'a> Engine<'a> {
         self.tell();
     }
 
-    /// Publishes the engine's status and metrics.
+    /// Publishes the engine's numbers of objects: observed, rejected, waiting for confirmation, and dirty.
     fn tell(&self) {
         if self.mirror.is_listed() {
             let held = self.held.union(&self.guarded).count();
@@ -494,13 +497,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Returns the entity tag of the known state of an object.
+    /// Returns the entity tag of an object in its last observed state, or `None` if the object is unknown.
     fn tag(&self, key: &ObjectKey) -> Option<String> {
         let metadata = &self.mirror.get(key)?.object.metadata;
         Some(format!("\"{}.{}\"", metadata.uid?, metadata.revision()))
     }
 
-    /// Logs the changes that wait for confirmation: when they appear, and again at the reminder interval.
+    /// Logs the objects whose removal waits for a confirmation: when they change, and again at the reminder
+    /// interval.
     fn remind(&mut self) {
         let held: BTreeSet<_> = self.held.union(&self.guarded).cloned().collect();
         self.tell();

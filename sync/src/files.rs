@@ -41,7 +41,7 @@ pub struct FilesArguments {
     pub paths: Vec<PathBuf>,
 }
 
-/// Metadata of a file that changes whenever the contents do, so that an unchanged file need not be read.
+/// Metadata of a file by which a changed file is recognized, so that an unchanged file need not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -100,8 +100,8 @@ fn publish(reader: &Reader, outlet: &Outlet) {
     outlet.progress.complain(complaints);
 }
 
-/// Returns the directories to watch; the parent of a single file, because files are often replaced by
-/// renaming.
+/// Returns the directories to watch for the given paths: for a file its parent, because files are often
+/// replaced by renaming.
 fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     let directory = |path: &PathBuf| {
         if path.is_dir() {

@@ -1,10 +1,11 @@
 //! Mirrors objects of a source (Kubernetes, Docker, files or DNS) to Tidegate.
 //!
 //! ```text
-//!  source ──▶ watch channel of `DesiredObjects` ───▶ engine: diff with the source's objects on the server,
-//!     ▲                                               │      /v1/apply
-//!     └─────── watch channel of `ObservedObjects` ◀───┘      addresses, conditions
+//! source ──▶ DesiredObjects ──▶ engine ──▶ control server: writes of the differences
+//!    ▲                            │
+//!    └──── ObservedObjects ◀──────┘        addresses and conditions of the objects on the server
 //! ```
+//! The source and the engine exchange complete states by watch channels, of which only the newest counts.
 //!
 //! Invariants: a source that is empty, unreachable or only partly read removes no objects; objects of other
 //! owners are never changed; stopping this process changes nothing.

@@ -1,4 +1,4 @@
-//! Connects a source to the engine, and handles signals.
+//! Runs a source and the engine, which writes the source's objects to Tidegate, and handles signals.
 
 use std::{
     io::Write as _,
@@ -41,7 +41,8 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of status notifications to the service manager.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Runs the command.
+/// Runs `tidegate-sync` with the parsed command line, until it is stopped or, with `--once`, has written the
+/// objects.
 ///
 /// # Errors
 /// Returns the error that stops the process, with its remedy.
@@ -110,7 +111,8 @@ async fn until(
     }
 }
 
-/// Stops a source. The engine no longer writes at this point, so another adapter may take over.
+/// Stops a source and waits for its end for a limited time. The engine no longer writes at this point, so
+/// another adapter may take over.
 async fn end(stop: &CancellationToken, source: Pin<&mut impl Future<Output = anyhow::Result<()>>>) {
     stop.cancel();
     if tokio::time::timeout(END_PATIENCE, source).await.is_err() {
@@ -147,8 +149,8 @@ fn connect(global: &Global, source: &Label) -> anyhow::Result<Control> {
     Ok(control::connect(connection, format!("tidegate-sync/{source}"))?)
 }
 
-/// Waits until the source has been read completely. Returns `false` if that fails; the command then uses the
-/// objects read so far and removes nothing.
+/// Waits until the source has been read completely. Returns `false` if the source reports errors instead; the
+/// command then uses the objects read so far and removes nothing.
 async fn is_read(ports: &mut EngineChannels, progress: &Progress) -> bool {
     let is_complete = async { ports.wanted.wait_for(|wanted| wanted.is_complete).await.is_ok() };
     let is_hopeless = async {
@@ -185,7 +187,8 @@ async fn once(
     Ok(if is_done && is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints the changes made or planned. Returns true if none was rejected or waits for confirmation.
+/// Prints the changes of a single reconciliation, or the planned ones in a dry run. Returns true if no change
+/// was rejected or waits for confirmation.
 fn print(out: &mut impl std::io::Write, round: &Round, is_dry_run: bool) -> std::io::Result<bool> {
     let Round { plan, refused } = round;
     for write in plan.writes.iter().filter(|write| !refused.contains_key(&write.key)) {
@@ -218,7 +221,8 @@ fn print(out: &mut impl std::io::Write, round: &Round, is_dry_run: bool) -> std:
     Ok(plan.held.is_empty() && refused.is_empty())
 }
 
-/// Waits for a stop signal. Forwards each SIGUSR1, by which the operator confirms removals.
+/// Waits for SIGTERM or SIGINT. Sends a message to `consent` for each SIGUSR1, by which the operator confirms
+/// removals.
 async fn signals(consent: mpsc::Sender<()>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

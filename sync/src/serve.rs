@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::engine::progress::Progress;
 
-/// Serves status and metrics over HTTP until the process ends.
+/// Serves liveness, readiness and metrics over HTTP until the process ends.
 pub(crate) async fn serve(listener: TcpListener, progress: Arc<Progress>) -> std::io::Result<()> {
     let router = Router::new()
         .route("/healthz", get(|| std::future::ready("ok\n")))
@@ -28,7 +28,8 @@ async fn ready(State(progress): State<Arc<Progress>>) -> (StatusCode, String) {
     }
 }
 
-/// Returns the networks of a container engine, or an error for other sources.
+/// Returns the report on the container engine's networks as JSON, or an error for sources other than
+/// `docker`.
 async fn networks(State(progress): State<Arc<Progress>>) -> Result<Json<Value>, (StatusCode, &'static str)> {
     let none = (StatusCode::NOT_FOUND, "this source has no networks, or has not been reached yet\n");
     progress.networks().map(Json).ok_or(none)

@@ -1,4 +1,4 @@
-//! Settings of `tidegate-sync`: every flag with an environment variable, and the positional lists of the
+//! Settings of `tidegate-sync`: the flags that have an environment variable, and the positional lists of the
 //! sources.
 
 use std::ffi::OsString;
@@ -11,10 +11,10 @@ use crate::args::Cli;
 /// Rules for the settings file of `tidegate-sync`: positional arguments and all flags are permitted.
 pub const RULES: Rules = Rules { positionals: true, keys: None };
 
-/// Parses a command line and the settings file that it names.
+/// Parses a command line, and the settings file that `--config` names.
 ///
 /// # Errors
-/// Returns a user-facing error if either is invalid.
+/// Returns a user-facing error if the command line or the file is invalid.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     ::settings::parse(words, RULES).map_err(|error| match error {
         Error::CommandLine(error) => error,

@@ -1,6 +1,6 @@
-//! Channels between sources and the engine. Each message is a complete state, of which only the newest
-//! counts, so a slow receiver misses no update. Maps are persistent: a new state costs only its difference
-//! from the previous one.
+//! States that a source and the engine exchange by channels. Each message is a complete state, of which only
+//! the newest counts, so a slow receiver misses no update. Maps are persistent: a new state costs only its
+//! difference from the previous one.
 
 use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};
@@ -16,7 +16,7 @@ pub struct DesiredObjects {
     pub is_complete: bool,
 }
 
-/// State of a source's objects on the server, published to the source.
+/// State on the server of the objects of a source, which the engine publishes to the source.
 #[derive(Debug, Clone, Default)]
 pub struct ObservedObjects {
     /// Objects as stored by the server, including their statuses, by key.

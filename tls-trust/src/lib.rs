@@ -1,5 +1,5 @@
-//! TLS trust settings of clients of the control servers: CAs from a file, the CAs of the operating system, or a
-//! pinned certificate. The CLI, the agents and the adapters share them.
+//! TLS trust settings of the programs that connect to control servers (the CLI, the agents and the adapters).
+//! A program trusts the CAs of a file, the CAs of the operating system, or a pinned certificate.
 //!
 //! Invariants: a server is trusted only with a valid chain to a trusted certificate, and only TLS 1.3 is
 //! used.
@@ -23,9 +23,9 @@ const CA_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Certificates that a client trusts when it connects to a server.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// Trusts servers whose certificate is signed by one of these CAs.
+    /// Trusts servers whose certificate is signed by one of the contained CAs.
     Roots(RootCertStore),
-    /// Trusts servers whose own certificate or CA certificate has this SHA-256 hash.
+    /// Trusts servers whose own certificate or CA certificate has the contained SHA-256 hash.
     Pin(Pin),
 }
 

@@ -1,4 +1,4 @@
-//! Tidegate objects under construction during an import, with the report on the input.
+//! Result of an import under construction: the Tidegate objects so far, and the report on the input.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -24,7 +24,7 @@ use crate::{
 /// Namespace and name of a Service in the input of an import.
 pub(crate) type ServiceId = (String, String);
 
-/// Tidegate objects under construction, by kind and name.
+/// Tidegate objects under construction, by kind and name, with data that translations share and the report.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     /// Pools by name, with their labels.
@@ -54,7 +54,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Adds a complete object of a kind that no other input object refers to. A duplicate is reported and
+    /// Adds a complete object of a kind to which no other input object refers. A duplicate is reported and
     /// left out.
     pub(crate) fn add(&mut self, kind: Kind, object: Value) {
         let key = (kind, text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
@@ -65,12 +65,14 @@ impl Draft {
         }
     }
 
-    /// Returns true if the draft has an object of a kind other than pools, peers and advertisements.
+    /// Returns true if [`Self::add`] has added the object with this kind, namespace and name. Pools,
+    /// advertisements, peers and profiles are stored elsewhere and are never found.
     pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         self.others.contains_key(&(kind, namespace.to_owned(), name.to_owned()))
     }
 
-    /// Returns the valid objects and the report on the rest.
+    /// Returns the valid objects of the draft, and the report, in which invalid objects are listed with the
+    /// reason.
     pub(crate) fn finish(mut self) -> ImportResult {
         let all_announced = self.advertisements.values().any(|spec| !spec.contains_key("addressPools"));
         self.report.begin("All together");

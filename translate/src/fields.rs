@@ -1,4 +1,5 @@
-//! Removes the fields of an input object one by one, so that the remaining ones can be reported.
+//! Fields of an input object that have not been translated yet. A translation removes each field that it
+//! reads, so that the remaining ones can be reported.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +8,15 @@ use serde_json::Value;
 
 use crate::report::Report;
 
-/// Unhandled fields of an object, and its path in the document.
+/// Fields of an input object that have not been translated yet, and the path of the object in the document.
 pub(crate) struct Fields<'a> {
     left: BTreeMap<&'a str, &'a Value>,
     at: String,
 }
 
 impl<'a> Fields<'a> {
-    /// Returns the fields of a value; empty if it is not an object.
+    /// Returns the fields of a JSON object at the path `at`; none if the value is not an object. Null fields
+    /// count as absent.
     pub(crate) fn of(value: &'a Value, at: impl Into<String>) -> Self {
         let fields = value.as_object().into_iter().flatten();
         // A null field counts as absent.
@@ -22,7 +24,7 @@ impl<'a> Fields<'a> {
         Self { left: left.collect(), at: at.into() }
     }
 
-    /// Returns the path of a field below this object in the document.
+    /// Returns the path in the document of the field `key` of this object.
     pub(crate) fn path(&self, key: &str) -> String {
         if self.at.is_empty() { key.to_owned() } else { format!("{}.{key}", self.at) }
     }
@@ -32,8 +34,8 @@ impl<'a> Fields<'a> {
         self.left.remove(key)
     }
 
-    /// Removes and returns a boolean, also in the YAML 1.1 forms `yes`, `no`, `on` and `off`. Reports an
-    /// invalid value and returns `careful` instead.
+    /// Removes a boolean field and returns its value; also accepts the YAML 1.1 forms `yes`, `no`, `on` and
+    /// `off`. Reports an invalid value and returns the safe value `careful` instead.
     pub(crate) fn flag(&mut self, key: &str, careful: bool, report: &mut Report) -> Option<bool> {
         let value = self.take(key)?;
         let word = value.as_str().map(str::to_ascii_lowercase);
@@ -48,7 +50,7 @@ impl<'a> Fields<'a> {
         Some(flag.unwrap_or(careful))
     }
 
-    /// Removes and returns a list; empty if absent.
+    /// Removes a list field and returns its entries; none if the field is absent.
     ///
     /// # Errors
     /// Returns an error if the field is not a list. Ignoring an invalid restriction would match more than
@@ -63,7 +65,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Removes and returns a list that is not a restriction; an invalid one is reported and counts as empty.
+    /// Removes a list field and returns its entries. Reports a field that is not a list and returns no
+    /// entries, so the list must not be a restriction.
     pub(crate) fn list_or_report(&mut self, key: &str, report: &mut Report) -> &'a [Value] {
         self.list(key).unwrap_or_else(|error| {
             report.ignored("", &error);
@@ -71,7 +74,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Removes and returns a list of label selectors.
+    /// Removes a field with a list of label selectors and returns the selectors.
     ///
     /// # Errors
     /// Returns an error if a selector is invalid. Ignoring an invalid selector would match more than
@@ -81,7 +84,7 @@ impl<'a> Fields<'a> {
         serde_json::from_value(value.clone()).map_err(|error| format!("{}: {error}", self.path(key)))
     }
 
-    /// Reports the fields that have not been removed as unsupported.
+    /// Reports the fields that no translation has removed as unsupported.
     pub(crate) fn rest(self, report: &mut Report) {
         for key in self.left.keys() {
             report.ignored(&self.path(key), "not supported");

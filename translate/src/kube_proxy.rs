@@ -27,7 +27,7 @@ const DEPTH_MAX: usize = 8;
 /// Maximum number of characters of a key; no setting has a longer one.
 const KEY_CHARS_MAX: usize = 100;
 
-/// Translation of one kube-proxy setting.
+/// Translation of one setting of kube-proxy.
 enum SettingMapping {
     /// Translation that depends on the value of the setting.
     Looked,
@@ -124,12 +124,12 @@ const FIELDS: &[(&str, SettingMapping)] = &[
     ("udpIdleTimeout", Ignored("UDP flows expire by connection tracking")),
 ];
 
-/// Returns true for kubeadm's ConfigMap `kube-proxy`.
+/// Returns true if a document is the ConfigMap `kube-proxy` of kubeadm.
 pub(crate) fn is_config_map(document: &Value) -> bool {
     document.pointer("/data").and_then(|data| data.get(KEY)).is_some()
 }
 
-/// Translates a KubeProxyConfiguration, or the ConfigMap that contains it.
+/// Translates a KubeProxyConfiguration, or the ConfigMap that contains one, into agent settings of the draft.
 pub(crate) fn document(draft: &mut Draft, document: &Value) {
     if text(document, "/kind") != "ConfigMap" {
         return configuration(draft, document);
@@ -164,8 +164,8 @@ fn configuration(draft: &mut Draft, document: &Value) {
     }
 }
 
-/// Calls `found` with path and value of each setting: each path in [`FIELDS`], and each value below other
-/// paths.
+/// Calls `found` with the path and value of each setting below the path `at`. A setting is a path listed in
+/// [`FIELDS`], or a value that is below no such path.
 fn walk(value: &Value, at: &str, depth: usize, found: &mut impl FnMut(&str, &Value)) {
     let is_listed = FIELDS.iter().any(|(path, _)| *path == at);
     match value {
@@ -287,8 +287,8 @@ fn mode(draft: &mut Draft, word: &str) {
     }
 }
 
-/// Returns true if a setting of iptables or nftables has an effect in the configured mode; ipvs mode uses the
-/// iptables settings.
+/// Returns true if the setting at path `at` has an effect in the proxy mode of the whole configuration; ipvs
+/// mode uses the iptables settings too.
 fn is_of_mode(whole: &Value, at: &str) -> bool {
     at.starts_with("nftables.") == (text(whole, "/mode") == "nftables")
 }

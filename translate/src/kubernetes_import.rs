@@ -19,7 +19,7 @@ use crate::{
 /// Namespace of objects without one, as in a cluster.
 const NAMESPACE_DEFAULT: &str = "default";
 
-/// Records the Services whose endpoints are in the input.
+/// Records in the draft the Services for which the input contains EndpointSlices or Endpoints.
 pub(crate) fn note_endpoints<'a>(draft: &mut Draft, documents: impl Iterator<Item = &'a Value>) {
     for document in documents {
         let namespace = namespace(document);
@@ -36,7 +36,7 @@ fn namespace(document: &Value) -> String {
     if namespace.is_empty() { NAMESPACE_DEFAULT.to_owned() } else { namespace }
 }
 
-/// Returns the name of the Service to which a slice belongs.
+/// Returns the name of the Service to which an EndpointSlice belongs.
 fn service_of(slice: &Value) -> String {
     let labels = slice.pointer("/metadata/labels");
     labels.and_then(|labels| labels.get(SERVICE_NAME_LABEL)?.as_str()).unwrap_or_default().to_owned()
@@ -96,7 +96,8 @@ fn service(draft: &mut Draft, document: &Value) {
     put(draft, fields::Kind::Service, Kind::Service, document, made);
 }
 
-/// Requests the Service's current address if MetalLB assigned it; reports an address from any other source.
+/// Reports the present load balancer addresses of a Service if the translated Service does not request
+/// addresses, because any address may then be assigned.
 fn address_there(document: &Value, made: &mut TranslationResult) {
     let is_asked =
         made.documents.iter().any(|object| object.pointer("/spec/loadBalancer/addresses").is_some());
@@ -114,8 +115,8 @@ fn address_there(document: &Value, made: &mut TranslationResult) {
     }
 }
 
-/// Adds endpoints to a Service: those in the input take precedence; without any, the Service's selector
-/// selects Workloads.
+/// Copies the selector of a Service to the translated Service, so that it selects Workloads. If the input
+/// contains endpoints of the Service, the selector is left out and reported.
 fn selector(draft: &Draft, document: &Value, made: &mut TranslationResult) {
     let selector = document
         .pointer("/spec/selector")
@@ -179,7 +180,8 @@ fn node(draft: &mut Draft, document: &Value) {
     put(draft, fields::Kind::Node, Kind::Node, document, made);
 }
 
-/// Adds the translated objects to the draft, and a line for every field to the report.
+/// Adds the translated objects to the draft, and adds a report line for every field of the input object
+/// `theirs`.
 fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: TranslationResult) {
     let TranslationResult { objects: _, documents, findings } = made;
     let target = documents.first().map_or_else(|| "nothing".to_owned(), crate::json::object_name);
@@ -215,7 +217,7 @@ fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: 
     }
 }
 
-/// Returns the fields with findings, and their parents.
+/// Returns the fields that have findings, and the parents of these fields.
 fn with_parents(findings: &[Finding]) -> BTreeSet<&str> {
     let mut all = BTreeSet::new();
     for finding in findings {

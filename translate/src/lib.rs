@@ -1,6 +1,6 @@
 //! Translates configurations of other load balancers into Tidegate objects, with a report on each setting,
-//! and Tidegate objects into Kubernetes or MetalLB manifests ([`export`]). Input is documents, output is
-//! objects and a report; the crate has no runtime and accesses neither files nor the clock.
+//! and Tidegate objects into Kubernetes or MetalLB manifests ([`export`]). The functions receive and return
+//! documents; the crate has no runtime and accesses neither files nor the clock.
 //!
 //! Invariant: a restriction that cannot be translated is never ignored, because more Services or nodes than
 //! before would get or announce an address. A pool with such a restriction gets `autoAssign: false`, and an
@@ -43,7 +43,7 @@ pub struct ImportResult {
     pub report: Report,
 }
 
-/// Translates documents; `sources` are files with their objects, in order.
+/// Translates documents into Tidegate objects. `sources` are files with their documents, in order.
 #[must_use]
 pub fn translate(sources: &[(String, Vec<Value>)]) -> ImportResult {
     let mut draft = Draft::default();
@@ -55,7 +55,7 @@ pub fn translate(sources: &[(String, Vec<Value>)]) -> ImportResult {
     draft.finish()
 }
 
-/// Translates documents into a draft; with `from`, only those of this format.
+/// Translates documents into the draft. If `from` is given, documents of other formats are left out.
 fn all(draft: &mut Draft, mut documents: Vec<(&str, &Value)>, from: Option<Format>) {
     // Advertisements select pools by label and name peers and communities, and peers name profiles; these are
     // processed first.

@@ -1,4 +1,5 @@
-//! MetalLB: resources of `metallb.io` and the ConfigMap of its versions up to 0.12.
+//! Import of MetalLB configurations: resources of `metallb.io`, and the ConfigMap of MetalLB versions up to
+//! 0.12.
 
 pub(crate) mod bgp;
 pub(crate) mod bgp_advertisements;

@@ -34,7 +34,7 @@ impl Language {
     }
 }
 
-/// Parses the objects of a manifest in order, expanding lists like the server does.
+/// Parses the objects of a manifest in order, and expands lists as the control server does.
 ///
 /// # Errors
 /// Returns a message if the text is invalid.

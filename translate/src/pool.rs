@@ -1,4 +1,4 @@
-//! Name and address ranges of a pool, which all input formats translate in the same way.
+//! Translation of the name and address ranges of a pool, which all input formats share.
 
 use ipnet::IpNet;
 use model::{kinds::address_pool::AddressRange, primitives::name::Name};
@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::json::scalar;
 use crate::report::Report;
 
-/// Returns the ranges of a pool; invalid ones are reported.
+/// Returns the address ranges in `list` as ranges of the pool `name`. A network with host bits set is
+/// replaced by the network that contains it. Changed and invalid ranges are reported.
 pub(crate) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report) -> Vec<String> {
     let mut ranges = Vec::new();
     for (number, entry) in list.iter().enumerate() {
@@ -29,7 +30,8 @@ pub(crate) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report)
     ranges
 }
 
-/// Returns the valid object name closest to `text`, and reports a difference.
+/// Returns the valid object name closest to `text`, or `None` if there is none. Reports a changed or invalid
+/// name.
 pub(crate) fn name(text: &str, at: &str, report: &mut Report) -> Option<Name> {
     if let Ok(name) = Name::parse(text) {
         return Some(name);

@@ -28,34 +28,34 @@ impl Fidelity {
     }
 }
 
-/// Report on an import or export, grouped by input object.
+/// Report on an import or export: one line for each setting, grouped by input object.
 #[derive(Debug, Default)]
 pub struct Report {
     sections: Vec<(String, Vec<(Fidelity, String)>)>,
 }
 
 impl Report {
-    /// Starts the section of an input object with its display name.
+    /// Starts the section of an input object in the report. `title` is the display name of the object.
     pub(crate) fn begin(&mut self, title: &str) {
         self.sections.push((title.to_owned(), Vec::new()));
     }
 
-    /// Reports a setting that was translated to `target`.
+    /// Reports that the setting at path `at` was translated to `target`.
     pub(crate) fn mapped(&mut self, at: &str, target: &str) {
         self.add(Fidelity::Mapped, at, target);
     }
 
-    /// Reports a setting that was translated with a difference.
+    /// Reports that the setting at path `at` was translated with a difference in meaning.
     pub(crate) fn approximated(&mut self, at: &str, difference: &str) {
         self.add(Fidelity::Approximated, at, difference);
     }
 
-    /// Reports a setting that was left out.
+    /// Reports that the setting at path `at` was left out for the given reason.
     pub(crate) fn ignored(&mut self, at: &str, reason: &str) {
         self.add(Fidelity::Ignored, at, reason);
     }
 
-    /// Reports information that is not about a setting.
+    /// Reports information about an object or path that is not the outcome of a setting.
     pub(crate) fn note(&mut self, at: &str, said: &str) {
         self.add(Fidelity::Note, at, said);
     }
@@ -68,13 +68,13 @@ impl Report {
         }
     }
 
-    /// Returns the number of settings with this fidelity.
+    /// Returns the number of settings that were translated with this fidelity.
     #[must_use]
     pub fn count(&self, fidelity: Fidelity) -> usize {
         self.sections.iter().flat_map(|(_, lines)| lines).filter(|(of, _)| *of == fidelity).count()
     }
 
-    /// Returns every line: title of the object, fidelity, and text.
+    /// Returns every line of the report: title of the object, fidelity of the translation, and text.
     pub fn lines(&self) -> impl Iterator<Item = (&str, Fidelity, &str)> {
         let sections = self.sections.iter();
         sections

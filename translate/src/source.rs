@@ -37,7 +37,7 @@ impl Format {
     pub const ALL: [Self; 5] =
         [Self::Kubernetes, Self::Metallb, Self::KubeProxy, Self::Ipvsadm, Self::Keepalived];
 
-    /// Returns the name used on the command line.
+    /// Returns the name of the format, as used on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -66,8 +66,8 @@ impl Format {
         }
     }
 
-    /// Detects the format of a text input from its first significant line: ipvsadm options, or a keepalived
-    /// block. YAML separators are not options, and YAML keys end with a colon.
+    /// Detects ipvsadm or keepalived input by its first significant line. Returns `None` for other text, such
+    /// as YAML: its separators are not ipvsadm options, and its keys end with a colon.
     fn of_text(bytes: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX.min(bytes.len())).unwrap_or_default());
         let lines = text.lines().map(str::trim);

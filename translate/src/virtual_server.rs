@@ -1,8 +1,9 @@
-//! Virtual server of the kernel (IPVS), translated to a Service, its EndpointSets and a pool with its
-//! address.
+//! Virtual server of the kernel (IPVS), which is translated to a Service, its EndpointSets and a pool with
+//! its address.
 //!
-//! A virtual server is one address and port, so it becomes a separate Service with its own scheduler,
-//! affinity and endpoints. Services with the same address share it by a sharing key derived from the address.
+//! A virtual server has one address and port, so each becomes a separate Service with its own scheduler,
+//! affinity and endpoints. Services with the same address share it by a sharing key that is derived from the
+//! address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +36,7 @@ const PORT_MAX: u16 = 65_535;
 /// Name of the pool with addresses that belong to no other pool.
 const POOL: &str = "imported";
 
-/// Virtual server: an address, a port and its real servers.
+/// Virtual server of IPVS: protocol, address, port, scheduling settings and real servers.
 #[derive(Debug, Clone)]
 pub(crate) struct VirtualServer {
     pub(crate) protocol: Protocol,
@@ -50,7 +51,7 @@ pub(crate) struct VirtualServer {
     pub(crate) real_servers: Vec<RealServer>,
 }
 
-/// Real server of a virtual server.
+/// Real server of an IPVS virtual server, which becomes an endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct RealServer {
     pub(crate) address: IpAddr,
@@ -74,16 +75,17 @@ impl VirtualServer {
         }
     }
 
-    /// Returns the name of the Service, such as `tcp-192-0-2-10-80`.
+    /// Returns the name of the Service that the virtual server becomes, such as `tcp-192-0-2-10-80`.
     pub(crate) fn name(&self) -> String {
         let port = self.port.map_or_else(|| "all".to_owned(), |port| port.to_string());
         format!("{}-{}-{port}", self.protocol.as_str().to_ascii_lowercase(), dashed(self.address))
     }
 
-    /// Checks that a real server can be added.
+    /// Checks that a real server can be added to the virtual server.
     ///
     /// # Errors
-    /// Returns an error if it has another address family, is a duplicate, or exceeds the limit.
+    /// Returns an error if the real server has a different IP family, is a duplicate, or exceeds the limit of
+    /// real servers.
     pub(crate) fn check(&self, real: &RealServer) -> Result<(), String> {
         if IpFamily::of(real.address) != IpFamily::of(self.address) {
             return Err("the IP family differs from that of the virtual server".to_owned());
@@ -97,7 +99,8 @@ impl VirtualServer {
         Ok(())
     }
 
-    /// Returns the display name, such as `service/tcp-192-0-2-10-80`.
+    /// Returns the display name of the Service that the virtual server becomes, such as
+    /// `service/tcp-192-0-2-10-80`.
     pub(crate) fn target(&self) -> String {
         format!("service/{}", self.name())
     }
@@ -134,7 +137,8 @@ impl VirtualServer {
         object("Service", &self.name(), spec)
     }
 
-    /// Returns one EndpointSet per real server port, split by the size limit.
+    /// Returns the EndpointSets for the real servers: one for each port of real servers, and several if a set
+    /// would exceed the size limit.
     fn endpoint_sets(&self) -> Vec<Value> {
         let mut by_port: BTreeMap<Option<u16>, Vec<Value>> = BTreeMap::new();
         for RealServer { address, port, weight } in &self.real_servers {
@@ -163,7 +167,8 @@ impl VirtualServer {
         sets
     }
 
-    /// Adds the objects to the draft. A duplicate virtual server is reported and left out.
+    /// Adds the Service and EndpointSets of the virtual server to the draft. A duplicate virtual server is
+    /// reported and left out.
     fn put(self, draft: &mut Draft, pool: &Name) {
         if draft.has(Kind::Service, NAMESPACE, &self.name()) {
             draft.report.ignored("", &format!("duplicate {}; it is left out", self.target()));
@@ -176,7 +181,8 @@ impl VirtualServer {
     }
 }
 
-/// Adds virtual servers to the draft, and creates pools for addresses without one.
+/// Adds the objects of virtual servers to the draft, and creates a pool for the addresses that are in no
+/// pool.
 pub(crate) fn put_all(draft: &mut Draft, title: &str, servers: Vec<VirtualServer>) {
     let addresses = servers.iter().map(|server| server.address);
     let homeless: BTreeSet<IpAddr> = addresses.filter(|address| !draft.homes.contains_key(address)).collect();
@@ -233,7 +239,7 @@ fn network_of(address: IpAddr) -> String {
     format!("{address}/{}", IpFamily::of(address).bits())
 }
 
-/// Returns an address in a form that is valid in object names.
+/// Formats an address for use in object names, which allow dashes but no colons.
 fn dashed(address: IpAddr) -> String {
     let text = address.to_string().replace(['.', ':'], "-");
     // A trailing `::` would end the name with a hyphen.
@@ -249,21 +255,23 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-/// Limits an affinity timeout to the range of a Service. Returns a description of the difference, if any.
+/// Limits an affinity timeout in seconds to the range of a Service. If this changes the value, also returns
+/// text for the report.
 pub(crate) fn affinity(seconds: u32) -> (u32, Option<String>) {
     let kept = seconds.clamp(1, AFFINITY_TIMEOUT_SECONDS_MAX);
     let words = format!("{kept} s; the range is 1 to {AFFINITY_TIMEOUT_SECONDS_MAX}");
     (kept, (kept != seconds).then_some(words))
 }
 
-/// Limits a weight to the range of an endpoint. Returns a description of the difference, if any.
+/// Limits the weight of a real server to the range of an endpoint. If this changes the value, also returns
+/// text for the report.
 pub(crate) fn weight(weight: u32) -> (u32, Option<String>) {
     let kept = weight.min(WEIGHT_MAX);
     (kept, (kept != weight).then_some(format!("{WEIGHT_MAX}, the maximum")))
 }
 
-/// Translates a persistence granularity (netmask). Returns true if the translation is equivalent, and a
-/// description.
+/// Describes the translation of a persistence granularity (netmask) to affinity by client address. Returns
+/// true if both have the same effect, and text for the report.
 pub(crate) fn granularity(address: IpAddr, mask: &str) -> (bool, String) {
     let whole = match IpFamily::of(address) {
         IpFamily::V4 => ["255.255.255.255", "32"],

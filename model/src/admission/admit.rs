@@ -248,8 +248,9 @@ pub fn admit(
     Ok(admitted)
 }
 
-/// Checks the references of the request and allocates load balancer addresses. Runs after all objects of the
-/// request are in `working`, because the allocation depends on all of them.
+/// Checks the Advertisements, pools and BGP objects of a request against the other objects, and allocates
+/// load balancer addresses. All objects of the request must already be in `working`, because the allocation
+/// depends on all of them.
 fn settle_addresses(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
@@ -298,8 +299,8 @@ fn select_pruned(
     if would_prune.len() > limit { Err(Refusal::PruneLimit { would_prune, limit }) } else { Ok(would_prune) }
 }
 
-/// Checks the objects of the request against the rest of the state. Allocates cluster IPs and node ports: first
-/// the requested values, then free ones.
+/// Checks the objects of the request against the rest of the state, and allocates cluster IPs and node ports:
+/// first the requested values, then free ones.
 fn settle(
     working: &mut Snapshot,
     config: &ClusterConfig,

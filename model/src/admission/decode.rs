@@ -84,7 +84,7 @@ pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> 
     }
 }
 
-/// Adds the violations of rules between fields, except those at fields that could not be decoded.
+/// Adds the violations of rules between fields, except violations at fields that could not be decoded.
 fn merge_rule_violations(object: &Object, violations: &mut Vec<Violation>) {
     let unread: Vec<String> = violations.iter().map(|violation| violation.pointer.clone()).collect();
     let related = |a: &str, b: &str| a.starts_with(b) || b.starts_with(a);

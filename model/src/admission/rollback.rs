@@ -38,8 +38,9 @@ pub struct LaterWrite {
     pub author: String,
 }
 
-/// Adds the states that objects had before the writes in `entries`, the oldest first. Writes that the server or
-/// agents made by themselves are not undone, except those of address records after the first client write.
+/// Adds to `former` the states that objects had before the writes in `entries`. If several writes changed an
+/// object, the state before the oldest counts. Writes that the server or agents made by themselves are
+/// skipped, except those of address records after the first client write.
 pub fn before(former: &mut FormerStates, entries: &[RevisionEntry]) {
     for entry in entries {
         let is_intent = is_intent(entry);
@@ -52,8 +53,8 @@ pub fn before(former: &mut FormerStates, entries: &[RevisionEntry]) {
     }
 }
 
-/// Adds the states that objects had before the writes in `entries`, regardless of the author of each write;
-/// compare [`before`].
+/// Adds to `former` the states that objects had before the writes in `entries`. Unlike [`before`], also
+/// undoes writes that the server or agents made by themselves.
 pub fn before_all(former: &mut FormerStates, entries: &[RevisionEntry]) {
     for object in entries.iter().flat_map(|entry| &entry.objects) {
         former.entry(object.key.clone()).or_insert_with(|| object.before.clone());

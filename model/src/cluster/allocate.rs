@@ -26,9 +26,13 @@ pub(crate) const SHARED_MAX: usize = 256;
 /// address of its own.
 const SHARING_TRIED_MAX: usize = 64;
 
-/// Returns the pool from which a Service may have an address, regardless of its present holder. Returns `Ok(None)`
-/// for an address that is in no pool but in a range that the operator allows. `is_kept` is true if the Service
-/// already has the address. If `config` is `None`, no such range is allowed.
+/// Checks that a Service may have an address, regardless of its present holder, and returns the pool that
+/// contains the address. Returns `Ok(None)` for an address that is in no pool but in a range that the
+/// operator allows; if `config` is `None`, no such range is allowed. `is_kept` is true if the Service already
+/// has the address.
+///
+/// # Errors
+/// Returns the reason why the Service may not have the address.
 pub(crate) fn place(
     snapshot: &Snapshot,
     config: Option<&ClusterConfig>,
@@ -78,8 +82,9 @@ pub(crate) fn place(
     }
 }
 
-/// Checks that no other object prevents a Service from having an address. `is_freed` is true if the same request ends
-/// the quarantine of the address.
+/// Checks that no other Service holds an address, or that the Service may share it, and that the address is
+/// not quarantined for another Service. `is_freed` is true if the same request ends the quarantine of the
+/// address.
 pub(crate) fn room(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

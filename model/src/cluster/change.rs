@@ -34,9 +34,9 @@ pub struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ChangeKind {
-    /// The object did not exist before.
+    /// The object was created.
     Added,
-    /// The object existed before.
+    /// An existing object was changed.
     Modified,
     /// The object was deleted.
     Deleted,

@@ -414,8 +414,8 @@ impl Snapshot {
     }
 }
 
-/// Direction of an index update: addition or removal. One function handles both, so that removal is the exact
-/// inverse of addition.
+/// Direction of an index update: addition or removal of an entry. One function handles both, so that removal
+/// is the exact inverse of addition.
 #[derive(Clone, Copy)]
 enum Entry {
     Add,

@@ -93,7 +93,8 @@ impl<'a> LoadBalancerRequest<'a> {
         self.families().contains(&family) && self.named(family).is_none_or(|named| named == address)
     }
 
-    /// Returns the IP families in which the Service still needs an address, given the assigned ones.
+    /// Returns the IP families in which the Service still needs an address; `has` lists the assigned
+    /// addresses.
     pub(crate) fn lacking(&self, has: impl Iterator<Item = IpAddr>) -> Vec<IpFamily> {
         let mut families = self.families();
         for address in has.filter(|address| self.wants(*address)) {

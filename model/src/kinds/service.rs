@@ -325,9 +325,9 @@ impl Protocol {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "must be a port number between 1 and 65535 or the name of a port")]
 pub enum TargetPort {
-    /// The same port number at all endpoints.
+    /// The endpoints serve the contained port number.
     Number(Port),
-    /// The port that each Workload or EndpointSet defines under this name.
+    /// Each Workload or EndpointSet defines the port number under the contained name.
     Name(Label),
 }
 

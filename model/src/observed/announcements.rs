@@ -113,8 +113,8 @@ impl AnnouncementBook {
         was_there
     }
 
-    /// Records that a new candidate order was written. Ownership that nodes reported before does not count as a
-    /// takeover any longer.
+    /// Records that the server has written a new candidate order for an address. Owners that nodes reported
+    /// earlier no longer count as a takeover.
     pub fn record_order(&mut self, address: IpAddr) {
         self.turn += 1;
         self.pages.entry(address).or_default().ordered_at = self.turn;
@@ -139,8 +139,8 @@ impl AnnouncementBook {
         page.into_iter().flat_map(|page| page.parts.iter().map(|(node, part)| (node, &part.announced)))
     }
 
-    /// Returns the candidate, other than the first, that most recently became owner of the address under the
-    /// recorded candidate order or a newer one.
+    /// Returns the candidate that took over an address from the first candidate: the node, other than the
+    /// first, that most recently reported ownership under the recorded candidate order or a newer one.
     #[must_use]
     pub fn takeover(&self, address: IpAddr, order: &Announcement) -> Option<&Name> {
         let page = self.pages.get(&address)?;

@@ -62,7 +62,7 @@ pub struct Assignment {
     pub waiting: BTreeSet<Name>,
 }
 
-/// Action on an address record as the result of an assignment.
+/// Action on an address record that follows from an assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssignmentAction {
     /// The record remains unchanged.
@@ -77,7 +77,8 @@ pub enum AssignmentAction {
 /// backup is restored; the limit prevents one faulty agent from exhausting the numbers.
 const EPOCH_LEAP_MAX: u64 = 1_000_000;
 
-/// Decides the candidates of an address. The record remains unchanged if no Service has the address.
+/// Decides the ranked candidates that may announce an address. The record remains unchanged if no Service has
+/// the address.
 #[must_use]
 pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: IpAddr) -> Assignment {
     let leave = Assignment { action: AssignmentAction::Leave, waiting: BTreeSet::new() };

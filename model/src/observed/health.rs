@@ -1,9 +1,10 @@
-//! Health checks: assignment of checks to nodes, and merging of their results.
+//! Health checks of endpoints: assignment of checks to nodes, and merging of the nodes' results into one
+//! decision for each endpoint.
 //!
 //! ```text
-//! Service.spec.healthCheck ─▶ compiled Service ─▶ each agent: its endpoints ─▶ checks ─▶ report
-//!                                                                                         │
-//!      compiled Service (ready, weight) ◀─ EndpointHealth record ◀─ merge, majority ◀─────┘
+//! Service.spec.healthCheck ─▶ compiled Service ─▶ agents: check endpoints ─▶ reports
+//!                                                                               │
+//! compiled Service: readiness, weight ◀─ EndpointHealth record ◀─ majority ◀────┘
 //! ```
 
 mod book;

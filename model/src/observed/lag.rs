@@ -148,7 +148,7 @@ pub fn overview(changes: &[ChangeProgress], views: &[NodeView<'_>], epoch: Posit
     }
 }
 
-/// Borrowed form of [`ChangeProgress`].
+/// Progress of all nodes with one change, as in [`ChangeProgress`], with borrowed data.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeView<'a> {
     /// Revision of the change.
@@ -175,8 +175,8 @@ pub struct LagBrief {
     pub waiting_ms: Vec<Option<u64>>,
 }
 
-/// Computes the summary of the last changes in one iteration. `changes` are sorted by age, oldest first; `views`
-/// are sorted by name.
+/// Computes the propagation times over all nodes as a short summary, in one pass over the changes. `changes`
+/// are sorted by age, oldest first; `views` are sorted by name.
 #[must_use]
 pub fn brief(changes: &[ChangeView<'_>], views: &[NodeView<'_>], head: Position) -> LagBrief {
     let (mut all, mut longest) = (Vec::new(), None);
@@ -249,7 +249,8 @@ fn measured(change: &ChangeProgress, node: &Name) -> Option<u64> {
     change.nodes.get(node).filter(|steps| !steps.is_first_report)?.verified
 }
 
-/// Returns the step that a node has not reached with the change at a position, as a reason and a message.
+/// Returns the first step (receiving, programming or verifying) that a node has not completed for the change
+/// at position `at`, as a reason and a message.
 fn missing_step(view: &NodeView<'_>, at: Position) -> (LagReason, String) {
     let Some(report) = view.report.filter(|_| view.is_connected) else {
         return (LagReason::AgentSilent, "its agent does not report".to_owned());
@@ -268,7 +269,7 @@ fn missing_step(view: &NodeView<'_>, at: Position) -> (LagReason, String) {
     (reason, format!("{words}{failures}"))
 }
 
-/// Returns the slowest step of a node's slowest change, as a reason and a message.
+/// Returns the slowest step of the change that took longest on a node, as a reason and a message.
 fn slowest_step(changes: &[ChangeProgress], node: &Name) -> (LagReason, String) {
     let steps = changes.iter().filter(|change| measured(change, node).is_some());
     let slowest = steps.filter_map(|change| change.nodes.get(node)).max_by_key(|steps| steps.verified);

@@ -41,8 +41,9 @@ pub struct ExpiredLeases {
     pub held: BTreeSet<Name>,
 }
 
-/// Returns the Nodes whose lease has expired. `listening_since` is the time from which the control server could
-/// receive reports.
+/// Returns the Nodes whose lease has expired, divided into the ones that count as lost and the ones that do
+/// not because too many are silent. `listening_since` is the time from which the control server could receive
+/// reports.
 #[must_use]
 pub fn expired(
     heard: &[NodeLease],

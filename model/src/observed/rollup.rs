@@ -79,8 +79,8 @@ pub struct NodeView<'a> {
     pub report: Option<&'a Report>,
 }
 
-/// Views of all Nodes, with indices that make the roll-up of a Service without problems independent of the number
-/// of Nodes.
+/// Views (lease state and last report) of all Nodes, with indices. The cost of the status of a Service
+/// without problems is therefore independent of the number of Nodes.
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
     views: Vec<NodeView<'a>>,
@@ -204,8 +204,8 @@ pub(crate) fn progress<'a>(
     (phase, failure)
 }
 
-/// Returns the step that a Node has reached with a Service version that did not fail, given the position `wanted`
-/// of the version.
+/// Returns the step (such as programmed or verified) that a Node has reached with a version of a Service,
+/// given the position `wanted` of the version. The version must not have failed on the Node.
 fn reached_phase(report: &Report, wanted: Position) -> Phase {
     if report.received < wanted {
         Phase::Pending
@@ -240,8 +240,8 @@ pub struct ServiceObservations {
     pub health: Option<ServiceHealth>,
 }
 
-/// Rolls up the status of a Service in a snapshot. `compiled` is its compiled form, if any; `epoch` is the epoch
-/// of the store.
+/// Computes the status of a Service from the cluster state and the reports of the agents. `compiled` is the
+/// compiled form of the Service, if any; `epoch` is the epoch of the store.
 #[must_use]
 pub fn service_status(
     snapshot: &Snapshot,

@@ -1,8 +1,8 @@
-//! Traffic counters that agents report, by Service, node and endpoint, and their sums.
+//! Traffic counters that agents report, by Service, node and endpoint, and sums of these counters.
 //!
-//! A report contains only changes, so the last counters of each node are stored here, up to [`TARGETS_KEPT_MAX`].
-//! Separate sums never decrease when endpoints, agents or proxy modes change, so Prometheus can compute rates from
-//! them.
+//! A report contains only changes, so the last counters of each node are stored here, up to
+//! [`TARGETS_KEPT_MAX`]. The sums are stored separately and never decrease, even if endpoints, agents or
+//! proxy modes change, so Prometheus can compute rates from them.
 
 mod busiest;
 
@@ -145,8 +145,8 @@ struct NodeCounters {
 }
 
 impl TrafficBook {
-    /// Applies the traffic counters in a report. The list of endpoints of each named Service is complete; an empty
-    /// list removes the counters of the Service on this node.
+    /// Applies the traffic counters in a report of a node. The list of endpoints of each named Service is
+    /// complete; an empty list removes the counters of the Service on the node.
     pub fn apply(
         &mut self,
         node: &Name,
@@ -287,13 +287,13 @@ impl TrafficBook {
         nodes.filter_map(|(node, page)| Some((node, page.targets.get(target)?.active?)))
     }
 
-    /// Returns the sum of the traffic of Services that no longer exist.
+    /// Returns the sum of the traffic of all Services that no longer exist.
     #[must_use]
     pub const fn gone(&self) -> &Counts {
         &self.gone
     }
 
-    /// Returns the sums of every Service with at least one connection or failure.
+    /// Returns the traffic sums of every Service that has had at least one connection or failure.
     pub fn totals(&self) -> impl Iterator<Item = ServiceTrafficTotals<'_>> {
         let all = self.services.iter().map(|(service, pages)| {
             let mut endpoints = pages.sums.clone();

@@ -113,8 +113,8 @@ fn short(text: &str) -> Option<u16> {
     number(text).and_then(|number| u16::try_from(number).ok())
 }
 
-/// Encodes an extended community from its administrator `who` (AS number or IPv4 address) and its value (RFC 4360
-/// §3.1 and §3.2, RFC 5668).
+/// Encodes an extended community from its administrator `who` (AS number or IPv4 address) and its value (RFC
+/// 4360 §3.1 and §3.2, RFC 5668); `None` if the text is invalid.
 fn administered(subtype: u8, who: &str, value: &str) -> Option<[u8; 8]> {
     if let Ok(address) = who.parse::<std::net::Ipv4Addr>() {
         let ([a, b, c, d], [e, f]) = (address.octets(), short(value)?.to_be_bytes());

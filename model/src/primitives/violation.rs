@@ -1,4 +1,5 @@
-//! Violations: all invalid fields of an input, collected as data instead of returned at the first error.
+//! Violations: invalid fields of an input. A validation collects all of them as data instead of stopping at
+//! the first.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -70,7 +70,8 @@ impl SelectedEndpoints {
         Arc::clone(&self.leaving)
     }
 
-    /// Returns the addresses of used endpoints that may be on the node and therefore may connect to themselves.
+    /// Returns the addresses of the used endpoints that may be on this node. A connection of such an endpoint
+    /// to its own Service may lead back to the endpoint.
     pub(super) fn hairpins(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.hairpins.iter().copied()
     }

@@ -10,11 +10,11 @@ pub mod userspace;
 use super::Program;
 use crate::kinds::node::ProxyMode;
 
-/// Returns the program that a node with proxy mode `mode` implements.
+/// Returns a copy of `program` changed to the behavior that a node with proxy mode `mode` can implement.
 ///
 /// # Errors
-/// Returns a message that describes the unsupported setting; the Service is not programmed on such a node. Limits
-/// that only the node can detect are not checked.
+/// Returns a message that describes the unsupported setting; the Service is not programmed on such a node.
+/// Limits that only the node can detect are not checked.
 pub fn lower(program: &Program, mode: ProxyMode) -> Result<Program, String> {
     match mode {
         ProxyMode::Nftables | ProxyMode::Iptables => Ok(program.clone()),

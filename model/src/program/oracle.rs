@@ -59,7 +59,7 @@ pub struct Connection {
     pub port: Port,
 }
 
-/// Result that the programs of a node determine for a new connection.
+/// Result for a new connection according to the packet programs of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// No frontend or virtual address matches; the packet passes unchanged.
@@ -77,11 +77,12 @@ pub enum Fate {
         /// Targets that are the source itself and therefore always see the node as the source.
         hairpins: BTreeSet<IpAddr>,
     },
-    /// The connection goes to a listener at this port of the node.
+    /// The connection goes to a listener at the contained port of the node.
     Relay(Port),
 }
 
-/// Result for a connection, with the matches that led to it. `K` is the key type of programs.
+/// Result for a connection, with the frontend, source class and source check that led to it. `K` is the type
+/// of the programs' keys, such as a Service key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OracleDecision<'a, K> {
     /// Frontend or address that matches the destination.
@@ -99,7 +100,7 @@ pub struct OracleDecision<'a, K> {
 /// Frontend or virtual address that matches the destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrontendMatch<'a, K> {
-    /// A frontend matches address, protocol and port.
+    /// A frontend matches the address, protocol and port. Contains the key of its program.
     Frontend {
         /// Key of the program that has the frontend.
         of: K,
@@ -117,7 +118,8 @@ pub enum FrontendMatch<'a, K> {
     Nothing,
 }
 
-/// Class of the source of a connection. The first class that applies counts.
+/// Class of the source of a connection. If several classes apply, the first in the order of the variants
+/// counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// The source is in a workload network.
@@ -133,7 +135,7 @@ pub enum Class {
 pub enum Admission {
     /// The frontend allows all sources.
     Open,
-    /// The source is in this allowed network.
+    /// The source is in the contained network, which the frontend allows.
     Within(IpNet),
     /// The source is the node itself, which is always allowed.
     Node,
@@ -151,7 +153,7 @@ pub fn fate<'a>(
     decide(programs.map(|program| ((), program)), networks, connection).fate
 }
 
-/// Returns the fate of a new connection, with the matches that led to it.
+/// Returns the fate of a new connection, with the frontend, source class and source check that led to it.
 pub fn decide<'a, K>(
     programs: impl Iterator<Item = (K, &'a Program)> + Clone,
     networks: &Networks,

@@ -1,13 +1,14 @@
-//! Explanations: the path of a packet, or the reachability of an address or a Service, as steps with reasons and
-//! the first step that fails. Pure functions of the desired state.
+//! Explanations of the path of a packet, or of the reachability of an address or a Service: a list of steps
+//! with reasons, and the first step that fails. Pure functions of the desired state.
 //!
 //! ```text
-//! destination ─▶ announcement ─▶ node ─▶ programmed ─▶ frontend ─▶ source ranges ─▶ policy ─▶ affinity
-//!                                                                              │
-//!                         return path ◀─ translation ◀─ candidates ◀───────────┘
+//! destination ─▶ announcement ─▶ node ─▶ programmed ─▶ frontend ─▶ source ranges ─▶ traffic policy
+//!                                                                                        │
+//!               return path ◀─ address translation ◀─ endpoint candidates ◀─ affinity ◀──┘
 //! ```
-//! The result for a packet comes from the oracle (`program::oracle::decide`), so an explanation cannot
-//! contradict the programs. The kernel state of a node is requested from the node (`trace`) and compared here.
+//! Each name is a step. The result for a packet comes from the oracle (`program::oracle::decide`), so an
+//! explanation cannot contradict the packet programs. The outcome according to a node's kernel is requested
+//! from the node (`trace`), and [`Path::compare`] compares it with the result.
 
 mod candidates;
 mod destination;
@@ -229,8 +230,8 @@ pub struct Difference {
 }
 
 impl Explanation {
-    /// Determines the first broken step and sets `broken` and `summary`. Steps common to all nodes come first. A
-    /// broken step on one node counts even if the path works on other nodes.
+    /// Determines the first broken step and sets `broken` and `summary`. Steps common to all nodes come
+    /// before the steps of a node. A broken step on one node counts even if the path works on other nodes.
     #[must_use]
     pub fn concluded(mut self) -> Self {
         let is_broken = |step: &&Step| step.state == StepState::Broken;
@@ -287,7 +288,7 @@ impl Step {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Creates a step that takes its state, reason and remedy from a condition.
+    /// Creates the step of type `about` with the state, reason and remedy of a condition.
     fn of(about: About, condition: &Condition) -> Self {
         let Condition { condition_type: _, status, reason, message, hint } = condition;
         let state = match status {

@@ -1,9 +1,11 @@
-//! Overview: the state of all Services and Nodes in one document, ordered by impact on users, with the write that
-//! preceded each problem.
+//! Overview: the state of all Services and Nodes in one document, ordered by impact on users, with the write
+//! that preceded each problem. A finding is a deviation of an object from the desired state, and may become a
+//! problem of the overview.
 //!
 //! ```text
-//! statuses, reports ─▶ services, nodes ─▶ rows + findings ─▶ memory (since) ─▶ problems ─▶ document ─▶ diff
-//!                                                      writes ─▶ preceding ───┘
+//! statuses, reports ─▶ rows of Services and Nodes, findings ─▶ problems ─▶ document ─▶ changes for watchers
+//!                                                  ▲              ▲
+//!                          first-seen times (memory)              last writes before them (preceding)
 //! ```
 //! All functions are pure. Unknown values are omitted, never guessed.
 

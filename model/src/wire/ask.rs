@@ -33,11 +33,12 @@ pub struct AskId(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "ask", rename_all = "camelCase")]
 pub enum Question {
-    /// Query for the effect that a proposed state would have on the node.
+    /// Query for the effect of the contained proposed state on the node.
     Plan(Box<Proposal>),
-    /// Query for the differences between two proposed states in the node's kernel and announcements.
+    /// Query for the differences between the two contained proposed states in the node's kernel and
+    /// announcements.
     Compare(Box<Comparison>),
-    /// Query for the treatment of a packet by the node's kernel.
+    /// Query for the treatment of the contained packet by the node's kernel.
     Trace(Packet),
     /// Query for findings about the machine, such as missing kernel modules.
     Doctor,
@@ -81,7 +82,7 @@ pub enum Reply {
     },
     /// Reply to [`Question::Confirm`]: the state that was rejected before and is applied now.
     Confirmed(HeldState),
-    /// The query failed on the node.
+    /// The query failed on the node; contains the error.
     Failed {
         /// Reason of the failure for users, at most 1024 bytes.
         #[schema(max_length = 1024)]

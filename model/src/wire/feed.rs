@@ -1,11 +1,13 @@
 //! Feed from a control server to an agent: NDJSON frames in the response to `GET /v1/nodes/{node}/state`.
 //!
 //! ```text
-//! start(full)  ─▶ network, node, service* ─▶ synced ─▶ { (service | removed | network | node)* ─▶ synced | heartbeat }*
-//! start(delta) ─▶ the same, from the position that the agent requested
+//! start(full) or start(delta)   complete state, or changes since the position that the agent requested
+//! network, node, service, …     objects of the state
+//! synced                        end of the batch
+//! then repeatedly: changes (service, removed, address, …) and synced, or heartbeat
 //! ```
-//! The state is consistent only at `synced` frames, so frames take effect at the next `synced`. The journal
-//! of an agent contains frames of the same format.
+//! The state is consistent only at `synced` frames, so the agent applies all frames of a batch together at
+//! the next `synced`. The journal of an agent contains frames of the same format.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -40,7 +42,7 @@ pub enum Frame {
         /// Minimum position that the next `synced` frame will have.
         position: Position,
     },
-    /// Cluster-wide data that the rules of every node depend on.
+    /// Cluster-wide data on which the packet rules of every node depend.
     Network(NetworkState),
     /// Settings of the node that receives the feed.
     Node(NodeState),
@@ -63,7 +65,7 @@ pub enum Frame {
         #[schema(value_type = AddressState)]
         address: Arc<AddressState>,
     },
-    /// Load balancer address that no Service uses any longer.
+    /// Load balancer address that no Service has any longer.
     AddressRemoved {
         /// Removed address, such as `192.0.2.10`.
         #[schema(value_type = String)]
@@ -102,7 +104,7 @@ pub enum StartMode {
     Delta,
 }
 
-/// Cluster-wide data that the rules of every node depend on.
+/// Cluster-wide data on which the packet rules of every node depend.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkState {

@@ -1,8 +1,10 @@
-//! State guard of a node: protects against a control server with an empty, foreign or outdated store.
+//! State guard of a node: protects the node against a control server with an empty, foreign or outdated
+//! store.
 //!
-//! Within one epoch of the store, removals are intentional and were checked when they were written. A full state
-//! of a different epoch is compared with the state in force. If it lacks too much, the node keeps its state and
-//! reports this, until the loss is smaller or an operator confirms the new epoch.
+//! Within one epoch of the store, removals are intentional and were checked when they were written. A full
+//! state of a different epoch is compared with the state that the node applies. If the new state lacks too
+//! many addresses or endpoints, the node keeps its present state and reports this, until the loss is smaller
+//! or an operator confirms the new epoch.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,9 +21,9 @@ pub const LOST_PERCENT_DEFAULT: u8 = 50;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Loss {
-    /// Number of objects that would be removed.
+    /// Number of virtual addresses or endpoints that the node would lose.
     pub lost: u64,
-    /// Number of these objects that the node has now.
+    /// Number of virtual addresses or endpoints that the node has now.
     pub total: u64,
 }
 
@@ -56,7 +58,7 @@ pub enum HeldReason {
 }
 
 impl Loss {
-    /// True if the loss exceeds the limit in percent. A limit of 100 accepts any loss.
+    /// True if the lost share exceeds `limit_percent`. A limit of 100 accepts any loss.
     #[must_use]
     pub fn exceeds(self, limit_percent: u8) -> bool {
         let Self { lost, total } = self;

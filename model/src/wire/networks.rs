@@ -12,7 +12,8 @@ use crate::{
 };
 use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
 
-/// Returns the networks that the packet rules of a node distinguish.
+/// Computes the networks that the packet rules of a node distinguish, such as workload networks, from the
+/// cluster-wide data and the settings of the node.
 #[must_use]
 pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
     let own: BTreeSet<_> = node.proxy.cluster_cidrs.iter().copied().collect();
@@ -42,7 +43,7 @@ fn masquerade_sources(workloads: &BTreeSet<IpNet>, masquerade_all: bool) -> BTre
     IpFamily::ALL.into_iter().flat_map(|family| complement(family, workloads)).collect()
 }
 
-/// Returns the smallest list of disjoint networks with the same addresses.
+/// Returns the smallest list of disjoint networks that contains exactly the addresses of the given networks.
 fn aggregate(networks: &BTreeSet<IpNet>) -> BTreeSet<IpNet> {
     IpNet::aggregate(&networks.iter().copied().collect()).into_iter().collect()
 }

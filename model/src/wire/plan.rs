@@ -214,8 +214,8 @@ impl Proposal {
     }
 }
 
-/// Returns the changes that lead from the result of `from` to the result of `to`. Both lists apply to the same
-/// listing, in which a line may occur several times.
+/// Returns the line changes that turn the result of `from` into the result of `to`. Both lists apply to the
+/// same listing, in which a line may occur several times.
 #[must_use]
 pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> {
     let mut counts: BTreeMap<(&str, &str), isize> = BTreeMap::new();

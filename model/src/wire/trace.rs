@@ -70,7 +70,7 @@ pub struct TraceStep {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
-    /// The packet reaches this endpoint.
+    /// The packet reaches the contained endpoint.
     Reaches {
         /// Address of the endpoint.
         #[schema(value_type = String)]
@@ -80,7 +80,7 @@ pub enum End {
         /// Source address that the endpoint sees: `client` or `node`.
         sees: VisibleSource,
     },
-    /// A listener at this port of the node receives the packet.
+    /// A listener at the contained port of the node receives the packet.
     Relayed(Port),
     /// The packet is rejected with a response.
     Refused,
@@ -88,7 +88,7 @@ pub enum End {
     Dropped,
     /// No rule of a Service applies to the packet.
     Untouched,
-    /// The outcome cannot be determined, for the given reason.
+    /// The outcome cannot be determined; contains the reason.
     Unknown(String),
 }
 
@@ -123,8 +123,8 @@ impl fmt::Display for Packet {
     }
 }
 
-/// Returns the possible outcomes for a fate. Packets of the node itself have the node as their source, with or
-/// without masquerading.
+/// Returns the possible outcomes of a packet for a fate that the oracle determined. If `is_from_node` is
+/// true, the endpoint sees the node as the source, with or without masquerading.
 #[must_use]
 pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
     match fate {
@@ -143,7 +143,8 @@ pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
     }
 }
 
-/// Describes outcomes in one sentence. If there are many endpoints, the first are listed and the others counted.
+/// Describes outcomes of a packet in one sentence. If there are many endpoints, the first are listed and the
+/// others counted.
 #[must_use]
 pub fn words(ends: &BTreeSet<End>) -> String {
     let mut parts = Vec::new();

@@ -25,7 +25,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds the counters of another endpoint or node to these.
+    /// Adds the counters of a different endpoint or node to these counters.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { connections, packets, bytes, active, inactive, per_second, failed } = other;
         self.connections = self.connections.saturating_add(*connections);

@@ -1,4 +1,5 @@
-//! Explanations of packets, addresses and Services: the first broken step is the one that the test broke.
+//! Explanations of packets, addresses and Services: each test breaks one step of the path, and the
+//! explanation must name this step as the first broken one.
 
 use std::sync::Arc;
 

@@ -65,7 +65,7 @@ fn compiled(cluster: &Cluster) -> CompiledService {
     compile(&cluster.snapshot, &key("web")).unwrap()
 }
 
-/// Returns the targets for new connections, and the draining endpoints with their deadlines.
+/// Returns the targets for new connections to Service `web`, and its draining endpoints with their deadlines.
 fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
     let place = NodeLocation { node: Name::parse("n1").unwrap(), zone: None };
     let program = program(&compiled(cluster), &place).unwrap();

@@ -476,8 +476,9 @@ fn pools_never_overlap_in_either_order_of_writes() {
     );
 }
 
-/// Shrinking, reserving addresses of, restricting or deleting a pool is refused with the Services that would lose
-/// an address. With `evict`, these Services receive other addresses.
+/// A write that shrinks, restricts or deletes a pool, or reserves some of its addresses, is refused if
+/// Services would lose addresses; the refusal names the Services. With `evict`, these Services receive other
+/// addresses.
 #[test]
 fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     let mut cluster = Cluster::new();

@@ -54,7 +54,7 @@ pub(super) fn shape(document: Document<'_>, schema: &Value) -> String {
     format!("\n{}", table_of(&rows))
 }
 
-/// Schema that a `$ref` leads to, with the schema object that contains the reference.
+/// Schema that a `$ref` leads to, together with the field schema that contains the `$ref`.
 struct ResolvedSchema<'a> {
     /// Referenced schema, which defines the type and the fields.
     schema: &'a Value,

@@ -142,7 +142,8 @@ fn responses(operation: &Value) -> impl Iterator<Item = (&str, &Value)> {
     responses.map(|(status, response)| (status.as_str(), response))
 }
 
-/// Returns the media types and schemas of a body, without YAML, which has the same schema as JSON.
+/// Returns each media type of a request or response body with its schema. YAML is omitted, because it has the
+/// same schema as JSON.
 fn bodies(body: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let media = body["content"].as_object().into_iter().flatten();
     media

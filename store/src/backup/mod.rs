@@ -1,15 +1,16 @@
-//! Backup: one file with the cluster data of a store.
+//! Backups: one file with the cluster data of a store, as lines of JSON. People can read the file, and any
+//! tool can compress it.
 //!
 //! ```text
 //! {"format":"tidegate-backup","version":1,"madeAt":…,"position":"EPOCH-REVISION","historyFloor":…}
-//! {"object":{"key":…,"body":{…}}}      every object, in key order
-//! {"vault":{"key":…,"body":"HEX"}}     every record of the vault
-//! {"history":{"revision":…,…}}         every retained write, if requested
-//! {"end":{"lines":…,"sha256":"HEX"}}   of every byte before this line
+//! {"object":{"key":…,"body":{…}}}      one line for each object, in key order
+//! {"vault":{"key":…,"body":"HEX"}}     one line for each vault record: keys, tokens, roles
+//! {"history":{"revision":…,…}}         one line for each retained write, if the history is included
+//! {"end":{"lines":…,"sha256":"HEX"}}   number of lines before this one, and the hash of their bytes
 //! ```
-//! JSON lines, so that the file can be read by people and compressed by any tool. It contains secrets:
-//! passwords of routers, keys of the cluster, hashes of tokens. A file is read completely, and accepted only
-//! if its last line is as expected.
+//! Writes up to revision `historyFloor` may be missing from the history. The file contains secrets: passwords
+//! of routers, keys of the cluster, hashes of tokens. A backup is used only after it was read completely and
+//! its last line matches.
 
 use std::io;
 

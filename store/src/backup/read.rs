@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Contents, error::StoreError};
 
-/// Reads a complete file. Returns a backup only if every byte is intact.
+/// Reads a complete backup file. Returns the backup only if every byte is intact.
 ///
 /// # Errors
 /// Returns an error with the cause and the remedy.
@@ -54,7 +54,7 @@ pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
     Ok(Backup { made_at, position, contents })
 }
 
-/// Contents of the lines that have been read so far.
+/// Contents of the backup lines that have been read so far.
 #[derive(Default)]
 struct Gathering {
     objects: Vec<Arc<model::kinds::resource::Object>>,

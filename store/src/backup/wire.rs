@@ -85,25 +85,25 @@ pub(super) fn head(made_at: Timestamp, position: Position, history_floor: Revisi
     serde_json::to_string(&head).expect("strings and numbers serialize without failing") + "\n"
 }
 
-/// Encodes the line of an object.
+/// Encodes the backup line of an object.
 pub(super) fn object(object: &Object) -> String {
     let (key, body) = (text(&object.key().to_store_key()), record::encode(object));
     format!("{{\"object\":{{\"key\":{key},\"body\":{body}}}}}\n")
 }
 
-/// Encodes the line of a vault record.
+/// Encodes the backup line of a vault record.
 pub(super) fn vault(key: &str, body: &[u8]) -> String {
     format!("{{\"vault\":{{\"key\":{},\"body\":\"{}\"}}}}\n", text(key), hex(body))
 }
 
-/// Encodes the line of a history entry.
+/// Encodes the backup line of a history entry.
 pub(super) fn entry(entry: &RevisionEntry) -> String {
     let history::EncodedEntry { revision, at, is_by_server: _, head, body } = history::encode_alone(entry);
     let at = at.unix_seconds();
     format!("{{\"history\":{{\"revision\":{revision},\"at\":{at},\"head\":{head},\"body\":{body}}}}}\n")
 }
 
-/// Encodes the last line, with the number of lines and the digest of all lines before it.
+/// Encodes the last line of a backup, with the number of lines before it and the digest of their bytes.
 pub(super) fn end(lines: u64, digest: &[u8]) -> String {
     format!("{{\"end\":{{\"lines\":{lines},\"sha256\":\"{}\"}}}}\n", hex(digest))
 }

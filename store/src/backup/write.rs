@@ -1,4 +1,4 @@
-//! Writes contents as the lines of a backup.
+//! Writer of backups: returns the contents of a store as lines.
 
 use std::iter;
 

@@ -1,10 +1,11 @@
-//! Folds the change log into the stored objects: writes the newest state of each changed object under its own
-//! key.
+//! Folding of the change log in the etcd store. Commits are appended to a log; folding writes the newest
+//! state of each changed object under the object's own key.
 //!
-//! The changes of many commits are merged, so that each object is written once. Folding may be interrupted
-//! after any transaction: loading applies all log entries after the revision in the key `base` again, over
-//! objects of which some are newer, with the same result. Each transaction changes the version of `base`, so
-//! that a suspended former leader can never overwrite a newer object.
+//! The etcd key `base` contains the revision up to which the log has been folded. The changes of many commits
+//! are merged, so that each object is written once. Folding may be interrupted after any transaction: a
+//! reader applies all log entries after `base` to the objects, which has the same result if some objects are
+//! newer than `base`. Each transaction changes the version of `base`, so that a suspended former leader can
+//! never overwrite a newer object.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// Maximum number of bytes of the log that one run folds; limits memory.
 const FOLD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Base: revision up to which the log has been folded into the objects.
+/// Revision up to which the log has been folded into the objects, as stored in the etcd key `base`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base {
     pub(super) revision: Revision,
@@ -44,7 +45,7 @@ pub(super) struct Base {
 /// deleted object.
 type States = BTreeMap<String, (Revision, Option<Vec<u8>>)>;
 
-/// Reads the base: the revision up to which commits are folded into objects.
+/// Reads the base: the revision up to which the log has been folded into the objects.
 pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
     let reads = [core.keys.head(), core.keys.base()].map(|key| TxnOp::get(key, None)).to_vec();
     let (at, values) = read::together(&core.link, reads).await?;
@@ -54,8 +55,8 @@ pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
     Ok(Base { revision, version, head: read::parse_head(value(0), at)? })
 }
 
-/// Writes the changes of the commits after the base to the objects, at most [`FOLD_BYTES_MAX`] of them.
-/// Returns the new base.
+/// Folds commits after the base into the objects: writes their changes under the objects' keys and moves the
+/// base. Stops after the commit group that exceeds [`FOLD_BYTES_MAX`]. Returns the new base.
 pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     let (_, groups) = read::log_from(&core.link, &core.keys, base.revision.next()).await?;
     let (through, states, commits) = squash(&groups)?;
@@ -93,8 +94,8 @@ pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     Ok(base)
 }
 
-/// Merges the changes of log groups up to a size limit. Returns the last revision, the states of the objects
-/// and the number of commits.
+/// Merges the changes of log groups until their size exceeds [`FOLD_BYTES_MAX`]. Returns the last merged
+/// revision, the final state of each changed object, and the number of merged commits.
 fn squash(groups: &[LogGroup]) -> Result<(Option<Revision>, States, usize), StoreError> {
     let (mut through, mut states, mut bytes, mut count) = (None, States::new(), 0, 0);
     for group in groups {
@@ -117,8 +118,8 @@ fn squash(groups: &[LogGroup]) -> Result<(Option<Revision>, States, usize), Stor
     Ok((through, states, count))
 }
 
-/// Executes etcd operations and moves the base to `revision` in one transaction. Fails if another process has
-/// moved the base meanwhile.
+/// Executes etcd operations and moves the base to revision `through` in one transaction. Returns an error if
+/// another process has moved the base meanwhile.
 async fn step(
     core: &Core,
     base: Base,

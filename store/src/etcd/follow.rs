@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_secs(5);
 /// Delay after a failure; a restarting member needs a moment, and another member may be available.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Runs the task that follows commits of other processes, until the store is dropped.
+/// Follows the commits of other processes and publishes the store's position, until the store is dropped.
 pub(super) async fn run(core: Arc<Core>, mut alive: watch::Receiver<()>) {
     loop {
         tokio::select! {
@@ -37,7 +37,7 @@ pub(super) async fn run(core: Arc<Core>, mut alive: watch::Receiver<()>) {
     }
 }
 
-/// Follows the store's position by one etcd watch, until the watch ends.
+/// Publishes the store's position after each change of the etcd key `head`, until the watch of the key ends.
 async fn follow(core: &Core) {
     let Ok(mut events) = core.link.watch(&core.keys.head(), WatchOptions::new()).await else { return };
     // The watch is opened before the read, so that it covers all later writes.
@@ -55,7 +55,7 @@ async fn follow(core: &Core) {
     }
 }
 
-/// Processes events until the watch is silent for a while. Returns false if the watch ended.
+/// Processes watch events until none has arrived for [`POLL`]. Returns false if the watch ended.
 async fn listen(core: &Core, events: &mut WatchStream) -> bool {
     loop {
         match timeout(POLL, events.message()).await {

@@ -1,4 +1,4 @@
-//! History of writes in etcd. A small in-memory index avoids listing all keys.
+//! History of writes in the etcd store. An in-memory index of the retained entries avoids listing all keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -167,8 +167,8 @@ async fn try_revisions(core: &Core, first: Revision, limit: usize) -> Result<Vec
     Ok(found)
 }
 
-/// Returns the newest client and server revisions that are beyond the retention limits, and the revision up
-/// to which client writes may be missing from the history.
+/// Returns the revisions up to which client entries and server entries of the history exceed the retention
+/// limits, and the revision up to which client writes may be missing from the history.
 pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revision), StoreError> {
     let mut attempts = ReadAttempts::default();
     let view = loop {
@@ -255,7 +255,7 @@ async fn entries(
     Ok(found.into_values().collect())
 }
 
-/// Reads the history value of one group. Returns the revision of the group's last commit, and a row for each
+/// Reads the history of one commit group. Returns the revision of the group's last commit, and a row for each
 /// history entry.
 async fn rows(
     core: &Core,

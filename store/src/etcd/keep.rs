@@ -1,6 +1,7 @@
-//! Maintenance by the leading process: moves the log's changes to the objects, trims log and history, deletes
-//! orphaned pieces of large values, and compacts etcd's history. Two concurrent leaders are harmless, because
-//! each step compares the etcd key `base`.
+//! Maintenance of the etcd store by its leading process. The leader folds the change log into the objects
+//! (see `fold`), deletes entries of the log and the history beyond their retention limits, deletes pieces of
+//! large values whose commit failed, and compacts etcd's own history. Two concurrent leaders are harmless,
+//! because each step compares the etcd key `base`.
 
 use std::{
     sync::Arc,
@@ -79,7 +80,8 @@ impl Keeper {
         self.forget(core, at).await
     }
 
-    /// Records the current etcd revision, and compacts etcd's history up to an older revision if that is due.
+    /// Records the current etcd revision `at`. Compacts etcd's own history up to an older etcd revision if a
+    /// compaction is due.
     async fn forget(&mut self, core: &Core, at: i64) -> Result<(), StoreError> {
         // Without permission for the status request, compaction is by age only.
         let room = core.link.room().await.ok();

@@ -1,17 +1,21 @@
-//! Key layout in etcd, below one prefix.
+//! Layout of the etcd keys of a store, all below one prefix.
+//!
+//! A group is a number of commits that are written together; LAST is the revision of its last commit. Folding
+//! moves changes from the log to the objects. MAKER is `client` or `server`, the author of a write. SPACE is
+//! `log`, `objects` or a part of the history.
 //!
 //! ```text
-//! format                        the version of this layout
-//! head                          epoch-revision; every commit compares and rewrites it
-//! log/{last}                    the commits of one group, by the revision of its last
-//! history/{whose}/heads/{last}  the history of the group: author and keys
-//! history/{whose}/bodies/{last} and the objects before and after
-//! history/floor                 the newest client write whose history has been dropped
-//! objects/{key}                 objects as of `base`, and some of them newer
-//! base                          the revision up to which the log has been folded into `objects`
-//! stage/{space}/{…}/{n}         pieces of values that are too large for one request
-//! vault/{key}                   keys, tokens, roles
-//! leader                        the leader, bound to a lease
+//! format                        version of this layout
+//! head                          position (epoch and revision); each commit compares and rewrites it
+//! log/LAST                      commits of one group
+//! history/MAKER/heads/LAST      history of the group: author of each write and keys of its objects
+//! history/MAKER/bodies/LAST     history of the group: objects before and after each write
+//! history/floor                 newest client write that was deleted from the history
+//! objects/KEY                   object at the revision in `base`, or newer
+//! base                          revision up to which the log has been folded into `objects`
+//! stage/SPACE/…/NUMBER          pieces of values that are too large for one request
+//! vault/KEY                     vault record: keys, tokens, roles
+//! leader                        id of the leading process, bound to a lease
 //! ```
 
 use model::primitives::quantity::Revision;
@@ -106,7 +110,8 @@ impl Keys {
         format!("{}objects/", self.prefix)
     }
 
-    /// Returns the key of a group's value in a key space; `last` is the revision of the last commit.
+    /// Returns the key of a commit group's value in a key space; `last` is the revision of the group's last
+    /// commit.
     pub(super) fn group(&self, space: Space, last: Revision) -> String {
         // Twenty digits hold every revision, so that keys sort by revision.
         format!("{}{}/{:020}", self.prefix, space.name(), last.0)
@@ -118,7 +123,8 @@ impl Keys {
         format!("{}{}0", self.prefix, space.name())
     }
 
-    /// Returns the revision in the key of a group's value, or `None` if the key is malformed.
+    /// Parses the key of a commit group's value. Returns the revision of the group's last commit, or `None`
+    /// if the key is malformed.
     pub(super) fn last_of(&self, space: Space, key: &[u8]) -> Option<Revision> {
         let digits = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(space.name().as_bytes())?;
         let digits = std::str::from_utf8(digits.strip_prefix(b"/")?).ok()?;
@@ -130,17 +136,19 @@ impl Keys {
         format!("{}stage/{}/", self.prefix, space.name())
     }
 
-    /// Returns the key prefix of the pieces of groups that end with revision `last`, from all writers.
+    /// Returns the key prefix of the pieces of large values, in a key space and for groups whose last commit
+    /// has revision `last`. The pieces of all writers are below the prefix.
     pub(super) fn staged_at(&self, space: Space, last: Revision) -> String {
         format!("{}{:020}/", self.staged_groups(space), last.0)
     }
 
-    /// Returns the prefix of the keys under which the pieces of a group's value are stored.
+    /// Returns the prefix of the keys under which the writer `id` stores the pieces of a group's value.
     pub(super) fn staged_group(&self, space: Space, last: Revision, id: &str) -> String {
         format!("{}{id}/", self.staged_at(space, last))
     }
 
-    /// Returns the last revision of the group and the id of the writer in the key of a piece.
+    /// Parses the key of a piece of a large value. Returns the revision of the group's last commit and the id
+    /// of the writer.
     pub(super) fn staged_by(&self, space: Space, key: &[u8]) -> Option<(Revision, String)> {
         let rest = key.strip_prefix(self.staged_groups(space).as_bytes())?;
         let mut parts = std::str::from_utf8(rest).ok()?.split('/');
@@ -148,8 +156,8 @@ impl Keys {
         Some((Revision(last), id.to_owned()))
     }
 
-    /// Returns the prefix of the pieces of all states of an object. Store keys have three parts, so that none
-    /// is a prefix of another.
+    /// Returns the prefix of the keys of pieces of all states of the object `key`. Object keys have three
+    /// parts, so none is a prefix of another.
     pub(super) fn staged_objects(&self, key: &str) -> String {
         format!("{}stage/objects/{key}/", self.prefix)
     }

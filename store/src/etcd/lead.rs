@@ -1,11 +1,13 @@
-//! Leader election: the leader holds a key that is bound to a lease.
+//! Leader election among the processes that share an etcd store. The leader holds the etcd key `leader`,
+//! which is bound to a lease of etcd.
 //!
 //! ```text
-//! waiting ──key is free, and is ours──▶ leading ──lease renewed in time──▶ leading
-//!    ▲                                     │
-//!    └──────── lease lost, or not renewed in time, or store dropped (key released) ─┘
+//! waiting ── the key was free and is written ──▶ leading ── lease renewed in time ──▶ leading
+//!    ▲                                              │
+//!    └── lease lost, or not renewed in time ────────┘
 //! ```
-//! By the local clock, leadership ends before etcd can expire the lease.
+//! The leader deletes the key when the store is dropped. By the local clock, leadership ends before etcd can
+//! expire the lease.
 
 use std::{
     sync::Arc,
@@ -64,8 +66,8 @@ pub(super) async fn run(core: Arc<Core>, leads: watch::Sender<bool>, mut alive: 
     }
 }
 
-/// Tries once to become the leader. Returns the lease id and the time until which the lease is certainly
-/// valid.
+/// Tries once to become the leader as `id`. Returns the lease id and the time until which the lease is
+/// certainly valid; `None` if another process leads or etcd failed.
 async fn campaign(core: &Core, id: &str) -> Option<(i64, Instant)> {
     match try_campaign(core, id).await {
         Ok(won) => won,
@@ -101,7 +103,8 @@ async fn try_campaign(core: &Core, id: &str) -> Result<Option<(i64, Instant)>, F
     }
 }
 
-/// Renews the lease as long as that succeeds in time.
+/// Renews the leader's lease regularly. Returns when etcd reports that the lease has expired, or when its
+/// certain validity (`until`, extended by each renewal) ends.
 async fn hold(core: &Core, lease: i64, until: Instant) {
     let (mut until, mut pause) = (until, RENEW);
     loop {

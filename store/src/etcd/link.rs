@@ -67,7 +67,7 @@ impl Failure {
     }
 }
 
-/// Connections to the members of the etcd cluster.
+/// Connection to the etcd cluster: uses one member at a time, and the next one after a failure.
 pub(super) struct Link {
     members: Vec<Member>,
     current: AtomicUsize,
@@ -112,7 +112,7 @@ impl Retry {
 }
 
 impl Link {
-    /// Creates the link; connections are opened on first use.
+    /// Creates the link without connecting; a connection is opened on first use.
     pub(super) fn new(Reach { members, connect }: Reach) -> Self {
         let members = members.into_iter().map(|url| Member { url, session: Mutex::new(None) }).collect();
         Self { members, current: AtomicUsize::new(0), connect, counters: Counters::default() }
@@ -242,7 +242,8 @@ impl Link {
         self.judge(at, started, connected).await
     }
 
-    /// Classifies the result of a call, and switches to the next member on a temporary failure.
+    /// Classifies the result of a call to the member with the given index. Switches to the next member on a
+    /// temporary failure.
     async fn judge<T>(
         &self,
         at: usize,

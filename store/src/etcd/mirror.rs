@@ -1,5 +1,5 @@
-//! Cached state of the store: position, object keys, and revisions and sizes of the log entries. The cache is
-//! updated from the log before use.
+//! Cached state of the etcd store: position, object keys, and revisions and sizes of the log entries. Commits
+//! are checked against the cache, which is first updated from the change log.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -96,7 +96,7 @@ impl LogCommit<'_> {
 }
 
 impl Mirror {
-    /// Creates a mirror from a complete read of the store.
+    /// Creates the cache from a complete read of the store.
     pub(super) fn new(
         position: Position,
         head_version: i64,
@@ -119,7 +119,7 @@ impl Mirror {
         self.window.bytes_after(revision)
     }
 
-    /// Applies a group that another process committed.
+    /// Updates the cache by a commit group of another process.
     pub(super) fn follow(&mut self, group: &LogGroup) -> Result<(), StoreError> {
         let commits = group.commits()?;
         for commit in &commits {
@@ -132,7 +132,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Applies a group that this process committed; `head_version` is the new version of the head key.
+    /// Updates the cache by a commit group of this process; `head_version` is the new version of the key
+    /// `head`.
     pub(super) fn committed(&mut self, group: &Group, head_version: i64) {
         for change in group.commits.iter().flat_map(|commit| &commit.changes) {
             self.note(change.kind, change.key.clone());
@@ -141,7 +142,8 @@ impl Mirror {
         self.head_version = head_version;
     }
 
-    /// Checks that every change of a group matches the state.
+    /// Returns an error unless every change of the group matches the cached state: added objects are absent,
+    /// and changed or deleted ones exist.
     pub(super) fn check(&self, group: &Group) -> Result<(), CommitError> {
         let mut changed = BTreeMap::new();
         for change in group.commits.iter().flat_map(|commit| &commit.changes) {

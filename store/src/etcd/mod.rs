@@ -1,16 +1,22 @@
 //! Store in etcd, shared by several processes.
 //!
-//! ```text
-//! commit ──▶ one transaction: head unchanged? ──▶ head, log/{last}, history/…/{last}
-//! leader ──▶ keep: log ──folded──▶ objects; trims log and history           (see `keep`)
-//! load ◀──── objects as of base + log after it, all at one revision of etcd
-//! ```
-//! The layout is log-structured: a commit needs only a few etcd puts, however many objects it changes.
-//! Commits of any size are atomic: values too large for a request are written beforehand in pieces, which are
-//! invisible until the commit references them.
+//! Log-structured: each commit appends its changes to a log in one transaction, which succeeds only if the
+//! key `head` (the current position) is unchanged. The leading process later folds the log: it moves the
+//! changes to one key per object, and deletes old log entries. The key `base` contains the revision up to
+//! which the log has been folded. A reader loads the objects and the log entries after `base`, all at one
+//! etcd revision.
 //!
-//! Out of scope by design: statuses and the audit log. These are numerous, change often and concern one
-//! process, so each process keeps them in a local store.
+//! ```text
+//! commit ──▶ head unchanged? ──▶ head, log, history     one transaction
+//! leader ──▶ log ──fold──▶ objects, base                see the module `keep`
+//! reader ◀── objects + log after base                   key layout: see the module `keys`
+//! ```
+//! A commit needs only a few etcd puts, however many objects it changes. Commits of any size are atomic:
+//! values too large for a request are written beforehand in pieces, which have no effect until the commit
+//! references them.
+//!
+//! Statuses and the audit log are not stored in etcd. They change often and belong to one process, so each
+//! process keeps them in a local store.
 
 use std::{
     collections::BTreeMap,
@@ -85,7 +91,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Publishes a position, unless a later one is known already.
+    /// Publishes a position of the store to the waiting tasks, unless a later one has already been published.
     fn moved_to(&self, position: Position) {
         self.head.send_if_modified(|known| {
             let is_new = position > *known;

@@ -86,8 +86,8 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// Simulates `seconds` with one etcd revision per second and the given database size; returns the
-    /// compactions.
+    /// Simulates a period of `seconds` with one new etcd revision per second. `used` returns the database
+    /// size at each second. Returns the compactions, each as second and revision.
     fn play(quota: u64, used: impl Fn(u64) -> Option<u64>, seconds: u64) -> Vec<(u64, i64)> {
         let attempts = Instant::now();
         let mut past = Past::new(GROWTH_BYTES_MAX);

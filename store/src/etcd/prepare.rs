@@ -1,4 +1,4 @@
-//! Creation of a store below a key prefix, or recognition of an existing one.
+//! Opening of an etcd store: creates the store below a key prefix, or recognizes an existing one.
 
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 use model::primitives::quantity::{Position, Revision, Timestamp};

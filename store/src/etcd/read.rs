@@ -1,4 +1,5 @@
-//! Reads at a fixed etcd revision, so that several responses are consistent.
+//! Reads of the etcd store at a fixed etcd revision, so that several responses are consistent with each
+//! other.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -29,11 +30,11 @@ const PIECES_AT_ONCE: i64 = 8;
 /// of etcd's history; other programs may compact all of it.
 const READS_MAX: usize = 10;
 
-/// Reason why a read ended early.
+/// Reason why a read of several responses at one etcd revision failed.
 pub(super) enum ReadError {
     /// The etcd revision was compacted during the read, which must start again.
     Compacted,
-    /// The store failed; the read is not attempted again.
+    /// The store failed, with this error; the read is not attempted again.
     Store(StoreError),
 }
 
@@ -75,7 +76,8 @@ struct Everything {
     log: Vec<LogGroup>,
 }
 
-/// Reads the complete state, for startup and for the mirror.
+/// Reads the complete state of the store. Returns the state for a starting control server, and the cached
+/// state (mirror) for later commits.
 pub(super) async fn load(link: &Link, keys: &Keys) -> Result<(StoredState, Mirror), StoreError> {
     let mut attempts = ReadAttempts::default();
     let everything = loop {
@@ -121,12 +123,13 @@ pub(super) fn parse_head(value: Option<&KeyValue>, at: i64) -> Result<Head, Stor
     Ok(Head { position, version: value.mod_revision(), at })
 }
 
-/// Counter of the attempts of a read.
+/// Counter of the attempts of a read, which starts again if etcd was compacted meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct ReadAttempts(usize);
 
 impl ReadAttempts {
-    /// Returns true if the interrupted read may start again.
+    /// Counts a failed attempt. Returns true if the read may start again: etcd was compacted, and the
+    /// attempts are not used up.
     pub(super) fn again(&mut self, broken: &ReadError) -> bool {
         self.0 += 1;
         match broken {
@@ -136,7 +139,7 @@ impl ReadAttempts {
     }
 }
 
-/// Reads the log groups from a revision on, at an etcd revision.
+/// Reads the log groups from a store revision on, as of an etcd revision.
 pub(super) async fn groups(
     link: &Link,
     keys: &Keys,
@@ -157,7 +160,8 @@ pub(super) async fn groups(
     Ok(groups)
 }
 
-/// Returns the payload of a value, assembled from its pieces if it is too large for one key.
+/// Returns the payload of a value. If the value is only an envelope, reads the pieces of the payload and
+/// assembles them.
 pub(super) async fn payload(
     link: &Link,
     name: &str,
@@ -174,7 +178,7 @@ pub(super) async fn payload(
     wire::join(&opened.envelope, &pieces).map_err(|reason| unreadable(name, reason).into())
 }
 
-/// Reads a range in pages, at an etcd revision.
+/// Reads a range of keys in pages, all as of one etcd revision.
 pub(super) async fn range(
     link: &Link,
     start: String,
@@ -200,7 +204,7 @@ pub(super) async fn range(
     }
 }
 
-/// Executes several reads at one etcd revision and returns the values of each.
+/// Executes several reads in one transaction. Returns its etcd revision, and the values of each read.
 pub(super) async fn together(
     link: &Link,
     reads: Vec<TxnOp>,
@@ -214,7 +218,7 @@ pub(super) fn revision(answer: &TxnResponse) -> i64 {
     answer.header().map_or(0, etcd_client::ResponseHeader::revision)
 }
 
-/// Returns the values of the reads in a response.
+/// Returns the values of each read in the response to a transaction.
 pub(super) fn values(answer: &TxnResponse) -> Vec<Vec<KeyValue>> {
     let read = |answer| match answer {
         TxnOpResponse::Get(mut read) => Some(read.take_kvs()),
@@ -223,7 +227,7 @@ pub(super) fn values(answer: &TxnResponse) -> Vec<Vec<KeyValue>> {
     answer.op_responses().into_iter().filter_map(read).collect()
 }
 
-/// Returns the sum of the counts of all count-only reads in a response.
+/// Returns the sum of the counts of all count-only reads in the response to a transaction.
 pub(super) fn count(answer: &TxnResponse) -> i64 {
     let count = |answer| match answer {
         TxnOpResponse::Get(read) if read.kvs().is_empty() => read.count(),
@@ -242,7 +246,7 @@ pub(super) fn unreadable(key: &str, reason: String) -> StoreError {
     StoreError::Unreadable { key: key.to_owned(), reason }
 }
 
-/// Parses a decimal revision from the value of a key.
+/// Parses a decimal store revision from the value of a key. Returns revision 0 if the key does not exist.
 pub(super) fn parse_revision(key: &str, value: Option<&KeyValue>) -> Result<Revision, StoreError> {
     let Some(value) = value else { return Ok(Revision(0)) };
     let text = value.value_str().map_err(|error| unreadable(key, error.to_string()))?;

@@ -1,12 +1,13 @@
-//! Replacement of the contents of an etcd store.
+//! Replacement of the contents of an etcd store, such as by a backup. The key `head` contains the store's
+//! position; without it, no server can commit or start.
 //!
 //! ```text
-//! head unchanged? ──▶ delete head, objects, log, history, vault; format marks the replacement
-//!                 ──▶ write objects, history, vault in as many transactions as necessary
-//!                 ──▶ write format, base, head: the new epoch begins
+//! 1. if head is unchanged: delete head, objects, log, history and vault; mark the key format
+//! 2. write the new objects, history and vault, in as many transactions as necessary
+//! 3. write format, base and head: the new epoch begins
 //! ```
-//! Without a head no server can commit or start. An interrupted replacement stays in that state, so that
-//! partial contents are never used; it must be repeated below an empty prefix.
+//! An interrupted replacement leaves the store without `head`, so that partial contents are never used. It
+//! must be repeated below an empty key prefix.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 use model::{

@@ -1,5 +1,5 @@
-//! Deletes entries of the log and the history beyond their retention limits, and orphaned pieces of failed
-//! commits.
+//! Deletion of log and history entries beyond their retention limits, and of pieces of large values whose
+//! commit failed.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,8 @@ use crate::StoreError;
 /// Number of key names read at once.
 const NAMES_AT_ONCE: i64 = 5_000;
 
-/// Deletes groups of the change log and of the history that are no longer retained.
+/// Deletes the groups of the change log and of the history that exceed the retention limits. Log groups after
+/// `base` stay.
 pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
     // A mirror that lags has an older limit, so less is deleted.
     let oldest = core.mirror.lock().await.as_ref().and_then(super::mirror::Mirror::oldest);
@@ -42,7 +43,8 @@ pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Adds operations that delete the groups of a space that end before a revision, and their pieces.
+/// Adds to `operations` the deletion of all commit groups of a key space that end before a revision, and of
+/// the pieces of their values.
 fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut Vec<TxnOp>) {
     let values = (core.keys.group(space, Revision(0)), core.keys.group(space, revision));
     let pieces = (core.keys.staged_groups(space), core.keys.staged_at(space, revision));
@@ -53,8 +55,8 @@ fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut V
     }
 }
 
-/// Deletes orphaned pieces of large values. Their commits can no longer succeed, because the store is already
-/// past their revision.
+/// Deletes pieces of large values whose commit failed. Such a commit can no longer succeed, because the store
+/// is already past its revision.
 pub(super) async fn sweep(core: &Core, head: Revision) -> Result<(), StoreError> {
     for space in Space::ALL {
         let start = core.keys.staged_groups(space);

@@ -1,11 +1,13 @@
-//! Format of values in etcd: JSON header lines followed by the payload.
+//! Format of the values of log, history and objects in etcd: an envelope, a table of commits (except for
+//! objects), and texts.
 //!
 //! ```text
-//! {"v":1,"id":"…","pieces":0,"bytes":123}        the envelope; the last line if the payload is in pieces
-//! [[7,1795219200,60,0],[8,1795219200,63,0]]      the table: revision, time, bytes of text, related bytes
-//! …                                              the texts of the table's rows, one after the other
+//! {"v":1,"id":"…","pieces":0,"bytes":123}        envelope: version, id of the write, number of pieces, size
+//! [[7,1795219200,60,0],[8,1795219200,63,0]]      table: revision, time, text bytes, related bytes elsewhere
+//! …                                              texts of the table's rows, one after the other
 //! ```
-//! Object values have no table. Everything is validated when read, because other programs can write to etcd.
+//! A payload that is too large for one key is stored in pieces under other keys, and the value ends after the
+//! envelope. Everything is validated when read, because other programs can write to etcd.
 
 use serde::{Deserialize, Serialize};
 

@@ -35,9 +35,9 @@ enum Outcome {
     Lost(Head),
 }
 
-/// Result of fencing a commit whose outcome was unknown.
+/// Result of fencing (see the module) a commit whose outcome was unknown.
 enum FencedCommit {
-    /// The commit certainly succeeded or certainly failed.
+    /// The commit certainly succeeded or certainly failed; contains which of the two.
     Known(Outcome),
     /// The commit did not happen and no longer can. The key `head` has this new version and the same
     /// position, so that the commit may be repeated.
@@ -91,7 +91,7 @@ pub(super) async fn commit(
     }
 }
 
-/// Returns the cached state, updated first if it is behind `at`.
+/// Returns the cached state (mirror). Updates it first if it is missing or older than position `at`.
 async fn synced<'a>(
     core: &Core,
     mirror: &'a mut Option<Mirror>,
@@ -107,7 +107,8 @@ async fn synced<'a>(
     })
 }
 
-/// Updates the cached state from the log, and returns the groups that other processes committed.
+/// Updates the cached state (mirror) from the change log. Returns the groups that other processes have
+/// committed.
 pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec<LogGroup>, StoreError> {
     if let Some(known) = mirror {
         let next = known.position.revision.next();
@@ -249,7 +250,9 @@ enum Fence {
     Store(StoreError),
 }
 
-/// Fences off a commit, so that it has either happened or never will. Returns which of the two.
+/// Prevents a commit with unknown outcome from succeeding later, by rewriting the key `head`. Returns the
+/// outcome if the commit has succeeded or `head` has a different position; otherwise the new version of
+/// `head`.
 async fn fence(
     core: &Core,
     at: Position,

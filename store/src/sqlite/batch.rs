@@ -13,8 +13,8 @@ pub(super) const BATCHES: &[usize] = &[32, 8, 1];
 /// Single row per statement: slow, but identifies the row that does not match.
 pub(super) const ONE_BY_ONE: &[usize] = &[1];
 
-/// Splits changes into ranges of one change type with distinct keys. Applying the ranges in order is
-/// equivalent to applying each change.
+/// Splits changes into ranges that one SQL statement can apply: all changes of a range have the same type and
+/// distinct keys. Applying the ranges in order is equivalent to applying each change.
 pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut keys = BTreeSet::new();
@@ -33,7 +33,8 @@ pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Splits rows into pieces of the given sizes, the largest possible first. The last size must be 1.
+/// Splits rows into pieces of the given sizes, the largest possible size first. The last entry of `sizes`
+/// must be 1.
 pub(super) fn pieces<'a, T>(rows: &'a [T], sizes: &'a [usize]) -> impl Iterator<Item = &'a [T]> {
     let mut rest = rows;
     std::iter::from_fn(move || {

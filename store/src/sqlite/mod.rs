@@ -1,11 +1,11 @@
 //! Store in a single SQLite file.
 //!
 //! ```text
-//! commit, put_status, raise_epoch ──▶ [ Writer ] in turns, each in a task of its own ──▶ file
-//! load, changes, history … ◀───────── readers ◀──────────────────────────────────────────┘
+//! commit, put_status, raise_epoch ──▶ Writer (one write at a time) ──▶ file
+//! load, changes, history … ◀── pool of read-only connections ◀─────────┘
 //! ```
-//! A write runs in a separate task once it holds the writer: if the caller is canceled, the transaction still
-//! completes.
+//! A write starts when it has the lock of the writer, and then runs in a task of its own: if the caller is
+//! canceled, the transaction still completes.
 
 use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc};
 

@@ -59,7 +59,7 @@ pub(super) async fn position(connection: &mut SqliteConnection) -> Result<Positi
     Ok(Position { epoch: Epoch(row.0.unsigned_abs()), revision: Revision(row.1.unsigned_abs()) })
 }
 
-/// Reads the revision and the size of each commit in the change log, without the changes.
+/// Reads the retention window of the change log: the revision and size of each commit, without its changes.
 pub(super) async fn window(connection: &mut SqliteConnection) -> Result<Window, sqlx::Error> {
     let sql = "SELECT revision, length(body) FROM changes ORDER BY revision";
     let rows = sqlx::query_as::<_, (i64, i64)>(sql).fetch_all(connection).await?;

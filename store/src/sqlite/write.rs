@@ -1,7 +1,8 @@
-//! Write operations, one at a time, each in one transaction.
+//! Write operations of the SQLite store, one at a time, each in one transaction.
 //!
-//! Connections and retention windows form a session. A write removes the session and returns it only if the
-//! contents of the file are known; after a failure the next write starts a new session.
+//! The open connections and the retention windows, which must match the contents of the file, form a session.
+//! A write takes the session, and puts it back only if its transaction has a certain outcome; otherwise the
+//! next write opens a new session.
 
 use std::time::Instant;
 
@@ -69,7 +70,7 @@ impl Writer {
         Self { session: None, file }
     }
 
-    /// Commits a group that was decided at position `at`.
+    /// Commits a group that was decided on the state at position `at`.
     pub(super) async fn commit(
         &mut self,
         at: Position,

@@ -78,7 +78,7 @@ fn acknowledged_commits_survive_a_killed_process_and_groups_are_whole() {
     assert!(acknowledged_total > 0, "no process lived long enough to commit");
 }
 
-/// Last revisions and statuses that a killed process printed.
+/// Last revisions and statuses that the killed child process printed.
 #[derive(Debug, Default)]
 struct Told {
     /// Revision of the store when the process started.
@@ -91,7 +91,7 @@ struct Told {
     status: Option<u64>,
 }
 
-/// Contents that the store must have, carried over from round to round.
+/// Expected contents of the store, which each round (one child process) extends.
 #[derive(Default)]
 struct Expected {
     revision: u64,

@@ -1,4 +1,5 @@
-//! Random operation sequences have the same result as a plain map, on every store.
+//! Property test: on every type of store, a random sequence of operations has the same result as on a plain
+//! map.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,8 +20,8 @@ const OBJECTS: u32 = 8;
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// Commit of a group decided at `off` revisions after the current one; the store must reject it unless
-    /// `off` is 0.
+    /// Commit of a group decided at a position that differs by `off` revisions from the current one. The
+    /// store must reject the group unless `off` is 0.
     Commit {
         off: u64,
         group: Vec<Vec<Step>>,

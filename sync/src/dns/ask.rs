@@ -114,7 +114,8 @@ async fn addresses(resolver: &TokioResolver, name: &str) -> Result<(Vec<IpAddr>,
     if addresses.is_empty() { Err(format!("{name} has no addresses")) } else { Ok((addresses, lifetime)) }
 }
 
-/// Returns the records of one type. An empty result is a valid answer; a nonexistent name is an error.
+/// Returns the DNS records of one type for a name. An empty result is a valid answer; a nonexistent name is
+/// an error.
 async fn lookup(
     resolver: &TokioResolver,
     name: &str,

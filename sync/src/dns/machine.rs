@@ -1,4 +1,5 @@
-//! State of one DNS name: its last good answer and the time of the next query. Pure; the time is an argument.
+//! State machine of one DNS name: its last good answer and the time of the next query. Pure; the time is an
+//! argument.
 
 use std::{
     collections::BTreeSet,
@@ -32,16 +33,16 @@ pub(super) struct Target {
     pub(super) weight: u16,
 }
 
-/// Result of a DNS query.
+/// Result of querying one DNS name.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    /// Endpoints of the name, with the remaining TTL of the answer.
+    /// Endpoints to which the DNS name resolves, with the remaining TTL of the answer.
     Targets(Vec<Target>, Duration),
-    /// The name does not exist, or the query failed; contains the reason.
+    /// No endpoints: the DNS name does not exist, or the query failed. Contains the reason.
     Nothing(String),
 }
 
-/// State of one DNS name.
+/// State of one DNS name: its last good endpoints, and the time of the next query.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NameState {
     /// Endpoints of the last good answer; `None` before the first one.
@@ -58,8 +59,8 @@ impl NameState {
         self.next
     }
 
-    /// Applies an answer. A failed query, and an answer without any valid endpoint address, keeps the
-    /// previous endpoints: a faulty name server must not remove endpoints.
+    /// Applies the answer to a query at time `now`. A failed query, and an answer without any valid endpoint
+    /// address, keeps the previous endpoints: a faulty name server must not remove endpoints.
     pub(super) fn take(&mut self, bounds: &Bounds, answer: Answer, now: Instant) {
         self.complaints.clear();
         let (targets, lifetime) = match answer {
@@ -97,8 +98,8 @@ impl NameState {
     }
 }
 
-/// Returns the reason if an address must not be used: a name server must not be able to direct traffic to
-/// services of the machine or the link, nor outside the allowed ranges.
+/// Returns the reason why a resolved address must not be used, or `None` if it may be used. A name server
+/// must not be able to direct traffic to services of the machine or the link, nor outside the allowed ranges.
 fn refusal(bounds: &Bounds, address: IpAddr) -> Option<String> {
     if let Some(kind) = forbidden(address) {
         return Some(format!("the address is {kind}"));

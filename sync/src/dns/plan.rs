@@ -1,4 +1,5 @@
-//! Converts the endpoints of DNS names to EndpointSets: one per name, or one per port of an SRV name. Pure.
+//! Converts the endpoints of DNS names to EndpointSets: one for each name, or one for each port of an SRV
+//! name. Pure.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +56,8 @@ pub(super) fn endpoint_sets<'a>(
     by_port.into_iter().map(set).collect()
 }
 
-/// Returns an EndpointSet name that is stable across restarts and unique per DNS name and Service.
+/// Returns the name of the EndpointSet for a DNS name and, for an SRV name, a port. The name is stable across
+/// restarts, and unique per DNS name and Service.
 fn set_name(binding: &Binding, port: Option<u16>) -> String {
     let port_name = binding.port_name.as_ref().map(ToString::to_string).unwrap_or_default();
     let hash = Sha256::digest(format!("{}\n{port_name}\n{:?}", binding.name, binding.port));

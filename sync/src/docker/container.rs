@@ -1,4 +1,4 @@
-//! Relevant fields of containers, engines and networks, limited in size.
+//! Containers, engines and networks in a reduced form: only the fields that affect objects, limited in size.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -58,7 +58,7 @@ pub(super) enum NetworkMode {
     Own,
     /// Network namespace of the host.
     Host,
-    /// Network namespace of another container, given by id or name.
+    /// The container uses the network namespace of a different container, whose id or name is contained.
     Of(String),
     /// Network namespace without any network except loopback.
     None,

@@ -11,7 +11,8 @@ use crate::control::{Control, Request};
 const PAGE: usize = 500;
 const PAGES_MAX: usize = 40;
 
-/// Returns the containers on other Nodes, or `None` if the control server cannot be read.
+/// Returns the addresses and subnets of containers on Nodes other than `node`, or `None` if the control
+/// server cannot be read.
 pub(super) async fn look(control: &Control, node: &Name) -> Option<Elsewhere> {
     let mut elsewhere = Elsewhere::default();
     let mut token = None::<String>;

@@ -25,7 +25,7 @@ pub(super) struct Wish {
     pub(super) declared: Option<DeclaredService>,
 }
 
-/// Address of a container to use.
+/// Choice of the address at which a container is reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum AddressKind {
     /// The container's own address; published ports if the engine blocks other machines from it and the ports
@@ -48,7 +48,7 @@ pub(super) struct DeclaredService {
     pub(super) ports: BTreeMap<String, DeclaredPort>,
 }
 
-/// Port of a Service declared by labels.
+/// Port of a Service that a container declares by labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeclaredPort {
     pub(super) port: u16,
@@ -56,7 +56,8 @@ pub(super) struct DeclaredPort {
     pub(super) protocol: Protocol,
 }
 
-/// Parses the labels; `None` if the container requests no Service.
+/// Parses the `tidegate.` labels of a container. Returns `None` if the labels do not enable the container:
+/// `tidegate.enable` is false, or is absent and no label names a Service.
 pub(super) fn wish(labels: &BTreeMap<String, String>) -> Result<Option<Wish>, String> {
     let ours: BTreeMap<&str, &str> =
         labels.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.trim()))).collect();

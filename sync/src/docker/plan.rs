@@ -61,7 +61,7 @@ pub(super) struct EngineState {
     pub(super) ending: BTreeSet<String>,
 }
 
-/// Containers of other machines, to detect ambiguous addresses and subnets.
+/// Addresses and subnets of containers on other machines, by which ambiguous ones are detected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Elsewhere {
     /// Node name by address of a container on another machine.
@@ -77,7 +77,9 @@ pub(super) struct Translation {
     pub(super) complaints: Vec<String>,
 }
 
-/// Translates the complete state of an engine into Workloads, Services and problems to report.
+/// Translates the state of an engine into Workloads, and into the Services that containers declare.
+/// Containers that cannot be translated are reported as problems. `elsewhere` describes the containers of
+/// other machines.
 pub(super) fn translate(host: &Host, engine: &EngineState, elsewhere: &Elsewhere) -> Translation {
     let mut translation = Translation::default();
     let mut declared = BTreeMap::<(Namespace, Label), (String, DeclaredService)>::new();
@@ -116,7 +118,7 @@ pub(super) fn translate(host: &Host, engine: &EngineState, elsewhere: &Elsewhere
     translation
 }
 
-/// Address and ports at which other machines reach a container.
+/// Addresses and ports at which other machines reach a container.
 struct Reach<'a> {
     addresses: Vec<IpAddr>,
     /// Reachable port by container port and protocol.
@@ -354,7 +356,7 @@ fn service(namespace: &Namespace, name: &Label, declared: &DeclaredService) -> R
     }))
 }
 
-/// Decodes an object with the same validation as the server's.
+/// Decodes an object and validates it as the control server does.
 fn object(value: &Value) -> Result<Object, String> {
     decode(value, &Expect::default()).map_err(|violations| {
         let words = violations.iter().map(|violation| format!("{} {}", violation.pointer, violation.message));

@@ -24,19 +24,21 @@ const PAUSE_MAX: Duration = Duration::from_secs(15);
 /// Event of the watch on the source's objects.
 #[derive(Debug)]
 pub(super) enum WatchEvent {
-    /// Complete listing that replaces all known objects.
+    /// Complete listing, which replaces all known objects. Contains the objects by key.
     Listed(OrdMap<ObjectKey, Own>),
-    /// Creation or change of an object.
+    /// An object was created or changed. Contains its key and its new state.
     Put(ObjectKey, Box<Own>),
-    /// An object was deleted, or no longer belongs to the source.
+    /// An object was deleted, or no longer belongs to the source. Contains its key and the revision of the
+    /// change.
     Gone(ObjectKey, Revision),
     /// Heartbeat of the server without a change.
     Alive,
-    /// Failure of the watch; earlier events stay valid.
+    /// The watch failed, with this cause; the effects of earlier events remain.
     Lost(String),
 }
 
-/// Watches the source's objects and sends their events, until the receiver is closed.
+/// Watches the source's objects on the server and sends each event to `heard`, until the receiver is closed.
+/// A failed watch resumes at the last position.
 pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sender<WatchEvent>) {
     let mut position = None;
     let mut backoff = Backoff::new(RETRY_MIN, PAUSE_MAX);
@@ -112,7 +114,8 @@ async fn hear(
 enum Event {
     Put(ObjectKey, Box<Own>),
     Gone(ObjectKey, Revision),
-    /// An event that completes its revision, or a heartbeat: the watch can resume there.
+    /// Event that completes its revision, or a heartbeat. Contains the position at which the watch can
+    /// resume, and the event.
     At(String, WatchEvent),
     Bookmark(String),
     Ended,

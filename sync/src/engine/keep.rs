@@ -16,7 +16,8 @@ use model::{
 /// `applySet`.
 pub const SOURCE_LABEL: &str = "tidegate.io/source";
 
-/// Returns the object to write: with the label of its source and the preserved state.
+/// Returns the object to write for a desired object: with the label of the source, and with the state of
+/// `current` that must be preserved, such as a drain set by an operator.
 #[must_use]
 pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Object {
     let mut object = wanted.clone();
@@ -57,7 +58,8 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
     object
 }
 
-/// Returns true if writing an object from [`prepared`] would change nothing.
+/// Returns true if writing the object `prepared`, as returned by [`prepared`], would not change the current
+/// object.
 #[must_use]
 pub fn is_as_prepared(prepared: &Object, current: &Object) -> bool {
     let is_same_spec = prepared.spec == current.spec
@@ -104,8 +106,9 @@ fn keep_of_endpoint_set(new: &mut EndpointSetSpec, old: &EndpointSetSpec) {
     }
 }
 
-/// Returns a Service with the values assigned by the server where the source sets none. For comparison only:
-/// writes omit these values, so that the server decides which of them can stay.
+/// Returns the desired Service `new`, with the values that the server has assigned (in `old`) where the
+/// source sets none. Used for comparison only: writes omit these values, so that the server decides which of
+/// them can stay.
 fn filled(new: &ServiceSpec, old: &ServiceSpec) -> ServiceSpec {
     let mut new = new.clone();
     if new.is_external_name() || old.is_external_name() {

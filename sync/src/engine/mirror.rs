@@ -13,7 +13,7 @@ use model::{
 };
 use serde_json::Value;
 
-/// Object on the server that belongs to the source.
+/// Object on the server that belongs to the source, with its published form.
 #[derive(Debug, Clone)]
 pub struct Own {
     /// Object as decoded from the server's response.
@@ -29,7 +29,8 @@ pub struct Mirror {
     is_listed: bool,
 }
 
-/// Decodes a published object, if it belongs to the source.
+/// Decodes an object as the server publishes it. Returns its key and state, or `None` if the object does not
+/// belong to `source`.
 #[must_use]
 pub fn own(source: &Label, published: Value) -> Option<(ObjectKey, Own)> {
     let object = match decode(&published, &Expect::default()) {
@@ -64,13 +65,13 @@ impl Mirror {
         self.objects.get(key)
     }
 
-    /// Replaces all objects with a listing and returns the previous ones.
+    /// Replaces all known objects with the objects of a complete listing, and returns the previous ones.
     pub fn list(&mut self, objects: OrdMap<ObjectKey, Own>) -> OrdMap<ObjectKey, Own> {
         self.is_listed = true;
         std::mem::replace(&mut self.objects, objects)
     }
 
-    /// Stores the state of an object. Returns `false` if the known one is the same or newer, because
+    /// Stores the state of an object. Returns `false` if the stored state is the same or newer, because
     /// responses to writes and watch events can overtake each other.
     pub fn put(&mut self, key: ObjectKey, own: Own) -> bool {
         let revision = own.object.metadata.revision();
@@ -81,7 +82,8 @@ impl Mirror {
         is_news
     }
 
-    /// Removes an object deleted at a revision. Returns `false` if it is unknown or has been recreated since.
+    /// Removes an object that was deleted at revision `at`. Returns `false` if the object is unknown or has
+    /// been recreated since.
     pub fn remove(&mut self, key: &ObjectKey, at: Revision) -> bool {
         let is_news = self.revision(key).is_some_and(|known| known <= at);
         if is_news {

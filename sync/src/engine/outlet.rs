@@ -1,4 +1,5 @@
-//! Source side of the channels to the engine.
+//! Ends of the channels that a source uses: it sends desired objects to the engine (the part of the adapter
+//! that writes to the server) and receives observed ones.
 
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@ pub const BATCH_OBJECTS_MAX: usize = 500;
 /// Maximum size of a write in bytes; half of the server's limit.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Inputs of a plan other than the objects.
+/// Inputs of a plan other than the objects: limits, and the operator's confirmations.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
     /// Name of the source, used as its apply set and label value.
@@ -72,7 +72,8 @@ pub struct Plan {
     pub waiting: BTreeSet<ObjectKey>,
 }
 
-/// Plans the changes of the keys that may differ.
+/// Plans the changes that make the objects on the server equal to the desired ones. Only the `dirty` keys are
+/// compared; all other objects are known to be equal.
 #[must_use]
 pub fn plan<'a>(
     rules: Rules<'_>,
@@ -118,7 +119,7 @@ fn write(rules: Rules<'_>, key: &ObjectKey, wanted: &Object, current: Option<&Ob
     })
 }
 
-/// Returns the published form including write-only secrets.
+/// Returns the published form of an object as JSON, plus the password, which responses of the server omit.
 fn secret_json(object: &Object) -> Vec<u8> {
     let mut json = object.to_json();
     let password = object.as_bgp_peer().and_then(|peer| peer.password.as_ref());
@@ -128,7 +129,8 @@ fn secret_json(object: &Object) -> Vec<u8> {
     json.to_string().into_bytes()
 }
 
-/// Returns the removals that need confirmation, because they are too many or the source has lost all objects.
+/// Returns the removals that need the operator's confirmation: all unconfirmed ones, if they exceed the limit
+/// or the source has lost all objects.
 fn held(
     rules: Rules<'_>,
     wanted: &DesiredObjects,

@@ -104,24 +104,24 @@ impl Progress {
         self.lock().control = trouble;
     }
 
-    /// Replaces the errors of the source.
+    /// Replaces the errors that the source reports.
     pub fn complain(&self, mut complaints: Vec<String>) {
         complaints.truncate(COMPLAINTS_MAX);
         self.lock().source = complaints;
     }
 
-    /// Replaces the published networks of a container engine and their containers.
+    /// Replaces the published report on the container engine's networks and their containers.
     pub fn show_networks(&self, networks: Value) {
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(networks);
     }
 
-    /// Returns the networks of the container engine; `None` for other sources.
+    /// Returns the report on the container engine's networks; `None` for sources other than `docker`.
     #[must_use]
     pub fn networks(&self) -> Option<Value> {
         self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns true if the source reports errors.
+    /// Returns true if the source currently reports errors.
     #[must_use]
     pub fn has_complaints(&self) -> bool {
         !self.lock().source.is_empty()

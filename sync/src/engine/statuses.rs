@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Number of Services per page of a listing.
 const PAGE: usize = 500;
 
-/// Polls the statuses of Services and sends them, until the receiver is closed.
+/// Polls the statuses of the source's Services and sends them to `shown`, until the receiver is closed.
 pub(super) async fn follow(control: &Control, source: &Label, shown: mpsc::Sender<Vec<(ObjectKey, Value)>>) {
     while !shown.is_closed() {
         tokio::time::sleep(LOOK).await;

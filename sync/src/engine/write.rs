@@ -1,5 +1,6 @@
-//! Executes a plan: writes objects in batches, deletes them one by one. The rest of a batch is written
-//! without a rejected object, which is found by the fields named in the rejection, or else by bisection.
+//! Execution of a plan: writes objects in batches and deletes them one by one. If the server rejects a batch,
+//! the rejected object is found by the fields that the rejection names, or else by bisection, and the rest of
+//! the batch is written without it.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ use crate::control::{Control, Error, Problem, Request, is_final};
 /// Outcome of a write or removal of one object.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// Success of a write, also if the object was as desired already.
+    /// The write succeeded, or the object was already as desired. Contains the object as stored by the
+    /// server.
     Written {
         /// Object as the server stores it now.
         own: Box<Own>,
@@ -27,9 +29,9 @@ pub(super) enum Fate {
         /// Desired object that was written.
         wanted: Box<Object>,
     },
-    /// Deletion of the object at a revision.
+    /// The object was deleted; contains the revision of the deletion.
     Removed(Revision),
-    /// Rejection of the change by the server.
+    /// The server rejected the write or removal; contains the reason.
     Refused {
         /// Reason that the server gives for the rejection.
         why: String,
@@ -41,7 +43,7 @@ pub(super) enum Fate {
     },
 }
 
-/// Outcome of a plan; partial if a failure stopped it.
+/// Outcome of the writes or removals of a plan. Partial if a failure stopped them.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// Outcome of each write or removal, by object.
@@ -64,7 +66,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Creates and replaces objects.
+    /// Creates and replaces the objects in batches. Returns the outcome of each object.
     pub(super) async fn write(&self, writes: Vec<Write>) -> Outcome {
         let mut outcome = Outcome::default();
         // Confirmed objects are written separately, because the confirmation covers nothing else.
@@ -90,7 +92,8 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Deletes objects, each provided that its entity tag is unchanged.
+    /// Deletes objects one by one, each with the entity tag that it must still have. Returns the outcome of
+    /// each object.
     pub(super) async fn remove(&self, removals: Vec<(ObjectKey, String)>) -> Outcome {
         let mut outcome = Outcome::default();
         for (key, tag) in removals {
@@ -157,8 +160,8 @@ impl Writer<'_> {
     }
 }
 
-/// Records the rejection of the objects that a problem document names. Returns the batches to retry without
-/// these objects.
+/// Records the rejection of the objects that a problem document names. Returns the remaining objects as
+/// batches to send again.
 fn refused(batch: Vec<Write>, problem: &Problem, fates: &mut Vec<(ObjectKey, Fate)>) -> Vec<Vec<Write>> {
     let mut named = std::collections::BTreeMap::<usize, Vec<String>>::new();
     for violation in &problem.violations {

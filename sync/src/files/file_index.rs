@@ -1,4 +1,4 @@
-//! Merges the objects of all files; if several files contain the same object, the first in path order is
+//! Index of the objects of all files. If several files contain the same object, the first in path order is
 //! used. Pure.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};
 
-/// Objects of all files, merged by file order.
+/// Objects of all files by key. If several files contain an object, the first in path order is used.
 #[derive(Debug, Default)]
 pub(super) struct FileIndex {
     files: BTreeMap<PathBuf, BTreeMap<ObjectKey, Object>>,
@@ -21,7 +21,8 @@ pub(super) struct FileIndex {
 }
 
 impl FileIndex {
-    /// Returns the merged objects; the same shared map as before if nothing has changed.
+    /// Returns the merged objects of all files. The map shares its data with earlier results, so comparing
+    /// both is cheap.
     pub(super) const fn objects(&self) -> &OrdMap<ObjectKey, Object> {
         &self.objects
     }
@@ -31,7 +32,7 @@ impl FileIndex {
         self.files.contains_key(path)
     }
 
-    /// Replaces the objects of a file.
+    /// Replaces the objects of a file that has been read.
     pub(super) fn put(&mut self, path: &Path, objects: Vec<Object>) {
         let mut new = BTreeMap::new();
         let mut repeated = BTreeSet::new();
@@ -68,7 +69,7 @@ impl FileIndex {
         }
     }
 
-    /// Returns one line per object that occurs more than once.
+    /// Returns a message for each object that several files, or one file several times, contain.
     pub(super) fn duplicates(&self) -> Vec<String> {
         let several = self.claims.iter().filter(|(_, files)| files.len() > 1);
         let several = several.map(|(key, files)| {
@@ -92,7 +93,8 @@ impl FileIndex {
         self.settle(key);
     }
 
-    /// Updates the merged object from the first file that contains it.
+    /// Updates the merged object with this key after a change of a file: the first file in path order that
+    /// contains the object counts.
     fn settle(&mut self, key: &ObjectKey) {
         let first = self.claims.get(key).and_then(BTreeSet::first);
         match first.and_then(|path| self.files.get(path)).and_then(|objects| objects.get(key)) {

@@ -90,7 +90,8 @@ fn documents(is_json: bool, text: &str) -> Vec<(usize, &str)> {
     documents
 }
 
-/// Parses the objects of a document, expanding lists like the server does. Returns line and cause on errors.
+/// Parses the objects of one document, and expands lists as the control server does. On errors, returns the
+/// line and the cause.
 fn values(is_json: bool, document: &str) -> Result<Vec<Value>, (usize, String)> {
     let values: Vec<Value> = if is_json {
         let value =
@@ -121,7 +122,8 @@ fn values(is_json: bool, document: &str) -> Result<Vec<Value>, (usize, String)> 
     Ok(objects)
 }
 
-/// Returns the parser's message without its source excerpt, whose line numbers are relative to the document.
+/// Returns the first line of the parser's message. The rest is an excerpt of the source with line numbers
+/// relative to the document.
 fn reason(text: &str) -> &str {
     let first = text.lines().next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);

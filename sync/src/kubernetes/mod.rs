@@ -92,7 +92,8 @@ pub struct KubernetesArguments {
 }
 
 impl KubernetesArguments {
-    /// Returns the default name of the source.
+    /// Returns the default name of the source: `kubernetes`, or `kubernetes-CLUSTER` if a cluster name is
+    /// configured.
     #[must_use]
     pub fn default_source(&self) -> String {
         self.cluster
@@ -101,7 +102,7 @@ impl KubernetesArguments {
     }
 }
 
-/// Channels between the Kubernetes adapter and the engine, with shared state.
+/// Channels between the Kubernetes adapter and the engine, with the status that both share.
 pub struct AdapterChannels {
     /// Sender of the desired objects.
     pub wanted: channel::Sender<DesiredObjects>,
@@ -115,7 +116,8 @@ pub struct AdapterChannels {
     pub stop: CancellationToken,
 }
 
-/// Mirrors a cluster until the Lease is lost or the process is stopped.
+/// Mirrors a cluster, and copies data of the cluster's nodes to Tidegate's Nodes, until the Lease is lost or
+/// the process is stopped.
 ///
 /// # Errors
 /// Returns an error if the cluster is not configured or another adapter has taken over.
@@ -133,7 +135,8 @@ pub async fn run(arguments: KubernetesArguments, outlet: Outlet) -> anyhow::Resu
     }
 }
 
-/// Mirrors a cluster until the Lease is lost or the process is stopped; the Lease is released then.
+/// Mirrors a cluster through the given channels, until the Lease is lost or the process is stopped. When the
+/// process is stopped, the Lease is released.
 ///
 /// # Errors
 /// Returns an error if the cluster is not configured or another adapter has taken over.
@@ -200,7 +203,8 @@ fn identity() -> String {
     format!("{}_{}_{}", host.trim(), std::process::id(), jiff::Timestamp::now().as_nanosecond())
 }
 
-/// Watches the cluster, derives the objects and writes back, until the receivers are closed.
+/// Runs the tasks of the active adapter: watches the cluster, derives Tidegate objects, and writes statuses
+/// back to the cluster. Ends when a receiver of the results is closed.
 async fn work(client: Client, arguments: &KubernetesArguments, identity: String, ports: AdapterChannels) {
     let AdapterChannels { wanted, observed, nodes, progress, stop: _ } = ports;
     let settings = Settings {
@@ -231,7 +235,7 @@ async fn work(client: Client, arguments: &KubernetesArguments, identity: String,
     }
 }
 
-/// Output channels of the cluster state.
+/// Senders for the results that are derived from the cluster state.
 struct Ends {
     wanted: channel::Sender<DesiredObjects>,
     published: channel::Sender<state::WriteBackInput>,
@@ -241,8 +245,8 @@ struct Ends {
     progress: Arc<Progress>,
 }
 
-/// Applies changes one after the other. Nothing is published before everything has been listed once, because
-/// the meaning of a Service depends on the pools.
+/// Applies the changes of the cluster to `state`, and sends the derived results. Sends nothing before all
+/// watched kinds have been listed once, because the meaning of a Service depends on the pools.
 async fn keep(mut state: ClusterState, mut changes: mpsc::Receiver<(Resource, state::Change)>, ends: Ends) {
     let mut said = Vec::new();
     complain(&state, &mut said, &ends.progress);
@@ -272,7 +276,7 @@ async fn keep(mut state: ClusterState, mut changes: mpsc::Receiver<(Resource, st
     }
 }
 
-/// Reports problems if they differ from those last reported.
+/// Reports the problems of the cluster state if they differ from the ones last reported (`said`).
 fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
     let unread = state.unread().map(|kind| match kind {
         Resource::Secret => {

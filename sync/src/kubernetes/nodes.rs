@@ -28,10 +28,11 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Number of Nodes per page of a listing.
 const PAGE: usize = 500;
 
-/// Node data of the cluster by Node name in Tidegate.
+/// Data of the cluster's nodes to copy, by the name of the Tidegate Node.
 pub type Nodes = OrdMap<Name, Object>;
 
-/// Updates the server's Nodes until the channel of node data is closed.
+/// Writes the data of the cluster's nodes to Tidegate's Nodes after each change, until the channel of node
+/// data is closed.
 pub(super) async fn keep(control: Arc<Control>, mut nodes: watch::Receiver<Nodes>) {
     loop {
         let wanted = nodes.borrow_and_update().clone();
@@ -75,8 +76,8 @@ async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
     }
 }
 
-/// Merges the cluster's data into a Node read from the server, keeping the version that was read. Returns
-/// `None` if nothing changes. Pure.
+/// Merges the data of a cluster node into a Node read from the server, keeping the resource version that was
+/// read. Returns `None` if the Node already has the data. Pure.
 fn merged(node: &Value, wanted: &Object) -> Option<Value> {
     let Spec::Node(NodeSpec { addresses, zone, workload_cidrs, unschedulable, .. }) = &wanted.spec else {
         return None;

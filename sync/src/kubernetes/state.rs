@@ -1,8 +1,9 @@
-//! State of the cluster and the objects derived from it. Pure: changes in, [`DesiredObjects`] out.
+//! State of the cluster, and the Tidegate objects derived from it. Pure: changes of the cluster are the
+//! input, [`DesiredObjects`] the output.
 //!
-//! A change costs only the affected objects: an EndpointSlice updates one EndpointSet; a Service updates
-//! itself and, if Tidegate's role for it changes, its slices. MetalLB's resources and namespaces are few and
-//! are translated together.
+//! A change costs only the affected objects. An EndpointSlice updates one EndpointSet. A Service updates
+//! itself and, if its handling by Tidegate changes, its slices. MetalLB's resources and namespaces are few
+//! and are translated together.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,20 +36,20 @@ use crate::wanted::DesiredObjects;
 /// JSON pointer to the UID of an object.
 const UID: &str = "/metadata/uid";
 
-/// Change received from the API server.
+/// Change of one kind of cluster objects, received from the API server.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// Creation or change of an object.
+    /// An object was created or changed; contains the object.
     Put(Value),
-    /// Deletion of an object.
+    /// An object was deleted; contains its namespace and name.
     Gone(Id),
-    /// Complete listing of a kind.
+    /// Complete listing of a kind; contains all its objects.
     Listed(Vec<Value>),
     /// Passwords from the Secrets that BGPPeers refer to, after reading each of them.
     Passwords(Passwords),
 }
 
-/// Service of the cluster with the data that write-back requires.
+/// Service of the cluster, with the data needed to write its status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// Service as read from the cluster, without managed fields.
@@ -61,10 +62,11 @@ pub struct Entry {
     pub findings: Vec<Finding>,
 }
 
-/// Problems of objects other than Services.
+/// Problems of cluster objects other than Services, by kind and id.
 pub type Findings = OrdMap<(Resource, Id), Vec<Finding>>;
 
-/// Input of write-back: the Services and all findings.
+/// Data that is written back to the cluster: the Services with their findings, the findings of other objects,
+/// and node data.
 #[derive(Debug, Clone, Default)]
 pub struct WriteBackInput {
     /// Services of the cluster with their derived objects and findings.
@@ -114,7 +116,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns the desired objects.
+    /// Returns the objects that Tidegate must have according to the cluster.
     #[must_use]
     pub fn wanted(&self) -> DesiredObjects {
         DesiredObjects { objects: self.objects_wanted.clone(), is_complete: self.unread().next().is_none() }
@@ -141,27 +143,28 @@ impl ClusterState {
         self.needed.iter().copied().filter(move |resource| !is_read(*resource))
     }
 
-    /// Returns the Secrets to read, or `None` while the BGPPeers are unknown.
+    /// Returns the Secrets with passwords of BGP peers that must be read, or `None` while the BGPPeers have
+    /// not been listed.
     #[must_use]
     pub fn secrets(&self) -> Option<BTreeSet<Id>> {
         let peers = self.known(Resource::BgpPeer).map(|(_, peer)| peer);
         self.read.contains(&Resource::BgpPeer).then(|| passwords::named(peers))
     }
 
-    /// Returns the kinds with doubtful listings (without any known object), and the number of objects kept of
-    /// each.
+    /// Returns the kinds whose last listing was doubtful, because it contained none of the known objects, and
+    /// for each kind the number of objects that are kept.
     #[must_use]
     pub fn doubted(&self) -> BTreeMap<Resource, usize> {
         self.doubted.iter().map(|(resource, kept)| (*resource, kept.len())).collect()
     }
 
-    /// Returns the input of write-back.
+    /// Returns the Services, findings and node data to write back to the cluster and to Tidegate's Nodes.
     #[must_use]
     pub fn published(&self) -> WriteBackInput {
         self.published.clone()
     }
 
-    /// Applies a change of one kind and updates the objects derived from it.
+    /// Applies a change of the objects of one kind, and updates the Tidegate objects derived from them.
     pub fn apply(&mut self, resource: Resource, change: Change) {
         let mut touched = BTreeSet::new();
         match change {
@@ -185,9 +188,9 @@ impl ClusterState {
         self.follow(resource, touched);
     }
 
-    /// Applies a full listing. If it shares no object with the previous one, assumes the wrong cluster or an
-    /// API server without its store, and keeps the old objects until a listing overlaps again. Real deletions
-    /// arrive as watch events.
+    /// Applies a full listing of a kind. A listing without any of the known objects may come from the wrong
+    /// cluster or from an API server that has lost its store; the known objects are then kept until a listing
+    /// contains some of them again. Real deletions arrive as watch events.
     fn list(&mut self, resource: Resource, objects: Vec<Value>, touched: &mut BTreeSet<Id>) {
         let listed: BTreeMap<Id, String> =
             objects.iter().map(|object| (Id::of(object), text(object, UID))).collect();
@@ -277,7 +280,7 @@ impl ClusterState {
         }
     }
 
-    /// Translates the changed objects, and those that depend on them, again.
+    /// Translates the changed objects of a kind again, and the objects that depend on them.
     fn follow(&mut self, resource: Resource, touched: BTreeSet<Id>) {
         match resource {
             Resource::Service => touched.iter().for_each(|id| self.service(id)),
@@ -372,8 +375,8 @@ impl ClusterState {
         }
     }
 
-    /// Translates all MetalLB resources together. The derived objects are recorded under the first of the
-    /// kinds.
+    /// Translates all MetalLB resources together. The derived objects are recorded under the first MetalLB
+    /// kind.
     fn metallb(&mut self) {
         let documents: Vec<Value> = Resource::METALLB
             .iter()
@@ -436,7 +439,8 @@ impl ClusterState {
     }
 }
 
-/// Returns the kinds to watch. Namespaces are only needed for MetalLB's selectors.
+/// Returns the kinds of objects to watch. MetalLB's kinds include namespaces, which MetalLB's selectors refer
+/// to.
 #[must_use]
 pub fn needed(is_metallb: bool, is_nodes: bool) -> Vec<Resource> {
     let mut needed = vec![Resource::Service, Resource::EndpointSlice];

@@ -1,5 +1,5 @@
-//! Watches one kind of objects: a paged listing, then changes, and a new listing if changes were lost. Only
-//! complete listings are passed on; until then the previous objects stay.
+//! Watch of one kind of objects: a listing in pages, then changes, and a new listing if changes were lost.
+//! Only complete listings are used; until a listing is complete, the previous objects stay in use.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const PAGE: u32 = 500;
 /// Retry interval of a kind that the cluster does not have; MetalLB's resources may be installed later.
 const ABSENT_RETRY: Duration = Duration::from_secs(10);
 
-/// Watches one kind and sends its changes, until the receiver is closed.
+/// Watches the objects of one kind and sends their changes, until the receiver is closed.
 pub(super) async fn follow(client: Client, resource: Resource, changes: mpsc::Sender<(Resource, Change)>) {
     let mut is_known = false;
     loop {
@@ -90,7 +90,8 @@ async fn follow_at(
     }
 }
 
-/// Returns an object as in a manifest, with the kind and API version that the items of a list lack.
+/// Returns a watched object in the form of a manifest: adds `kind` and `apiVersion`, which the items of a
+/// list lack.
 fn value(place: &ApiResource, object: &DynamicObject) -> Option<Value> {
     let mut value = serde_json::to_value(object).ok()?;
     value["apiVersion"] = json!(place.api_version);

@@ -1,4 +1,4 @@
-//! The source `dns` with a real name server (dnsmasq) and a real control server.
+//! Tests of the source `dns` with a real name server (dnsmasq) and a real control server.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -71,7 +71,7 @@ fn follow(api: &Api, server: &NameServer, names: &[&str]) -> Sync {
     Sync::start(&api.url, &[&arguments, names].concat())
 }
 
-/// Returns Service, port and sorted `address*weight` of every set.
+/// Returns each EndpointSet as Service, port, and sorted texts `address*weight` of its endpoints.
 fn sets(api: &Api) -> Vec<(Value, Value, Vec<String>)> {
     let list = api.get("/v1/endpointsets");
     let read = |set: &Value| {

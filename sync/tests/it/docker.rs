@@ -1,4 +1,5 @@
-//! The source `docker` with a real engine, control server and agent in a separate network namespace.
+//! Tests of the source `docker` with a real Docker engine, control server and agent in a separate network
+//! namespace.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -1,4 +1,4 @@
-//! The engine with a real control server and files as source.
+//! Tests of the reconciliation engine with a real control server, and with files as its source.
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! A cluster, `tidegate-sync` and a control server as in production, except for the test's own API server:
-//! real connections, and processes that are killed.
+//! Tests of `tidegate-sync` between a Kubernetes cluster and a control server as in production, except that
+//! the API server is that of the tests: connections are real, and processes are killed.
 
 #![allow(
     clippy::unwrap_used,

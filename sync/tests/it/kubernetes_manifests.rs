@@ -1,5 +1,5 @@
-//! The Kubernetes manifests only use options that the programs accept, and kubectl combines the manifests as
-//! documented.
+//! Tests of the Kubernetes manifests: they use only options that the programs accept, and kubectl combines
+//! them as documented.
 
 use std::{fs, path::PathBuf};
 

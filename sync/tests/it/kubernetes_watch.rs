@@ -1,6 +1,6 @@
-//! Tests of watching a cluster through API server failures, and of writing back. The API server is minimal,
-//! but connections are real and the adapter is the production one; the test holds the engine's ends of the
-//! channels.
+//! Tests of watching a cluster through API server failures, and of writing statuses back. The API server is a
+//! minimal one for tests, but connections are real and the adapter is the production one. Each test takes the
+//! place of the engine at the adapter's channels.
 
 #![allow(
     clippy::unwrap_used,
@@ -63,7 +63,7 @@ impl Adapter {
         Self { wanted, observed, task, stop, _file: file }
     }
 
-    /// Waits until exactly the objects with these keys are desired.
+    /// Waits until the adapter desires exactly the objects with these keys.
     async fn wants(&mut self, keys: &[&str]) {
         let names =
             |wanted: &DesiredObjects| wanted.objects.keys().map(ObjectKey::to_store_key).collect::<Vec<_>>();

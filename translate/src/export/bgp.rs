@@ -59,8 +59,9 @@ pub(super) fn peer(made: &mut ExportResult, metadata: &Metadata, spec: &BgpPeerS
     push(line, "BGPPeer", metadata);
 }
 
-/// Copies the password of a peer. If it is unknown, because the API never returns passwords, the peer refers
-/// to a Secret to be created, so that MetalLB does not attempt the session without a password.
+/// Copies the password of a BgpPeer to the MetalLB document. The password may be unknown, because the API
+/// never returns passwords. The document then refers to a Secret to be created, so that MetalLB does not
+/// attempt the session without a password.
 fn password(line: &mut DocumentDraft<'_>, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
     if let Some(password) = spec.password.as_ref().filter(|password| !password.reveal().is_empty()) {
         line.put("password", "password", json!(password.reveal()));
@@ -75,8 +76,8 @@ fn password(line: &mut DocumentDraft<'_>, metadata: &Metadata, spec: &BgpPeerSpe
     }
 }
 
-/// Sets the address families of a peer explicitly, because the default is one family in MetalLB and both
-/// families in Tidegate.
+/// Sets the address families of a BgpPeer in the MetalLB document explicitly, because the default is one
+/// family in MetalLB and both families in Tidegate.
 fn families(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     let own = spec.peer_address.map(|address| match IpFamily::of(address) {
         IpFamily::V4 => BgpFamily::IPv4,
@@ -91,8 +92,8 @@ fn families(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     line.same("dualStackAddressFamily", json!(!is_own), true);
 }
 
-/// Reports the settings of a peer that MetalLB lacks. All fields are listed, so that the compiler reports new
-/// ones.
+/// Reports the settings of a BgpPeer that MetalLB lacks. The code names every field, so that a new field is a
+/// compiler error here.
 fn only_here(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     let BgpPeerSpec {
         peer_address: _,

@@ -70,7 +70,8 @@ pub(super) fn pool(made: &mut ExportResult, metadata: &Metadata, spec: &AddressP
     push(line, "IPAddressPool", metadata);
 }
 
-/// Removes the reserved addresses from ranges; unaffected ranges stay unchanged.
+/// Returns the ranges of a pool without its reserved addresses. Ranges without reserved addresses stay
+/// unchanged.
 fn without(addresses: &[AddressRange], reserved: &[AddressRange]) -> Vec<AddressRange> {
     let mut left = addresses.to_vec();
     for out in reserved {
@@ -162,7 +163,7 @@ fn community(community: &Community) -> Result<String, &Community> {
     }
 }
 
-/// Adds the finished document of a MetalLB kind to the result.
+/// Completes the document with kind and metadata, and adds it to the result.
 pub(super) fn push(line: DocumentDraft<'_>, kind: &str, metadata: &Metadata) {
     let version = if kind == "BGPPeer" { "metallb.io/v1beta2" } else { API_VERSION };
     let DocumentDraft { made, spec } = line;

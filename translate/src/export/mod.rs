@@ -25,7 +25,7 @@ use crate::{
     report::Report,
 };
 
-/// Format of an export.
+/// Format to which objects are exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Kubernetes Service and EndpointSlice.
@@ -38,7 +38,7 @@ impl Target {
     /// Every export format.
     pub const ALL: [Self; 2] = [Self::Kubernetes, Self::Metallb];
 
-    /// Returns the name used on the command line.
+    /// Returns the name of the format, as used on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Target {
         }
     }
 
-    /// Returns the supported Tidegate kinds.
+    /// Returns the kinds of Tidegate objects that the format supports.
     #[must_use]
     pub const fn kinds(self) -> &'static [Kind] {
         match self {
@@ -82,7 +82,7 @@ pub struct ExportResult {
     pub report: Report,
 }
 
-/// Exports Tidegate objects, given as API responses or as manifests.
+/// Exports Tidegate objects, given as responses of the API or as manifests, to the format `target`.
 #[must_use]
 pub fn export(target: Target, objects: &[Value]) -> ExportResult {
     let mut made = ExportResult::default();
@@ -124,7 +124,7 @@ fn read<'a>(value: &'a Value, report: &mut Report) -> Option<(&'a Value, Object)
     }
 }
 
-/// Returns the reason for leaving out an object of an unsupported kind.
+/// Returns the reason why objects of a kind that the format does not support are left out.
 fn elsewhere(target: Target, kind: Kind) -> &'static str {
     match (target, kind) {
         (_, Kind::Node) => "left out: nodes of a cluster register themselves",
@@ -148,7 +148,8 @@ fn document(api_version: &str, kind: &str, metadata: Value, spec: Map<String, Va
     json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec })
 }
 
-/// Returns name, labels and annotations, with the given namespace.
+/// Returns the metadata of an exported document: name, labels and annotations of the object, and the given
+/// namespace.
 fn metadata_of(metadata: &Metadata, namespace: Option<&str>) -> Value {
     // Server-managed fields are set by the cluster itself.
     let Metadata {
@@ -176,7 +177,7 @@ fn metadata_of(metadata: &Metadata, namespace: Option<&str>) -> Value {
     made
 }
 
-/// Document under construction, with its report.
+/// Spec of an exported document under construction, with the result that contains the report.
 struct DocumentDraft<'a> {
     made: &'a mut ExportResult,
     spec: Map<String, Value>,
@@ -187,8 +188,8 @@ impl<'a> DocumentDraft<'a> {
         Self { made, spec: Map::new() }
     }
 
-    /// Sets a field of the document to a value with the same meaning as a Tidegate field, and reports the
-    /// translation. Absent, empty and null values are skipped.
+    /// Sets the spec field `theirs` of the document to a value with the same meaning as the Tidegate field
+    /// `ours`, and reports the field as translated. Absent, empty and null values are skipped.
     fn put(&mut self, ours: &str, theirs: &str, value: Value) {
         let is_empty = match &value {
             Value::Null => true,
@@ -202,14 +203,14 @@ impl<'a> DocumentDraft<'a> {
         }
     }
 
-    /// Copies a field that has the same name in the document, if it is set.
+    /// Copies the value of a Tidegate field to the document's field of the same name, if the field is set.
     fn same(&mut self, name: &str, value: Value, is_set: bool) {
         if is_set {
             self.put(name, name, value);
         }
     }
 
-    /// Reports an unsupported setting, if it is set.
+    /// Reports the Tidegate field `ours` as left out for the given reason, if the field is set.
     fn lost(&mut self, ours: &str, is_set: bool, reason: &str) {
         if is_set {
             self.made.report.ignored(&format!("spec.{ours}"), reason);

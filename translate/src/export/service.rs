@@ -70,8 +70,8 @@ fn traffic(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     line.put("trafficDistribution", "trafficDistribution", json!(spec.traffic_distribution));
 }
 
-/// Reports the settings of a Service that Kubernetes lacks. All fields are listed, so that the compiler
-/// reports new ones.
+/// Reports the settings of a Service that Kubernetes lacks. The code names every field, so that a new field
+/// is a compiler error here.
 fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     let ServiceSpec {
         service_type: _,

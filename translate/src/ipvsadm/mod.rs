@@ -27,7 +27,7 @@ const SCHEDULER_DEFAULT: &str = "wlc";
 /// Identity of a virtual server: protocol, address, and port or `None` for all ports.
 type Key = (Protocol, IpAddr, Option<u16>);
 
-/// Adds the objects for the virtual servers in an `ipvsadm -S -n` output to the draft.
+/// Parses the output of `ipvsadm -S -n` and adds the objects for its virtual servers to the draft.
 ///
 /// # Errors
 /// Returns an error if it has too many lines.
@@ -148,7 +148,8 @@ fn persistent(value: &str, server: &mut VirtualServer, report: &mut Report) -> R
     Ok(())
 }
 
-/// Translates IPVS scheduler flags, given by the names that `ipvsadm -S` writes or by number.
+/// Translates the scheduler flags of a virtual server. `value` lists the flags by the names that `ipvsadm -S`
+/// writes, or by number.
 fn flags(line: &ParsedLine, value: &str, server: &mut VirtualServer, report: &mut Report) {
     let is_hash = |setting: &Setting| setting.option == "-s" && matches!(setting.value.as_str(), "sh" | "mh");
     let hashes = line.settings.iter().any(is_hash);

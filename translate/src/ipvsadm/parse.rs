@@ -23,7 +23,7 @@ pub(crate) struct Setting {
     pub(crate) value: String,
 }
 
-/// Line split into command and options.
+/// Line of ipvsadm input, split into command and options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ParsedLine {
     pub(crate) number: usize,
@@ -32,10 +32,10 @@ pub(crate) struct ParsedLine {
     pub(crate) settings: Vec<Setting>,
 }
 
-/// Parsed line, or line number and error.
+/// Line of ipvsadm input as parsed, or its number with the error.
 pub(crate) type LineResult = Result<ParsedLine, (usize, String)>;
 
-/// Value type of an option.
+/// Type of the value of an ipvsadm option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     No,
@@ -94,7 +94,7 @@ const OPTIONS: [(&str, &str, Value); 46] = [
     ("-n", "--numeric", Value::No),
 ];
 
-/// Returns true if a word can begin a line.
+/// Returns true if a word is an ipvsadm command, with which a line can begin.
 pub(crate) fn is_command(word: &str) -> bool {
     if word.starts_with("--") {
         return long(word).is_some();
@@ -117,7 +117,7 @@ fn long(word: &str) -> Option<(&'static str, Value)> {
     found.map(|(short, long, value)| (if short.is_empty() { *long } else { *short }, *value))
 }
 
-/// Parses the lines of a text, skipping empty ones and comments.
+/// Parses the lines of ipvsadm input. Empty lines and comments are skipped.
 ///
 /// # Errors
 /// Returns an error if there are too many.
@@ -166,7 +166,7 @@ fn line(number: usize, text: &str) -> Result<ParsedLine, String> {
     Ok(ParsedLine { number, text: text.to_owned(), verb, settings })
 }
 
-/// Parses options that share a dash: `-At 192.0.2.1:80`.
+/// Parses options that share a dash, such as `-At 192.0.2.1:80`.
 fn short_options<'a>(
     cluster: &str,
     words: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>,

@@ -1,4 +1,4 @@
-//! Translation of real server checks to the health check of a Service.
+//! Translation of the checks of keepalived's real servers to the health check of a Service.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,8 @@ const TIMEOUT_MS: (u32, u32) = (10, 60_000);
 /// Maximum number of consecutive failures (`fall`) of a Service.
 const FALL_MAX: u32 = 100;
 
-/// Timers of a check. Settings of the check override those of the real server and the virtual server.
+/// Timers of a keepalived check. Settings of the check override settings of the real server and of the
+/// virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timers {
     interval_ms: u32,
@@ -35,7 +36,8 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Applies a setting of the check if it is a timer. Returns true if so.
+    /// Applies a keepalived setting if it is a timer of a check, and reports the translation. Returns false
+    /// for other settings.
     pub(super) fn take(&mut self, item: &Item, report: &mut Report) -> bool {
         let at = super::server::place(item);
         let (field, ours, (min, max)) = match item.keyword() {
@@ -93,7 +95,9 @@ fn milliseconds(text: &str) -> Option<u32> {
     whole.checked_mul(1000)?.checked_add(digits.parse().ok()?)
 }
 
-/// Translates a check of a real server, without its timers; `None` if it is not supported.
+/// Translates the check of a real server to `spec.healthCheck`. `timers` are those of the real server;
+/// settings of the check override them. Returns `None`, after a report, if the type of check is not
+/// supported.
 pub(super) fn check(
     item: &Item,
     mut timers: Timers,

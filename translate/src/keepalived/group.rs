@@ -1,4 +1,5 @@
-//! Addresses of a `virtual_server`: its own, or those of a `virtual_server_group`.
+//! Addresses and ports of keepalived's `virtual_server` blocks, which are given in the block itself or in a
+//! `virtual_server_group`.
 
 use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
@@ -19,10 +20,10 @@ const MARK: &str = "Services cannot match firewall marks; replace it by virtual 
 /// Addresses of each group by name, or the reason for which a group has none.
 pub(super) type Groups<'a> = BTreeMap<&'a str, Result<Vec<Place>, String>>;
 
-/// Returns the addresses and ports that a `virtual_server_group` lists.
+/// Returns the addresses and ports that a `virtual_server_group` block lists.
 ///
 /// # Errors
-/// Returns an error if there are none or too many.
+/// Returns an error if the block lists no or too many addresses.
 pub(super) fn group(item: &Item, report: &mut Report) -> Result<Vec<Place>, String> {
     let mut places = Vec::new();
     for entry in &item.children {
@@ -41,10 +42,10 @@ pub(super) fn group(item: &Item, report: &mut Report) -> Result<Vec<Place>, Stri
     if places.is_empty() { Err("the group has no address".to_owned()) } else { Ok(places) }
 }
 
-/// Returns the addresses of a virtual server.
+/// Returns the addresses and ports of a `virtual_server` block: its own, or those of the group that it names.
 ///
 /// # Errors
-/// Returns an error if it has a firewall mark, or its group does not exist.
+/// Returns an error if the block has a firewall mark, or its group does not exist.
 pub(super) fn places<'a>(item: &Item, groups: &'a Groups<'_>) -> Result<Cow<'a, [Place]>, String> {
     match item.arguments() {
         [word, ..] if word == "fwmark" => Err(MARK.to_owned()),

@@ -53,7 +53,8 @@ const TEXT_CHARS_MAX: usize = 200;
 /// Maximum number of virtual servers of an input, after the expansion of groups.
 const SERVERS_MAX: usize = 20_000;
 
-/// Adds the objects for a keepalived configuration to the draft.
+/// Parses a keepalived configuration, and adds the objects for its virtual servers and VRRP addresses to the
+/// draft.
 ///
 /// # Errors
 /// Returns an error if the syntax is invalid, other files are included, or the text is too long.
@@ -107,7 +108,8 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Reports VRRP addresses that no virtual server uses; Tidegate announces them once a Service has them.
+/// Reports the VRRP addresses that no virtual server uses. Tidegate announces such an address only after a
+/// Service has it.
 fn unused_addresses(
     draft: &mut Draft,
     file: &str,
@@ -131,7 +133,8 @@ fn title(file: &str, item: &Item) -> String {
     format!("{file}: line {}: {}", item.line, item.text())
 }
 
-/// Reports an item that is not supported, including its children.
+/// Reports a configuration item as not supported. If the item is a block, reports each of its innermost
+/// lines.
 fn rest(item: &Item, at: &str, report: &mut Report) {
     // Secrets must not appear in the report.
     let is_secret = matches!(item.keyword(), "auth_pass" | "password" | "key");
@@ -147,7 +150,7 @@ fn rest(item: &Item, at: &str, report: &mut Report) {
     }
 }
 
-/// Returns the reason for leaving out the setting with a keyword.
+/// Returns the reason why the setting with a keyword has no counterpart in Tidegate.
 fn reason(keyword: &str) -> &'static str {
     match keyword {
         "notification_email"

@@ -91,7 +91,7 @@ pub(crate) fn parse(text: &str) -> Result<ParsedText, String> {
     }
 }
 
-/// Adds the tokens of a line to the open blocks.
+/// Adds the words and braces of a line to the blocks that are open at this line.
 fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), String> {
     let mut words = Vec::new();
     for piece in pieces {
@@ -135,7 +135,8 @@ fn item(words: &mut Vec<String>, line: usize) -> Item {
     Item { words: std::mem::take(words), line, children: Vec::new(), is_block: false }
 }
 
-/// Rejects includes and definitions: ignoring them would change the meaning of the configuration.
+/// Returns an error for lines with includes or definitions, because ignoring them would change the meaning of
+/// the configuration.
 fn refuse_elsewhere(number: usize, pieces: &[Piece]) -> Result<(), String> {
     let Some(Piece::Word(first)) = pieces.first() else { return Ok(()) };
     if matches!(first.as_str(), "include" | "includea" | "includer" | "includem" | "includew" | "includeb") {

@@ -25,14 +25,15 @@ pub(super) fn place(item: &Item) -> String {
     format!("{} (line {})", item.text(), item.line)
 }
 
-/// Settings that all virtual servers share if a `virtual_server` block has several addresses.
+/// Settings that all virtual servers of one `virtual_server` block share; the block may have several
+/// addresses.
 struct Common {
     server: VirtualServer,
     timers: Timers,
     host: Option<String>,
 }
 
-/// Creates a virtual server for each address and port.
+/// Translates a `virtual_server` block: returns a virtual server for each of its addresses and ports.
 pub(super) fn servers(
     item: &Item,
     groups: &Groups<'_>,
@@ -154,7 +155,8 @@ fn flags(item: &Item, common: &mut Common, report: &mut Report) {
     }
 }
 
-/// Translates the real servers, and the single health check that a Service can have.
+/// Translates the `real_server` blocks of a virtual server. The first of their checks becomes the health
+/// check of the Service, which can have only one.
 fn real_servers<'a>(items: impl Iterator<Item = &'a Item>, common: &mut Common, report: &mut Report) {
     let mut checks: Vec<Option<Value>> = Vec::new();
     for item in items {

@@ -16,7 +16,8 @@ use serde_json::{Map, json};
 use super::{parse::Item, server::place};
 use crate::{draft::Draft, pool, virtual_server::pool_spec};
 
-/// Adds pools and advertisements of an instance to the draft. Returns the pool of each address.
+/// Translates a `vrrp_instance` block: adds a pool and an advertisement to the draft for each interface with
+/// addresses. Returns the pool of each address.
 pub(super) fn instance(draft: &mut Draft, item: &Item) -> BTreeMap<IpAddr, Name> {
     let mut moved = BTreeMap::new();
     let own = item.children.iter().find(|setting| setting.keyword() == "interface");

@@ -1,4 +1,5 @@
-//! Load balancer settings in the Service annotations of MetalLB, under the current and the former prefix.
+//! Translation of the load balancer settings in MetalLB's Service annotations, under the current and the
+//! former prefix.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,8 @@ use super::{READY, Settings, Severity, Surroundings, TranslationResult, names::d
 /// Annotation prefixes in order of precedence.
 const PREFIXES: [&str; 2] = ["metallb.io", "metallb.universe.tf"];
 
-/// Returns the value and the field path of the annotation `key`, under the first prefix that has it.
+/// Returns the value and the field path of the annotation `key`, under the first MetalLB prefix (current or
+/// former) that the Service uses.
 fn annotation(service: &Value, key: &str, made: &mut TranslationResult) -> Option<(String, String)> {
     let annotations = service.pointer("/metadata/annotations")?;
     let mut found = PREFIXES.iter().filter_map(|prefix| {
@@ -32,7 +34,8 @@ fn annotation(service: &Value, key: &str, made: &mut TranslationResult) -> Optio
     Some(first).filter(|(value, _)| !value.is_empty())
 }
 
-/// Returns `spec.loadBalancer` of the translated Service, or `None` if the annotations request nothing.
+/// Translates the MetalLB annotations of a Service to `spec.loadBalancer` of the translated Service. Returns
+/// `None` if the annotations request nothing.
 pub(super) fn load_balancer(
     settings: &Settings,
     around: &Surroundings,
@@ -61,8 +64,8 @@ pub(super) fn load_balancer(
     (!wanted.is_empty()).then_some(Value::Object(wanted))
 }
 
-/// Returns the requested addresses. An invalid address is kept, so that the Service is rejected: without it,
-/// any address would be assigned.
+/// Returns the load balancer addresses that a Service requests. An invalid address is kept, so that the
+/// translated Service is rejected: without the address, any address would be assigned.
 fn addresses(service: &Value, made: &mut TranslationResult) -> Vec<String> {
     let field = text(service, "/spec/loadBalancerIP");
     let normal =
@@ -76,9 +79,10 @@ fn addresses(service: &Value, made: &mut TranslationResult) -> Vec<String> {
     if field.is_empty() { given_by_metallb(service) } else { vec![normal(&field)] }
 }
 
-/// Returns the addresses assigned by MetalLB, until the adapter's condition is in the status: a Service keeps
-/// its address when it is migrated. If the address is not available, the rejection is written to the status,
-/// and any address is requested afterwards.
+/// Returns the addresses that MetalLB has assigned to a Service, unless the adapter has already written the
+/// Service's status. They are requested, so that a Service keeps its address when it is migrated. If an
+/// address is not available, the rejection is written to the status, and from then on any address is
+/// requested.
 fn given_by_metallb(service: &Value) -> Vec<String> {
     let note = |prefix: &&str| {
         service.pointer("/metadata/annotations")?.get(format!("{prefix}/ip-allocated-from-pool"))

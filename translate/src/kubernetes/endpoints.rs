@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{Settings, Severity, TranslationResult, document, fields, labels_of, slice::finish};
 use crate::json::{items, text};
 
-/// Translates Endpoints: one EndpointSet per subset, because each has its own ports.
+/// Translates an Endpoints object: one EndpointSet for each of its subsets, because each subset has its own
+/// ports.
 #[must_use]
 pub fn endpoints(settings: &Settings, theirs: &Value) -> TranslationResult {
     let mut made = TranslationResult::begin(fields::Kind::Endpoints, theirs);

@@ -66,7 +66,7 @@ impl Kind {
     }
 }
 
-/// Translation of one field.
+/// Translation of one field of a Kubernetes or MetalLB kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldMapping {
     /// Translated with the same meaning.
@@ -119,7 +119,7 @@ const FINDINGS_MAX: usize = 32;
 /// slice itself.
 const USES_MAX: usize = 20_000;
 
-/// Returns the unsupported and unknown fields that an object uses.
+/// Returns a finding for each field of an object that is unsupported or unknown.
 #[must_use]
 pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -130,7 +130,8 @@ pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     findings
 }
 
-/// Returns every field that an object uses, in order, with its row; `None` for unknown fields.
+/// Returns the path of each field that an object uses, in order, with the row of the table for this field;
+/// `None` for unknown fields.
 #[must_use]
 pub fn uses(kind: Kind, object: &Value) -> Vec<(String, Option<&'static Field>)> {
     let mut uses = Vec::new();
@@ -141,8 +142,8 @@ pub fn uses(kind: Kind, object: &Value) -> Vec<(String, Option<&'static Field>)>
     uses
 }
 
-/// Calls `found` for every field that an object uses, until `found` returns false. Returns false in that
-/// case.
+/// Calls `found` with the row and the path of every field that an object uses, until `found` returns false.
+/// Returns false in that case.
 fn walk(
     kind: Kind,
     value: &Value,

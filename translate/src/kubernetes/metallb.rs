@@ -17,8 +17,8 @@ const KINDS: [fields::Kind; 6] = [
     fields::Kind::Community,
 ];
 
-/// Translates all MetalLB resources together, because they refer to each other. Each finding comes with the
-/// title of the object that it concerns.
+/// Translates all MetalLB resources of a cluster together, because they refer to each other. Returns each
+/// finding with the title (`KIND NAME`) of the object that it concerns.
 #[must_use]
 pub fn metallb(
     settings: &Settings,
@@ -66,8 +66,9 @@ pub fn metallb(
     (made, findings)
 }
 
-/// Replaces namespace selectors by the names of matching namespaces. If none matches, the selectors stay, and
-/// the pool gets `autoAssign: false`: an empty list would mean all namespaces.
+/// Replaces the namespace selectors of a pool by the names of the matching namespaces. If no namespace
+/// matches, the selectors stay, and the pool gets `autoAssign: false`: an empty list would mean all
+/// namespaces.
 fn resolve_namespaces(settings: &Settings, around: &Surroundings, pool: &mut Value) {
     let Some(allocation) = pool.pointer_mut("/spec/serviceAllocation").and_then(Value::as_object_mut) else {
         return;

@@ -70,7 +70,7 @@ impl FromStr for Mode {
     }
 }
 
-/// Settings of the translation of one cluster.
+/// Settings for translating the objects of one cluster.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Prefix of this cluster's object names, if several clusters are mirrored to one Tidegate.
@@ -81,7 +81,7 @@ pub struct Settings {
     pub class: Option<String>,
 }
 
-/// State of the cluster, outside the object itself, that translations depend on.
+/// Data of the cluster on which the translation of an object depends, in addition to the object itself.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// Names of the cluster's IPAddressPools.
@@ -114,7 +114,8 @@ pub enum Severity {
     Invalid,
 }
 
-/// Objects translated from one cluster object, with the findings.
+/// Tidegate objects translated from one cluster object, with the findings on settings that were not
+/// translated exactly.
 #[derive(Debug, Clone, Default)]
 pub struct TranslationResult {
     /// Valid Tidegate objects, after defaulting.
@@ -126,7 +127,8 @@ pub struct TranslationResult {
 }
 
 impl TranslationResult {
-    /// Creates an empty result with the findings of the field table.
+    /// Creates a result without objects. Its findings are the unsupported fields of the object, according to
+    /// the table of fields.
     fn begin(kind: fields::Kind, object: &Value) -> Self {
         Self { findings: fields::check(kind, object), ..Self::default() }
     }
@@ -135,7 +137,8 @@ impl TranslationResult {
         self.findings.push(Finding { severity, field: field.into(), message: message.into() });
     }
 
-    /// Decodes a finished manifest like the server does; an invalid one is left out and reported.
+    /// Adds a finished manifest to the result, decoded as the control server does. An invalid manifest is
+    /// left out and reported. Returns true if the manifest is valid.
     fn finish(&mut self, document: &Value) -> bool {
         match decode(document, &Expect::default()) {
             Ok(object) => {
@@ -169,7 +172,8 @@ fn document(kind: &str, namespace: Option<&str>, name: &str, labels: &Value, spe
     json!({ "apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec })
 }
 
-/// Returns the labels of an object, with the cluster label if there are several clusters.
+/// Returns the labels of a cluster object, with the label that names the cluster added if several clusters
+/// are mirrored.
 fn labels_of(settings: &Settings, object: &Value) -> Value {
     let mut labels =
         object.pointer("/metadata/labels").cloned().filter(Value::is_object).unwrap_or(json!({}));

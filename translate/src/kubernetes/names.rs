@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::Settings;
 use crate::json::text;
 
-/// Namespace and name of a cluster object.
+/// Namespace and name of a Kubernetes object; the namespace is empty for cluster-scoped objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
     /// Namespace; empty for cluster-scoped objects.
@@ -43,7 +43,7 @@ const HASH_DIGITS: usize = 12;
 pub struct ClusterName(Label);
 
 impl ClusterName {
-    /// Returns the name as text.
+    /// Returns the name of the cluster as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
@@ -72,7 +72,7 @@ impl FromStr for ClusterName {
 }
 
 impl Settings {
-    /// Returns the Tidegate name of a namespace or cluster-scoped object.
+    /// Returns the name in Tidegate of the namespace or cluster-scoped object `theirs`.
     #[must_use]
     pub fn name(&self, theirs: &str) -> String {
         let Some(cluster) = &self.cluster else { return theirs.to_owned() };

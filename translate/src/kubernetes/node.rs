@@ -10,7 +10,8 @@ const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Label of nodes excluded from load balancers.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// Translates a cluster Node to the parts of a Tidegate Node that the adapter sets.
+/// Translates a Kubernetes Node to a Tidegate Node with the labels, addresses, zone and pod networks of the
+/// node, and with `unschedulable` if the node must not announce addresses.
 #[must_use]
 pub fn node(settings: &Settings, node: &Value) -> TranslationResult {
     let mut made = TranslationResult::begin(fields::Kind::Node, node);

@@ -32,9 +32,10 @@ pub struct SecretValue {
 /// Last known state of a Secret with a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PasswordState {
-    /// Password read from the Secret.
+    /// The password was read from the Secret; contains the password.
     Password(Secret),
-    /// Last password read from the Secret, with the reason why it cannot be read now; it stays in use.
+    /// The Secret no longer exists or is invalid. Contains the password last read, which stays in use, and
+    /// the reason.
     Last(Secret, String),
     /// No password is known; contains the reason.
     Nothing(String),
@@ -43,7 +44,8 @@ pub enum PasswordState {
 /// State of each referenced Secret, by its namespace and name.
 pub type Passwords = BTreeMap<Id, PasswordState>;
 
-/// Returns the state after an attempt to read the Secret. A known password stays in use.
+/// Returns the new state of a Secret's password from the known state and the result of reading the Secret. A
+/// known password stays in use if the Secret cannot be read, was deleted, or has become invalid.
 #[must_use]
 pub fn judge(known: Option<&PasswordState>, read: Result<Option<SecretValue>, String>) -> PasswordState {
     let known = known.and_then(|known| match known {

@@ -26,7 +26,7 @@ const SAME_AS_PROXY: [&str; 5] =
 /// Values of `spec.trafficDistribution` that Tidegate supports.
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
-/// Role of Tidegate for a Service of the cluster.
+/// Handling of a Kubernetes Service by Tidegate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// Not handled by Tidegate, so no object is created.
@@ -37,7 +37,8 @@ pub enum Claim {
     Addressed,
 }
 
-/// Returns the role of Tidegate for a Service.
+/// Decides how Tidegate handles a Kubernetes Service, by the mode of the adapter, the type and class of the
+/// Service, and the label that selects another proxy.
 #[must_use]
 pub fn claim(settings: &Settings, service: &Value) -> Claim {
     let is_other =
@@ -52,7 +53,7 @@ pub fn claim(settings: &Settings, service: &Value) -> Claim {
     }
 }
 
-/// Translates a Service; one that is not handled yields no object.
+/// Translates a Kubernetes Service. The result contains no object if Tidegate does not handle the Service.
 #[must_use]
 pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> TranslationResult {
     let claim = claim(settings, service);
@@ -131,7 +132,7 @@ fn distribution(theirs: &Value, spec: &mut Map<String, Value>, made: &mut Transl
     }
 }
 
-/// Adds the fields of a Service that gets a load balancer address from Tidegate.
+/// Sets the fields of a translated Service that gets a load balancer address from Tidegate.
 fn addressed(
     settings: &Settings,
     around: &Surroundings,

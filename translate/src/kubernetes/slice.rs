@@ -13,7 +13,8 @@ pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 /// Maximum number of attempts to leave out invalid endpoints before the whole slice is left out.
 const ROUNDS_MAX: usize = 3;
 
-/// Translates a slice to an EndpointSet of the same name; a slice without a Service yields no object.
+/// Translates an EndpointSlice to an EndpointSet of the same name. The result contains no object if the slice
+/// belongs to no Service.
 #[must_use]
 pub fn endpoint_slice(settings: &Settings, slice: &Value) -> TranslationResult {
     let labels = labels_of(settings, slice);
@@ -52,7 +53,8 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> TranslationResult {
     made
 }
 
-/// Completes the EndpointSet without invalid endpoints, so that one bad address does not affect the others.
+/// Adds an EndpointSet with the valid ones of the given endpoints to the result, so that one invalid address
+/// does not affect the others. `whole` builds the EndpointSet from endpoints.
 pub(super) fn finish(
     made: &mut TranslationResult,
     mut endpoints: Vec<Value>,

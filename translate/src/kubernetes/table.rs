@@ -1,4 +1,5 @@
-//! Rows of the table that [`super::fields`] interprets.
+//! Table of the fields of Kubernetes and MetalLB kinds, each with its translation. [`super::fields`] looks up
+//! the fields of an object in it.
 
 use super::fields::{
     Field,

@@ -1,5 +1,5 @@
-//! MetalLB BGP settings: peers, BFD profiles and named communities, as resources and in the ConfigMap, which
-//! differ only in the spelling of fields.
+//! Import of MetalLB's BGP settings: peers, BFD profiles and named communities. Resources and ConfigMap
+//! differ only in the spelling of these fields.
 
 use std::net::IpAddr;
 
@@ -56,7 +56,8 @@ impl Spelling {
     }
 }
 
-/// Object under construction, with the input fields that have not been translated yet.
+/// Tidegate object under construction, with the fields of its MetalLB source that have not been translated
+/// yet.
 pub(crate) struct Work<'a> {
     pub(crate) fields: Fields<'a>,
     spelling: Spelling,
@@ -87,21 +88,23 @@ impl<'a> Work<'a> {
         self.spec.insert(ours.to_owned(), value);
     }
 
-    /// Copies a value unchanged to the field `ours`; the value is validated with the finished object.
+    /// Copies the value of the MetalLB field `key` unchanged to the Tidegate field `ours`, and reports the
+    /// translation. Decoding the finished object validates the value.
     pub(crate) fn carry(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(value) = self.take(key) {
             self.put(key, ours, value.clone(), report);
         }
     }
 
-    /// Copies a boolean field and reports it.
+    /// Copies the boolean MetalLB field `key` to the Tidegate field `ours`, and reports the translation.
     fn carry_flag(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(flag) = self.flag(key, false, report) {
             self.put(key, ours, json!(flag), report);
         }
     }
 
-    /// Converts a duration to a field in whole seconds.
+    /// Converts the duration in the MetalLB field `key` to whole seconds, rounded up, in the Tidegate field
+    /// of the same name.
     fn carry_seconds(&mut self, key: &'static str, report: &mut Report) {
         let Some(value) = self.take(key) else { return };
         let at = self.path(key);
@@ -119,7 +122,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Converts the node selectors of a peer or an advertisement.
+    /// Translates the node selectors of a MetalLB peer or advertisement.
     pub(crate) fn node_selectors(&mut self, report: &mut Report) -> Result<(), String> {
         let Some(value) = self.take("nodeSelectors") else { return Ok(()) };
         let at = self.path("nodeSelectors");
@@ -158,7 +161,7 @@ pub(crate) fn peer_object(draft: &mut Draft, document: &Value) {
     peer(draft, name, fields, Spelling::Resource);
 }
 
-/// Translates a peer with a given name.
+/// Translates a MetalLB peer to the BgpPeer `name`.
 pub(crate) fn peer(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
     let at = fields.path("");
     let at = at.trim_end_matches('.');
@@ -288,7 +291,7 @@ pub(crate) fn profile_object(draft: &mut Draft, document: &Value) {
     profile(draft, name, fields, Spelling::Resource);
 }
 
-/// Translates a BFD profile with a given name.
+/// Translates a MetalLB BFD profile to the BfdProfile `name`.
 pub(crate) fn profile(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
     let report = &mut draft.report;
     if draft.profiles.contains_key(&name) {
@@ -320,7 +323,7 @@ pub(crate) fn communities_object(draft: &mut Draft, document: &Value) {
     }
 }
 
-/// Translates a named community.
+/// Parses the named community at path `at`, and adds it to the communities of the draft.
 pub(crate) fn community(draft: &mut Draft, at: &str, name: &str, value: &str) {
     match value.parse::<Community>() {
         Ok(community) => {

@@ -1,4 +1,5 @@
-//! MetalLB BGP advertisements: as resources, and in pools of the ConfigMap and of the deprecated AddressPool.
+//! Import of MetalLB's BGP advertisements: from resources, and from pools of the ConfigMap and of the
+//! deprecated AddressPool.
 
 use model::primitives::{community::Community, name::Name};
 use serde_json::{Map, Value, json};
@@ -38,8 +39,8 @@ pub(crate) fn advertisement_object(draft: &mut Draft, document: &Value) {
     }
 }
 
-/// Translates the advertisements of a pool in the ConfigMap, or of the deprecated AddressPool; without any,
-/// each address is announced separately.
+/// Translates the BGP advertisements of a pool in the ConfigMap, or of the deprecated AddressPool. A pool
+/// without advertisements announces each of its addresses separately.
 pub(crate) fn advertisements_of_pool(
     draft: &mut Draft,
     pool: &Name,
@@ -126,8 +127,8 @@ fn advertisement_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<Strin
     Ok(work.done(&mut draft.report))
 }
 
-/// Copies the local preference, unless all peers are external: MetalLB does not send LOCAL_PREF to these, and
-/// Tidegate would reject the setting.
+/// Copies the local preference of a MetalLB advertisement, unless all of its peers are external: MetalLB does
+/// not send LOCAL_PREF to these, and Tidegate would reject the setting.
 fn preference(draft: &mut Draft, work: &mut Work<'_>, named: &[String]) {
     let is_external = |name: &String| {
         let spec = draft.peers.iter().find(|(peer, _)| peer.as_str() == name.as_str()).map(|(_, spec)| spec);

@@ -1,4 +1,4 @@
-//! MetalLB configuration up to version 0.12: a ConfigMap with embedded YAML.
+//! Import of the MetalLB configuration up to version 0.12: a ConfigMap with embedded YAML.
 
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,7 @@ pub(crate) fn is_config(document: &Value) -> bool {
     ["address-pools", "peers"].iter().any(|key| document.get(key).is_some())
 }
 
-/// Translates the text embedded in a ConfigMap.
+/// Parses the configuration embedded as text in MetalLB's legacy ConfigMap, and translates it into the draft.
 pub(crate) fn embedded(draft: &mut Draft, text: &Value) {
     match objects(Language::Yaml, scalar(text).as_bytes()) {
         Ok(documents) => documents.iter().for_each(|document| config(draft, document)),
@@ -32,7 +32,7 @@ pub(crate) fn embedded(draft: &mut Draft, text: &Value) {
     }
 }
 
-/// Translates the configuration of MetalLB's legacy ConfigMap.
+/// Translates the parsed configuration of MetalLB's legacy ConfigMap into the draft.
 pub(crate) fn config(draft: &mut Draft, document: &Value) {
     let mut fields = Fields::of(document, "");
     if let Some(named) = fields.take("bgp-communities") {

@@ -1,5 +1,5 @@
-//! MetalLB resources of the group `metallb.io`: pools and L2 advertisements, and the pool references of both
-//! types of advertisements.
+//! Import of MetalLB resources of the group `metallb.io`: pools, L2 advertisements, and the references of
+//! advertisements to pools.
 
 use model::{
     kinds::{metadata::Labels, selector::Selector},
@@ -32,7 +32,8 @@ pub(crate) fn pool(draft: &mut Draft, document: &Value) {
     draft.pools.insert(name, (labels, spec));
 }
 
-/// Translates the deprecated AddressPool, which contains its protocol like the ConfigMap.
+/// Translates the deprecated MetalLB resource AddressPool, which contains its protocol, like the pools of the
+/// ConfigMap.
 pub(crate) fn old_pool(draft: &mut Draft, document: &Value) {
     if !text(document, "/apiVersion").starts_with("metallb.io/") {
         draft.report.ignored("", "not of metallb.io; this kind cannot be imported");
@@ -61,7 +62,8 @@ pub(crate) fn old_pool(draft: &mut Draft, document: &Value) {
     draft.pools.insert(name, (labels, spec));
 }
 
-/// Translates the common fields of all pools.
+/// Translates the fields that all types of MetalLB pools have. Returns the name, the remaining fields, and
+/// the spec of the Tidegate pool so far.
 fn begin<'a>(draft: &mut Draft, document: &'a Value) -> Option<(Name, Fields<'a>, Map<String, Value>)> {
     let report = &mut draft.report;
     let name = pool::name(&text(document, "/metadata/name"), "metadata.name", report)?;
@@ -85,7 +87,7 @@ fn begin<'a>(draft: &mut Draft, document: &'a Value) -> Option<(Name, Fields<'a>
     Some((name, fields, spec))
 }
 
-/// Translates the settings that restrict a pool to some Services.
+/// Translates the settings by which a MetalLB pool serves only some Services.
 fn service_allocation(
     draft: &mut Draft,
     allocation: &Value,
@@ -196,7 +198,11 @@ fn announcing(draft: &mut Draft, mut fields: Fields<'_>, name: &Name) -> Result<
     Ok(spec)
 }
 
-/// Returns the pools that an advertisement names or selects; `None` means all pools.
+/// Returns the names of the pools that an advertisement names or selects; `None` means all pools.
+///
+/// # Errors
+/// Returns an error if a field is invalid, or if the selectors match no pool and no pool is named, because an
+/// empty list would mean all pools.
 pub(crate) fn pools(
     draft: &mut Draft,
     fields: &mut Fields<'_>,

@@ -62,7 +62,7 @@ fn read(value: &Value) -> Object {
     decode(value, &Expect::default()).unwrap_or_else(|violations| panic!("{value:#}: {violations:?}"))
 }
 
-/// Exports objects to a format and returns the objects imported from the result.
+/// Exports objects to a format, imports the result, and returns the imported objects.
 fn there_and_back(target: Target, objects: &[Value]) -> Vec<Object> {
     let exported = export(target, objects);
     assert_eq!(exported.report.count(Fidelity::Ignored), 0, "{}", exported.report.text());

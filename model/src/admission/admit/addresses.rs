@@ -1,10 +1,11 @@
 //! Allocation of load balancer addresses in one write.
 //!
-//! A Service that the write touches first releases its addresses into quarantine and then has the first claim
-//! on them. All changes to pools, Services and neighbors are therefore judged against one state, and unclaimed
-//! addresses stay released. Order among Services: all keep addresses, then all get the addresses they name,
-//! then each gets free ones. Pending Services of earlier writes come last, so that a write is never refused
-//! because of them.
+//! A Service that the write changes first releases its addresses into quarantine, in which they are reserved
+//! for the Service, and then has the first claim on them. All changes of a write to pools, Services and
+//! neighbors are therefore judged against one state, and addresses that are not claimed again stay released.
+//! Allocation has three steps: all Services keep their addresses, then all receive the addresses that they
+//! request by value, then each receives free ones. Pending Services of earlier writes come last, so that a
+//! write is never refused because of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -97,8 +98,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Gives Services the first claim on the addresses of the former records that a rollback restores, before
-    /// the addresses that they hold now.
+    /// Records that a rollback restores the former address records `former`. A Service in such a record has
+    /// the first claim on its former address, which then precedes the addresses that the Service holds now.
     pub(super) fn recall(&mut self, former: &[AddressSpec]) {
         for record in former {
             for service in &record.services {
@@ -167,7 +168,7 @@ impl<'a> Ledger<'a> {
         self.restore_orders(working);
     }
 
-    /// Returns the changed address records as staged objects.
+    /// Returns the address records that the write has changed, as staged objects.
     pub(super) fn into_staged(self, working: &Snapshot) -> Vec<StagedObject> {
         let changed = self.touched.iter().filter_map(|address| {
             let (old, new) = (self.before.address(*address), working.address(*address));
@@ -229,7 +230,9 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Allocates the missing addresses of a Service, as far as addresses are available.
+    /// Allocates the missing addresses of a Service, as far as addresses are available. If `may_take_freed`
+    /// is true, an address that another Service released in this write may be allocated in spite of its
+    /// quarantine.
     fn serve(&mut self, working: &mut Snapshot, key: &ServiceKey, may_take_freed: bool) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -252,7 +255,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Allocates addresses to pending Services, the oldest first.
+    /// Allocates addresses to a limited number of pending Services, oldest first, starting with the one that
+    /// follows `after`.
     fn retry(&mut self, working: &mut Snapshot, after: Option<&PendingService>) {
         let turn: Vec<_> =
             working.pending(after).take(RETRIES_MAX).map(|pending| pending.service.clone()).collect();
@@ -299,7 +303,7 @@ impl<'a> Ledger<'a> {
         self.put(working, record);
     }
 
-    /// Moves an address in use to the pool that now contains it.
+    /// Sets the pool in the record of an address in use; `None` if no pool contains the address.
     pub(super) fn set_pool(&mut self, working: &mut Snapshot, address: IpAddr, pool: Option<Name>) {
         if let Some(mut record) = record_of(working, address).filter(|record| record.pool != pool) {
             record.pool = pool;

@@ -81,7 +81,7 @@ struct BgpRules<'a> {
 }
 
 impl BgpRules<'_> {
-    /// Describes the Nodes that both selector lists match; `None` if no Node matches both.
+    /// Returns text that describes the Nodes which both selector lists match; `None` if no Node matches both.
     fn meeting(&self, a: &[Selector], b: &[Selector]) -> Option<String> {
         if a.is_empty() || b.is_empty() || a == b {
             return Some("every Node that it selects".to_owned());
@@ -123,7 +123,8 @@ impl BgpRules<'_> {
         types
     }
 
-    /// Refuses to delete a profile or peer that another object references.
+    /// Adds a violation if the object `key`, which the write deletes, is a BfdProfile or BgpPeer that another
+    /// object references.
     fn check_removed(&self, key: &ObjectKey, found: &mut Vec<Violation>) {
         let user = match key.kind {
             Kind::BfdProfile => {

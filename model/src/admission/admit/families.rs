@@ -10,7 +10,8 @@ use crate::{
     },
 };
 
-/// Sets `ipFamilies` and `ipFamilyPolicy` to their effective values.
+/// Sets `ipFamilies` and `ipFamilyPolicy` of a Service to their effective values, by the rules of Kubernetes.
+/// Adds a violation to `found` if the request is contradictory or the cluster lacks an IP family.
 pub(super) fn settle(config: &ClusterConfig, spec: &mut ServiceSpec, found: &mut Vec<Violation>) {
     let configured: Vec<_> = config.families().collect();
     let mut families = asked(spec);

@@ -21,7 +21,8 @@ use crate::{
 const BY_HAND_MIN: u128 = 16;
 const BY_HAND_MAX: u128 = 256;
 
-/// Keeps the values that the old state has, and checks the values that the new state requests.
+/// Sets the cluster IPs and node ports that a Service keeps from its old state, and checks the ones that the
+/// new state requests. Missing values are set later by [`allocate`].
 pub(super) fn claim(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -68,7 +69,7 @@ pub(super) fn claim(
     }
 }
 
-/// Allocates the missing cluster IPs and ports of a Service.
+/// Allocates the cluster IPs and node ports that a Service still lacks.
 pub(super) fn allocate(
     snapshot: &Snapshot,
     config: &ClusterConfig,

@@ -303,7 +303,7 @@ impl StagedObject {
     }
 }
 
-/// Returns a copy of the object with another revision.
+/// Returns a copy of the object with the given revision.
 pub(super) fn with_revision(object: &Object, revision: Revision) -> Object {
     let mut object = object.clone();
     object.metadata.resource_version = Some(revision.to_string());

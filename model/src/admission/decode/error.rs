@@ -96,7 +96,7 @@ impl Error for DecodeError {
 }
 
 impl DecodeError {
-    /// Returns the expectation of a visitor as text.
+    /// Returns the text by which a serde visitor describes the value that it expects.
     pub(super) fn expecting(expected: &dyn Expected) -> String {
         expected.to_string()
     }

@@ -1,4 +1,4 @@
-//! Rules of BgpPeers, BfdProfiles, the BGP settings of Nodes, and BGP Advertisements.
+//! Validation rules of BgpPeers, BfdProfiles, the BGP settings of Nodes, and BGP Advertisements.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,4 +1,4 @@
-//! Rules of EndpointSets and Workloads, the sources of endpoints.
+//! Validation rules of EndpointSets and Workloads, which are the sources of endpoints.
 
 use super::{check_address, check_length, check_one_per_family, check_unique};
 use crate::{

@@ -129,9 +129,9 @@ impl Events {
         }
     }
 
-    /// Removes and returns the newest event of a session if it is the same as the new event, so that repeated
-    /// events are merged into one with a count. Otherwise, a session that cannot be established would displace all
-    /// other events.
+    /// Removes and returns the newest stored event of a session if it equals the new event, so that the
+    /// caller merges repeated events into one with a count. Otherwise, a session that cannot be established
+    /// would displace all other events.
     fn remove_repeated(&mut self, node: &Name, happened: &SessionEvent) -> Option<BgpEvent> {
         let of_node = self.nodes.get_mut(node)?;
         let of_session = |number: &u64| {

@@ -44,9 +44,10 @@ pub struct AddressEvaluation {
 /// Result of the evaluation of one node for one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Eligibility {
-    /// The node may announce the address.
+    /// The node may announce the address. Contains its properties as a candidate.
     Eligible(EligibleNode),
-    /// The node may remain a candidate if it is one already, but may not become one now.
+    /// The node may remain a candidate but may not become one now: its agent is silent, or has not verified
+    /// the Services of the address.
     NotReady {
         /// Properties of the node as a candidate; `None` if they are not known yet.
         fit: Option<EligibleNode>,
@@ -91,7 +92,8 @@ struct EvaluationContext<'a> {
     services: Vec<Arc<CompiledService>>,
 }
 
-/// Evaluates all nodes. Returns `None` if the address has no record or no Service.
+/// Evaluates for each node whether it may announce an address. Returns `None` if the address has no record or
+/// no Service.
 #[must_use]
 pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvaluation> {
     let record = view.snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;

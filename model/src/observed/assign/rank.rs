@@ -35,8 +35,8 @@ pub(super) fn rank(
     ranked
 }
 
-/// Returns a candidate of the present record with its current address and interfaces, or `None` if the node must
-/// not remain a candidate.
+/// Returns a candidate of the present address record, updated to the current address and interfaces of its
+/// node; `None` if the node must not remain a candidate.
 fn kept(evaluation: &AddressEvaluation, candidate: &Candidate) -> Option<Candidate> {
     match evaluation.eligibility(&candidate.node)? {
         Eligibility::Eligible(fit) | Eligibility::NotReady { fit: Some(fit), .. } => {

@@ -23,7 +23,7 @@ pub enum IneligibleReason {
     Drained,
     /// No agent has ever reported for the Node.
     NeverReported,
-    /// The agent has not reported within the lease. Contains the time of its last report, if any.
+    /// The agent of the Node has not reported within the lease. Contains the time of its last report, if any.
     Silent(Option<Timestamp>),
     /// No Advertisement that covers the address selects the Node.
     NotSelected,

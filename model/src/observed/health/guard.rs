@@ -95,8 +95,8 @@ impl Guard {
         }
     }
 
-    /// Returns the endpoints among `leaving` (unhealthy endpoints of the Service) that the guard keeps in service.
-    /// Endpoints of the Service that were kept and are no longer in `leaving` are released.
+    /// Returns the endpoints among `leaving` (the unhealthy endpoints of the Service) that the guard keeps in
+    /// service. Stops keeping endpoints of the Service that are no longer in `leaving`.
     pub fn weigh(
         &mut self,
         service: &ServiceKey,

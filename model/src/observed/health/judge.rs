@@ -1,14 +1,16 @@
-//! Decisions from check results: removal of endpoints from service, return to service, and slow start.
+//! Decisions from health check results: removal of an endpoint from service, its return, and slow start. The
+//! share of an endpoint is the percentage of its weight that is in use.
 //!
 //! ```text
-//!                    majority Unhealthy                    majority Healthy, with slow start
-//!   in service ───────────────────────────▶ out (share 0) ────────────────────────────────────▶ 10 % … 90 %
-//!       ▲  ▲                                  │                                                   │  │
-//!       │  └── majority Healthy, without ─────┘        ▲──── majority Unhealthy ─────────────────┘  │
-//!       └──────────────────────────────────────────────────── time ────────────────────────────────┘
+//!                   majority Unhealthy                 majority Healthy, with slow start
+//!   share 100 % ──────────────────────────▶ share 0 % ──────────────────────────────────▶ share 10 % … 90 %
+//!      ▲  ▲                                  │    ▲                                         │     │
+//!      │  └── majority Healthy ──────────────┘    └── majority Unhealthy ───────────────────┘     │
+//!      └── end of slow start ─────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Without a majority of the checking nodes, or without any result, the last decision remains in force: silence
-//! neither removes an endpoint nor returns it.
+//! Without slow start, a healthy endpoint returns to 100 % at once. Without a majority of the checking nodes,
+//! or without any result, the last decision remains in force: silence neither removes an endpoint from
+//! service nor returns it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,8 +69,9 @@ impl<'a> Tally<'a> {
         Self { chosen, reporting: reporting.len(), results }
     }
 
-    /// Returns the state that the majority of the reporting nodes observes. A node without a result counts as
-    /// well, so that the first result does not decide alone. `Pending` means no majority, `None` no result at all.
+    /// Returns the state that the majority of the reporting nodes observes: `Pending` without a majority,
+    /// `None` without any result. A reporting node without a result counts as well, so that the first result
+    /// does not decide alone.
     #[must_use]
     pub fn state(&self) -> Option<CheckState> {
         if self.results.is_empty() {
@@ -101,7 +104,8 @@ pub struct HealthDecision {
     pub next: Option<Timestamp>,
 }
 
-/// Decides the health of a Service's endpoints. `current` is the existing health record.
+/// Decides the share and state of each checked endpoint of a Service. `current` is the existing health
+/// record.
 #[must_use]
 pub fn judge(
     inputs: &HealthInputs<'_>,

@@ -1,4 +1,5 @@
-//! Roll-up of announcements: condition Announced of addresses, Services, pools and Advertisements.
+//! Roll-up of announcements: computes the condition Announced of addresses, Services, pools and
+//! Advertisements.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -38,7 +39,7 @@ pub struct AnnouncementInputs<'a> {
     pub bgp: &'a BgpBook,
 }
 
-/// Rolls up the status of an Address from its record and the reports.
+/// Computes the status of an Address from its record and the reports of the agents.
 #[must_use]
 pub fn address_status(of: &AnnouncementInputs<'_>, record: &AddressSpec) -> AddressStatus {
     let evaluation = evaluate(&of.scene, record.address);
@@ -87,8 +88,8 @@ pub enum AddressStanding {
     Conflicting,
 }
 
-/// Returns the announcement state of an address, and the node that announces it by ARP or NDP. Reasons are not
-/// computed, because they are expensive.
+/// Returns the announcement state of an address, and the node that announces it by ARP or NDP. The reason of
+/// a missing announcement is not computed, because that is expensive.
 #[must_use]
 pub fn address_standing<'a>(
     of: &'a AnnouncementInputs<'_>,
@@ -275,7 +276,7 @@ fn meets(range: &AddressRange, network: &IpNet) -> bool {
     network.prefix_len() < network.max_prefix_len() && range.overlaps(&AddressRange::Net(network.trunc()))
 }
 
-/// Rolls up the status of an Advertisement from the state and the reports.
+/// Computes the status of an Advertisement from the cluster objects and the reports of the agents.
 #[must_use]
 pub fn advertisement_status(scene: &ClusterView<'_>, spec: &AdvertisementSpec) -> AdvertisementStatus {
     AdvertisementStatus {

@@ -1,4 +1,5 @@
-//! Roll-up of address assignment: condition AddressAssigned of a Service, and usage of an AddressPool.
+//! Roll-up of address assignment: computes the condition AddressAssigned of a Service, and the usage of an
+//! AddressPool.
 
 use std::net::IpAddr;
 
@@ -51,7 +52,7 @@ fn of_load_balancer(snapshot: &Snapshot, key: &ServiceKey, has: &[IpAddr]) -> Co
     Condition { message: lack.message, ..yes(at, ConditionReason::Allocated) }.hint(lack.hint)
 }
 
-/// Rolls up the status of an AddressPool: counts of its addresses, and conditions.
+/// Computes the status of an AddressPool: the counts of its addresses, and its conditions.
 #[must_use]
 pub fn address_pool_status(snapshot: &Snapshot, name: &Name, spec: &AddressPoolSpec) -> AddressPoolStatus {
     let usage = |family| usage(snapshot, name, spec, family);

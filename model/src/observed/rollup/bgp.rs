@@ -1,5 +1,5 @@
-//! Roll-up of the BGP configuration: Nodes of each BgpPeer, BgpPeers that use a BfdProfile, and peers of
-//! Advertisements.
+//! Roll-up of BGP objects into status: the Nodes of each BgpPeer, the BgpPeers that use a BfdProfile, and the
+//! peers of Advertisements.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +29,8 @@ const LISTED_MAX: usize = 100;
 /// Maximum number of Nodes or BgpPeers named in one message.
 const NAMED_MAX: usize = 10;
 
-/// Rolls up the status of a BgpPeer from the stored objects; [`super::with_sessions`] adds the reported sessions.
-/// `asn` is the default AS number of Nodes.
+/// Computes the status of a BgpPeer from the stored objects; [`super::with_sessions`] adds the reported
+/// sessions. `asn` is the default AS number of Nodes.
 #[must_use]
 pub fn bgp_peer_status(snapshot: &Snapshot, name: &Name, spec: &BgpPeerSpec, asn: u32) -> BgpPeerStatus {
     let mut status = BgpPeerStatus { has_password: spec.password.is_some(), ..BgpPeerStatus::default() };
@@ -100,7 +100,7 @@ fn nodes_in_words(count: u32) -> String {
     if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
 }
 
-/// Rolls up the status of a BfdProfile from the BgpPeers that name it.
+/// Computes the status of a BfdProfile from the BgpPeers that name it.
 #[must_use]
 pub fn bfd_profile_status(snapshot: &Snapshot, name: &Name) -> BfdProfileStatus {
     let users = peers(snapshot).filter(|(_, spec)| spec.bfd_profile.as_ref() == Some(name));

@@ -1,4 +1,5 @@
-//! Roll-up of a `BgpPeer`: the sessions that it should have, and the sessions that nodes report.
+//! Roll-up of the sessions of a `BgpPeer` into its status: compares the sessions that should exist with the
+//! ones that nodes report.
 
 use std::collections::BTreeMap;
 
@@ -158,8 +159,8 @@ fn ready(of: &AnnouncementInputs<'_>, peer: &Name, spec: &BgpPeerSpec, expected:
     Condition { message: format!("{sessions} established"), ..yes(at, ConditionReason::Established) }
 }
 
-/// Returns the condition Ready of a BgpPeer with sessions that are not established. `counts` are the number of
-/// these sessions and the number of all sessions.
+/// Returns the condition Ready of a BgpPeer of which some sessions are not established. `counts` contains the
+/// number of these sessions and the number of all sessions.
 fn not_established(
     node: &Name,
     session: &BgpSession,

@@ -24,7 +24,7 @@ use crate::{
 /// Maximum number of endpoints named in a message; `GET …/health` lists all.
 const ENDPOINTS_NAMED_MAX: usize = 3;
 
-/// Rolls up the health of a Service's endpoints.
+/// Computes the health of a Service's endpoints from check results, stored verdicts and the health guard.
 #[must_use]
 pub fn service_health(
     snapshot: &Snapshot,

@@ -8,7 +8,8 @@ use crate::{
     wire::report::Report,
 };
 
-/// Rolls up the status of a Node. `head` is the position that a node with all changes has verified.
+/// Computes the status of a Node from its spec, lease state and last report. `head` is the position of the
+/// newest state, which a converged Node has verified.
 #[must_use]
 pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> NodeStatus {
     let last_report = view.last_report;

@@ -20,7 +20,7 @@ use super::{no, yes};
 /// Maximum number of Services that are examined, and named, for the status of a Workload.
 const SERVICES_LISTED_MAX: usize = 10;
 
-/// Rolls up the status of an EndpointSet from the Service that it names.
+/// Computes the status of an EndpointSet from the Service that it names.
 #[must_use]
 pub fn endpoint_set_status(
     snapshot: &Snapshot,
@@ -88,7 +88,7 @@ fn describe(port: &EndpointPort) -> String {
     }
 }
 
-/// Rolls up the status of a Workload from its Node and the Services that select it.
+/// Computes the status of a Workload from its Node and the Services that select it.
 #[must_use]
 pub fn workload_status(
     snapshot: &Snapshot,

@@ -99,7 +99,8 @@ pub struct SinglePoint {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// Computes the consequences of the simulated failure of nodes.
+/// Computes which addresses would move, which Services would lose endpoints, and which single points of
+/// failure would remain if the given nodes failed.
 #[must_use]
 pub fn what_if<'a>(
     of: &AnnouncementInputs<'_>,

@@ -34,10 +34,11 @@ pub enum Profile {
     NodeOnly,
 }
 
-/// Returns the program that IPVS implements.
+/// Returns a copy of `program` changed to the behavior of IPVS, which cannot distinguish the sources of
+/// connections.
 ///
 /// # Errors
-/// Returns a message for the first feature that IPVS does not support.
+/// Returns a message that names the first feature of the program that IPVS does not support.
 pub fn lower(program: &Program) -> Result<Program, String> {
     let mut lowered = program.clone();
     for (frontend, route) in &mut lowered.frontends {

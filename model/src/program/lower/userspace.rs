@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::program::{Masquerade, Program, Route, Verdict};
 
-/// Returns the program that a node in userspace mode implements: the same verdicts and targets, but all sources
-/// are masqueraded, because the relay opens the connections to the targets.
+/// Returns a copy of `program` changed to the behavior of userspace mode: verdicts and targets stay the same,
+/// but all sources are masqueraded, because the relay opens the connections to the targets.
 #[must_use]
 pub fn expect(program: &Program) -> Program {
     let verdict = |verdict: &Verdict| match verdict {

@@ -35,7 +35,8 @@ pub(super) struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// Returns the endpoints, the ones that can receive the packet first, and the number of omitted endpoints.
+    /// Returns the listed endpoints of the port, starting with the ones that can receive the packet, and the
+    /// number of omitted endpoints.
     pub(super) fn listed(&self) -> (Vec<CandidateEndpoint>, u64) {
         let used: BTreeSet<IpAddr> = self.targets.keys().map(|(address, _)| *address).collect();
         let mut all: Vec<_> = self

@@ -1,5 +1,5 @@
-//! Explanation of a Service or an address instead of a packet: its conditions, and the path of a sample packet to
-//! each frontend.
+//! Explanation of a whole Service or address: its conditions, and the path of a sample packet to each
+//! frontend.
 
 use std::net::IpAddr;
 
@@ -95,7 +95,8 @@ fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
     status.conditions.iter().filter_map(|condition| Some(Step::of(about(condition)?, condition))).collect()
 }
 
-/// Adds the paths of sample packets to each frontend of a Service on each node.
+/// Adds to an explanation, for each of the given nodes, the paths of a sample packet to each frontend of a
+/// Service; with `only`, to the frontends at this address. The number of paths is limited.
 fn follow(
     of: &AnnouncementInputs<'_>,
     service: &CompiledService,

@@ -30,8 +30,8 @@ impl<'a> Forms<'a> {
         })
     }
 
-    /// Returns the Services that changed after the position that a node has verified, and the number of Services
-    /// beyond the list limit.
+    /// Returns the Services whose compiled form changed after the position that a node has verified, up to
+    /// the list limit, and the number of further Services.
     pub(super) fn beyond(&self, verified: Option<Position>) -> (Vec<AffectedObject>, usize) {
         let is_newer = |revision: Revision| {
             verified.is_none_or(|verified| Position { epoch: self.epoch, revision } > verified)
@@ -44,7 +44,8 @@ impl<'a> Forms<'a> {
     }
 }
 
-/// Returns the first [`AFFECTS_MAX`](super::AFFECTS_MAX) objects, and the number of the others.
+/// Returns the first [`AFFECTS_MAX`](super::AFFECTS_MAX) objects of an iterator, and the number of further
+/// objects.
 pub(super) fn listed<T: Into<AffectedObject>>(all: impl Iterator<Item = T>) -> (Vec<AffectedObject>, usize) {
     let mut all = all.map(Into::into);
     let listed: Vec<_> = all.by_ref().take(AFFECTS_MAX).collect();

@@ -166,7 +166,7 @@ pub fn between(old: &Overview, new: &Overview) -> Option<OverviewChange> {
     (!is_empty || old.position != *position).then_some(change)
 }
 
-/// Returns a change that leaves `old` unchanged, to which differences are added.
+/// Returns a change that leaves the overview `old` as it is; the caller adds the differences.
 fn nothing(old: &Overview) -> OverviewChange {
     OverviewChange {
         position: old.position,
@@ -204,7 +204,7 @@ fn nodes(old: &Overview, new: &Overview) -> Option<NodeChanges> {
     (changes != NodeChanges::default()).then_some(changes)
 }
 
-/// Returns the new and changed rows, and the keys of removed rows, between two sorted lists.
+/// Compares two sorted lists of rows. Returns the new and changed rows, and the keys of removed rows.
 fn rows<'a, Row: Clone + PartialEq>(
     old: &'a [Row],
     new: &[Row],

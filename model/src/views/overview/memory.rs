@@ -166,8 +166,8 @@ mod tests {
         StatusFinding { basis, is_passing, ..finding }
     }
 
-    /// Evaluates findings at time `now`. Returns their identifiers with the first-seen times, and true if
-    /// transient findings were removed because they are too young.
+    /// Updates the memory with the findings `found` at time `now`. Returns the identifier and first-seen time
+    /// of each finding that remains, and true if transient findings were removed because they are too young.
     fn look(
         memory: &mut FindingMemory,
         found: &[StatusFinding],

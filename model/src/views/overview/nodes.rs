@@ -47,14 +47,14 @@ pub struct NodeInput<'a> {
     pub sessions: Option<BgpSessionTotals>,
 }
 
-/// True if the problem of the Node replaces those of its failed Services, because more than
-/// [`SINGLE_FAILURES_MAX`] failed.
+/// Returns true if the overview reports the failed Services of a Node as one problem of the Node, because
+/// more than [`SINGLE_FAILURES_MAX`] failed.
 #[must_use]
 pub fn covers_failures(view: &NodeView<'_>) -> bool {
     view.report.is_some_and(|report| report.failures_total > SINGLE_FAILURES_MAX)
 }
 
-/// Returns the overview row of a Node, and adds its findings.
+/// Returns the overview row of a Node, and adds the Node's findings to the given list.
 pub fn judge(
     sight: &NodeInput<'_>,
     forms: &Forms<'_>,

@@ -38,7 +38,7 @@ pub fn is_nearly_full(status: &AddressPoolStatus) -> bool {
     is_near(&status.v4) || is_near(&status.v6)
 }
 
-/// Returns the finding of a pool, if any.
+/// Returns the finding of an AddressPool from its status, or `None` if the pool has no problem.
 #[must_use]
 pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<StatusFinding> {
     let room = status.conditions.iter().find(|one| one.condition_type == ConditionType::HasRoom);
@@ -57,7 +57,8 @@ pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<StatusFinding
     first(object, &status.conditions, if is_full { Impact::Risk } else { Impact::Notice })
 }
 
-/// Returns the finding of a BgpPeer, if any. A missing session is a loss of redundancy.
+/// Returns the finding of a BgpPeer from its status, or `None` if the peer has no problem. A missing session
+/// is a loss of redundancy.
 #[must_use]
 pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding> {
     let ready = status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
@@ -71,8 +72,8 @@ pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding
     Some(StatusFinding { affects, affects_more, is_passing, basis: Basis::Reports, ..found })
 }
 
-/// Returns a finding for the first condition that is not true. Further such conditions are usually consequences of
-/// the first.
+/// Returns a finding for the first condition of an object that is not true. Further untrue conditions are
+/// usually consequences of the first.
 #[must_use]
 pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Option<StatusFinding> {
     let Condition { condition_type, status: _, reason, message, hint } =

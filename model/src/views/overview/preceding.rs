@@ -59,7 +59,8 @@ impl Writes {
         }
     }
 
-    /// Returns the last write within ten minutes before `since` that changed one of the given objects.
+    /// Returns the last write within ten minutes before `since` that changed one of the objects in
+    /// `concerns`.
     #[must_use]
     pub fn preceding(&self, concerns: &Concerns, since: Timestamp) -> Option<PrecedingChange> {
         let touches = |write: &&Write| {

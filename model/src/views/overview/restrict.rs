@@ -12,8 +12,8 @@ impl Overview {
         overview
     }
 
-    /// Returns the overview limited to some namespaces: it contains their Services and problems, but no objects
-    /// outside of namespaces.
+    /// Returns the overview limited to some namespaces. The result contains the Services of these namespaces
+    /// and their problems, but no cluster-scoped objects.
     #[must_use]
     pub fn restricted(
         &self,

@@ -45,8 +45,8 @@ pub struct ServiceInput<'a> {
     pub announced: usize,
 }
 
-/// Returns the overview row of a Service, and adds its findings. `is_covered_by_node` returns true for a Node
-/// whose own finding replaces those of its failed Services.
+/// Returns the overview row of a Service, and adds the Service's findings to the given list.
+/// `is_covered_by_node` returns true for a Node whose own finding replaces those of its failed Services.
 pub fn judge(
     view: &ServiceInput<'_>,
     is_covered_by_node: &dyn Fn(&Name) -> bool,
@@ -269,7 +269,7 @@ fn programmed(
     Some(found)
 }
 
-/// Returns a finding for a new Service that no node has programmed yet. For a changed Service there is none: the
+/// Returns a finding if no node has programmed a new Service yet. A changed Service has no such finding: its
 /// former version still works, and the nodes count as lagging.
 fn first_form_nowhere(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     let metadata = &view.object.metadata;

@@ -27,7 +27,7 @@ fn origin(maker: Maker, author: &str) -> Origin {
     }
 }
 
-/// Returns the history entry of a commit; `before` contains the previous objects.
+/// Returns the history entry of a commit by `maker`; `before` contains the objects before the commit.
 pub(crate) fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
     let revised = |change: &model::cluster::change::Change| {
         let key = change.object.key();
@@ -46,8 +46,8 @@ async fn revisions(store: &dyn Store, query: &HistoryQuery) -> Vec<u64> {
     store.history(query).await.unwrap().heads.iter().map(|head| head.revision.0).collect()
 }
 
-/// The history contains the complete entry of each commit that was stored with one, and lists heads in pages,
-/// newest first.
+/// If a commit is stored with a history entry, the history contains the complete entry. Listings return the
+/// heads of the entries in pages, newest first.
 pub(crate) async fn history_is_kept_with_its_commit_and_listed_newest_first(place: Place) {
     let store = place.open().await;
     assert_eq!(store.history(&all(9)).await.unwrap().heads, []);

@@ -1,5 +1,5 @@
-//! Leader election state machine for a Lease that its holder renews. Pure: the read Lease and the time are
-//! inputs, the action is the output.
+//! Leader election state machine of one candidate for a Lease. Pure: the inputs are the Lease as read and the
+//! time, and the output is the next action.
 
 use std::time::Duration;
 
@@ -30,15 +30,17 @@ pub(super) enum Verdict {
     Wait,
 }
 
-/// State of a candidate. Clocks of machines are never compared: a Lease expires relative to the local time of
-/// its last observed renewal.
+/// State of a candidate for the Lease. Clocks of machines are never compared: a Lease expires relative to the
+/// local time at which its last renewal was observed.
 #[derive(Debug, Default)]
 pub(super) struct Candidate {
     seen: Option<(LeaseState, Duration)>,
 }
 
 impl Candidate {
-    /// Decides about a Lease. `now` is the time since any fixed moment.
+    /// Decides whether candidate `me` must write the Lease (acquire or renew it) or wait for its current
+    /// holder. `read` is the Lease as just read; `None` if it does not exist. `now` is a monotonic time since
+    /// any fixed moment.
     pub(super) fn judge(&mut self, me: &str, read: Option<LeaseState>, now: Duration) -> Verdict {
         let Some(read) = read else { return Verdict::Take };
         if read.holder.is_empty() || read.holder == me {

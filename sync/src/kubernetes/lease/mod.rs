@@ -29,7 +29,7 @@ impl Election {
         Self { api: Api::namespaced(client, namespace), name, me }
     }
 
-    /// Waits until the Lease is acquired.
+    /// Tries to acquire the Lease until this process holds it.
     pub(super) async fn win(&self) {
         let (start, mut candidate) = (Instant::now(), Candidate::default());
         let mut is_said = false;
@@ -54,7 +54,8 @@ impl Election {
         }
     }
 
-    /// Renews the Lease until renewals have failed for too long, or another candidate holds it.
+    /// Renews the Lease. Returns when renewals have failed for too long, or another candidate holds the
+    /// Lease.
     pub(super) async fn hold(&self) {
         let mut renewed_at = Instant::now();
         loop {
@@ -88,7 +89,8 @@ impl Election {
         }
     }
 
-    /// Reads the Lease, and acquires or renews it if possible. Returns true if this process holds it.
+    /// Reads the Lease, and acquires or renews it if the state machine of the candidate decides so. Returns
+    /// true if this process holds the Lease.
     async fn round(&self, candidate: &mut Candidate, now: Duration) -> kube::Result<bool> {
         let lease = self.api.get_opt(&self.name).await?;
         let verdict = candidate.judge(&self.me, lease.as_ref().map(seen), now);

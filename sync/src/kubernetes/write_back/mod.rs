@@ -1,7 +1,7 @@
-//! Writes addresses and conditions to the status of Services, and findings as events.
+//! Writes addresses and conditions to the status of Services, and findings as Kubernetes events.
 //!
-//! One loop receives complete states. Changed Services are marked as dirty until they are written or need no
-//! write.
+//! One loop receives the complete states of the cluster and of Tidegate's objects. Services that have changed
+//! are marked as dirty until their status is written or needs no write.
 
 mod plan;
 
@@ -46,7 +46,7 @@ const EVENTS_MAX: usize = 32;
 /// Field manager and event controller name.
 const MANAGER: &str = "tidegate-sync";
 
-/// Writes statuses and events until the input channels are closed.
+/// Writes statuses and events after each change of the inputs, until the input channels are closed.
 pub(super) async fn run(
     client: Client,
     instance: String,
@@ -71,7 +71,8 @@ pub(super) async fn run(
     }
 }
 
-/// State of write-back: inputs, dirty Services and published events.
+/// State of the write-back task: its last inputs, the Services whose status may need a write (dirty), and the
+/// published events.
 #[derive(Default)]
 struct Desk {
     published: WriteBackInput,
@@ -89,7 +90,7 @@ impl Desk {
         !self.dirty.is_empty() || !self.untold.is_empty()
     }
 
-    /// Updates the inputs and marks the Services that differ from the previous inputs as dirty; the cost is
+    /// Replaces the inputs, and marks the Services that differ from the previous inputs as dirty. The cost is
     /// proportional to the difference.
     fn take(&mut self, published: WriteBackInput, observed: ObservedObjects) {
         for item in self.published.services.diff(&published.services) {
@@ -166,7 +167,8 @@ impl Desk {
         }
     }
 
-    /// Publishes new findings as events. Events are informational: failures are logged and not retried.
+    /// Publishes new findings as Kubernetes events. Events are informational: failures are logged and not
+    /// retried.
     async fn tell(&mut self, recorder: &Recorder) {
         let now: Vec<_> = self.untold.iter().take(EVENTS_MAX).cloned().collect();
         for key in now {

@@ -1,4 +1,4 @@
-//! Computes the status of a Service in the cluster. Pure.
+//! Computes the new status of a Kubernetes Service from the state of its object in Tidegate. Pure.
 
 use serde_json::{Map, Value, json};
 use translate::json::{items, text};
@@ -13,7 +13,7 @@ pub const SUPPORTED: &str = "tidegate.io/Supported";
 /// Maximum length of a condition message in characters; the API server's limit is 32,768.
 const MESSAGE_MAX: usize = 1024;
 
-/// State in Tidegate of the object that was translated from a Service.
+/// State in Tidegate of the object into which a Kubernetes Service was translated.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServiceState<'a> {
     /// Object as stored by the server; `None` if it does not exist.
@@ -59,8 +59,8 @@ pub fn plan(entry: &Entry, said: ServiceState<'_>, now: &str) -> Option<Value> {
     Some(json!({ "metadata": { "resourceVersion": version }, "status": status }))
 }
 
-/// Returns the addresses for the Service's status, or `None` if Tidegate has not published any state; the
-/// status then keeps its addresses.
+/// Returns the load balancer addresses for the Service's status, or `None` if Tidegate has not published any
+/// state; the status then keeps its addresses.
 fn ingress(said: ServiceState<'_>) -> Option<Vec<Value>> {
     let published = said.published?;
     let addresses = items(published, "/status/loadBalancer/ingress").iter();
@@ -82,8 +82,8 @@ fn conditions(entry: &Entry, said: ServiceState<'_>) -> Vec<Value> {
     vec![ready, supported]
 }
 
-/// Returns the readiness condition for the Service's status, with the reason and message of Tidegate's own
-/// condition.
+/// Returns the readiness condition for the Service's status, with the reason and message of the condition
+/// that Tidegate has published.
 fn of_tidegate(published: &Value) -> Value {
     let ladder = items(published, "/status/conditions");
     let ready = ladder.iter().find(|condition| text(condition, "/type") == "Ready");
@@ -116,8 +116,8 @@ fn is_ours(condition: &Value) -> bool {
     matches!(text(condition, "/type").as_str(), READY | SUPPORTED)
 }
 
-/// Replaces the adapter's conditions in the list. The transition time of a condition changes only with its
-/// status.
+/// Replaces the adapter's conditions in the list `current` by `own`. The transition time of a condition
+/// changes only with its status.
 fn merged(current: &[Value], own: Vec<Value>, now: &str) -> Vec<Value> {
     let mut merged: Vec<Value> = current.iter().filter(|condition| !is_ours(condition)).cloned().collect();
     for mut condition in own {
@@ -147,7 +147,7 @@ mod tests {
         } })
     }
 
-    /// Returns the Service with the patch applied to its status.
+    /// Returns a copy of the Service entry with the patch applied to the Service's status.
     fn patched(entry: &Entry, patch: &Value) -> Entry {
         let mut status = entry.object["status"].clone();
         for (key, value) in patch["status"].as_object().unwrap() {

@@ -1,11 +1,11 @@
-//! Permissions that the roles of the Kubernetes manifests grant.
+//! Permissions that the roles of the Kubernetes manifests grant, for comparison with the requests of a test.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::Value;
 use translate::parse::{Language, objects};
 
-/// Returns `verb group resource` of every rule of a manifest.
+/// Returns the permissions of all roles in a manifest, each as `verb group resource`.
 pub(crate) fn allowed(manifest: &str) -> BTreeSet<String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../packaging/kubernetes").join(manifest);
     let text = std::fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Docker engine with a single locally built image.
+//! Test support: Docker engine with a single locally built image.
 
 #![allow(
     dead_code,

@@ -1,4 +1,5 @@
-//! Control server and `tidegate-sync`, run as real processes on loopback that end with the test.
+//! Test support: starts the control server and `tidegate-sync` as real processes on loopback that end with
+//! the test.
 
 #![allow(
     dead_code,
@@ -214,7 +215,7 @@ pub fn command(apis: &str) -> Command {
     command
 }
 
-/// Runs the program to completion and returns exit code, stdout and stderr.
+/// Runs `tidegate-sync` to completion. Returns exit code, stdout and stderr.
 pub fn run(apis: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(apis).args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -1,5 +1,6 @@
-//! Admission rules of BGP Advertisements: some peer receives each route attribute, the attributes of one prefix do
-//! not contradict each other, and no announced prefix contains addresses outside of the pools.
+//! Admission rules of BGP Advertisements: each route attribute must reach at least one peer, the attributes
+//! of one prefix must not contradict each other, and no announced prefix may contain addresses outside of the
+//! pools.
 
 use std::collections::BTreeSet;
 
@@ -86,9 +87,9 @@ impl BgpRules<'_> {
         ineffective
     }
 
-    /// True if none of the Nodes that the Advertisement selects has a session with one of its peers, although
-    /// other Nodes have. False if the Advertisement selects no Node or no Node has such a peer, because Nodes may
-    /// be added later.
+    /// Returns true if no Node that the Advertisement selects has a session with one of the Advertisement's
+    /// peers, although other Nodes have such sessions. Returns false if the Advertisement selects no Node, or
+    /// if no Node at all has such a session, because Nodes may be added later.
     pub(super) fn shares_no_node(&self, spec: &AdvertisementSpec) -> bool {
         let is_receiver = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
         let receivers: Vec<_> =
@@ -151,7 +152,8 @@ impl BgpRules<'_> {
         }
     }
 
-    /// Checks that two Advertisements do not send the same prefixes with different attributes to the same peers.
+    /// Adds a violation if two Advertisements announce the same prefixes to the same peers with different
+    /// attributes.
     fn check_contradiction(
         &self,
         spec: &AdvertisementSpec,

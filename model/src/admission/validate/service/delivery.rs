@@ -1,4 +1,4 @@
-//! Rules of connection scheduling, the PROXY protocol, and draining.
+//! Validation rules of a Service's settings for connection scheduling, the PROXY protocol, and draining.
 
 use crate::{
     kinds::service::{

@@ -139,7 +139,7 @@ impl ApiServer {
         config.to_string()
     }
 
-    /// Cuts all open watches and listings.
+    /// Cuts the connections of all open watches and listings.
     pub(crate) fn cut(&self) {
         self.shared.cuts.send_modify(|count| *count += 1);
     }
@@ -162,7 +162,7 @@ impl ApiServer {
         self.shared.asked.lock().unwrap().clone()
     }
 
-    /// Returns the number of responses of any kind.
+    /// Returns the number of responses that the server has sent, of any kind.
     pub(crate) fn answers(&self) -> u64 {
         self.shared.heard.load(Ordering::Relaxed)
     }
@@ -178,7 +178,7 @@ impl ApiServer {
         self.cut();
     }
 
-    /// Returns the number of delivered pages of a kind.
+    /// Returns the number of pages of listings of a kind that the server has sent.
     pub(crate) fn pages(&self, plural: &str) -> u64 {
         self.shared.pages.lock().unwrap().get(plural).copied().unwrap_or_default()
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// API path of a kind: its prefix, as in `apis/metallb.io/v1beta1`, and its plural.
 pub(super) type Place = (String, String);
-/// Namespace (empty for cluster-scoped objects) and name.
+/// Identity of an object within its kind: namespace (empty for cluster-scoped objects) and name.
 pub(super) type Id = (String, String);
 
 /// Message for a kind that is not installed.
