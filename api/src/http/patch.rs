@@ -114,8 +114,8 @@ fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
         .collect()
 }
 
-/// Removes allocated values that only the previous Service type has (addresses, node ports), so that a client can
-/// change `type` alone.
+/// Removes allocated values (addresses, node ports) that a Service of the type `wanted` cannot have, so that a
+/// client can change `type` without removing them.
 fn drop_allocated(json: &mut Value, wanted: &str) {
     let Some(Value::Object(spec)) = json.get_mut("spec") else { return };
     let (keeps_addresses, keeps_node_ports) = match wanted {

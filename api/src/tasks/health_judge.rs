@@ -169,8 +169,9 @@ impl HealthJudge {
         self.due.insert(service);
     }
 
-    /// Marks Services whose health decision depends on time: their agents have fallen silent or returned, a slow
-    /// start proceeds, or the guard keeps unhealthy endpoints in service.
+    /// Marks Services whose health decision depends on time: their agents have fallen silent or returned, a
+    /// slow start proceeds, or the guard keeps unhealthy endpoints in service. Marks all Services at a longer
+    /// interval.
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();

@@ -63,7 +63,8 @@ impl OverviewCache {
         Some(self.show(&mut state, overview, counts))
     }
 
-    /// Publishes a document, unless it equals the previous one.
+    /// Publishes a new document if the overview differs from that of the newest document; otherwise only
+    /// updates its counts. Returns the newest document.
     fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<OverviewDocument> {
         let known = self.newest.borrow().clone();
         let line = match &known {

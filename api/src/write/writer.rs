@@ -191,7 +191,7 @@ async fn run(context: Context, mut waiting: mpsc::Receiver<PendingService>, stop
     }
 }
 
-/// Waits until other servers may have written to the store, and at least until `from`.
+/// Waits until time `from`, and then until other servers may have written to the store after position `at`.
 async fn moved(store: &dyn Store, at: Position, from: Instant) -> Result<(), store::StoreError> {
     tokio::time::sleep_until(from).await;
     store.moved(at).await

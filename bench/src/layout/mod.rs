@@ -259,8 +259,8 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Deletes empty chains; older kernels still reference them briefly after the last element that led to
-    /// them was deleted.
+    /// Deletes the chains that a change left empty. Retries, because older kernels still reference a chain
+    /// briefly after the last map element that led to it was deleted.
     fn sweep(&self, way: &ForwardingNode, step: &ruleset::Step) -> Result<()> {
         if step.sweep.is_empty() {
             return Ok(());

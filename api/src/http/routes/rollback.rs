@@ -214,7 +214,8 @@ fn is_race(code: Code) -> bool {
     matches!(code, Code::PreconditionFailed | Code::AlreadyExists | Code::NotFound)
 }
 
-/// Returns the states at `revision` of all objects that later writes have changed.
+/// Returns the states that objects had at `revision`, for all objects that later writes have changed. Returns a
+/// problem if the history does not contain the revision.
 async fn former_since(app: &Shared, revision: Revision) -> Result<FormerStates, Problem> {
     let head = app.hub.load().position().revision;
     if revision > head {
