@@ -1,8 +1,8 @@
 //! JSON merge patch (RFC 7396) on the published form of an object, with retries after conflicting writes.
 //!
 //! The patched object is written on condition that the state it was computed from is still current. After a
-//! conflicting write the patch is applied to the new state, unless the client sent a precondition: a patch names
-//! only the fields it changes.
+//! conflicting write the patch is applied to the new state, unless the client sent a precondition. This is safe
+//! because a patch contains only the fields that it changes.
 
 use std::sync::Arc;
 

@@ -6,8 +6,10 @@
 //! reports ──────┼─▶ affected addresses ─▶ model::assign, one by one ─▶ Announce, in batches ─▶ writer
 //! leases (1 s) ─┘
 //! ```
-//! After a start the task keeps existing assignments until their candidates have reported or a lease has passed,
-//! so that the current announcers remain. The loop of the task is in `leader_task`.
+//! The function `model::assign` decides about one address; the operation `Announce` stores its decision.
+//!
+//! After a start the task keeps existing assignments until their candidates have reported or a lease has
+//! passed, so that the current announcers remain. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

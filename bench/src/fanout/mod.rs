@@ -5,7 +5,7 @@
 //!   100 PATCH/s ─▶ tidegate-api ─▶ SQLite (a file)
 //!                       │ ├─▶ feed ─▶ agents, 500 per process ─▶ report ─▶ accepted by control
 //!                       │ └─▶ watch ─▶ watchers, 500 per process
-//!   bound:      a sender of the same bytes ─▶ sockets, 500 per process
+//!   baseline: a sender of the same bytes ─▶ sockets, 500 per process
 //! ```
 
 mod bound;

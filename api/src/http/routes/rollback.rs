@@ -183,7 +183,8 @@ fn read(value: &Value) -> Result<RollbackBody, Problem> {
     Ok(body)
 }
 
-/// Writes the earlier states of the objects. Starts again after a conflicting write.
+/// Determines the earlier states that a rollback restores, and writes them. Starts again after a conflicting
+/// write. With `only`, undoes the write of `revision` alone; otherwise restores the state at `revision`.
 async fn attempt(
     app: &Shared,
     caller: &Caller,
