@@ -5,8 +5,9 @@
 //! outermost ─▶ around: id, caller, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
 //!           ─▶ routes
 //! ```
-//! The layer `around` also authenticates the caller. `host` rejects foreign host names. `concurrency` and
-//! `timeout` limit the requests. `position` waits until this server has the state that the request requires.
+//! The layer `around` also authenticates the caller. The layers below it check the `Host` header, limit the
+//! number and the duration of requests, and wait until this server has the state that the request requires
+//! (`position`).
 //!
 //! The layers of `tower-http` do not fit here: the audit entry, the metrics and the log line of a request need
 //! its final response, also after a panic or a timeout; a request id of the client is validated; requests

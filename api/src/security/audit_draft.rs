@@ -70,7 +70,8 @@ impl AuditDraft {
         outcome.is_creation = matches!(request.operations.as_slice(), [Operation::Create(_)]);
     }
 
-    /// Records the object of a request that does not write stored objects, such as a token, a role or a backup.
+    /// Records the object of a request if it is not a configuration object, such as a token, a role or a
+    /// backup.
     pub(crate) fn record_object(&self, name: String) {
         let mut outcome = self.lock();
         outcome.is_done = true;

@@ -109,8 +109,8 @@ impl Caller {
         }
     }
 
-    /// Records, for the audit log, the object of a request that does not write stored objects, such as a token,
-    /// a role or a backup.
+    /// Records, for the audit log, the object of a request if it is not a configuration object, such as a
+    /// token, a role or a backup.
     pub(crate) fn record_object(&self, name: String) {
         if let Some(draft) = &self.draft {
             draft.record_object(name);

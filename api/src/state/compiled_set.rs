@@ -135,7 +135,7 @@ pub(crate) struct Entry<F> {
 /// Change of one form between two revisions.
 #[derive(Debug)]
 pub(crate) enum Delta<F: CompiledForm> {
-    /// The form was added or changed.
+    /// The form was added or changed. Contains the new form with its feed line.
     Changed(Arc<Entry<F>>),
     /// The form with this key was removed at this revision.
     Removed(F::Key, Revision),

@@ -42,9 +42,9 @@ pub(crate) const NODES_MAX: usize = 2048;
 pub(crate) enum Of {
     /// The whole cluster.
     Cluster,
-    /// One Node.
+    /// Node with this name.
     Node(Name),
-    /// One Service.
+    /// Service with this namespace and name.
     Service(ServiceKey),
 }
 

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! commits ───────┐
-//! reports ───────┼─▶ affected Services ─▶ model::health::judge, one by one ─▶ guard ─▶ Judge, in batches ─▶ writer
+//! reports ───────┼─▶ affected Services ─▶ decisions, one by one ─▶ guard ─▶ SetEndpointHealth, in batches ─▶ writer
 //! time (1 s) ────┘
 //! ```
-//! The function `model::health::judge` decides about one Service. The guard keeps unhealthy endpoints in
-//! service if too many fail at once. The operation `Judge` stores the decision.
+//! The function `judge` of the crate `model` decides about one Service. The guard keeps unhealthy endpoints in
+//! service if too many fail at once. The operation `SetEndpointHealth` stores the decision.
 //!
 //! Decisions are stored as objects; probe results are not stored, because agents report them again. A server
 //! that has just started has no results and keeps the last decisions. The loop of the task is in `leader_task`.

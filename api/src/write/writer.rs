@@ -68,11 +68,12 @@ pub(crate) struct Written {
 pub(crate) enum WriteError {
     /// Admission (the validation against the current state) rejected the write.
     Refused(Refusal),
-    /// The caller lacks permissions for objects that the write would prune.
+    /// The caller lacks permissions for objects that the write would prune. Contains one violation for each
+    /// object.
     Forbidden(Vec<Violation>),
     /// The queue of the writer is full.
     Busy,
-    /// The write exceeds the maximum size of a transaction.
+    /// The write exceeds the maximum size of a transaction. Contains the message for the client.
     TooLarge(String),
     /// Other control servers committed first in every attempt. The write changed nothing.
     Contended,

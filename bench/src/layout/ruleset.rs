@@ -74,13 +74,13 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     Ok((Ruleset { layout: Layout::Tidegate, whole, steps }, changing))
 }
 
-/// Creates the Service that the changes add, or replaces its endpoints if it exists.
+/// Creates the Service that the measured changes add to a ruleset, or replaces its endpoints if it exists.
 fn come(estate: &Estate, endpoints: &[Ipv4Addr]) -> Result<()> {
     estate.cluster.apply_objects(&served::added_objects(endpoints))?;
     estate.wait_converged()
 }
 
-/// Deletes the Service that the changes add.
+/// Deletes the Service that the measured changes add to a ruleset.
 fn go(estate: &Estate) -> Result<()> {
     for kind in ["endpointsets", "services"] {
         let path = format!("/v1/namespaces/default/{kind}/{ADDED}");
@@ -89,7 +89,7 @@ fn go(estate: &Estate) -> Result<()> {
     estate.wait_converged()
 }
 
-/// Service that the changes add, before and after the replacement of its endpoint.
+/// Service that the measured changes add to a ruleset, before and after the replacement of its last endpoint.
 #[derive(Debug)]
 pub(super) struct Changing {
     pub(super) before: BenchService,
