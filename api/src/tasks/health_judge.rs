@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! commits ───────┐
-//! reports ───────┼─▶ affected Services ─▶ decisions, one by one ─▶ guard ─▶ SetEndpointHealth, in batches ─▶ writer
+//! reports ───────┼─▶ affected Services ─▶ decisions ─▶ guard ─▶ SetEndpointHealth, in batches ─▶ writer
 //! time (1 s) ────┘
 //! ```
 //! The function `judge` of the crate `model` decides about one Service. The guard keeps unhealthy endpoints in
