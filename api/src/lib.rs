@@ -1,8 +1,11 @@
-//! Control server: an HTTP API around the crate `model`.
+//! Control server of a Tidegate cluster: validates, stores and distributes configuration objects. The writer is
+//! one task that admits all requests, commits them in groups and publishes the new state. The hub holds the
+//! published state, which all readers share and which never changes. Each agent receives its part of the state
+//! on a feed; other clients can watch objects.
 //!
 //! ```text
-//! HTTP ─▶ routes ─▶ writer ─▶ store                 one task admits, commits in groups, publishes
-//!            │         └────▶ hub ─▶ feed ─▶ agents  one immutable state, shared by all readers
+//! HTTP ─▶ routes ─▶ writer ─▶ store
+//!            │         └────▶ hub ─▶ feed ─▶ agents
 //!            └── reads ──────┘ └──▶ watch ─▶ clients
 //! ```
 //! Decisions about objects are made in `model`, SQL is in `store`, and there are no locks on objects.

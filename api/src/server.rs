@@ -1,5 +1,5 @@
-//! Process of the control server: composition, connections, TLS, subcommands, and notification of the service
-//! manager.
+//! Process of the control server: start and stop, connections, TLS, subcommands, and notification of the
+//! service manager.
 
 pub mod bootstrap;
 pub mod commands;

@@ -2,9 +2,9 @@
 //! already up to date.
 //!
 //! ```text
-//!   cold:    no journal, no rules ─▶ start ─▶ feed ─▶ kernel ─▶ read-back ─▶ reported to control as verified
-//!   restart: killed, rules in place ─▶ start ─▶ journal ─▶ read the kernel ─▶ nothing to write
-//!   bound:   the same kernel state, saved as text and loaded into an empty network by the kernel's own tool
+//!   cold:     no journal, no rules ─▶ start ─▶ feed ─▶ kernel ─▶ read-back ─▶ reported to control as verified
+//!   restart:  killed, rules in place ─▶ start ─▶ journal ─▶ read the kernel ─▶ nothing to write
+//!   baseline: the same kernel state, saved as text and loaded into an empty network by the kernel's own tool
 //! ```
 
 mod bound;

@@ -125,7 +125,7 @@ enum Benchmark {
     },
     /// Cost of loading, changing and using Tidegate's nftables ruleset, compared to one with a chain per Service.
     Layout {
-        /// Full loads per size and layout.
+        /// Number of loads of the full ruleset, for each number of Services and each layout.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         loads: u16,
         /// Number of times a Service is added, changed and removed, per size and layout.

@@ -176,7 +176,8 @@ fn author() -> Option<String> {
     Some(clean(&author).trim().chars().take(AUTHOR_LENGTH_MAX).collect())
 }
 
-/// Returns an observer that prints each request as a `curl` command to stderr.
+/// Returns an observer that prints each request as a `curl` command to stderr. `connection` contains the `curl`
+/// options for TLS and the token.
 fn show(connection: Vec<String>) -> OnSend {
     Box::new(move |request, url, min_position| {
         let line = curl(request, url, min_position, &connection);
@@ -185,8 +186,8 @@ fn show(connection: Vec<String>) -> OnSend {
     })
 }
 
-/// Returns the `curl` command that is equivalent to a request. Secrets are referenced by file or variable in
-/// `connection`.
+/// Returns the `curl` command that is equivalent to a request. `connection` contains the options for TLS and
+/// the token, which refer to secrets by file or variable.
 fn curl(request: &Request, url: &Url, min_position: Option<&str>, connection: &[String]) -> String {
     let mut words = vec!["curl -sS".to_owned()];
     words.extend(connection.iter().cloned());

@@ -99,8 +99,8 @@ impl Asset {
         Self { content_type, digest, plain, gzip, brotli }
     }
 
-    /// Returns the smallest representation whose content coding the client accepts. Without one, returns the plain
-    /// file.
+    /// Returns the smallest compressed representation of the file whose content coding is accepted (`accepted`
+    /// returns true), or the uncompressed file if there is none.
     pub(crate) fn form(&self, accepted: impl Fn(Coding) -> bool) -> (Coding, &Bytes) {
         let packed = [(Coding::Brotli, &self.brotli), (Coding::Gzip, &self.gzip)];
         let packed = packed.into_iter().filter(|(coding, _)| accepted(*coding));

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 /// Value of `WWW-Authenticate` in a response with status 401 (RFC 6750).
 const CHALLENGE: &str = "Bearer realm=\"tidegate\"";
 
-/// Stable machine-readable code of a problem.
+/// Stable machine-readable code of an error response (problem, RFC 9457).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 pub(crate) enum Code {
     /// Malformed body, query parameter, path or header.

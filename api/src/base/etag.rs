@@ -69,8 +69,9 @@ pub(crate) fn create_only(headers: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
-/// Checks `If-Match` against the current object. Returns the revision that the object must still have when the
-/// write is admitted; `None` allows any revision.
+/// Checks the condition `demand` of an `If-Match` header against the current object. Returns the revision that
+/// the object must still have when the write is admitted (`None`: any revision), or a problem if the condition
+/// is not met.
 ///
 /// Weak tags never match (RFC 9110 §13.1.1 requires strong comparison).
 pub(crate) fn required_revision(demand: &IfMatch, object: &Object) -> Result<Option<Revision>, Problem> {

@@ -53,7 +53,8 @@ pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
     })
 }
 
-/// Reads a request body that must contain exactly one object.
+/// Reads a request body that must contain exactly one object. Returns the bytes of the body and the parsed
+/// object.
 pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, Value), Problem> {
     let form = form_of(headers, &["application/json"])?;
     let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
@@ -75,7 +76,8 @@ pub(crate) async fn read_answer(headers: &HeaderMap, body: Body) -> Result<Value
     parse(form, &bytes)?.pop().ok_or_else(|| Problem::bad_request("the body is empty; it must be one answer"))
 }
 
-/// Reads a request body that contains a JSON merge patch (RFC 7396).
+/// Reads a request body that contains a JSON merge patch (RFC 7396). Returns the size of the body in bytes and
+/// the patch.
 pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize, Value), Problem> {
     let form = form_of(headers, &["application/merge-patch+json", "application/json"])?;
     let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
@@ -86,7 +88,8 @@ pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize
     Ok((bytes.len(), patch))
 }
 
-/// Reads a request body with objects: one object, an array, a `List`, or several YAML documents.
+/// Reads a request body with objects: one object, an array, a `List`, or several YAML documents. Returns the
+/// bytes of the body and the objects.
 pub(crate) async fn read_many(headers: &HeaderMap, body: Body) -> Result<(Bytes, Vec<Value>), Problem> {
     let form = form_of(headers, &["application/json"])?;
     let bytes = read_bytes(body, APPLY_BYTES_MAX).await?;

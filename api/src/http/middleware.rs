@@ -5,10 +5,14 @@
 //! outermost ─▶ around: id, caller, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
 //!           ─▶ routes
 //! ```
-//! The layers of `tower-http` do not fit here: the audit entry, the metrics and the log line of a request
-//! need its final response, also after a panic or a timeout; a request id of the client is validated;
-//! requests beyond the limit are rejected instead of queued; and the security headers depend on the path and
-//! the settings.
+//! The layer `around` also authenticates the caller. The layers below it check the `Host` header, limit the
+//! number and the duration of requests, and wait until this server has the state that the request requires
+//! (`position`).
+//!
+//! The layers of `tower-http` do not fit here: the audit entry, the metrics and the log line of a request need
+//! its final response, also after a panic or a timeout; a request id of the client is validated; requests
+//! beyond the limit are rejected instead of queued; and the security headers depend on the path and the
+//! settings.
 
 use std::{
     panic::AssertUnwindSafe,

@@ -46,7 +46,7 @@ pub(crate) struct WriteOptions {
     pub(crate) bytes: usize,
 }
 
-/// Admits a request and commits it unless it is a dry run.
+/// Validates a request against the current state (admission), and commits it unless it is a dry run.
 ///
 /// # Errors
 /// Returns a problem if the caller lacks a permission for any part of the request, or if the request is
@@ -60,7 +60,8 @@ pub(crate) async fn write(
     write_besides(app, caller, request, manner, None).await
 }
 
-/// Admits and commits as [`write`] does, for routes that require an additional permission on each object.
+/// Admits a request and commits it unless it is a dry run, as [`write`] does. Additionally requires the
+/// permission for the verb `besides` on each object.
 pub(crate) async fn write_besides(
     app: &ServerState,
     caller: &Caller,

@@ -1,8 +1,8 @@
 //! JSON merge patch (RFC 7396) on the published form of an object, with retries after conflicting writes.
 //!
 //! The patched object is written on condition that the state it was computed from is still current. After a
-//! conflicting write the patch is applied to the new state, unless the client sent a precondition: a patch names
-//! only the fields it changes.
+//! conflicting write the patch is applied to the new state, unless the client sent a precondition. This is safe
+//! because a patch contains only the fields that it changes.
 
 use std::sync::Arc;
 
@@ -114,8 +114,8 @@ fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
         .collect()
 }
 
-/// Removes allocated values that only the previous Service type has (addresses, node ports), so that a client can
-/// change `type` alone.
+/// Removes allocated values (addresses, node ports) that a Service of the type `wanted` cannot have, so that a
+/// client can change `type` without removing them.
 fn drop_allocated(json: &mut Value, wanted: &str) {
     let Some(Value::Object(spec)) = json.get_mut("spec") else { return };
     let (keeps_addresses, keeps_node_ports) = match wanted {

@@ -1,12 +1,13 @@
-//! Plans: the effect of a write computed without committing it, and kept for a while so that exactly this
-//! write can be applied.
+//! Plans. A plan is the effect of a write, computed without a commit. It is kept for one hour, in which exactly
+//! this write can be applied. The candidate state is the state that the write would lead to, including the
+//! nodes that would announce each address.
 //!
 //! ```text
-//! request ─▶ admit on the newest state ─▶ candidate state ─▶ assign ─▶ candidate announcements
-//!                                                                          │ difference for nodes
-//!                               each connected node: Question::Plan ◀──────┘
+//! request ─▶ admit on the newest state ─▶ assign announcing nodes ─▶ candidate state
+//!                                                                       │ changes of the data of each node
+//!                               each connected node: Question::Plan ◀───┘
 //! ```
-//! Planning never commits, and never waits for a node longer than its timeout.
+//! The connected nodes compute the changes to their kernels. Planning waits for them for a limited time.
 
 mod candidate;
 mod past;
@@ -59,7 +60,8 @@ pub(crate) struct PlanRequest {
     pub(crate) asks_nodes: bool,
 }
 
-/// Simulates a write and returns its effect on objects, addresses and, if `asks_nodes` is set, on the nodes.
+/// Simulates a write and returns its effect on objects, addresses and, if `wish.asks_nodes` is set, on the
+/// nodes. Keeps the write, so that it can be applied later.
 pub(crate) async fn make(app: &ServerState, caller: &Caller, wish: PlanRequest) -> Result<Plan, Problem> {
     let PlanRequest { request, bytes, asks_nodes } = wish;
     let published = app.hub.load();

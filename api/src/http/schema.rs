@@ -130,7 +130,7 @@ pub(crate) struct EndpointHealthList {
     items: Vec<EndpointHealth>,
 }
 
-/// One page of computed endpoints.
+/// One page of the computed endpoints of Services.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointsList {

@@ -260,7 +260,8 @@ impl ObjectWatch {
         Ok(true)
     }
 
-    /// Sends those changes of a commit that the selection includes. The last event has the position.
+    /// Sends those changes of a commit that the selection includes. Only the last event has the position (epoch
+    /// and revision), so that a watch never resumes in the middle of a commit.
     async fn tell(
         &self,
         published: &Arc<Published>,

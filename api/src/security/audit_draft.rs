@@ -70,7 +70,8 @@ impl AuditDraft {
         outcome.is_creation = matches!(request.operations.as_slice(), [Operation::Create(_)]);
     }
 
-    /// Records the object of a request that changes something other than stored objects.
+    /// Records the object of a request if it is not a configuration object, such as a token, a role or a
+    /// backup.
     pub(crate) fn record_object(&self, name: String) {
         let mut outcome = self.lock();
         outcome.is_done = true;
@@ -78,7 +79,8 @@ impl AuditDraft {
         outcome.objects = vec![name];
     }
 
-    /// Records the reason of the change from the request body, for requests without the header.
+    /// Records the reason of the change from the request body, for requests without the header
+    /// `X-Change-Message`.
     pub(crate) fn record_message(&self, message: String) {
         self.lock().message = Some(message);
     }

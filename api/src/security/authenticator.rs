@@ -183,7 +183,8 @@ impl Authenticator {
         Some((id.to_owned(), directory.access(id, now)?))
     }
 
-    /// Returns the permissions, or a problem response with status 429 if the token exceeds its request rate.
+    /// Records a use of the token `id` and returns `access` unchanged, or a problem response with status 429 if
+    /// the token exceeds its request rate.
     fn paced(&self, id: &str, access: Access, now: Timestamp) -> Result<Access, Problem> {
         if self.record_use(id, now) {
             return Ok(access);

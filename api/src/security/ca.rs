@@ -46,7 +46,7 @@ pub(crate) struct Authority {
     trusted: ArcSwap<ControlTrust>,
 }
 
-/// Certificates by which agents verify a control server.
+/// CA certificates, and the pin (hash of one certificate), by which agents verify a control server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ControlTrust {
     /// SHA-256 of a certificate in the chain that every control server presents, in hexadecimal.

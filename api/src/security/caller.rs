@@ -109,14 +109,16 @@ impl Caller {
         }
     }
 
-    /// Records, for the audit log, the object of a request that changes something other than stored objects.
+    /// Records, for the audit log, the object of a request if it is not a configuration object, such as a
+    /// token, a role or a backup.
     pub(crate) fn record_object(&self, name: String) {
         if let Some(draft) = &self.draft {
             draft.record_object(name);
         }
     }
 
-    /// Records the reason of the change from the request body, for requests without the header.
+    /// Records the reason of the change from the request body, for requests without the header
+    /// `X-Change-Message`.
     pub(crate) fn record_message(&self, message: String) {
         if let Some(draft) = &self.draft {
             draft.record_message(message);

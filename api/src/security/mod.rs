@@ -1,4 +1,4 @@
-//! Authentication and authorization.
+//! Authentication and authorization of requests.
 //!
 //! ```text
 //! serve: TLS, client certificate ─▶ ClientCertificate ┐
@@ -6,8 +6,10 @@
 //!           cookie of the page ─▶ Sessions ─▶ token ─┘         ▲                           ├▶ each object of a write
 //!                                              vault: tokens, roles                         └▶ each returned object
 //! ```
-//! Browsers add the cookie to every request, so mutating requests with a cookie need further proof that they
-//! come from the page (`page`), which prevents cross-site request forgery.
+//! The [`Authenticator`] derives the permissions of a request ([`Access`]) from its client certificate, token
+//! or session. They are checked for the route, for each object of a write, and for each returned object.
+//! Browsers add the session cookie to every request, so mutating requests with a cookie need further proof that
+//! they come from the page (`page`), which prevents cross-site request forgery.
 
 pub(crate) mod access;
 pub(crate) mod audit_draft;

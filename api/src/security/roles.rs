@@ -143,7 +143,8 @@ impl Role {
     }
 }
 
-/// Returns true if a limit (`None`: no limit) includes a namespace. No limit includes cluster-scoped objects.
+/// Returns true if `limit` includes `namespace`; `None` as limit includes everything. Cluster-scoped objects,
+/// and all namespaces together (`namespace` is `None`), are included only if `limit` is `None`.
 pub(crate) fn covers(limit: Option<&BTreeSet<Namespace>>, namespace: Option<&Namespace>) -> bool {
     limit.is_none_or(|limit| namespace.is_some_and(|namespace| limit.contains(namespace)))
 }

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! tgt_ID_SECRETCHECK     ID: 12 digits, no secret       SECRET: 256 random bits as 64 hexadecimal digits
-//!                        CHECK: 8 digits of the SHA-256 of all before it, so that secret scanners have no false positives
+//!                        CHECK: 8 digits of the SHA-256 of all preceding characters
 //! ```
+//! Secret scanners use the check digits to avoid false positives.
 
 use std::collections::BTreeSet;
 

@@ -71,7 +71,7 @@ impl Access {
         kinds.iter().map(|(kind, namespace)| lacks("", Verb::Delete, *kind, namespace.as_ref())).collect()
     }
 
-    /// Rejects the request with the violations, unless the list is empty.
+    /// Returns a problem response (status 403) with all `violations`, unless the list is empty.
     pub(crate) fn refuse_all(&self, violations: Vec<Violation>) -> Result<(), Problem> {
         if violations.is_empty() {
             return Ok(());

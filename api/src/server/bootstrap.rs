@@ -2,7 +2,7 @@
 //! such token exists, and writes it to a file that only the server's user can read.
 //!
 //! Of several servers that start at once, exactly one creates the token, with a conditional write to the store.
-//! The file is written under a temporary name before the record, so that no token becomes valid without a file.
+//! The file is written under a temporary name before the token is stored, and renamed afterwards.
 
 use std::{
     fs::{self, OpenOptions},
@@ -51,7 +51,8 @@ pub enum BootstrapError {
 /// Creates the bootstrap token if one is needed. Returns true if it was created.
 ///
 /// # Errors
-/// Returns an error if the file or the store cannot be written; in that case no token is created.
+/// Returns an error if the file or the store cannot be written. No token is created then, unless only the final
+/// rename of the file failed.
 pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, BootstrapError> {
     let now = app.source.now();
     let directory = app.authenticator.directory();

@@ -60,7 +60,7 @@ impl Publication {
     /// Creates the objects that register this server, which listens on `address`, as an endpoint of the Service.
     ///
     /// # Errors
-    /// Returns an error if the server cannot be an endpoint.
+    /// Returns an error if other machines cannot reach `address`, or if an object would be invalid.
     pub fn of(service: ServiceKey, replica: &str, address: SocketAddr) -> Result<Self, CannotPublish> {
         if address.ip().is_loopback() || address.ip().is_unspecified() {
             return Err(CannotPublish::Address(address));

@@ -49,7 +49,7 @@ pub enum TlsError {
     Unreadable {
         /// Name of the flag, such as `--tls-cert-file`.
         flag: &'static str,
-        /// Path given to the flag.
+        /// Path of the file that the flag names.
         path: PathBuf,
         /// I/O error of the read.
         #[source]
@@ -60,7 +60,7 @@ pub enum TlsError {
     Malformed {
         /// Name of the flag, such as `--tls-cert-file`.
         flag: &'static str,
-        /// Path given to the flag.
+        /// Path of the file that the flag names.
         path: PathBuf,
         /// Description of the expected contents.
         expected: &'static str,

@@ -1,10 +1,10 @@
-//! Compiled forms of one type (derived data of a Service or an address that agents receive) with their serialized
-//! feed lines, and an index by revision for deltas.
+//! Set of the compiled forms of one type, with their serialized feed lines and an index by revision for deltas.
+//! A compiled form is the data about a Service or an address that agents receive.
 //!
 //! ```text
 //! entries   key ─▶ { compiled form, serialized line, revision }
-//! removed   key ─▶ revision                       (bounded; positions before the floor need a full sync)
-//! log       (revision, key), one per key of both  ─▶ the delta after P is one range, each key at most once
+//! removed   key ─▶ revision                       (bounded; older positions need a full sync)
+//! log       (revision, key), one per key in both maps ─▶ the delta after a revision is one range
 //! ```
 //! All maps are persistent: a reader keeps its snapshot while the writer builds the next one, and one change
 //! costs O(log n).
@@ -135,7 +135,7 @@ pub(crate) struct Entry<F> {
 /// Change of one form between two revisions.
 #[derive(Debug)]
 pub(crate) enum Delta<F: CompiledForm> {
-    /// The form was added or changed.
+    /// The form was added or changed. Contains the new form with its feed line.
     Changed(Arc<Entry<F>>),
     /// The form with this key was removed at this revision.
     Removed(F::Key, Revision),

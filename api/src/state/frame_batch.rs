@@ -61,7 +61,7 @@ pub(crate) struct PackedLines {
 }
 
 impl PackedLines {
-    /// Compresses lines at the fastest level: a feed is repetitive text, and all agents wait for the first
+    /// Compresses feed lines at the fastest level: they are repetitive text, and all agents wait for the
     /// compression.
     pub(crate) fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());

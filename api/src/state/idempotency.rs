@@ -72,7 +72,8 @@ struct CachedResponse {
     body: Bytes,
 }
 
-/// Exclusive right to process a request with a key. If dropped without a response, the key can be used again.
+/// Exclusive right to process a request with an idempotency key. If dropped without a response, the key can be
+/// used again.
 #[derive(Debug)]
 struct Claim {
     store: Arc<Idempotency>,

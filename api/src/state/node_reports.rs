@@ -177,7 +177,8 @@ impl Nodes {
         earlier
     }
 
-    /// Returns the time of the last report of each of the given Nodes.
+    /// Returns the time of the last report of each of the given Nodes. The flag of a Node is true if it is
+    /// marked as lost; the result contains it unchanged.
     pub(crate) fn heard(&self, nodes: impl Iterator<Item = (Name, bool)>) -> Vec<NodeLease> {
         let entries = self.lock();
         let last_report = |node: &Name| entries.get(node).and_then(|entry| entry.last_report);

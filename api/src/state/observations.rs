@@ -1,4 +1,5 @@
-//! Observations: all data that agents report, and the triggers of the tasks that depend on it.
+//! Observations: all data that agents report, and the triggers of the tasks that depend on it. The roll-up
+//! derives the status of objects from reports.
 //!
 //! ```text
 //! report ─▶ apply ─┬▶ traffic, BGP, announcements, health, convergence    read by requests and metrics

@@ -39,7 +39,7 @@ pub(crate) struct CarriedState {
     pub(crate) kept: ServiceRowCache,
 }
 
-/// Summary of a document's inputs, which is cheap to compare.
+/// Summary of the inputs of an overview document, which is cheap to compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) position: Position,

@@ -52,7 +52,8 @@ pub(crate) struct Share {
     pub(crate) is_ready: bool,
 }
 
-/// Inputs of a Service's part. The references keep the objects alive, so that comparing pointers is safe.
+/// Inputs from which a Service's part of the overview was computed. The references keep the objects alive, so
+/// that comparing pointers is safe.
 struct Basis {
     object: Arc<Object>,
     entry: Option<Arc<Entry<CompiledService>>>,
@@ -60,7 +61,7 @@ struct Basis {
     counts: Arc<NodeCounts>,
 }
 
-/// Data from which the parts of the Services are computed.
+/// Data from which each Service's part of the overview is computed.
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a> {
     /// Published state combined with the reports of agents.
@@ -80,7 +81,7 @@ struct Present<'a> {
 }
 
 impl ServiceRowCache {
-    /// Returns the parts of all Services, and the number of parts that were recomputed.
+    /// Returns each Service's part of the overview, and the number of parts that were recomputed.
     pub(crate) fn look(&mut self, look: Look<'_>) -> (&[Share], usize) {
         let published = look.view.published();
         // All are ordered by key, so they are merged in one pass.
@@ -120,7 +121,8 @@ impl Share {
     }
 }
 
-/// Returns true if the inputs of a Service's part are unchanged.
+/// Returns true if the inputs of a Service's part of the overview are unchanged. Inputs that cannot be compared
+/// (`None`) count as changed.
 fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let Basis { object, entry, counts } = before;
@@ -133,7 +135,7 @@ fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
 }
 
 impl Present<'_> {
-    /// Returns the inputs of the Service's part, or `None` if it has inputs that cannot be compared.
+    /// Returns the inputs of the Service's part of the overview, or `None` if they cannot be compared.
     fn basis(&self, look: &Look<'_>, last_counts: &mut Arc<NodeCounts>) -> Option<Basis> {
         let form = self.entry.map(|entry| &entry.form);
         let snapshot = &look.view.published().snapshot;

@@ -54,10 +54,10 @@ pub(crate) enum QueryError {
     /// The node or the server has reached its limit of pending queries.
     #[error("too many queries are pending")]
     Busy,
-    /// The query is longer than [`QUESTION_BYTES_MAX`].
+    /// The query is longer than [`QUESTION_BYTES_MAX`]. Contains its length in bytes.
     #[error("the query has {0} bytes; an agent accepts at most {QUESTION_BYTES_MAX}")]
     TooLarge(usize),
-    /// No reply arrived before the timeout.
+    /// No reply arrived before the timeout, which the variant contains.
     #[error("the agent did not answer within {} seconds", .0.as_secs())]
     TimedOut(Duration),
 }

@@ -4,7 +4,9 @@
 //! ```text
 //! every 10 s: traffic, roll-up, convergence ─▶ Sample ─▶ Book: a Track of 360 slots per metric ─▶ GET /v1/series
 //! ```
-//! Unknown values are gaps, never zero. The series are informational only, and begin again after a restart.
+//! A `Sample` contains the values of all metrics at one moment. A `Track` contains the values of one metric of
+//! one subject; the `Book` contains all tracks. Unknown values are gaps, never zero. The series are
+//! informational only, and begin again after a restart.
 
 mod track;
 
@@ -40,9 +42,9 @@ pub(crate) const NODES_MAX: usize = 2048;
 pub(crate) enum Of {
     /// The whole cluster.
     Cluster,
-    /// One Node.
+    /// Node with this name.
     Node(Name),
-    /// One Service.
+    /// Service with this namespace and name.
     Service(ServiceKey),
 }
 

@@ -89,7 +89,8 @@ fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
     snapshot.next_quarantine_end().is_some_and(|end| end <= now)
 }
 
-/// Returns the last Service that the next request retries, or `None` if it retries all remaining Services.
+/// Returns the last pending Service that the next request retries, which starts after `after`; `None` if the
+/// request retries all remaining pending Services.
 fn last_of_turn(snapshot: &Snapshot, after: Option<&PendingService>) -> Option<PendingService> {
     snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
 }

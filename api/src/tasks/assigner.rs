@@ -3,11 +3,14 @@
 //!
 //! ```text
 //! commits ──────┐
-//! reports ──────┼─▶ affected addresses ─▶ model::assign, one by one ─▶ Announce, in batches ─▶ writer
+//! reports ──────┼─▶ affected addresses ─▶ decisions, one by one ─▶ SetAnnouncer, in batches ─▶ writer
 //! leases (1 s) ─┘
 //! ```
-//! After a start the task keeps existing assignments until their candidates have reported or a lease has passed,
-//! so that the current announcers remain. The loop of the task is in `leader_task`.
+//! The function `assign` of the crate `model` decides about one address. The operation `SetAnnouncer` stores
+//! the decision.
+//!
+//! After a start the task keeps existing assignments until their candidates have reported or a lease has
+//! passed, so that the current announcers remain. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //! commits ───────┐
-//! reports ───────┼─▶ affected Services ─▶ model::health::judge, one by one ─▶ guard ─▶ Judge, in batches ─▶ writer
+//! reports ───────┼─▶ affected Services ─▶ decisions ─▶ guard ─▶ SetEndpointHealth, in batches ─▶ writer
 //! time (1 s) ────┘
 //! ```
-//! Decisions are stored as objects; probe results are not stored, because agents report them again. A server that
-//! has just started has no results and keeps the last decisions. The loop of the task is in `leader_task`.
+//! The function `judge` of the crate `model` decides about one Service. The guard keeps unhealthy endpoints in
+//! service if too many fail at once. The operation `SetEndpointHealth` stores the decision.
+//!
+//! Decisions are stored as objects; probe results are not stored, because agents report them again. A server
+//! that has just started has no results and keeps the last decisions. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -169,8 +172,9 @@ impl HealthJudge {
         self.due.insert(service);
     }
 
-    /// Marks Services whose health decision depends on time: their agents have fallen silent or returned, a slow
-    /// start proceeds, or the guard keeps unhealthy endpoints in service.
+    /// Marks Services whose health decision depends on time: their agents have fallen silent or returned, a
+    /// slow start proceeds, or the guard keeps unhealthy endpoints in service. Marks all Services at a longer
+    /// interval.
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();

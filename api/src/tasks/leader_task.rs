@@ -7,8 +7,9 @@
 //! triggers from reports ───────────┤
 //! tick (1 s) ──────────────────────┘
 //! ```
-//! A task keeps no state across changes of leadership: its state is derived from the published state, reports and
-//! time, so that a new leader behaves as after a start.
+//! The steps of the diagram are methods of [`LeaderTask`]. A task keeps no state across changes of leadership:
+//! its state is derived from the published state, reports and time, so that a new leader behaves as after a
+//! start.
 
 use std::{sync::Arc, time::Duration};
 

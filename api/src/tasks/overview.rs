@@ -6,10 +6,10 @@
 //! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ document ─▶ change line ─▶ every watcher
 //! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to its document
 //! ```
-//! Without watchers the overview is recomputed every 12 s if anything changed, so that the start times of problems
-//! are accurate for later clients. A computation visits all Services, but recomputes only those whose inputs have
-//! changed (`state::overview_services`). Clients that poll every ten seconds and the time series use the same
-//! document.
+//! The change line is the serialized difference to the previous document. Without watchers the overview is
+//! recomputed every 12 s if anything changed, so that the start times of problems are accurate for later
+//! clients. A computation visits all Services, but recomputes only those whose inputs have changed
+//! (`state::overview_services`). Clients that poll every ten seconds and the time series use the same document.
 
 mod gather;
 pub(crate) mod stream;
@@ -63,7 +63,8 @@ impl OverviewCache {
         Some(self.show(&mut state, overview, counts))
     }
 
-    /// Publishes a document, unless it equals the previous one.
+    /// Publishes a new document if the overview differs from that of the newest document; otherwise only
+    /// updates its counts. Returns the newest document.
     fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<OverviewDocument> {
         let known = self.newest.borrow().clone();
         let line = match &known {

@@ -292,7 +292,7 @@ impl Metrics {
         self.follow_seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts the writes and commits of a group and records its duration.
+    /// Records the size and the duration of a group of writes that the writer committed together.
     pub(crate) fn group(&self, writes: usize, commits: usize, took: Duration) {
         self.group_writes.observe(as_float(writes));
         self.group_commits.observe(as_float(commits));

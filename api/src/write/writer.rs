@@ -68,11 +68,12 @@ pub(crate) struct Written {
 pub(crate) enum WriteError {
     /// Admission (the validation against the current state) rejected the write.
     Refused(Refusal),
-    /// The caller lacks permissions for objects that the write would prune.
+    /// The caller lacks permissions for objects that the write would prune. Contains one violation for each
+    /// object.
     Forbidden(Vec<Violation>),
     /// The queue of the writer is full.
     Busy,
-    /// The write exceeds the maximum size of a transaction.
+    /// The write exceeds the maximum size of a transaction. Contains the message for the client.
     TooLarge(String),
     /// Other control servers committed first in every attempt. The write changed nothing.
     Contended,
@@ -191,7 +192,7 @@ async fn run(context: Context, mut waiting: mpsc::Receiver<PendingService>, stop
     }
 }
 
-/// Waits until other servers may have written to the store, and at least until `from`.
+/// Waits until time `from`, and then until other servers may have written to the store after position `at`.
 async fn moved(store: &dyn Store, at: Position, from: Instant) -> Result<(), store::StoreError> {
     tokio::time::sleep_until(from).await;
     store.moved(at).await

@@ -67,8 +67,8 @@ async fn start(store: &Arc<dyn Store>, nodes: &[&str]) -> Server {
     server
 }
 
-/// Returns the report of an agent that has verified the newest state. `host` is the last octet of its address in
-/// 192.0.2.0/24.
+/// Returns the report of an agent that has verified the newest state. `host` is the last octet of its address
+/// in 192.0.2.0/24; `more` contains further fields of the report.
 fn report(host: usize, more: Value) -> Value {
     let everything = Position { epoch: Epoch(u64::try_from(START).unwrap()), revision: Revision(1_000_000) };
     let mut report = json!({

@@ -28,7 +28,7 @@ pub(super) trait Announcer {
     fn withdraw(&mut self, number: u32) -> Result<()>;
     /// Waits until all BGP sessions, and BFD sessions if used, are up.
     fn wait_settled(&mut self) -> Result<()>;
-    /// Disconnects the announcing node from the network, or reconnects it.
+    /// Connects the announcing node to the network if `in_place` is true; otherwise disconnects it.
     fn plug(&mut self, in_place: bool) -> Result<()>;
     /// Closes the sessions and prepares this number of prefixes for announcement.
     fn prepare(&mut self, count: u32) -> Result<()>;

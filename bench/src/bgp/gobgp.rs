@@ -1,4 +1,5 @@
-//! `GoBGP` from the distribution, which announces an address on a `gobgp` command.
+//! `GoBGP` of the Linux distribution as BGP implementation under test. The command `gobgp` starts and ends the
+//! announcement of a prefix.
 
 use std::{fs, path::PathBuf};
 

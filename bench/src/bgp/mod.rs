@@ -1,11 +1,12 @@
-//! BGP benchmark: time until routers install and remove a route, and the memory cost.
+//! BGP benchmark: time until routers install and remove a route, and memory use of the BGP implementation under
+//! test (the contestant).
 //!
 //! ```text
 //!   write ─▶ contestant ─▶ UPDATE ─▶ FRR ──▶ its kernel ──▶ route observed
 //!                              └───▶ BIRD ─▶ its kernel ──▶ route observed
 //! ```
 //! A route counts as installed from the moment at which the kernel of the router could forward by it. Each
-//! contestant (BGP implementation under test) has its own routers, with the same configuration.
+//! contestant has its own pair of routers, FRR and BIRD, with the same configuration.
 
 mod announcer;
 mod gobgp;

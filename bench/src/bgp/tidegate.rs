@@ -1,4 +1,5 @@
-//! Tidegate with a control server, one agent and two `BgpPeer`s. The creation of a Service announces an address.
+//! Tidegate as BGP implementation under test: a control server, one agent and two `BgpPeer`s. The creation of a
+//! Service causes the announcement of its address.
 
 use anyhow::{Context, Result, ensure};
 use lab::{

@@ -265,11 +265,12 @@ impl ChangePace {
     }
 }
 
-/// Returns the cost per item of `writes` writes at a constant rate, minus the cost of the same time with a single
-/// write, so that periodic work that runs after any change, such as a full check, is not counted.
+/// Returns the cost of one change, which consists of `writes` requests. Sends many changes at a constant rate,
+/// and subtracts the cost of the same time with a single change, so that periodic work that runs after any
+/// change, such as a full check, is not counted.
 ///
-/// In the guest VM the benchmark waits for every change, so it subtracts `idle` instead, the cost of idle time.
-/// `idle` is `None` on the host.
+/// In the guest VM the benchmark waits until each change is complete, and subtracts the cost of idle time
+/// (`idle`) instead. `idle` is `None` on the host.
 fn cost(
     estate: &Estate,
     idle: Option<&measured::Spent>,

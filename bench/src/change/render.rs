@@ -223,7 +223,8 @@ fn median(costs: &[Cost], of: fn(&Cost) -> f64) -> Option<f64> {
     Summary::of(costs.iter().map(of)).map(|summary| summary.median)
 }
 
-/// Returns true if a cost component of a point is meaningful for a mode.
+/// Returns true if a point belongs to a mode and its value is meaningful: times (`is_time`) measured in the
+/// guest VM are not.
 fn counts(point: &ChangePoint, mode: &str, is_time: bool) -> bool {
     point.mode == mode && !(is_time && point.is_guest)
 }

@@ -3,9 +3,9 @@
 //! to proxies.
 //!
 //! ```text
-//!   asking ──▶ node1 ──▶ answering      the same three machines for each path, each in its own network
+//!   client ──▶ node1 ──▶ backend        the same three machines for each path, each in its own network
 //!               │
-//!               ├─ tidegate: Services of the fixture cluster, one of which leads to `answering`
+//!               ├─ tidegate: Services of the fixture cluster, one of which leads to the backend
 //!               ├─ direct: routes only
 //!               └─ haproxy, nginx: a process that accepts, connects and copies
 //!   in a round, every path in turn:

@@ -1,4 +1,5 @@
-//! keepalived from the distribution: VRRP moves the address, and static nftables rules forward the traffic.
+//! keepalived of the Linux distribution as failover system under test: VRRP moves the address, and static
+//! nftables rules forward the traffic.
 //!
 //! The rules forward like those of a Service: to the same backend, with masquerading. So datagrams take the same
 //! path as with Tidegate, and only failure detection and takeover differ.

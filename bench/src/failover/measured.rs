@@ -61,7 +61,7 @@ pub struct FailoverSeries {
 }
 
 impl FailoverSeries {
-    /// Summarizes a value over all runs; `None` without runs.
+    /// Summarizes the value that `figure` selects over all runs; `None` without runs.
     #[must_use]
     pub fn summary(&self, figure: impl Fn(&Run) -> f64) -> Option<Summary> {
         Summary::of(self.runs.iter().map(figure))

@@ -1,4 +1,5 @@
-//! Failover benchmark: traffic interruption of an address when the node that announces it fails.
+//! Failover benchmark: traffic interruption of an address when the node that announces it (the owner) fails. A
+//! system is settled when one node announces the address and all others can take it over.
 //!
 //! ```text
 //!   for each round, failure, system:
@@ -57,7 +58,7 @@ pub struct Options {
     pub only: Vec<String>,
 }
 
-/// Failover system with a failure from which it has not recovered yet.
+/// Failover system under test, with the run from which it has not recovered yet, if any.
 struct Lane {
     contestant: Box<dyn FailoverContestant>,
     open: Option<Open>,

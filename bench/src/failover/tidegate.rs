@@ -1,5 +1,5 @@
-//! Tidegate: a control server, three agents with mutual failure detection, and one load balancer Service with
-//! one address.
+//! Tidegate as failover system under test: a control server, three agents with mutual failure detection, and
+//! one load balancer Service with one address.
 
 use anyhow::{Context, Result, ensure};
 use lab::{

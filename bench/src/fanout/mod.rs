@@ -5,7 +5,7 @@
 //!   100 PATCH/s ─▶ tidegate-api ─▶ SQLite (a file)
 //!                       │ ├─▶ feed ─▶ agents, 500 per process ─▶ report ─▶ accepted by control
 //!                       │ └─▶ watch ─▶ watchers, 500 per process
-//!   bound:      a sender of the same bytes ─▶ sockets, 500 per process
+//!   baseline: a sender of the same bytes ─▶ sockets, 500 per process
 //! ```
 
 mod bound;
@@ -89,7 +89,8 @@ impl Record<FanoutPoint> {
     }
 }
 
-/// Runs one round against a new server with `count` receivers, and returns the bytes per change and receiver.
+/// Runs one round with a new server and `count` receivers of kind `told`, and adds the results to `point`.
+/// Returns the number of bytes sent per change and receiver.
 fn turn(options: &Options, told: ReceiverKind, count: u16, point: &mut FanoutPoint) -> Result<usize> {
     let (role, nodes) = match told {
         ReceiverKind::Agents => (Role::Agent, count),

@@ -111,12 +111,12 @@ impl LayoutPoint {
         }
     }
 
-    /// Returns mutable references to the changes, in the order of [`CHANGES`].
+    /// Returns mutable references to the results of each kind of change, in the order of [`CHANGES`].
     pub(super) fn changes_mut(&mut self) -> [&mut Change; 3] {
         [&mut self.add, &mut self.replace, &mut self.remove]
     }
 
-    /// Returns the changes with their names, in the order of [`CHANGES`].
+    /// Returns the results of each kind of change with the name of the change, in the order of [`CHANGES`].
     pub(super) fn changes(&self) -> [(&'static str, &Change); 3] {
         let [add, replace, remove] = CHANGES;
         [(add, &self.add), (replace, &self.replace), (remove, &self.remove)]

@@ -2,10 +2,10 @@
 //! to layouts with a chain per Service.
 //!
 //! ```text
-//!   a fixture cluster, whose agent programs N Services ─▶ `nft list` ─▶ ours: the full ruleset, and a Service added, changed and removed
-//!                     │
-//!                     └─ the same Services ─▶ service-chains: a chain and a map per Service
-//!                                          ─▶ endpoint-chains: additionally a chain per endpoint
+//!   a cluster of one node with N Services
+//!     ├─ its agent programs them ─▶ `nft list` ─▶ Tidegate's layout
+//!     └─ rulesets generated for the same Services ─▶ service-chains: a chain and a map per Service
+//!                                                 ─▶ endpoint-chains: additionally a chain per endpoint
 //!
 //!   each layout on a separate node, in turn, with the same tool (`nft -f`):
 //!     load the ruleset ─▶ add, change, remove a Service ─▶ connect through the first, the middle and the last one
@@ -142,7 +142,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<LayoutPoint>> {
     Ok(record)
 }
 
-/// Number of Services for which the layouts are measured now, with the parameters common to all layouts.
+/// Measurement of all layouts at one number of Services.
 struct At<'a> {
     options: &'a Options,
     tool: &'a Tool,
@@ -200,7 +200,8 @@ impl At<'_> {
         Ok(turns.into_iter().map(|turn| turn.point).collect())
     }
 
-    /// Loads the full ruleset of each layout repeatedly, and leaves it in the kernel.
+    /// Measures repeated loads of the full ruleset of each layout, and leaves it in the kernel. A layout that
+    /// is too slow is not measured further.
     fn load(&self, turns: &mut Vec<LayoutTurn<'_>>, meter: &mut LoadMeter, say: Say<'_>) -> Result<()> {
         for round in 0..self.options.loads {
             meter.pause()?;
@@ -259,8 +260,8 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Deletes empty chains; older kernels still reference them briefly after the last element that led to
-    /// them was deleted.
+    /// Deletes the chains that a change left empty. Retries, because older kernels still reference a chain
+    /// briefly after the last map element that led to it was deleted.
     fn sweep(&self, way: &ForwardingNode, step: &ruleset::Step) -> Result<()> {
         if step.sweep.is_empty() {
             return Ok(());

@@ -5,11 +5,11 @@
 //!   service-ips (one map) ─▶ service-… (a chain each) ─▶ numgen into an anonymous map ─▶ dnat          service-chains
 //!                                                                     └─▶ endpoint-… (a chain each)    endpoint-chains
 //! ```
-//! The text of the ruleset is written for this benchmark. The chains are those that every packet passes in
-//! kube-proxy's mode (checks for the firewall, for Services without endpoints and for undefined ports,
-//! masquerading). The text omits everything that would only add cost: no Service has a node port, affinity or
-//! source ranges, there is one address family, names have no hash, and no endpoint is on the node, so that the
-//! hairpin set is empty.
+//! The names at the right are those of the layouts. The text of the rulesets is written for this benchmark. The
+//! chains are those that every packet passes in kube-proxy's mode (checks for the firewall, for Services
+//! without endpoints and for undefined ports, masquerading). The text omits everything that would only add
+//! cost: no Service has a node port, affinity or source ranges, there is one address family, names have no
+//! hash, and no endpoint is on the node, so that the hairpin set is empty.
 
 use std::{fmt::Write, net::Ipv4Addr};
 

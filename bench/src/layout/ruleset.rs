@@ -24,7 +24,7 @@ pub(super) struct Ruleset {
     pub(super) steps: [Step; 3],
 }
 
-/// Change loaded as one nftables transaction.
+/// Change of a ruleset that `nft` loads as one transaction.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) text: String,
@@ -42,7 +42,8 @@ impl Ruleset {
     }
 }
 
-/// Returns the ruleset of the node of a fixture cluster and the changes derived from its agent.
+/// Returns the ruleset that Tidegate's agent programs on the node of a fixture cluster, and the changes that it
+/// makes when a Service is added, changed and removed. Also returns that Service.
 pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     let [before, after] = served::added_endpoints(estate.size().endpoints);
     // The first Service of its kind leaves chains and numbers that the next one reuses.
@@ -73,13 +74,13 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     Ok((Ruleset { layout: Layout::Tidegate, whole, steps }, changing))
 }
 
-/// Creates the Service that the changes add, or replaces its endpoints if it exists.
+/// Creates the Service that the measured changes add to a ruleset, or replaces its endpoints if it exists.
 fn come(estate: &Estate, endpoints: &[Ipv4Addr]) -> Result<()> {
     estate.cluster.apply_objects(&served::added_objects(endpoints))?;
     estate.wait_converged()
 }
 
-/// Deletes the Service that the changes add.
+/// Deletes the Service that the measured changes add to a ruleset.
 fn go(estate: &Estate) -> Result<()> {
     for kind in ["endpointsets", "services"] {
         let path = format!("/v1/namespaces/default/{kind}/{ADDED}");
@@ -88,14 +89,14 @@ fn go(estate: &Estate) -> Result<()> {
     estate.wait_converged()
 }
 
-/// Service that the changes add, before and after the replacement of its endpoint.
+/// Service that the measured changes add to a ruleset, before and after the replacement of its last endpoint.
 #[derive(Debug)]
 pub(super) struct Changing {
     pub(super) before: BenchService,
     pub(super) after: BenchService,
 }
 
-/// Returns the ruleset and changes for the same Services in a different layout.
+/// Returns the ruleset of a layout other than Tidegate's for the same Services, with the same changes.
 pub(super) fn peer(layout: Layout, services: &[BenchService], changing: &Changing) -> Ruleset {
     let Changing { before, after } = changing;
     let steps = [

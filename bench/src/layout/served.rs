@@ -32,7 +32,7 @@ pub struct BenchService {
     pub endpoints: Vec<Ipv4Addr>,
 }
 
-/// Returns every Service of a fixture cluster by name.
+/// Returns all Services of a fixture cluster, sorted by name.
 pub(super) fn all(estate: &Estate) -> Result<Vec<BenchService>> {
     let addresses = listed(estate, "services", |object| {
         string(object, "/spec/clusterIPs/0")?.parse().context("a virtual address")
@@ -49,7 +49,8 @@ pub(super) fn all(estate: &Estate) -> Result<Vec<BenchService>> {
     together.collect()
 }
 
-/// Returns a property of every object of a kind by name.
+/// Returns namespace and name of every object of a kind, with the value that `of` derives from the object,
+/// sorted by name.
 fn listed<T>(estate: &Estate, kind: &str, of: impl Fn(&Value) -> Result<T>) -> Result<Vec<(String, T)>> {
     let mut objects = Vec::new();
     let mut more = String::new();

@@ -91,8 +91,8 @@ impl Tool {
         Ok((took, Some(group.kib()?.saturating_sub(before))))
     }
 
-    /// Deletes a table and waits until the kernel has freed most of its memory, so that the release does not run
-    /// during other measurements.
+    /// Deletes a table, which took `kib` KiB of kernel memory, and waits until the kernel has freed most of it,
+    /// so that the release does not run during other measurements.
     pub(super) fn remove(&self, place: &Namespace, table: &str, kib: Option<u64>) -> Result<()> {
         let before = self.group.as_ref().map(Group::kib).transpose()?;
         self.load(place, &format!("delete table {table}\n"))?;

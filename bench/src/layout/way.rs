@@ -49,7 +49,7 @@ impl ForwardingNode {
         Ok(Self { node, client, _backend: backend, _topology: topology })
     }
 
-    /// Removes the ruleset and waits until its kernel memory is freed.
+    /// Removes a ruleset, which took `kib` KiB of kernel memory, and waits until most of it is freed.
     pub(super) fn clear(&self, tool: &Tool, ruleset: &Ruleset, kib: Option<u64>) -> Result<()> {
         tool.remove(&self.node, &ruleset.table(), kib)
     }

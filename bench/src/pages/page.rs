@@ -16,7 +16,7 @@ pub fn head(title: &str, name: &str, alternative: &str) -> String {
     )
 }
 
-/// Renders the environment: machine, versions and load.
+/// Renders the section about the environment of a run: machine, software versions and load.
 #[must_use]
 pub fn place(host: &Host, versions: &[String], load: Option<&Load>) -> String {
     let mut text = format!(

@@ -1,5 +1,5 @@
-//! Soak test ([`lab::chaos::soak`]) and its page, which shows changes and faults over many minutes, their effect
-//! on clients, and leftovers.
+//! Soak test ([`lab::chaos::soak`]) and its page, which shows changes and faults over many minutes, their
+//! effect on clients, and leaks found at the end.
 
 mod curve;
 mod render;

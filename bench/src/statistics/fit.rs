@@ -56,7 +56,8 @@ impl Line {
     }
 }
 
-/// Returns the two-sided 95 % point of Student's t distribution; between the listed points, the larger one.
+/// Returns the two-sided 95 % point of Student's t distribution for `freedom` degrees of freedom. Between two
+/// entries of the table, returns the larger value.
 fn student_95(freedom: usize) -> f64 {
     const POINTS: [(usize, f64); 16] = [
         (1, 12.706),

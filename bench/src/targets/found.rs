@@ -216,7 +216,8 @@ pub(super) fn etcd(written: &Value) -> Option<TargetResult> {
     writes(written, "etcd", 2_000.0)
 }
 
-/// Returns the best rate of a store over all numbers of clients and objects per request.
+/// Returns the best write rate of a store over all numbers of clients and objects per request, compared with
+/// the rate that the target demands.
 fn writes(written: &Value, store: &str, demanded: f64) -> Option<TargetResult> {
     let best = |store: &str| {
         let fields = [("store", json!(store))];

@@ -3,7 +3,7 @@
 //! ```text
 //!   1 … 64 clients ─▶ tidegate-api ─▶ SQLite (a file)
 //!   1 … 64 clients ─▶ tidegate-api ─▶ etcd, three members
-//!   bound:            write 4 KiB, fdatasync, repeat: the limit of the disk for a single writer
+//!   baseline:         write 4 KiB, fdatasync, repeat: the limit of the disk for a single writer
 //! ```
 //! The response to a write implies that it is on disk (with etcd: on the disks of two members). All stores
 //! are on one disk.

@@ -1,5 +1,5 @@
-//! Small run of the BGP benchmark with real routers and GoBGP, which completes all parts, including node failures,
-//! and writes a page. No time is asserted.
+//! Test that runs the BGP benchmark at a small size, with real routers and GoBGP. It completes all parts,
+//! including node failures, and writes a page. No time is asserted.
 
 use bench::{
     bgp::{self, Options},

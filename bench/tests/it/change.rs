@@ -1,5 +1,5 @@
-//! Small run of the change benchmark with real endpoints, Services and a client, and its page. No time is
-//! asserted.
+//! Test that runs the change benchmark at a small size, with real endpoints, Services and a client, and renders
+//! its page. No time is asserted.
 
 #![allow(
     clippy::print_stdout,

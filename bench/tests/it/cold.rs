@@ -1,5 +1,5 @@
-//! Small run of the agent start benchmark with real agents; a restart without changes writes nothing to the
-//! kernel. No time is asserted.
+//! Test that runs the agent start benchmark at a small size, with real agents. A restart without changes writes
+//! nothing to the kernel. No time is asserted.
 
 use bench::{
     cold::{self, Options},

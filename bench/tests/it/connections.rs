@@ -1,4 +1,5 @@
-//! Small run of the connection benchmark with real relays and Services, and its page. No time is asserted.
+//! Test that runs the connection benchmark at a small size, with real relays and Services, and renders its
+//! page. No time is asserted.
 
 use std::time::Duration;
 

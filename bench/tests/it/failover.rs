@@ -1,4 +1,5 @@
-//! Small run of the failover benchmark with real node failures, and its page. No time is asserted.
+//! Test that runs the failover benchmark at a small size, with real node failures, and renders its page. No
+//! time is asserted.
 
 use bench::{
     failover::{self, Options, contestant::Failure},

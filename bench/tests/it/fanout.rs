@@ -1,5 +1,5 @@
-//! Small run of the fan-out benchmark with simulated agents and watchers in separate processes, and its page. No
-//! time is asserted.
+//! Test that runs the fan-out benchmark at a small size, with simulated agents and watchers in separate
+//! processes, and renders its page. No time is asserted.
 
 use bench::{
     fanout::{self, Options, ReceiverKind},

@@ -1,5 +1,5 @@
-//! Small run of the layout benchmark: loads real rulesets of all layouts, changes them and connects through
-//! them. No time is asserted.
+//! Test that runs the layout benchmark at a small size: loads real rulesets of all layouts, changes them and
+//! connects through them. No time is asserted.
 
 use std::{fs, net::Ipv4Addr, path::Path, time::Duration};
 

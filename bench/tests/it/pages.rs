@@ -1,4 +1,4 @@
-//! The benchmark pages in the repository match their stored results.
+//! Test that the benchmark pages in the repository match their stored results.
 
 use std::{
     fs,

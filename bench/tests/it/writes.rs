@@ -1,4 +1,5 @@
-//! Small run of the write benchmark with real stores and many clients, and its page. No time is asserted.
+//! Test that runs the write benchmark at a small size, with real stores and many clients, and renders its page.
+//! No time is asserted.
 
 use std::time::Duration;
 

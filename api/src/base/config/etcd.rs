@@ -64,7 +64,8 @@ impl EtcdFlags {
     /// Validates the flags against the store URL, reads the files they name, and returns the store options.
     ///
     /// # Errors
-    /// Returns the contradictory flag, or the flag and path of the unreadable file.
+    /// Returns the contradictory flag, or the path of the file that cannot be read or contains no valid
+    /// password.
     pub(super) fn check(self, store: &str) -> Result<Options, InvalidStore> {
         let Self {
             local_store,

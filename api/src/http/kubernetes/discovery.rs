@@ -46,9 +46,9 @@ fn group_fields() -> Value {
     json!({ "name": Group::Discovery.name(), "versions": versions, "preferredVersion": versions[0] })
 }
 
-/// Returns the response of `GET /api/v1`, and that of any other group version: the list of its resources.
-/// ReplicationControllers are listed with the verb `create` only, so that a client that creates one receives an
-/// explanation.
+/// Returns the response of `GET /api/v1`, or of the path of a different API group and version: the list of its
+/// resources. ReplicationControllers are listed with the verb `create` only, so that a client that creates one
+/// receives an explanation.
 pub(super) fn resources(group: Group, version: &str) -> Value {
     let own = Resource::ALL.into_iter().filter(|resource| resource.group() == group);
     let mut resources: Vec<Value> = own.map(resource).collect();

@@ -1,9 +1,11 @@
-//! Read-only Kubernetes API below `/k8s/` for `kubectl`.
+//! Read-only Kubernetes API below `/k8s/` for `kubectl`. The module `show` renders Tidegate objects as
+//! Kubernetes objects, with the pure functions of `objects`; `table` formats them as table rows; `changes`
+//! finds the objects that a commit affects.
 //!
 //! ```text
-//! state ─ show ─▶ Kubernetes objects ─▶ as objects, or as rows of a table (`table`)
-//!   │              (`objects/`, pure: Tidegate ─▶ Kubernetes)
-//!   └─ changes: objects affected by a commit ─▶ rendered before and after ─▶ watch events
+//! stored state ─ show ─▶ Kubernetes objects ─▶ response: the objects, or the rows of a table
+//!       │
+//!       └─ changes: objects affected by a commit ─▶ rendered before and after ─▶ watch events
 //! ```
 //! The routes are not part of the OpenAPI document, because Kubernetes defines their responses. The routes are
 //! disabled without `--kubernetes-view`. Each route requires the permission of the Tidegate objects it is derived

@@ -86,8 +86,8 @@ fn annotate_rest(shown: &mut Map<String, Value>, rest: &Map<String, Value>) {
     annotations[REST] = json!(Value::Object(rest.clone()).to_string());
 }
 
-/// Splits a spec into the fields in `known`, which the Kubernetes type has, and the other fields with non-default
-/// values.
+/// Splits a spec into the fields in `known`, which the Kubernetes type has, and the other fields whose values
+/// differ from those in `default`.
 fn split(spec: Value, default: &Value, known: &[&str]) -> (Map<String, Value>, Map<String, Value>) {
     let Value::Object(fields) = spec else { return (Map::new(), Map::new()) };
     let (shown, rest): (Vec<_>, Vec<_>) =

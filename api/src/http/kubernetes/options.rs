@@ -96,7 +96,7 @@ pub(super) struct Options {
 }
 
 impl OneQuery {
-    /// Returns the requested state, and the part of the object that table rows contain.
+    /// Returns the state that the response must show, and the part of the object that table rows contain.
     pub(super) fn read(&self) -> Result<(Since, Include), Problem> {
         let since = since(self.resource_version.as_deref(), None, false)?;
         Ok((since, include(self.include_object.as_deref())?))

@@ -52,7 +52,7 @@ pub(super) enum Unit {
     Namespace(Namespace),
 }
 
-/// State of the objects, with the data required to render it.
+/// One state of all objects, with the additional data that is required to render them as Kubernetes objects.
 pub(super) struct Side<'a> {
     /// Objects of the rendered state.
     pub(super) snapshot: &'a Snapshot,
@@ -110,7 +110,7 @@ impl ListSelection {
         Some(Unit::Object(ObjectKey { kind, namespace, name }))
     }
 
-    /// Returns true if the caller may use the verb on the entity.
+    /// Returns true if the caller may use the verb on the Tidegate objects of the entity.
     pub(super) fn is_seen(&self, access: &Access, verb: Verb, unit: &Unit) -> bool {
         match unit {
             Unit::Object(key) => access.may_object(verb, key.kind, key.namespace.as_ref()),
@@ -151,8 +151,8 @@ impl Side<'_> {
         }
     }
 
-    /// Renders those Kubernetes objects of an entity that the selection contains; none if the entity does not
-    /// exist.
+    /// Renders the Kubernetes objects of the entity `unit`, limited to those that the selection `chosen`
+    /// contains. Returns none if the entity does not exist.
     pub(super) fn show(&self, unit: &Unit, chosen: &ListSelection) -> RenderedObjects {
         let mut shown = RenderedObjects::new();
         match unit {

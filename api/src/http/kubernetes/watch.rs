@@ -146,7 +146,8 @@ fn may_watch(access: &Access, chosen: &ListSelection) -> Result<(), Problem> {
 /// Checks that a watch can be resumed from a position, and returns its revision.
 ///
 /// # Errors
-/// Returns a problem with code `ResumeExpired` if the changes after the position are no longer in memory.
+/// Returns a problem with code `ResumeExpired` if the position is of a different epoch or the changes after it
+/// are no longer in memory, and one with code `Behind` if this server does not reach the position in time.
 async fn check_resume(app: &Shared, position: Position) -> Result<Revision, Problem> {
     if app.store.is_shared() {
         app.reach(position).await?;

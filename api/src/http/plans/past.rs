@@ -1,8 +1,12 @@
-//! Recomputed effect of a past write on the rulesets of the nodes.
+//! Recomputed effect of a past write on the rulesets of the nodes. The states before and after the write are
+//! derived from the newest state by undoing writes.
 //!
 //! ```text
-//! newest state ─ undo all since ─▶ state after the write ──┐
-//!       └─────── undo that too ──▶ state before it ────────┴─▶ each connected node: Question::Compare
+//! newest state ─ undo later writes ─▶ state after the write ──┬─▶ each connected node: Question::Compare
+//!                                          │                  │
+//!                                    undo the write           │
+//!                                          ▼                  │
+//!                                 state before the write ─────┘
 //! ```
 //! The result is not a record of the former rulesets: the nodes compute the difference with their current modes.
 
@@ -34,7 +38,8 @@ pub(crate) struct Past {
     pub(crate) after: FormerStates,
 }
 
-/// Queries every node for the difference that the write made to its ruleset.
+/// Queries the nodes for the difference that a past write made to their rulesets, and returns it by node. A
+/// node whose data the write did not change is not queried.
 pub(crate) async fn compare(
     app: &ServerState,
     published: &Published,

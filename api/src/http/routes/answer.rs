@@ -1,4 +1,4 @@
-//! `PUT /v1/nodes/{node}/answers/{id}`: reply of an agent to a query of its feed.
+//! `PUT /v1/nodes/{node}/answers/{id}`: reply of an agent to a query that it received in its feed.
 
 use axum::{
     extract::{Request, State},

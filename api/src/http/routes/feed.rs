@@ -51,7 +51,7 @@ struct FeedQuery {
     asks: Option<AsksQuery>,
 }
 
-/// Selection of the feed's contents other than state.
+/// Value of the query parameter `asks`, for a feed that carries no state.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 enum AsksQuery {

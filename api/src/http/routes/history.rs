@@ -223,7 +223,8 @@ async fn rules(
     Ok(render(form, &RuleChanges { revision, position: published.position(), nodes }))
 }
 
-/// Returns the states after a write of all objects that later writes, up to `head`, have changed again.
+/// Returns the states that objects had after the write of `revision`, for all objects that later writes up to
+/// `head` have changed.
 async fn former_after(
     app: &Shared,
     revision: Revision,

@@ -312,8 +312,8 @@ fn list(
     list_matching(app, caller, kind, (path, query), headers, ("", |_| true))
 }
 
-/// Lists the objects that match the query and an additional filter. The filter is a function, and a text that
-/// identifies it in page tokens.
+/// Lists the objects that match the query and an additional filter. The filter consists of a text, which
+/// identifies it in page tokens, and a function.
 pub(super) fn list_matching(
     app: Shared,
     caller: &Caller,

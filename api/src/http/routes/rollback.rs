@@ -183,7 +183,8 @@ fn read(value: &Value) -> Result<RollbackBody, Problem> {
     Ok(body)
 }
 
-/// Writes the earlier states of the objects. Starts again after a conflicting write.
+/// Determines the earlier states that a rollback restores, and writes them. Starts again after a conflicting
+/// write. With `only`, undoes the write of `revision` alone; otherwise restores the state at `revision`.
 async fn attempt(
     app: &Shared,
     caller: &Caller,
@@ -214,7 +215,8 @@ fn is_race(code: Code) -> bool {
     matches!(code, Code::PreconditionFailed | Code::AlreadyExists | Code::NotFound)
 }
 
-/// Returns the states at `revision` of all objects that later writes have changed.
+/// Returns the states that objects had at `revision`, for all objects that later writes have changed. Returns a
+/// problem if the history does not contain the revision.
 async fn former_since(app: &Shared, revision: Revision) -> Result<FormerStates, Problem> {
     let head = app.hub.load().position().revision;
     if revision > head {

@@ -1,4 +1,5 @@
-//! Simulation of the failure of nodes; it changes nothing.
+//! `GET /v1/what-if`: effect of a simulated failure of nodes on addresses and Services. The simulation changes
+//! nothing.
 
 use std::collections::BTreeSet;
 

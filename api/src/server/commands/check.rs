@@ -13,8 +13,8 @@ use crate::{
     server::tls,
 };
 
-/// Checks the files, store and addresses that the configuration names. The configuration itself has already been
-/// validated.
+/// Checks the log filter, the certificate files, the store and the listen address of a validated configuration,
+/// and prints the result of each check.
 pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
     say("ok: every setting can be used")?;
     tracing_subscriber::EnvFilter::try_new(&config.log)

@@ -14,7 +14,8 @@ use store::backup::{self, Backup};
 /// the cluster.
 const MODE: u32 = 0o600;
 
-/// Writes a new backup file. If writing fails, no file exists; otherwise it is complete and durable.
+/// Creates a backup file, which must not exist yet, with the given lines. On success the file is complete and
+/// durable; if writing fails, it is removed.
 pub(super) fn create(path: &Path, lines: impl Iterator<Item = String>) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
     let written = write(file, lines).and_then(|()| {

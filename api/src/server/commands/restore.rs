@@ -52,8 +52,8 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     say("tokens and certificates that were revoked after the backup are valid again: revoke them again")
 }
 
-/// Prompts the user for confirmation at the terminal, unless `--yes` is given. Returns an error if there is no
-/// terminal.
+/// Prompts the user to confirm the action `what` at the terminal, unless `--yes` is given. Returns an error if
+/// the user declines or there is no terminal.
 fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
         return Ok(());

@@ -115,8 +115,8 @@ impl OverviewWatch {
         (overview.map_or(SentOverview::Whole(shown), SentOverview::Part), first)
     }
 
-    /// Returns the line with the changes from the document last sent to the newest one, or `None` if there are
-    /// none.
+    /// Returns the line with the changes from the document last sent (`held`) to the newest document (`shown`),
+    /// or `None` if there are none. Then replaces `held`.
     fn follow(&self, held: &mut SentOverview, shown: Arc<OverviewDocument>) -> Option<Bytes> {
         match held {
             SentOverview::Whole(before) => {

@@ -25,7 +25,8 @@ use crate::{
 /// are ignored.
 const HEADS_MAX: usize = 200;
 
-/// Reads the writes since the previous call. If the history cannot be read, problems show no preceding change.
+/// Reads the writes since the previous call from the history. If the history cannot be read, problems in the
+/// overview have no preceding change.
 pub(super) async fn follow(
     app: &ServerState,
     published: &Published,

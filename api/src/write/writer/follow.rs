@@ -6,8 +6,12 @@
 //!                    │ no longer kept                │ another epoch
 //!                    └────────────▶ the whole state is reloaded ◀┘
 //! ```
+//! The call `store.moved` waits until another server may have written. If the store no longer has all changes
+//! after the published revision, or another process has replaced its contents (a new epoch), the state is
+//! reloaded.
+//!
 //! The changes are read before the store's newest position (`head`). Epochs only increase, so that the changes
-//! belong to our epoch if a head read after them does.
+//! belong to the published epoch if a head that is read after them does.
 
 use std::{
     sync::Arc,
