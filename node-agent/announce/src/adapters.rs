@@ -32,7 +32,8 @@ const KEY_ID: u8 = 1;
 /// Length of a key in bytes (RFC 5880 §4.4).
 const KEY_BYTES: usize = 20;
 
-/// Announces addresses by ARP and NDP, and controls replies to ICMP echo requests.
+/// Implementation of `Wire` that announces addresses by ARP and NDP and controls replies to ICMP echo
+/// requests.
 pub struct L2 {
     announcer: Announcer,
     ping: Ping,

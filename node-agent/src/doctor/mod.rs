@@ -2,11 +2,13 @@
 //! obstacles to traffic.
 //!
 //! ```text
-//! look (I/O) ──Seen──▶ judge (pure) ──▶ findings     requested by control (`ask`) or `tidegate-agent doctor`
-//!                                        fixes       applied on request, if the operator allows them
+//! look (I/O) ──MachineFacts──▶ judge (pure) ──▶ findings
 //! ```
-//! Invariants: only `fixes` changes anything, and the amount of data read is limited. Output of `nft` is
-//! never parsed; iptables tables are read with their own tools, because only these know their extensions.
+//! The findings are requested by `tidegate-agent doctor` or by the control server (module `ask`). Some
+//! findings have a fix. `fixes` applies it on request: `doctor --fix`, or a query of the control server if
+//! the operator allows such fixes. Invariants: only `fixes` changes anything, and the amount of data read is
+//! limited. Output of `nft` is never parsed; iptables tables are read with their own tools, because only
+//! these know their extensions.
 
 mod chains;
 pub mod checks;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-/// Entries last reported to one control server. Empty after a start, so that the first report is complete.
+/// Addresses or prefixes (`K`) with their status (`V`), as last reported to one control server. Empty after a
+/// start, so that the first report is complete.
 #[derive(Debug)]
 pub struct ReportedState<K: Ord, V> {
     told: OrdMap<K, V>,
