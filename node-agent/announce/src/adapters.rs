@@ -1,5 +1,5 @@
-//! Production implementations of the traits of [`super::ports`]: the ARP and NDP announcer, and peer
-//! monitoring by BFD.
+//! Production implementations of the traits in [`super::ownership::io_traits`]: the ARP and NDP announcer,
+//! and peer monitoring by BFD.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -283,8 +283,8 @@ fn candidates(flow: &Flow, local: &LocalAddresses) -> Vec<(Destination, bool)> {
         .collect()
 }
 
-/// Returns the target of a flow in the form used by a frontend: port ranges keep the client's port, so the
-/// target has none.
+/// Returns the target of a flow in the form that the routes of `frontend` use. The target has no port if the
+/// frontend has a port range and the flow keeps the port that the client used.
 fn target(frontend: Frontend, flow: &Flow) -> Target {
     let keeps_port = frontend.ports.single().is_none() && flow.target_port == flow.port;
     Target { address: flow.target, port: (!keeps_port).then_some(flow.target_port) }

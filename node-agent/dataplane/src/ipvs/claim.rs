@@ -95,9 +95,10 @@ impl Wants {
     }
 }
 
-/// Returns the program with every feature that IPVS lacks replaced by supported ones. The virtual addresses of the
-/// program are kept. The planner decides which other addresses are closed, because it has the list of addresses
-/// that are bound on this node.
+/// Returns a copy of `program` in which supported features replace those that IPVS lacks, or a message that
+/// names the first feature without a replacement. The virtual addresses of `program` are kept. The planner
+/// decides on which other addresses ports without a frontend are rejected, because it has the list of
+/// addresses that are bound on this node.
 fn wanted(program: &Program) -> Result<Program, String> {
     let lowered = lower::lower(program)?;
     Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })

@@ -21,7 +21,8 @@ use super::{
 use crate::{KernelError, Outcome, Pass, RejectedServices};
 
 impl IpvsBackend {
-    /// Creates the objects that do not depend on Services: sets, sysctls, the link, the rules.
+    /// Creates missing objects that do not depend on Services: the sets, the dummy link and the rules. With
+    /// `everything`, also sets the sysctls.
     pub(super) fn ensure_structure(&mut self, everything: bool, pass: &mut Pass) -> Result<(), KernelError> {
         let naming = self.options.naming;
         let mirror = self.mirror.get_or_insert_default();

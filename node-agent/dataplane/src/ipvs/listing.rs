@@ -151,8 +151,8 @@ fn place_of(set: &str) -> String {
     format!("ipset {set}")
 }
 
-/// Returns the sets that are missing in the other state, without fields that the kernel chooses itself
-/// (`initval`) or that depend on its version (`bucketsize`).
+/// Returns a `create` line for each set in `is` that is missing in `other`, without fields that the kernel
+/// chooses itself (`initval`) or that depend on its version (`bucketsize`).
 fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Naming) -> Vec<PlacedLine> {
     let missing = is.keys().filter(|set| !other.contains_key(*set));
     let line = |set: &Set| {

@@ -90,7 +90,8 @@ pub fn plan(mirror: &IpvsMirror, wants: &Wants, touched: &DirtyObjects) -> Plan 
     plan
 }
 
-/// Treatment of the destinations that a virtual server no longer needs.
+/// Treatment of the destinations that a virtual server no longer needs: the removal policy of the Service,
+/// and the draining destinations with their deadlines.
 struct Fate {
     removal: Removal,
     leaving: BTreeMap<Destination, Option<Timestamp>>,

@@ -30,15 +30,15 @@ use super::{
 /// Element of one of the backend's sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetElement {
-    /// Chain that a dispatch number stands for.
+    /// Chain that is identified by a dispatch number, within the scope of the number.
     Chain(Numbers, FrontendChain),
     /// Chain that handles the connections of a frontend.
     Dispatch(Frontend, FrontendChain),
     /// Chain that handles the connections of one class of sources to a frontend.
     DispatchFrom(Frontend, VerdictClass, FrontendChain),
-    /// Target of one slot of a frontend.
+    /// Target of one slot (position in the list of targets) of a frontend.
     Slot(Frontend, Slot, Target),
-    /// Target id of one slot of a frontend with session affinity.
+    /// Target id of one slot (position in the list of targets) of a frontend with session affinity.
     AffinitySlot(Frontend, Slot, TargetId),
     /// Target of a frontend with session affinity, by pool and target id.
     AffinityTarget(Frontend, Pool, TargetId, Target),
@@ -57,7 +57,7 @@ pub enum SetElement {
 /// Chain in which the handling of a frontend's connections starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrontendChain {
-    /// Chain that picks a slot and forwards to its target.
+    /// Chain that picks one slot of the frontend and forwards to the target in it.
     Forward(Pick),
     /// Chain that rejects connections with a TCP reset or ICMP port unreachable.
     Refuse,

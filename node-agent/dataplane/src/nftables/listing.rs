@@ -96,7 +96,8 @@ fn removed(place: &str, line: String) -> LineChange {
     LineChange { change: LineFate::Removed, place: place.to_owned(), line }
 }
 
-/// Returns the place of a set or map in a listing, as the arguments of `nft list`.
+/// Returns the heading under which a preview lists the elements of a set or map: the arguments of `nft list`
+/// that show it.
 pub(super) fn place_of(set: SetId, table: &str) -> String {
     let kind = if set_shape(set).data_type == 0 { "set" } else { "map" };
     format!("{kind} inet {table} {set}")
@@ -229,7 +230,7 @@ const fn protocol(family: IpFamily) -> &'static str {
     }
 }
 
-/// Formatter of the rules of one pick chain for one address family.
+/// Formatter of the rules of one chain that picks a target, for one address family.
 struct Words {
     pick: Pick,
     family: IpFamily,

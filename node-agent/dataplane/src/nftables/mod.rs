@@ -5,8 +5,9 @@
 //!                        ▲                  │
 //!                        └──── mirror ◀─────┘  ◀── observe (parse)
 //! ```
-//! For connections from the node itself, a packet is translated after routing, so the node needs some route
-//! (a default route suffices) to reach virtual addresses.
+//! Claims are the frontends and addresses that each Service uses; the mirror contains the table as last read
+//! or written. For connections from the node itself, a packet is translated after routing, so the node needs
+//! some route (a default route suffices) to reach virtual addresses.
 //!
 //! The backend uses netlink directly; no process is started. The table is recognized by name, no matter which
 //! process created it. There is deliberately no chain, set or rule per Service, and no object outside the

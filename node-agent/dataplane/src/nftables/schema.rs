@@ -1,4 +1,5 @@
-//! Fixed layout of the backend's table: chains, sets and maps. The rules of the chains are in [`super::rules`].
+//! Fixed layout of the nftables backend's table: chains, sets and maps. The rules of the chains are in
+//! [`super::rules`].
 //!
 //! ```text
 //! prerouting ─┐            ┌─▶ cluster-N, external-N, nodeport-N, … ─▶ dnat to a slot of the frontend
@@ -9,10 +10,11 @@
 //!                          └─▶ discard
 //! postrouting: masquerades marked packets, and hairpin connections
 //! ```
-//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the same
-//! number of slots and the same options. A frontend's element contains the number of its chain, and a small map
-//! resolves numbers to chains. The indirection exists because adding an element whose value is a chain makes the
-//! kernel scan all elements of all such maps, so the large maps hold numbers.
+//! A slot is a position in the list of targets of a frontend, and N is the number of slots. A Service
+//! consists of map elements only. The chains that pick a slot are shared by all frontends with the same
+//! number of slots and the same options. A frontend's element contains the number of its chain, and a small
+//! map resolves numbers to chains. The indirection exists because adding an element whose value is a chain
+//! makes the kernel scan all elements of all such maps, so the large maps hold numbers.
 
 use std::fmt;
 
@@ -69,7 +71,8 @@ pub enum Chain {
     Refuse,
     /// Chain that drops connections, for sources without a target if other sources have targets.
     Discard,
-    /// Chain that picks a slot and forwards to its target.
+    /// Chain that picks one slot (position in the list of targets) of a frontend and forwards to the target
+    /// in it.
     Pick(Pick),
     /// Chain that continues in another chain by class of sources.
     BySource(LookupType),

@@ -5,6 +5,8 @@
 //!    ▲                     │                            │
 //!    └──── connection lost, or the relay has left ──────┘
 //! ```
+//! Linked: connected to a relay process. Complete: the relay has the programs of all Services. Predecessors
+//! are older relay processes, which resign: they accept no more connections and end with their last one.
 //! Single changes are only sent to a relay that has the complete state. Invariant: a predecessor does not
 //! resign while rules still redirect to it.
 

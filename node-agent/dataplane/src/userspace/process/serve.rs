@@ -6,8 +6,10 @@
 //! start ─▶ active ──Resign, Retire──▶ leaving ──no connection left, or half an hour──▶ end
 //!            └─────────────────End─────┴──────────────────────────────────────────────▶ end
 //! ```
-//! The process does its own upkeep once a second, with or without an agent. Invariants: it does not end
-//! because an agent ends, and it touches no rule after another relay has taken over.
+//! `Serve`, `Resign`, `Retire` and `End` are the intents with which an agent connects ([`Intent`]). An active
+//! relay accepts new connections; a leaving one only serves established ones. The process does its own upkeep
+//! once a second, with or without an agent. Invariants: it does not end because an agent ends, and it touches
+//! no rule after another relay has taken over.
 
 use std::{
     collections::BTreeMap,
