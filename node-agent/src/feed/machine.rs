@@ -106,8 +106,9 @@ impl Assembler {
         Self::holding_back(held, held)
     }
 
-    /// Starts a stream while the state at `held` awaits confirmation and the state at `in_force` is applied.
-    /// Deltas must start from `held`; a full state may also be at `in_force`.
+    /// Creates the assembler for a feed stream that starts while the state at position `held` awaits
+    /// confirmation and the state at position `in_force` is applied. Deltas must start from `held`; a full
+    /// state may also be at `in_force`.
     #[must_use]
     pub fn holding_back(held: Option<Position>, in_force: Option<Position>) -> Self {
         Self { held, in_force, stage: Stage::AwaitStart, collected: CollectedFrames::default() }

@@ -71,7 +71,7 @@ pub enum Verdict {
     },
 }
 
-/// End of the channels between feed and state guard that the agent loop uses; they carry positions (epoch and
+/// Agent loop's end of the channels by which the feed and the state guard exchange positions (epoch and
 /// revision).
 #[derive(Debug)]
 pub struct LoopEnd {

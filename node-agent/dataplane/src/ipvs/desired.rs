@@ -81,7 +81,7 @@ pub struct SocketObjects {
     pub elements: BTreeSet<IpsetElement>,
 }
 
-/// Number of references to each value. A value exists while its number is above zero.
+/// Number of references to each value. Values without references are not in the map.
 #[derive(Debug, Clone)]
 struct ReferenceCounts<T>(BTreeMap<T, u32>);
 

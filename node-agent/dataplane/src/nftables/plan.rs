@@ -1,4 +1,5 @@
-//! Planner: difference between mirror and desired state, grouped by Service.
+//! Planner of the nftables backend: computes the changes that lead from the mirror of the kernel to the
+//! desired state, grouped by Service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

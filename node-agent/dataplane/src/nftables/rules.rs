@@ -135,7 +135,7 @@ fn set_name(role: SetRole, family: IpFamily) -> String {
     SetId::new(role, family).to_string()
 }
 
-/// Returns the map that resolves the numbers in another map to chains.
+/// Returns the role of the map that assigns a chain to each dispatch number in the map `role`.
 const fn chains_of(role: SetRole, place: LookupType) -> SetRole {
     if matches!(role, SetRole::DispatchFrom(..)) {
         SetRole::ChainsFrom(place)

@@ -72,8 +72,8 @@ pub struct RelayOrders {
     pub heap_in_use_bytes: fn() -> Option<u64>,
 }
 
-/// Runs a relay until it is dismissed and has no connection left. Leaves the session of its parent, and calls
-/// `ready` once agents can connect.
+/// Runs a relay until an agent has ended its service and no connection is left. Moves the process into a
+/// session of its own, and calls `ready` once agents can connect.
 ///
 /// # Errors
 /// Returns an error if another relay is running, or the directory or the kernel cannot be used.
