@@ -253,8 +253,8 @@ pub trait Dataplane: Send {
     /// Returns an error if the kernel cannot be read.
     fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError>;
 
-    /// Removes all objects of the backend from the kernel, including those of other processes. Returns the number
-    /// of removed objects.
+    /// Removes all objects of the backend from the kernel, including objects that other processes of this
+    /// program have created. Returns the number of removed objects.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects a change.

@@ -6,7 +6,8 @@
 //!                              ▲   frames are collected, no batch yet   │ synced ─▶ batch
 //!                              └────────────────────────────────────────┘ heartbeat, nothing collected ─▶ batch
 //! ```
-//! Invariant: no batch leads to a position (epoch and revision) older than the current one.
+//! A `start` frame begins a stream, a `synced` frame ends a batch, and a `heartbeat` frame contains only a
+//! position. Invariant: no batch leads to a position (epoch and revision) older than the current one.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 

@@ -80,7 +80,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         news
     }
 
-    /// Records that the control server has received these differences.
+    /// Records that the control server has received the differences in `news`.
     pub fn delivered(&mut self, news: News<K, V>) {
         self.has_begun = true;
         for key in news.gone {

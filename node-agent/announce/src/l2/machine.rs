@@ -76,7 +76,7 @@ pub struct L2Conflict {
     pub interface: String,
 }
 
-/// Action that the driver of the machine has to carry out.
+/// Action that the driver of the machine (the announcer thread) has to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum L2Output {
     /// Send a frame on the socket of this interface and family.

@@ -2,8 +2,8 @@
 //! pings for their destination address.
 //!
 //! NAT applies only to the first packet of a connection. If this node forwarded a ping before the address was
-//! in its table, later requests of that ping would stay unanswered, because each of them keeps the conntrack
-//! entry alive.
+//! in its echo reply table, later requests of that ping would stay unanswered, because each of them keeps the
+//! conntrack entry alive.
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 

@@ -201,7 +201,8 @@ impl IptablesBackend {
         self.conclude(&looked.services, failed, pass)
     }
 
-    /// Records the outcome of every Service that this pass affected.
+    /// Records in `pass` the outcome of each affected Service with a program. Returns an error if a removed
+    /// Service has an outcome in `failed`.
     fn conclude(
         &self,
         services: &BTreeSet<Arc<ServiceKey>>,

@@ -196,7 +196,7 @@ impl IpvsBackend {
         Ok(refused)
     }
 
-    /// Records the outcome of every Service that this pass affected.
+    /// Records in `pass` the outcome of each Service in `affected` that has none yet.
     fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: RejectedServices, pass: &mut Pass) {
         for service in affected {
             let outcome = match refused.remove(service) {

@@ -1,8 +1,9 @@
-//! Elements of the backend's sets and maps: typed in this program, bytes in the kernel.
+//! Elements of the sets and maps of the nftables backend: typed in this program, bytes in the kernel.
 //!
-//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte order.
-//! The slot is in host byte order, because that is the form of the random number in its register. In the key of a
-//! port range, first and last port take the place of the port.
+//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte
+//! order. A slot, the position in a frontend's list of targets, is in host byte order, because the kernel
+//! loads the random number that picks the slot in this order. In the key of a port range, first and last port
+//! take the place of the port.
 //!
 //! With session affinity a target has an id, which the kernel stores per source. The id is derived from the
 //! target, so that it keeps its meaning when other targets change.

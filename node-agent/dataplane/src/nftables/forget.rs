@@ -1,9 +1,9 @@
 //! Cleanup of session affinity entries of removed frontends.
 //!
-//! Only packets fill the affinity maps, and the kernel expires entries after the affinity timeout, which may be a
-//! day. Until then entries of removed frontends would use up space, of which there is
-//! [`super::schema::AFFINITY_CLIENTS_MAX`]. So after a removal the maps are read once, and entries without a
-//! frontend are deleted.
+//! Only packets fill the affinity maps, and the kernel expires entries after the affinity timeout, which may
+//! be a day. Until then entries of removed frontends would take up space in a map, which holds at most
+//! [`super::schema::AFFINITY_CLIENTS_MAX`] entries. So after a removal the maps are read once, and entries
+//! without a frontend are deleted.
 //!
 //! Correctness does not depend on the cleanup: a source is only sent to a current target of its frontend, so a
 //! Service that is created again at the same address sends no client to a former endpoint. Therefore the cleanup

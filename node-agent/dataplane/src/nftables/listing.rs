@@ -1,7 +1,7 @@
 //! Listing format of the `nft` command (`nft -n -s list table`): lines that a plan adds and removes. Pure.
 //!
-//! Rules are formatted as by `nft` 1.0.6, which omits parts that it can infer, and for a redirection to a
-//! port in a register everything except the protocol.
+//! Rules have the format of `nft` 1.0.6. This version omits parts that it can infer, and most of a rule that
+//! redirects to a port in a register.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -288,7 +288,8 @@ impl NftablesBackend {
         plan::plan(mirror, &self.claims, touched, &desired.networks, everything)
     }
 
-    /// Records the outcome of every Service that this pass affected.
+    /// Records in `pass` the outcome of each Service in `affected`. Returns an error if a different (removed)
+    /// Service has an outcome in `failed`.
     fn conclude(
         &self,
         affected: &BTreeSet<Arc<ServiceKey>>,

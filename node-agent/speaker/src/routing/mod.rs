@@ -126,8 +126,8 @@ impl Routing {
         }
     }
 
-    /// Applies the result of a kernel update for its Services. `is_everything` is true if the update covered
-    /// all Services.
+    /// Applies the result of a kernel update: `standings` contains the updated Services, each with the
+    /// conditions for announcing its addresses. `is_everything` is true if the update covered all Services.
     pub fn programmed(&mut self, standings: Vec<(ServiceKey, Standing)>, is_everything: bool) {
         let standings = standings.into_iter().map(|(service, standing)| (service, Some(standing)));
         self.plan.set_standings(standings);

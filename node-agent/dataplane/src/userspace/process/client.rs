@@ -445,8 +445,8 @@ impl Dataplane for RelayClient {
         packets.iter().map(&mut trace).collect()
     }
 
-    /// Removes the rules of all relay processes and stops them from accepting. Established connections
-    /// continue, and each process ends with its last one.
+    /// Removes the rules of all relay processes and stops the processes from accepting connections.
+    /// Established connections continue, and each process ends with its last one.
     fn cleanup(&mut self) -> Result<u64, KernelError> {
         self.link = None;
         let active = self.active().map_err(|source| failed("looking for relay processes", source))?;
