@@ -27,7 +27,8 @@ pub(super) struct ApplyResult {
 }
 
 impl Wants {
-    /// Applies the desired state of the Services in scope and marks the affected objects as dirty.
+    /// Applies the desired state of the Services in scope, and marks the affected kernel objects as dirty,
+    /// that is, to be planned again.
     pub(super) fn take_over(
         &mut self,
         desired: &DesiredState,
@@ -80,7 +81,8 @@ impl Wants {
         }
     }
 
-    /// Updates the addresses on which node ports are served. Marks the node ports as dirty if they changed.
+    /// Updates the addresses on which node ports are served. If these have changed, marks all node ports as
+    /// dirty, that is, to be planned again.
     pub(super) fn renew_node_addresses(&mut self, mirror: &IpvsMirror, touched: &mut DirtyObjects) {
         let nets = &self.networks.node_ports;
         let answers = |address: &&IpAddr| {

@@ -1,4 +1,5 @@
-//! Execution of a plan: sends its commands to the kernel and updates the mirror.
+//! Execution of a plan of the ipvs backend: sends its commands to the kernel and updates the mirror (copy in
+//! memory).
 
 use std::{io, net::IpAddr, sync::Arc};
 

@@ -112,8 +112,8 @@ pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
 }
 
 impl Wants {
-    /// Replaces the program of a Service, already reduced to features of IPVS, and marks the affected objects as
-    /// dirty.
+    /// Replaces the program of a Service, which must contain only features of IPVS, and adds the affected
+    /// kernel objects to `touched`, so that they are planned again.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -181,7 +181,7 @@ impl Wants {
         }
     }
 
-    /// Marks everything that depends on the node's addresses as dirty.
+    /// Adds everything that depends on the addresses of the node to `touched`, so that it is planned again.
     pub fn touch_node_ports(&self, touched: &mut DirtyObjects) {
         for frontend in self.anywhere.0.keys() {
             self.touch(frontend, &self.claims.owner(frontend).cloned(), Removal::Keep, touched);

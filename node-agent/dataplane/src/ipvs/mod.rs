@@ -154,8 +154,8 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Plans and commits the changes to the dirty objects. If the kernel rejects any object of a Service, the
-    /// whole Service is withdrawn.
+    /// Plans and commits the changes of the dirty objects (those to plan again). If the kernel rejects any
+    /// object of a Service, the whole Service is withdrawn.
     fn carry_out(
         &mut self,
         touched: &mut DirtyObjects,

@@ -73,8 +73,8 @@ fn check_targets(frontend: &Frontend, targets: &Targets) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the method by which connections of a route pick a slot, or a description of the option that this
-/// backend does not support.
+/// Returns the method by which connections of a route pick a target slot, or a description of the option that
+/// this backend does not support.
 fn choice(route: &Route) -> Result<Choice, String> {
     let Some(Scheduler(name)) = &route.scheduler else {
         return match route.scheduler_flags.first() {

@@ -97,7 +97,8 @@ impl FrontendChain {
     }
 }
 
-/// Scope within which a dispatch number identifies a chain: each scope has a map from numbers to chains.
+/// Scope within which a dispatch number (an integer) identifies a chain: each scope has a map from numbers to
+/// chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Numbers {
     /// Address family of the frontends in this scope.

@@ -201,7 +201,7 @@ fn interval(Span { first, last }: Span) -> String {
     }
 }
 
-/// Formats the rules of a pick chain, for both address families.
+/// Formats the rules of a pick chain (which picks a target slot), for both address families.
 fn rules(pick: Pick, mark_bit: u32) -> Vec<String> {
     let mark = format!("meta mark set meta mark | {mark_bit:#010x}");
     let mut rules: Vec<String> = match pick.masquerade {
@@ -268,7 +268,7 @@ impl Words {
         }
     }
 
-    /// Returns the expression that picks the slot number.
+    /// Returns the expression that picks the number of a target slot.
     fn slot(&self) -> String {
         let Pick { slots, pool, choice, .. } = self.pick;
         let offset = match pool.offset() {
@@ -308,8 +308,8 @@ impl Words {
         format!("{prelude}meta mark set {key} . {slot} map @{slots} meta mark set meta mark")
     }
 
-    /// Returns the last rule of the chain for this family, which picks a slot for connections without an
-    /// affinity entry.
+    /// Returns the last rule of the chain for this family, which picks a target slot for connections without
+    /// an affinity entry.
     fn choose(&self) -> String {
         let family = self.family_of_choice();
         match self.pick.action {

@@ -45,7 +45,7 @@ const _: () = {
     );
 };
 
-/// Returns the dispatch number of a chain, unique within a lookup type.
+/// Returns the dispatch number of a chain: an integer that identifies the chain, unique within a lookup type.
 ///
 /// A chain without a number ([`has_number`] returns false) yields the number of another chain; the table never
 /// contains such a chain.
@@ -118,8 +118,8 @@ fn numbered_pick(place: LookupType, number: u32) -> Option<Pick> {
     })
 }
 
-/// Returns the index of a chain's combination of masquerading, pool, pick method and treatment, below
-/// [`KINDS`].
+/// Returns the index, below [`KINDS`], of the combination of masquerading, pool, pick method and destination
+/// translation of a pick chain.
 fn kind(pick: &Pick) -> u32 {
     let masquerade = match pick.masquerade {
         Masquerade::OffCluster => 0,

@@ -89,7 +89,7 @@ pub enum Chain {
     Postrouting,
 }
 
-/// Parameters of a chain that picks one of the slots of a frontend.
+/// Parameters of a chain that picks one of the target slots of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
     /// Lookup type of the frontends that use the chain.
@@ -120,7 +120,7 @@ pub enum Pool {
     Elsewhere,
 }
 
-/// Method by which a new connection picks a slot.
+/// Method by which a new connection picks a target slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Choice {
     /// Uniformly distributed random number per connection.
@@ -163,11 +163,11 @@ pub enum SetRole {
     Dispatch(LookupType),
     /// Map from frontend to the dispatch number of the chain for one class of sources.
     DispatchFrom(LookupType, VerdictClass),
-    /// Map from frontend and slot to target.
+    /// Map from frontend and target slot to target.
     Endpoints(LookupType),
     /// Map from frontend and source to target id. Filled by packets in the kernel.
     Affinity(LookupType),
-    /// Map from frontend and slot to target id, with session affinity.
+    /// Map from frontend and target slot to target id, with session affinity.
     AffinitySlots(LookupType),
     /// Map from frontend and target id to target, with session affinity, for one pool.
     AffinityTargets(LookupType, Pool),
@@ -224,7 +224,7 @@ impl Pool {
     /// All pools, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
-    /// Returns the number of the pool, 0–2, from which its slot offset is derived.
+    /// Returns the number of the pool, 0–2, from which the number of its first target slot is derived.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -242,8 +242,8 @@ impl Pool {
         }
     }
 
-    /// Returns the number of the pool's first slot in the kernel. The distance between pools exceeds
-    /// [`TARGETS_MAX`].
+    /// Returns the number of the first target slot of the pool in the kernel. The distance between pools
+    /// exceeds [`TARGETS_MAX`].
     #[must_use]
     pub const fn offset(self) -> u32 {
         self.number() << 16

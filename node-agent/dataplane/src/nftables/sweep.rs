@@ -31,7 +31,7 @@ pub(super) struct Sweeping {
     needed: usize,
 }
 
-/// Pick chains and dispatch numbers that no frontend uses.
+/// Pick chains (which pick a target slot) and dispatch numbers of chains that no frontend uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnusedChains {
     numbers: Vec<(Numbers, FrontendChain)>,
@@ -62,7 +62,8 @@ const fn pick(dispatch: FrontendChain) -> Option<Pick> {
     }
 }
 
-/// Returns the pick chains and numbers that no frontend uses, and the number of pick chains in use.
+/// Returns the pick chains (which pick a target slot) and dispatch numbers that no frontend uses, and the
+/// count of pick chains in use.
 fn unneeded(mirror: &NftablesMirror) -> (UnusedChains, usize) {
     let needed: BTreeSet<(Numbers, FrontendChain)> =
         mirror.frontends.iter().flat_map(|(frontend, held)| held.chains(frontend)).collect();
@@ -77,7 +78,7 @@ fn unneeded(mirror: &NftablesMirror) -> (UnusedChains, usize) {
 }
 
 impl NftablesBackend {
-    /// Removes unused pick chains if the number of chains exceeds the limit.
+    /// Removes unused pick chains (which pick a target slot) if the number of chains exceeds the limit.
     pub(super) fn sweep(&mut self) -> io::Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         if mirror.structure.foreign || mirror.structure.chains.len() < 2 * self.sweeping.needed + SPARE {

@@ -264,8 +264,8 @@ impl RelayClient {
         });
     }
 
-    /// Removes the capture rules of relay processes that are gone. Returns the number of removed kernel
-    /// objects.
+    /// Removes the capture rules (redirects to a relay) of relay processes that are gone. Returns the number
+    /// of removed kernel objects.
     fn clean_kernel(&mut self) -> Result<u64, KernelError> {
         self.capture.cleanup()
     }
