@@ -226,7 +226,7 @@ impl CollectedFrames {
     }
 }
 
-/// Checks if the agent may go from its current position to an offered one.
+/// Checks if the agent may go from its position `held` to the position `offered` by the control server.
 ///
 /// # Errors
 /// Returns [`StreamFault`] if the offered position is older, or if a delta starts from a state that the agent

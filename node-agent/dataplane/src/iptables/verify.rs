@@ -19,7 +19,7 @@ use crate::{KernelError, Outcome, RejectedServices};
 const CHAINS_READ_ONE_BY_ONE_MAX: usize = 8;
 
 impl IptablesBackend {
-    /// Compares the written chains with the kernel. A Service with a difference fails.
+    /// Compares the written chains with the kernel. Adds the Services with a difference to `failed`.
     pub(super) fn verify(
         &mut self,
         run: &Run,
