@@ -359,7 +359,8 @@ impl Dues {
         filter
     }
 
-    /// Adds the work that follows from the difference between the old and the new route of a frontend.
+    /// Compares the old and the new route of a frontend, and adds the resulting work: UDP and SCTP flows to
+    /// check, and TCP connections of removed targets to terminate now or at a deadline.
     fn compare(&mut self, frontend: Frontend, old: Option<&Route>, new: Option<&Route>, depth: Depth) {
         let drains = |route: Option<&Route>, target: &Target| {
             route.is_some_and(|route| route.leaving.contains_key(target))

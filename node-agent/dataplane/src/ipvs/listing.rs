@@ -26,7 +26,8 @@ const SERVERS: &str = "ipvs";
 /// Line of a listing, after the name of the object group that contains it (such as `ipvs` or a set).
 type PlacedLine = (String, String);
 
-/// Returns the difference between the tools' listings of two states, without rules or sysctls.
+/// Returns the lines that are removed from and added to the tools' listings if the kernel state changes from
+/// `before` to `after`, without rules or sysctls.
 #[must_use]
 pub fn differences(before: &IpvsMirror, after: &IpvsMirror, naming: Naming) -> Vec<LineChange> {
     let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());

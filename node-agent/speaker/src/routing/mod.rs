@@ -10,10 +10,10 @@
 //! A batch contains state changes from the control server; a pass is an update of the kernel. The agent calls
 //! [`Routing::follow`] before each pass and [`Routing::programmed`] after it. [`Routing::decided`] publishes
 //! the decisions about all prefixes. Everything runs on the agent's thread, between the passes. Invariant: a
-//! prefix is never advertised while this node serves none of its addresses. It is withdrawn before the pass
-//! that removes the last address and advertised after the pass that adds the first one. After a restart of
-//! the agent the End-of-RIB marker (RFC 4724) is sent only once the kernel has been verified, so that
-//! neighbors do not drop stale routes too early.
+//! prefix is never advertised while this node serves none of its addresses. The prefix is withdrawn before
+//! the pass that removes the last address and advertised after the pass that adds the first one. After a
+//! restart of the agent the End-of-RIB marker (RFC 4724) is sent only once the kernel has been verified, so
+//! that neighbors do not drop stale routes too early.
 
 pub mod decision;
 pub mod endpoints;
