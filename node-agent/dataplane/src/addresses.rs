@@ -129,8 +129,8 @@ impl<'a, V> Iterator for Iter<'a, V> {
 mod tests {
     use super::*;
 
-    /// Input: five addresses of both families, one inserted twice, one removed again. Output: same contents
-    /// and order as a map by `IpAddr`.
+    /// After insertions, a repeated insertion and a removal, a map with addresses of both families has the
+    /// same contents and order as a `BTreeMap` by `IpAddr`.
     #[test]
     fn the_order_and_the_contents_are_those_of_a_map_by_address() {
         let addresses = ["fd00::2", "10.0.0.2", "fd00::1", "255.255.255.255", "10.0.0.2", "0.0.0.0"];
