@@ -1,5 +1,5 @@
-//! Production implementations of the traits of [`super::ports`]: the ARP and NDP announcer, and peer
-//! monitoring by BFD.
+//! Production implementations of the traits in [`super::ownership::io_traits`]: the ARP and NDP announcer,
+//! and peer monitoring by BFD.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,8 @@ const KEY_ID: u8 = 1;
 /// Length of a key in bytes (RFC 5880 §4.4).
 const KEY_BYTES: usize = 20;
 
-/// Announces addresses by ARP and NDP, and controls replies to ICMP echo requests.
+/// Implementation of `Wire` that announces addresses by ARP and NDP and controls replies to ICMP echo
+/// requests.
 pub struct L2 {
     announcer: Announcer,
     ping: Ping,

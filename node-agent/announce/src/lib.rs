@@ -125,8 +125,8 @@ impl Announcing {
         }
     }
 
-    /// Notifies the announcing thread which Services the kernel serves after an update: a [`Gate`] is open if
-    /// the kernel serves the Service.
+    /// Sends the Services of a finished kernel update to the announcing thread, each with a [`Gate`] that is
+    /// open if the kernel serves the Service.
     pub fn programmed(&self, gates: Vec<(ServiceKey, Gate)>) {
         if !gates.is_empty() {
             self.tell(Message::Gates(gates));

@@ -1,5 +1,5 @@
 //! BFD transport: sockets and a dedicated thread that sends and receives packets (RFC 5881, and RFC 5883 for
-//! multihop paths).
+//! multihop paths). An owner is a user of BFD with its own set of peers, such as the BGP speaker.
 //!
 //! ```text
 //!   owner ──set_peers, admin_down──▶ engine (one lock) ◀──packets, deadlines── thread "bfd": ppoll until the next deadline

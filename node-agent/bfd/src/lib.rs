@@ -2,12 +2,12 @@
 //! sockets, clock or randomness.
 //!
 //! ```text
-//!   bytes ──▶ wire::parse ──▶ Received ──▶ machine::Session::handle(input, now) ──▶ outputs: transmit, event, refused
-//!                                          machine::Session::poll_timeout() ─────▶ deadline of the next Input::Timeout
+//!   bytes ──▶ wire::parse ──▶ ReceivedPacket ──▶ machine::Session::handle(input, now) ──▶ Output: transmit, event, refused
+//!                                                machine::Session::poll_timeout() ─────▶ deadline of the next Input::Timeout
 //! ```
-//! The driver of a session demultiplexes packets by discriminator or by addresses (RFC 5881 §3), checks the
-//! hop limit of single-hop packets (RFC 5881 §5), and drains its sockets before it advances the time, so that
-//! a packet waiting in a buffer counts as received.
+//! The driver of a session (the code that owns the sockets) demultiplexes packets by discriminator or by
+//! addresses (RFC 5881 §3), checks the hop limit of single-hop packets (RFC 5881 §5), and drains its sockets
+//! before it advances the time, so that a packet waiting in a buffer counts as received.
 //!
 //! Deliberately not supported: the Echo function (advertised by a Required Min Echo RX Interval of 0), Demand
 //! mode on this side (the peer's Demand mode is honored), and Simple Password and MD5 authentication (packets

@@ -18,8 +18,8 @@
 //!        +--->|      | INIT, UP             |      |<---+
 //!             +------+                      +------+
 //! ```
-//! The arrow labels are the states in received packets; TIMER is the expiry of the detection time. Only the
-//! driver of the session enters and leaves `AdminDown`.
+//! The arrow labels are the states in received packets; TIMER is the expiry of the detection time. The state
+//! `AdminDown` is entered and left only on request of the driver, the code that owns the sockets.
 
 use std::{
     num::{NonZeroU8, NonZeroU32},

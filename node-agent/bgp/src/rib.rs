@@ -6,10 +6,11 @@
 //!                       ▼                                  ▼
 //!         wanted ≠ sent, or owed ──▶ due ──▶ take ──▶ messages; their content counts as sent
 //! ```
-//! Due routes are indexed by prefix and by attributes, so that the cost of a change is logarithmic in the
-//! number of routes, and messages are packed: all prefixes in a message share its attributes. Invariants: a
-//! replaced route is announced without a preceding withdrawal (implicit withdrawal, RFC 4271 §3.1), and no
-//! message is sent for an unchanged prefix.
+//! A prefix is owed if it must be sent even without a change: after the session is established (`begin`) or
+//! after a refresh request of the neighbor. Due routes are indexed by prefix and by attributes, so that the
+//! cost of a change is logarithmic in the number of routes, and messages are packed: all prefixes in a
+//! message share its attributes. Invariants: a replaced route is announced without a preceding withdrawal
+//! (implicit withdrawal, RFC 4271 §3.1), and no message is sent for an unchanged prefix.
 
 mod due;
 

@@ -49,7 +49,8 @@ impl Deadline {
     }
 }
 
-/// Cleaner that deletes flows which the programmed state no longer contains from the conntrack table.
+/// Cleaner of the conntrack table: deletes flows to targets that the programs in the kernel no longer
+/// contain.
 pub struct Cleaner {
     table: Box<dyn FlowTable>,
     programmed: ProgrammedState,
@@ -84,9 +85,9 @@ impl Cleaner {
         self.deleted
     }
 
-    /// Applies the result of a pass: the program that the kernel now has for each of these Services, or
-    /// `None` if it has none. `depth` is [`Depth::Everything`] if flows may be stale for reasons other than
-    /// this pass.
+    /// Applies the result of a pass (update of the kernel). `programs` contains the updated Services, each
+    /// with the program that the kernel now has for it, or `None` if the kernel has none. `depth` is
+    /// [`Depth::Everything`] if flows may be stale for reasons other than this pass.
     pub fn follow(
         &mut self,
         programs: impl IntoIterator<Item = (ServiceKey, Option<Arc<Program>>)>,
@@ -123,8 +124,9 @@ impl Cleaner {
         self.not_before = None;
     }
 
-    /// Deletes flows of connectionless protocols when a relay backend takes over, so that their next packets
-    /// reach a relay. Afterwards the real targets are no longer visible in the table.
+    /// Deletes flows of connectionless protocols when a backend that relays connections in userspace takes
+    /// over, so that the next packets of these flows reach the relay. Afterwards the real targets are no
+    /// longer visible in the table.
     ///
     /// # Errors
     /// Returns an error if the table cannot be read or written.

@@ -4,10 +4,13 @@
 //! pass ─▶ follow: targets lost per frontend ─▶ dues ─▶ one dump ─▶ judge each flow ─▶ delete
 //!                             └─ drain ─▶ deadlines ────────┘
 //! ```
-//! The target of a flow is chosen at its first packet and kept for the lifetime of the flow. A UDP client that
-//! keeps sending from one port would reach a removed endpoint forever, or no endpoint at all if the Service was
-//! created after its first packet. Therefore UDP and SCTP flows to targets other than the current ones are
-//! deleted; the next packet starts a new flow.
+//! After a pass (update of the kernel), `follow` compares the old and new programs. `dues` are the frontends
+//! whose flows must be checked; a single dump of the conntrack table serves all of them.
+//!
+//! The target of a flow is chosen at its first packet and kept for the lifetime of the flow. A UDP client
+//! that keeps sending from one port would reach a removed endpoint forever, or no endpoint at all if the
+//! Service was created after its first packet. Therefore UDP and SCTP flows to targets other than the current
+//! ones are deleted; the next packet starts a new flow.
 //!
 //! A TCP connection to a removed target may still be finishing its work, so the Service's removal policy applies.
 //! *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The client's next packet then

@@ -283,8 +283,8 @@ fn candidates(flow: &Flow, local: &LocalAddresses) -> Vec<(Destination, bool)> {
         .collect()
 }
 
-/// Returns the target of a flow in the form used by a frontend: port ranges keep the client's port, so the
-/// target has none.
+/// Returns the target of a flow in the form that the routes of `frontend` use. The target has no port if the
+/// frontend has a port range and the flow keeps the port that the client used.
 fn target(frontend: Frontend, flow: &Flow) -> Target {
     let keeps_port = frontend.ports.single().is_none() && flow.target_port == flow.port;
     Target { address: flow.target, port: (!keeps_port).then_some(flow.target_port) }
@@ -359,7 +359,8 @@ impl Dues {
         filter
     }
 
-    /// Adds the work that follows from the difference between the old and the new route of a frontend.
+    /// Compares the old and the new route of a frontend, and adds the resulting work: UDP and SCTP flows to
+    /// check, and TCP connections of removed targets to terminate now or at a deadline.
     fn compare(&mut self, frontend: Frontend, old: Option<&Route>, new: Option<&Route>, depth: Depth) {
         let drains = |route: Option<&Route>, target: &Target| {
             route.is_some_and(|route| route.leaving.contains_key(target))

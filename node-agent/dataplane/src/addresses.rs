@@ -1,7 +1,8 @@
 //! Compact maps with IPv4 and IPv6 addresses as keys.
 //!
-//! Claims and kernel mirrors have one key per endpoint. [`IpAddr`] takes 17 bytes; with the families in
-//! separate maps, an IPv4 key takes 4.
+//! The index of claims (frontends and addresses that each Service uses) and the mirrors of the kernel state
+//! have one key per endpoint. [`IpAddr`] takes 17 bytes; with the families in separate maps, an IPv4 key
+//! takes 4.
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -128,8 +129,8 @@ impl<'a, V> Iterator for Iter<'a, V> {
 mod tests {
     use super::*;
 
-    /// Input: five addresses of both families, one inserted twice, one removed again. Output: same contents
-    /// and order as a map by `IpAddr`.
+    /// After insertions, a repeated insertion and a removal, a map with addresses of both families has the
+    /// same contents and order as a `BTreeMap` by `IpAddr`.
     #[test]
     fn the_order_and_the_contents_are_those_of_a_map_by_address() {
         let addresses = ["fd00::2", "10.0.0.2", "fd00::1", "255.255.255.255", "10.0.0.2", "0.0.0.0"];

@@ -89,7 +89,7 @@ impl DesiredState {
     }
 }
 
-/// Scope of a pass. Everything outside is left unchanged.
+/// Scope of a pass (one update of the kernel). Kernel objects outside of the scope are left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     /// All Services, and all kernel objects of the backend. Used for start, drift and recovery.
@@ -114,13 +114,14 @@ pub struct Pass {
 /// Services that the kernel rejected in a pass, each with the failure to report.
 pub(crate) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 
-/// Result of a pass for one Service.
+/// Result of a pass (one update of the kernel) for one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// State in which the kernel holds the program: read back after a change, or observed if no change was
     /// needed.
     Verified,
-    /// State in which the kernel does not hold the program as desired. Other Services are not affected.
+    /// State in which the kernel does not hold the program as desired; contains the cause. Other Services are
+    /// not affected.
     Failed {
         /// Reason as a value that programs can evaluate.
         reason: FailureReason,
@@ -252,8 +253,8 @@ pub trait Dataplane: Send {
     /// Returns an error if the kernel cannot be read.
     fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError>;
 
-    /// Removes all objects of the backend from the kernel, including those of other processes. Returns the number
-    /// of removed objects.
+    /// Removes all objects of the backend from the kernel, including objects that other processes of this
+    /// program have created. Returns the number of removed objects.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects a change.

@@ -1,5 +1,6 @@
-//! In-memory kernel: a test fake, an oracle for the fate of packets, and the kernel of simulated agents. Like
-//! a real kernel it outlives the backend, can be changed by other programs, and can reject writes.
+//! In-memory kernel that holds packet programs in place of rules. Tests and simulated agents use it as a fake
+//! kernel, and tests compute with it the correct fate of a connection. Like a real kernel it outlives the
+//! backend, can be changed by other programs, and can reject writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

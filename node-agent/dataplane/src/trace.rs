@@ -25,8 +25,8 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Creates the subjects of all packets. Reads the addresses of the calling thread's network namespace
-    /// once.
+    /// Creates the subject of each packet (the packet with the addresses of the node). Reads the addresses of
+    /// the calling thread's network namespace once.
     pub(super) fn all_here(packets: &'a [Packet]) -> io::Result<Vec<Self>> {
         let found = getifaddrs().map_err(io::Error::from)?;
         let local = found.filter_map(|interface| {

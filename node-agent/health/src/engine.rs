@@ -1,5 +1,5 @@
-//! Schedules all health checks of this node and stores their state. It has no sockets and no clock: time and
-//! randomness are arguments.
+//! Schedules all health checks of this node and stores their state. Pure: time and randomness are arguments,
+//! and the caller runs the probes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

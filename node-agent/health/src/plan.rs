@@ -1,7 +1,7 @@
 //! Assignment of health checks to this node. Pure.
 //!
-//! The cost is proportional to the change. After a change of a Service, its endpoints are assigned again.
-//! After a change of the set of checking nodes, all Services with a health check are.
+//! The cost is proportional to the change. If a Service changes, only its endpoints are assigned again. If
+//! the set of checking nodes changes, the endpoints of all Services with a health check are assigned again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,7 @@ impl Changes {
         services.is_empty() && checkers.is_none()
     }
 
-    /// Merges changes that happened later into these.
+    /// Merges the changes in `later`, which take precedence, into this set of changes.
     pub fn then(&mut self, later: Self) {
         let Self { services, checkers } = later;
         self.services.extend(services);

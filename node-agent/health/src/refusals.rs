@@ -35,8 +35,8 @@ impl<K> Default for Streaks<K> {
 
 impl<K: Ord + Clone> Streaks<K> {
     /// Applies the current numbers of consecutive refused connections. Returns the endpoints that have
-    /// reached their limit, with the number. An endpoint is returned again only after as many further
-    /// refusals.
+    /// reached their limit, each with its number of refused connections. An endpoint is returned again only
+    /// after as many further refusals as its limit.
     pub(super) fn read(&mut self, now: Instant, rows: &BTreeMap<K, (u64, Limit)>) -> Vec<(K, u64)> {
         let before = self.last_at.replace(now);
         self.seen.retain(|key, _| rows.contains_key(key));

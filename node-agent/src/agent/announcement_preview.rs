@@ -1,6 +1,6 @@
-//! Preview of announcement changes under another state: the announcing or standby role of this node for each
-//! address on its links, and the routes it would advertise. Pure: uses the regular decision code for both
-//! states.
+//! Preview of the announcement changes that a proposed state would cause: the role of this node (announcer or
+//! standby) for each load balancer address on its links, and the routes that the node advertises by BGP.
+//! Pure: the functions that make the real decisions are applied to the current and the proposed state.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

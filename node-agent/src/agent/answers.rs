@@ -67,8 +67,9 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Returns the differences between the previews of two states. Both previews are computed in one call, so
-    /// that the state cannot change in between.
+    /// Returns the lines by which the previews of two proposed changes differ. `position` is the position
+    /// (epoch and revision) of the current state, from which both changes start. Both previews are computed
+    /// in one call, so that the current state cannot change in between.
     fn compare(&mut self, comparison: Comparison, position: Position) -> Result<Preview, Reply> {
         let Comparison { from, to } = comparison;
         let from = self.preview(from, position, Sessions::Left)?;
@@ -189,7 +190,8 @@ fn reply(preview: Result<Preview, Reply>) -> Reply {
     preview.map_or_else(|why_not| why_not, Reply::Plan)
 }
 
-/// Returns the targets that the frontends of these Services lose by a change from `before` to `after`.
+/// Returns the targets that the frontends of `services` lose if the desired state changes from `before` to
+/// `after`.
 fn lost(
     before: &DesiredState,
     after: &DesiredState,
@@ -224,7 +226,7 @@ fn batch(proposal: Proposal, position: Position) -> Batch {
     }
 }
 
-/// Returns the failure messages of those Services that use features the backend does not support.
+/// Returns a failure message for each of `services` that uses a feature which the backend does not support.
 fn failures(derived: &DesiredBuilder, services: &BTreeSet<ServiceKey>) -> Vec<String> {
     let unsupported = derived.unsupported().iter().filter(|(service, _)| services.contains(*service));
     let words = unsupported

@@ -191,7 +191,8 @@ impl Backends {
     }
 
     /// Tries to replace the active backend by the selected one. The change fails if the new backend rejects a
-    /// Service, unless `was_refused` returns true for that Service.
+    /// Service for which `was_refused` returns false, that is, a Service that the active backend does not
+    /// reject.
     pub(super) fn try_change(
         &mut self,
         desired: &DesiredState,
@@ -246,8 +247,8 @@ impl Backends {
         message
     }
 
-    /// Removes objects of the replaced backends, about once a second. Returns true if the removal may have
-    /// affected objects of the active backend.
+    /// Removes kernel objects of the replaced backends, about once a second. Returns true if the removal may
+    /// have affected objects of the active backend.
     pub(super) fn see_off(&mut self, now: Instant) -> bool {
         if now < self.leave_at {
             return false;

@@ -88,8 +88,8 @@ impl Agent {
         self.announcing.follow(Following { addresses, is_old: false, closing, changing, key });
     }
 
-    /// Notifies the announcers, after an update of the kernel, which of the updated Services with load
-    /// balancer addresses the kernel serves.
+    /// Sends to the announcers, after an update of the kernel, the Services with load balancer addresses in
+    /// `scope`, each with the information if the kernel serves the Service.
     pub(super) fn announce_outcomes(&mut self, scope: &Scope) {
         let gates = |services: &mut dyn Iterator<Item = &ServiceKey>| -> Vec<_> {
             services.filter_map(|service| Some((service.clone(), self.gate(service)?))).collect()

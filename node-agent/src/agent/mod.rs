@@ -8,9 +8,11 @@
 //!                                     └── failed ──────┴──▶ outcomes, watermarks ──▶ status
 //!                                                      └──▶ stale flows, health check node ports
 //! ```
-//! Start, change, drift and recovery run the same pass with a different scope. A change of mode runs the pass
-//! with another backend (`backends`). Invariants: no kernel write before the first complete state, and no
-//! work for a small change that grows with the number of Services.
+//! A pass updates the kernel for the Services in its scope and reads the written objects back. Start, change,
+//! drift (a change of the kernel by another program) and recovery from a failure run the same pass with a
+//! different scope. A change of the proxy mode runs the pass with a different backend (`backends`).
+//! Invariants: no kernel write before the first complete state, and no work for a small change that grows
+//! with the number of Services.
 
 pub mod announcement_preview;
 mod answers;

@@ -1,4 +1,5 @@
-//! Failures by Service: rejected by the kernel, failed in the agent itself, or with unsupported features.
+//! Failed Services with the cause: rejected by the kernel, an error in the agent itself, or an unsupported
+//! feature.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -40,8 +41,8 @@ impl Outcomes {
         self.refused.get(service).or_else(|| self.aside.get(service))
     }
 
-    /// Merges the results of a pass (update of the kernel). Returns true if a Service failed that had not
-    /// failed before.
+    /// Records the Services that failed in a pass (update of the kernel), and clears the failures of the
+    /// other Services in `scope`. Returns true if a Service failed that had not failed before.
     pub(super) fn take(
         &mut self,
         scope: &Scope,
@@ -81,7 +82,8 @@ impl Outcomes {
         has_new
     }
 
-    /// Replaces the failures that occurred in the agent itself.
+    /// Replaces the recorded failures of the agent itself (as opposed to rejections by the kernel) by
+    /// `failures`: pairs of a Service and a message, all with the same `reason`.
     pub(super) fn set_aside<'a>(
         &mut self,
         failures: impl Iterator<Item = (&'a ServiceKey, &'a str)>,

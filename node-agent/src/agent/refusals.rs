@@ -22,7 +22,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Adds a Service that enables passive health checks, or removes one that no longer does.
+    /// Adds the Service `key` to the watched Services if it enables passive health checks, otherwise removes
+    /// it.
     pub(super) fn note(&mut self, key: &ServiceKey, service: Option<&CompiledService>) {
         if service.and_then(|service| service.health_check.as_ref()).is_some_and(|check| check.passive) {
             self.services.insert(key.clone());

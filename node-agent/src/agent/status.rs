@@ -1,4 +1,4 @@
-//! Status of the control loop, assembled from its parts.
+//! Assembles the status of the control loop: position of the state, backend, failures and counters.
 
 use base::{clock::wall_clock, limit_message};
 use dataplane::KernelCounters;

@@ -2,13 +2,14 @@
 //! been applied.
 //!
 //! ```text
-//! feed ──Asked──▶ this task ──Errand──▶ agent thread, between two turns    (plan, compare, trace: need the kernel's mirror)
-//!                     │  └────────────▶ a thread of its own                (doctor, fixes: need only the machine)
-//!                     └──PUT answers/{id}──▶ control
+//! feed ──query──▶ this task ──Errand──▶ agent thread, between two iterations (previews, traces: need the kernel mirror)
+//!                     │  └────────────▶ a thread of its own                  (diagnosis, fixes: need only the machine)
+//!                     └──PUT answers/{id}──▶ control server
 //! ```
 //! Invariant: a query causes no kernel write, except for a closed list of fixes if the operator allows them.
-//! A state confirmed by a query is written in the next loop iteration, like one from the feed. Of several
-//! control servers, the reply goes to the one that sent the query.
+//! If a query confirms a state that the agent holds, the agent writes this state to the kernel in its next
+//! loop iteration, and not as part of the query. A reply is sent only to the control server that sent the
+//! query.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -1,9 +1,9 @@
 //! Selection of the control server that an agent receives its state from. Pure.
 //!
-//! Each node has its own order of the servers, so that the agents of a cluster, and those of a failing
-//! server, spread over all servers. When a stream ends, the next server is tried at once; after all have
-//! failed, the agent waits. An agent does not fall back to its preferred server; it only moves on to the
-//! next.
+//! Each node has its own order of the servers, so that the agents of a cluster spread over all servers, and
+//! the agents of a failing server spread over the remaining ones. After the end of a stream, the next server
+//! is tried at once; after all have failed, the agent waits. An agent does not fall back to its preferred
+//! server; it only moves on to the next.
 
 use model::primitives::name::Name;
 use reqwest::Url;

@@ -2,11 +2,13 @@
 //! obstacles to traffic.
 //!
 //! ```text
-//! look (I/O) ──Seen──▶ judge (pure) ──▶ findings     requested by control (`ask`) or `tidegate-agent doctor`
-//!                                        fixes       applied on request, if the operator allows them
+//! look (I/O) ──MachineFacts──▶ judge (pure) ──▶ findings
 //! ```
-//! Invariants: only `fixes` changes anything, and the amount of data read is limited. Output of `nft` is
-//! never parsed; iptables tables are read with their own tools, because only these know their extensions.
+//! The findings are requested by `tidegate-agent doctor` or by the control server (module `ask`). Some
+//! findings have a fix. `fixes` applies it on request: `doctor --fix`, or a query of the control server if
+//! the operator allows such fixes. Invariants: only `fixes` changes anything, and the amount of data read is
+//! limited. Output of `nft` is never parsed; iptables tables are read with their own tools, because only
+//! these know their extensions.
 
 mod chains;
 pub mod checks;
@@ -59,13 +61,13 @@ pub fn examine(subject: &Subject) -> Vec<Finding> {
     needs.chain(surroundings).map(limited).take(FINDINGS_MAX).collect()
 }
 
-/// Applies these fixes and returns the result of each.
+/// Applies `fixes` on this machine and returns the result of each.
 #[must_use]
 pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixResult> {
     fixes.iter().map(|fix| fixes::make(*fix, mode, Path::new(fixes::SYSCTLS))).collect()
 }
 
-/// Returns the fixes that would resolve problems in these findings.
+/// Returns the fixes that would resolve the problems in `findings`.
 #[must_use]
 pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
     findings.iter().filter_map(|finding| finding.safe_fix).collect()

@@ -34,7 +34,7 @@ pub(super) struct MachineFacts {
     pub(super) unseen: Vec<String>,
 }
 
-/// Running program that announces addresses or balances traffic like the agent.
+/// Running program that announces addresses or balances traffic, as the agent does.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Holder {
     /// Process name of the program.

@@ -6,7 +6,8 @@
 //!                              ▲   frames are collected, no batch yet   │ synced ─▶ batch
 //!                              └────────────────────────────────────────┘ heartbeat, nothing collected ─▶ batch
 //! ```
-//! Invariant: no batch leads to a position (epoch and revision) older than the current one.
+//! A `start` frame begins a stream, a `synced` frame ends a batch, and a `heartbeat` frame contains only a
+//! position. Invariant: no batch leads to a position (epoch and revision) older than the current one.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -106,8 +107,9 @@ impl Assembler {
         Self::holding_back(held, held)
     }
 
-    /// Starts a stream while the state at `held` awaits confirmation and the state at `in_force` is applied.
-    /// Deltas must start from `held`; a full state may also be at `in_force`.
+    /// Creates the assembler for a feed stream that starts while the state at position `held` awaits
+    /// confirmation and the state at position `in_force` is applied. Deltas must start from `held`; a full
+    /// state may also be at `in_force`.
     #[must_use]
     pub fn holding_back(held: Option<Position>, in_force: Option<Position>) -> Self {
         Self { held, in_force, stage: Stage::AwaitStart, collected: CollectedFrames::default() }
@@ -224,7 +226,7 @@ impl CollectedFrames {
     }
 }
 
-/// Checks if the agent may go from its current position to an offered one.
+/// Checks if the agent may go from its position `held` to the position `offered` by the control server.
 ///
 /// # Errors
 /// Returns [`StreamFault`] if the offered position is older, or if a delta starts from a state that the agent

@@ -64,8 +64,7 @@ pub struct ReceivedQuery {
     pub question: Question,
 }
 
-/// End of the channels between feed and state guard that the feed uses; they carry positions (epoch and
-/// revision).
+/// Feed's end of the channels by which the feed and the state guard exchange positions (epoch and revision).
 #[derive(Debug, Clone)]
 pub struct FeedEnd {
     /// Position (epoch and revision) of the applied state while a newer state is held pending confirmation;

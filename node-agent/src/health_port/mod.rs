@@ -46,7 +46,8 @@ pub struct HealthPorts {
 }
 
 impl HealthPorts {
-    /// Updates the ports for the Services in scope. The cost is proportional to the number of these Services.
+    /// Updates the desired health check node ports of the Services in `scope`. The cost is proportional to
+    /// the number of these Services.
     pub fn follow(&mut self, scope: &Scope, desired: &DesiredState) {
         match scope {
             Scope::Services(services) => services.iter().for_each(|service| self.take(service, desired)),

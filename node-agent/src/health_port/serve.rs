@@ -35,7 +35,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Response header with the number of local ready endpoints, for load balancers that weight nodes.
 const WEIGHT_HEADER: &str = "X-Load-Balancing-Endpoint-Weight";
 
-/// Data for the responses of all ports, shared by the loop and the server.
+/// Data for the responses of all health check node ports, shared by the agent loop and the HTTP server.
 #[derive(Debug, Default)]
 pub(super) struct Answers(RwLock<Truth>);
 

@@ -71,7 +71,7 @@ pub enum Verdict {
     },
 }
 
-/// End of the channels between feed and state guard that the agent loop uses; they carry positions (epoch and
+/// Agent loop's end of the channels by which the feed and the state guard exchange positions (epoch and
 /// revision).
 #[derive(Debug)]
 pub struct LoopEnd {
@@ -101,12 +101,13 @@ impl Guard {
         Self { limit_percent, held_back: None, behind: None, shout_at: None, link }
     }
 
-    /// Decides if a batch is applied or held. `in_force` is the state that the batch would change.
+    /// Decides if a batch of state changes is applied now or held until the operator confirms it. `in_force`
+    /// is the state that the agent currently applies.
     ///
     /// # Errors
     ///
-    /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or
-    /// is a delta that does not start from the held state.
+    /// Returns an error, and changes nothing, if a full batch has an older position (epoch and revision) than
+    /// `in_force`, or if, while a state is held, a delta is older than that state or does not start from it.
     pub fn consider(
         &mut self,
         in_force: &State,

@@ -80,7 +80,8 @@ struct UnsyncedWrites {
 }
 
 impl Journal {
-    /// Opens the journal in a locked state directory and replays its frames like those of a feed.
+    /// Opens the journal in a locked state directory, and returns it with the state that results from its
+    /// frames.
     ///
     /// An incomplete tail is cut off. A file that is damaged in another way, or belongs to another node, is
     /// moved aside with a warning; the kernel is then left unchanged until the control server is reached.

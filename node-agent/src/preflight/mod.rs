@@ -3,7 +3,7 @@
 //! The requirements of the mode are listed in [`needs`]. Each requirement is looked up among the kernel's
 //! modules and, if possible, tested in a temporary network namespace. The test takes precedence: a kernel
 //! without module lists may have everything built in, and a loaded module may still fail. The machine is not
-//! changed, except for modules loaded on request.
+//! changed, except that missing modules are loaded unless `--no-load` is given.
 
 mod announcing;
 pub mod modules;

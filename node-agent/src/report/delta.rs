@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-/// Entries last reported to one control server. Empty after a start, so that the first report is complete.
+/// Addresses or prefixes (`K`) with their status (`V`), as last reported to one control server. Empty after a
+/// start, so that the first report is complete.
 #[derive(Debug)]
 pub struct ReportedState<K: Ord, V> {
     told: OrdMap<K, V>,
@@ -79,7 +80,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         news
     }
 
-    /// Records that the control server has received these differences.
+    /// Records that the control server has received the differences in `news`.
     pub fn delivered(&mut self, news: News<K, V>) {
         self.has_begun = true;
         for key in news.gone {

@@ -31,8 +31,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Starts these parts and attaches them to the agent before it first updates the kernel. Must be called
-    /// inside a tokio runtime.
+    /// Starts announcements, BGP routing and health checks and attaches them to the agent. Must be called
+    /// inside a tokio runtime, before the agent first updates the kernel.
     pub(super) fn start(
         agent: &mut Agent,
         node: &Name,

@@ -138,14 +138,14 @@ impl Announcer {
         is_done
     }
 
-    /// Announces an address again with a full burst, as after a conflict. Has no effect if the address is not
-    /// announced.
+    /// Announces an address again with a full burst (five announcements), for example after a conflict. Has
+    /// no effect if the address is not announced.
     pub fn announce_again(&self, address: IpAddr) {
         self.shared.mailbox().again.insert(address);
         self.shared.ring();
     }
 
-    /// Probes if another station on the link uses an address. The reply arrives shortly after
+    /// Checks by a probe if another station on the link uses an address. The reply arrives shortly after
     /// [`super::machine::PROBE_TIME`].
     pub fn probe(
         &self,

@@ -101,7 +101,8 @@ impl Filter {
         Self { family, ranges: close_gaps(ranges) }
     }
 
-    /// Returns true if the filter accepts frames about this address of its family.
+    /// Returns true if the filter accepts frames about `address`, which must be of the address family of the
+    /// filter.
     #[must_use]
     pub fn covers(&self, address: IpAddr) -> bool {
         let key = key(address);

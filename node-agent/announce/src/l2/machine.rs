@@ -6,9 +6,9 @@
 //!      ▲                         │ request ──▶ reply       claim by another ──▶ conflict
 //!      └──── withdrawn, down ────┘
 //! ```
-//! The driver passes in frames, changes and the time, carries out [`L2Output`]s, applies
-//! [`Machine::listening`] to every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at
-//! [`Machine::poll_timeout`].
+//! The driver of the machine (the announcer thread) passes in frames, changes and the time, carries out
+//! [`L2Output`]s, applies [`Machine::listening`] to every pair in [`Machine::take_changed`], and calls
+//! [`Machine::timeout`] at [`Machine::poll_timeout`].
 
 mod counters;
 mod frames;
@@ -76,7 +76,7 @@ pub struct L2Conflict {
     pub interface: String,
 }
 
-/// Action that the driver of the machine has to carry out.
+/// Action that the driver of the machine (the announcer thread) has to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum L2Output {
     /// Send a frame on the socket of this interface and family.
@@ -177,8 +177,8 @@ impl Machine {
         refused
     }
 
-    /// Announces an address again with a full burst on all its interfaces. Returns false if the address is
-    /// not announced.
+    /// Announces an address again, with a full burst of five announcements on each of its interfaces. Returns
+    /// false if the address is not announced.
     pub fn announce_again(&mut self, address: IpAddr, now: Instant) -> bool {
         let Some(held) = self.held.get_mut(&address) else { return false };
         let mut is_announced = false;

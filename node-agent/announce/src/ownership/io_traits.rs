@@ -67,10 +67,11 @@ pub trait Wire: Send {
     /// Changes the presence of addresses; `None` removes an address. After the return, requests for withdrawn
     /// addresses are no longer answered.
     fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>);
-    /// Announces an address again with a full burst, as a defense against another announcer or after the
-    /// return of a candidate.
+    /// Announces an address again with a full burst of announcements, as a defense against another announcer
+    /// or after the return of a candidate.
     fn announce_again(&mut self, address: IpAddr);
-    /// Probes if another station uses the address. [`WireEvent::Probed`] follows within half a second.
+    /// Starts a probe that checks if another station uses the address. [`WireEvent::Probed`] follows within
+    /// half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);
     /// Prepares the exit of the agent: with [`OnExit::Keep`], pings are answered while the agent restarts.
     /// Called before all addresses are withdrawn.

@@ -1,4 +1,9 @@
-//! Ownership state machine of one address on this node. Pure: time and randomness are arguments.
+//! Ownership state machine of one load balancer address on this node. Pure: time and randomness are
+//! arguments.
+//!
+//! The control server sends an order: the ranked list of candidate nodes. The first live candidate in the
+//! order owns (announces) the address. The gate of an address on a node is closed while the node cannot serve
+//! the address.
 //!
 //! ```text
 //!            order without this node, handover complete
@@ -12,12 +17,11 @@
 //!    └───────────────────────────────────────────────────────▶ Owner ──▶ Standby: a gate closed, an order or a
 //!                                                                         candidate of higher rank took it away
 //! ```
-//! The first live candidate in the order set by the control server owns (announces) the address. A closed
-//! gate means that this node cannot serve the address. Three rules keep the ownership stable: a returning
-//! node probes before it announces and leaves the address to a node that replies; an owner remains owner when
-//! a candidate of higher rank returns; if two nodes announce, the one of higher rank stays. Invariants:
-//! announcements never alternate endlessly (every defense is rate-limited), and an owner does not give up an
-//! address because of a stranger, a station that is not a candidate (RFC 5227 §2.4 (b)).
+//! Three rules keep the ownership stable: a returning node probes before it announces and leaves the address
+//! to a node that replies; an owner remains owner when a candidate of higher rank returns; if two nodes
+//! announce, the one of higher rank stays. Invariants: announcements never alternate endlessly (every defense
+//! is rate-limited), and an owner does not give up an address because of a stranger, a station that is not a
+//! candidate (RFC 5227 §2.4 (b)).
 
 use std::{
     collections::BTreeMap,

@@ -1,8 +1,9 @@
-//! Deletes conntrack entries of pings to an address that started before this node replied to pings for it.
+//! Deletes conntrack entries of pings (ICMP echo requests) that started before this node began to reply to
+//! pings for their destination address.
 //!
 //! NAT applies only to the first packet of a connection. If this node forwarded a ping before the address was
-//! in its table, later requests of that ping would stay unanswered, because each of them keeps the conntrack
-//! entry alive.
+//! in its echo reply table, later requests of that ping would stay unanswered, because each of them keeps the
+//! conntrack entry alive.
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
@@ -17,7 +18,8 @@ const fn ping_protocol(family: IpFamily) -> u8 {
     }
 }
 
-/// Deletes the conntrack entries of pings to these addresses that were not translated. Returns their number.
+/// Deletes the conntrack entries of pings to `addresses` to which no NAT rule was applied. Returns the number
+/// of deleted entries.
 ///
 /// # Errors
 /// Returns an I/O error if the kernel cannot list conntrack entries or the socket fails.

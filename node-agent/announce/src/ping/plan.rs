@@ -19,7 +19,8 @@ pub enum Table {
     /// A table of this name exists, but its sets, chains or rules differ from the schema. It is deleted and
     /// created again.
     Strange,
-    /// Table with the sets, chains and rules of the schema, and these addresses as set elements.
+    /// Table with the sets, chains and rules of the schema. Contains the addresses in the sets, each with its
+    /// ping setting.
     Present(Replies),
 }
 

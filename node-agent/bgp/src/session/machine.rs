@@ -239,7 +239,8 @@ impl Session {
         self.reason = stop.words();
     }
 
-    /// Ends all connections and the connection attempt of the session for the same reason.
+    /// Ends all connections and the connection attempt of the session, with the reason `why`. `notification`
+    /// returns the NOTIFICATION to send on a connection, if any.
     fn part_from_all(
         &mut self,
         why: String,

@@ -141,8 +141,9 @@ const fn length(segment: &Segment) -> usize {
     }
 }
 
-/// Merges a 2-octet `AS_PATH` with an `AS4_PATH`: the result is the `AS4_PATH`, preceded by those ASes by
-/// which the `AS_PATH` is longer (RFC 6793 §4.2.3).
+/// Merges a 2-octet `AS_PATH` with an `AS4_PATH`: the result is the `AS4_PATH`, preceded by the leading ASes
+/// of the `AS_PATH` that the `AS4_PATH` lacks. An `AS4_PATH` that is longer than the `AS_PATH` is ignored
+/// (RFC 6793 §4.2.3).
 pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
     let total = |path: &AsPath| path.0.iter().map(length).sum::<usize>();
     let Some(mut missing) = total(&two).checked_sub(total(&four)) else { return two };

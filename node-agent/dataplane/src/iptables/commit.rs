@@ -108,9 +108,9 @@ impl IptablesBackend {
         }
     }
 
-    /// Reads the rules of the address family again after the kernel rejected a run, because the mirror may be
-    /// wrong. An incremental pass then fails, since other differences are unknown; a full pass continues from the
-    /// new mirror.
+    /// Reads the rules of the address family again after the kernel rejected a run, because the mirror (the
+    /// cached rules) may be wrong. An incremental pass then fails, since other differences are unknown; a
+    /// full pass continues from the new mirror.
     fn look_again(&mut self, run: &Run) -> Result<(), KernelError> {
         let reading = |source| KernelError { action: "reading rules after a refusal".to_owned(), source };
         let seen = self.read_family(run.family).map_err(reading)?;
@@ -123,7 +123,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Runs `iptables-restore` once, unless the mirror shows that all chains and lines are already as wanted.
+    /// Runs `iptables-restore` once, unless all chains and lines are already as wanted according to the
+    /// mirror (the cached rules).
     fn write(
         &mut self,
         run: &mut Run,

@@ -1,4 +1,5 @@
-//! Fixed chains, names of all chains, and recognition of the agent's names. Pure.
+//! Chains of the iptables backend: rules of the chains that do not depend on Services, names of all chains,
+//! and recognition of these names. Pure.
 //!
 //! ```text
 //! nat     PREROUTING, OUTPUT ─▶ SERVICES ─▶ RANGES, then NODEPORTS (at local addresses) ─▶ SVC, FW or XLB ─▶ SEP ─▶ DNAT
@@ -6,7 +7,10 @@
 //! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops packets with MARK-DROP)
 //!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT); FORWARD ─▶ FORWARD (accepts)
 //! ```
-//! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process created
+//! The shared chains SERVICES, RANGES and NODEPORTS contain lines of all Services, for single ports, port
+//! ranges and node ports. Each Service port has chains of its own: SVC and SVL balance, FW checks the source
+//! ranges, XLB distinguishes workloads, the node and other sources, and SEP translates to one endpoint. Every
+//! name has the prefix of the naming scheme. Chains are recognized by name, no matter which process created
 //! them.
 
 use std::{

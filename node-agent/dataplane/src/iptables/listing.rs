@@ -17,8 +17,8 @@ use super::{
     plan::{Script, Section},
 };
 
-/// Returns the difference between the listing of a family and the listing after the script. Ignores the order
-/// of lines and counters.
+/// Returns the lines that `script` would remove from and add to `listing`, the `iptables-save` output of one
+/// address family. Ignores counters and the order of lines.
 #[must_use]
 pub fn differences(family: IpFamily, listing: &str, script: &Script) -> Vec<LineChange> {
     let mut changes = Vec::new();

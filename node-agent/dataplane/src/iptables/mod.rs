@@ -5,9 +5,10 @@
 //!                                  ▲               │
 //!                                  └─── mirror ◀───┘  ◀── observe (iptables-save, parse)
 //! ```
-//! Each address family is written by a run of `iptables-restore`, which is atomic per table. A pass without
-//! changes runs no tool. Chains are recognized by name, no matter which process created them; foreign rules are
-//! never touched.
+//! Claims are the frontends and addresses that each Service uses; the mirror contains the rules of the
+//! backend as last read or written. Each address family is written by a run of `iptables-restore`, which is
+//! atomic per table. A pass without changes runs no tool. Chains are recognized by name, no matter which
+//! process created them; foreign rules are never touched.
 //!
 //! Changes by other programs are detected by the ruleset generation of nf_tables. The legacy tables have no
 //! generation, so each check reads them again. If a reading takes longer than 50 ms, checks pause for twenty times
@@ -200,7 +201,8 @@ impl IptablesBackend {
         self.conclude(&looked.services, failed, pass)
     }
 
-    /// Records the outcome of every Service that this pass affected.
+    /// Records in `pass` the outcome of each affected Service with a program. Returns an error if a removed
+    /// Service has an outcome in `failed`.
     fn conclude(
         &self,
         services: &BTreeSet<Arc<ServiceKey>>,

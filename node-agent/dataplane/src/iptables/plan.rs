@@ -1,5 +1,6 @@
-//! Planner: compares the wanted state of one family with its mirror and builds the input of
-//! `iptables-restore`, which contains only differing chains and lines. Pure.
+//! Planner of the iptables backend: compares the wanted rules of one address family with the mirror (the
+//! rules as last read or written) and builds the input of `iptables-restore`, which contains only differing
+//! chains and lines. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -157,8 +158,8 @@ impl Display for Script {
     }
 }
 
-/// Builds the script that changes the tables from the state in the mirror to the fixed rules and the wanted
-/// state. Chains that are neither fixed nor wanted are not touched.
+/// Builds the `iptables-restore` script that changes the tables from the state in `mirror` (the cached rules)
+/// to the rules in `fixed` and `wanted`. Chains that are neither fixed nor wanted are not touched.
 #[must_use]
 pub fn plan(mirror: &IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules) -> Script {
     let mut script = Script::default();
@@ -242,7 +243,7 @@ fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[St
     section.inserted.extend(rules.iter().map(|rule| format!("{} {rule}", chain.name)));
 }
 
-/// Updates the mirror after a plan was committed.
+/// Updates `mirror` after the script for `fixed` and `wanted` was applied successfully.
 pub fn absorb(mirror: &mut IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules) {
     for (chain, rules) in &fixed.chains {
         mirror.chains.insert(chain.clone(), digest(rules));
@@ -273,7 +274,7 @@ pub fn absorb(mirror: &mut IptablesMirror, fixed: &StaticRules, wanted: &Desired
         .collect();
 }
 
-/// Returns the removal of every chain and line in the mirror that is neither fixed nor wanted.
+/// Returns the removal of every chain and line in `mirror` that is neither in `fixed` nor in `wanted`.
 #[must_use]
 pub fn strays<'a>(
     mirror: &IptablesMirror,

@@ -172,8 +172,8 @@ impl Port<'_> {
         self.rendered.chains.insert(chain, rules);
     }
 
-    /// Returns a chain name for the next chain of a kind. `siblings` is the number of chains of this kind
-    /// that the port already has.
+    /// Returns the name for the next chain of `kind` that is created for the port. `siblings` is the number
+    /// of chains of this kind that the port already has.
     fn chain_name(&self, kind: ChainKind, siblings: usize) -> String {
         let rest = if siblings == 0 { String::new() } else { format!("#{siblings}") };
         self.layout().service_chain(kind, self.label, self.protocol, &rest)

@@ -53,7 +53,8 @@ impl Flavour {
     }
 }
 
-/// Programs of one flavor, such as `iptables-nft-restore`, run in one network namespace.
+/// iptables command-line programs of one flavor (nft or legacy), such as `iptables-nft-restore`. The programs
+/// are run in one network namespace.
 #[derive(Debug)]
 pub(super) struct Tools {
     pub(super) flavour: Flavour,

@@ -19,7 +19,7 @@ use crate::{KernelError, Outcome, RejectedServices};
 const CHAINS_READ_ONE_BY_ONE_MAX: usize = 8;
 
 impl IptablesBackend {
-    /// Compares the written chains with the kernel. A Service with a difference fails.
+    /// Compares the written chains with the kernel. Adds the Services with a difference to `failed`.
     pub(super) fn verify(
         &mut self,
         run: &Run,
@@ -51,8 +51,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Reads the written chains back into the mirror. The nft flavor can read single chains; the legacy
-    /// tables can only be read as a whole.
+    /// Reads the chains that `run` has written back from the kernel into the mirror. The nft flavor can read
+    /// single chains; the legacy tables can only be read as a whole.
     fn refresh(&mut self, run: &Run) -> io::Result<()> {
         let Run { family, ref changed, .. } = *run;
         let are_ours = changed.iter().all(|chain| self.layout.is_ours(chain.table, &chain.name));

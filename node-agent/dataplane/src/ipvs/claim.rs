@@ -27,7 +27,8 @@ pub(super) struct ApplyResult {
 }
 
 impl Wants {
-    /// Applies the desired state of the Services in scope and marks the affected objects as dirty.
+    /// Applies the desired state of the Services in scope, and marks the affected kernel objects as dirty,
+    /// that is, to be planned again.
     pub(super) fn take_over(
         &mut self,
         desired: &DesiredState,
@@ -80,7 +81,8 @@ impl Wants {
         }
     }
 
-    /// Updates the addresses on which node ports are served. Marks the node ports as dirty if they changed.
+    /// Updates the addresses on which node ports are served. If these have changed, marks all node ports as
+    /// dirty, that is, to be planned again.
     pub(super) fn renew_node_addresses(&mut self, mirror: &IpvsMirror, touched: &mut DirtyObjects) {
         let nets = &self.networks.node_ports;
         let answers = |address: &&IpAddr| {
@@ -95,9 +97,10 @@ impl Wants {
     }
 }
 
-/// Returns the program with every feature that IPVS lacks replaced by supported ones. The virtual addresses of the
-/// program are kept. The planner decides which other addresses are closed, because it has the list of addresses
-/// that are bound on this node.
+/// Returns a copy of `program` in which supported features replace those that IPVS lacks, or a message that
+/// names the first feature without a replacement. The virtual addresses of `program` are kept. The planner
+/// decides on which other addresses ports without a frontend are rejected, because it has the list of
+/// addresses that are bound on this node.
 fn wanted(program: &Program) -> Result<Program, String> {
     let lowered = lower::lower(program)?;
     Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })

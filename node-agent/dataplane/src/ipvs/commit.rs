@@ -1,4 +1,5 @@
-//! Execution of a plan: sends its commands to the kernel and updates the mirror.
+//! Execution of a plan of the ipvs backend: sends its commands to the kernel and updates the mirror (copy in
+//! memory).
 
 use std::{io, net::IpAddr, sync::Arc};
 
@@ -21,7 +22,8 @@ use super::{
 use crate::{KernelError, Outcome, Pass, RejectedServices};
 
 impl IpvsBackend {
-    /// Creates the objects that do not depend on Services: sets, sysctls, the link, the rules.
+    /// Creates missing objects that do not depend on Services: the sets, the dummy link and the rules. With
+    /// `everything`, also sets the sysctls.
     pub(super) fn ensure_structure(&mut self, everything: bool, pass: &mut Pass) -> Result<(), KernelError> {
         let naming = self.options.naming;
         let mirror = self.mirror.get_or_insert_default();

@@ -81,7 +81,7 @@ pub struct SocketObjects {
     pub elements: BTreeSet<IpsetElement>,
 }
 
-/// Number of references to each value. A value exists while its number is above zero.
+/// Number of references to each value. Values without references are not in the map.
 #[derive(Debug, Clone)]
 struct ReferenceCounts<T>(BTreeMap<T, u32>);
 
@@ -112,8 +112,8 @@ pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
 }
 
 impl Wants {
-    /// Replaces the program of a Service, already reduced to features of IPVS, and marks the affected objects as
-    /// dirty.
+    /// Replaces the program of a Service, which must contain only features of IPVS, and adds the affected
+    /// kernel objects to `touched`, so that they are planned again.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -181,7 +181,7 @@ impl Wants {
         }
     }
 
-    /// Marks everything that depends on the node's addresses as dirty.
+    /// Adds everything that depends on the addresses of the node to `touched`, so that it is planned again.
     pub fn touch_node_ports(&self, touched: &mut DirtyObjects) {
         for frontend in self.anywhere.0.keys() {
             self.touch(frontend, &self.claims.owner(frontend).cloned(), Removal::Keep, touched);
@@ -274,8 +274,8 @@ impl Wants {
         SocketObjects { owner: Some(Arc::clone(owner)), server, elements }
     }
 
-    /// Returns the kind of set that must contain a node port. `None` for SCTP, or if connections are never
-    /// masqueraded or depending on the source network.
+    /// Returns the kind of set that must contain a node port. `None` if the protocol is SCTP, if its
+    /// connections are never masqueraded, or if masquerading depends on the source network.
     #[must_use]
     pub fn node_port_kind(&self, family: IpFamily, protocol: Protocol, port: Port) -> Option<SetKind> {
         let (_, _, route) = self.resolve_at(Place::AnyLocal(family), protocol, port)?;
@@ -294,7 +294,8 @@ impl Wants {
         self.loops.0.contains_key(socket)
     }
 
-    /// Returns true if any Service needs this address to be local: on the dummy link or another one.
+    /// Returns true if any Service needs this address to be assigned to an interface of the node: the dummy
+    /// link or another one.
     #[must_use]
     pub fn wants_address(&self, address: IpAddr) -> bool {
         self.addresses.0.contains_key(&address)
@@ -355,8 +356,8 @@ fn for_each_part(program: &Program, mut each: impl FnMut(SharedPart)) {
     }
 }
 
-/// Returns the set that selects masquerading for a frontend. TCP and UDP node ports have sets by port
-/// instead.
+/// Returns the kind of the set by which rules select the connections of a frontend to masquerade, or `None`
+/// if the frontend is in no such set. TCP and UDP node ports are in sets of ports instead.
 fn masquerade_kind(frontend: &Frontend, route: &Route) -> Option<SetKind> {
     let is_node_port = matches!(frontend.destination, Place::AnyLocal(_));
     match lower::profile(route)? {

@@ -166,8 +166,8 @@ pub(super) struct Deadlines {
     pub(super) of_each: BTreeMap<Destination, Option<Timestamp>>,
 }
 
-/// Returns the unwanted destinations of a virtual server that are finished, and true if others are still
-/// draining.
+/// Returns the destinations of a virtual server to remove now: those not in `wanted` that have no connection
+/// left or whose deadline has passed. The flag is true if other destinations are still draining.
 pub(super) fn due(
     draining: &mut BTreeMap<(Socket, Destination), Option<Instant>>,
     socket: &Socket,

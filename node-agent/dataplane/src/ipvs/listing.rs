@@ -26,7 +26,8 @@ const SERVERS: &str = "ipvs";
 /// Line of a listing, after the name of the object group that contains it (such as `ipvs` or a set).
 type PlacedLine = (String, String);
 
-/// Returns the difference between the tools' listings of two states, without rules or sysctls.
+/// Returns the lines that are removed from and added to the tools' listings if the kernel state changes from
+/// `before` to `after`, without rules or sysctls.
 #[must_use]
 pub fn differences(before: &IpvsMirror, after: &IpvsMirror, naming: Naming) -> Vec<LineChange> {
     let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());
@@ -151,8 +152,8 @@ fn place_of(set: &str) -> String {
     format!("ipset {set}")
 }
 
-/// Returns the sets that are missing in the other state, without fields that the kernel chooses itself
-/// (`initval`) or that depend on its version (`bucketsize`).
+/// Returns a `create` line for each set in `is` that is missing in `other`, without fields that the kernel
+/// chooses itself (`initval`) or that depend on its version (`bucketsize`).
 fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Naming) -> Vec<PlacedLine> {
     let missing = is.keys().filter(|set| !other.contains_key(*set));
     let line = |set: &Set| {

@@ -6,10 +6,12 @@
 //!                                ▲                       │
 //!                                └──────── mirror ◀──────┘  ◀── observe
 //! ```
-//! A starting process recognizes the backend's objects as follows: the link, the chains and the sets by name; a
-//! virtual server if the set `…IPVS-SERVERS` contains it or its address is on the link. The set entry is added
-//! before the virtual server is created and removed after it is deleted, so foreign virtual servers are never
-//! touched. If a foreign one uses a wanted socket, the Service fails.
+//! `lower` replaces features of a program that IPVS lacks, `wants` contains the kernel objects that the
+//! programs need, and the mirror contains these objects as last read or written. A starting process
+//! recognizes the backend's objects as follows: the link, the chains and the sets by name; a virtual server
+//! if the set `…IPVS-SERVERS` contains it or its address is on the link. The set entry is added before the
+//! virtual server is created and removed after it is deleted, so foreign virtual servers are never touched.
+//! If a foreign one uses a wanted socket, the Service fails.
 //!
 //! The backend uses netlink directly. A process (`iptables-restore`) is started only for the fixed rules, never
 //! for a Service. There is deliberately no rule per Service.
@@ -152,8 +154,8 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Plans and commits the changes to the dirty objects. If the kernel rejects any object of a Service, the
-    /// whole Service is withdrawn.
+    /// Plans and commits the changes of the dirty objects (those to plan again). If the kernel rejects any
+    /// object of a Service, the whole Service is withdrawn.
     fn carry_out(
         &mut self,
         touched: &mut DirtyObjects,
@@ -194,7 +196,7 @@ impl IpvsBackend {
         Ok(refused)
     }
 
-    /// Records the outcome of every Service that this pass affected.
+    /// Records in `pass` the outcome of each Service in `affected` that has none yet.
     fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: RejectedServices, pass: &mut Pass) {
         for service in affected {
             let outcome = match refused.remove(service) {

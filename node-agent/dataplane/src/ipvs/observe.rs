@@ -1,4 +1,5 @@
-//! Reads the backend's kernel objects into a mirror: sets, virtual servers, link, addresses and rules.
+//! Reads the kernel objects of the ipvs backend into a mirror (copy in memory): sets, virtual servers, link,
+//! addresses and rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,5 @@
-//! Planner: builds the difference between the mirror and the desired state. Pure.
+//! Planner of the ipvs backend: computes the changes that lead from the mirror (the kernel objects as last
+//! read or written) to the desired state. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +42,7 @@ pub struct Plan {
     pub foreign: Vec<(Arc<ServiceKey>, Socket)>,
 }
 
-/// Plans the changes for the dirty objects and for the elements that represent networks.
+/// Plans the changes of the objects in `touched` and of the set elements that represent networks.
 #[must_use]
 pub fn plan(mirror: &IpvsMirror, wants: &Wants, touched: &DirtyObjects) -> Plan {
     let mut plan = Plan::default();
@@ -90,13 +91,15 @@ pub fn plan(mirror: &IpvsMirror, wants: &Wants, touched: &DirtyObjects) -> Plan 
     plan
 }
 
-/// Treatment of the destinations that a virtual server no longer needs.
+/// Treatment of the destinations that a virtual server no longer needs: the removal policy of the Service,
+/// and the draining destinations with their deadlines.
 struct Fate {
     removal: Removal,
     leaving: BTreeMap<Destination, Option<Timestamp>>,
 }
 
-/// Marks everything in the kernel as dirty, so that objects without an owner are removed.
+/// Adds all kernel objects in `mirror` to `touched`, so that they are planned again and those without an
+/// owner are removed.
 pub fn touch_all(mirror: &IpvsMirror, touched: &mut DirtyObjects) {
     for socket in mirror.servers.keys() {
         touched.sockets.entry(*socket).or_default();

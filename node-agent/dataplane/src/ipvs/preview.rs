@@ -1,4 +1,5 @@
-//! Preview of a pass: the same plan, applied to a copy of the mirror.
+//! Preview of a pass (update of the kernel): computes the same plan as the pass and applies it to a copy of
+//! the mirror.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -118,8 +119,8 @@ impl IpvsBackend {
         Ok(changes)
     }
 
-    /// Plans the dirty objects and applies the plan to the copy. Returns the Services with a conflicting
-    /// foreign virtual server.
+    /// Plans the objects affected by the pass, and applies the plan to the copy of the mirror. Returns the
+    /// Services with a conflicting foreign virtual server.
     fn preview_plan(
         &mut self,
         future: &mut Future,

@@ -17,7 +17,7 @@ use model::{
 
 use super::sets::{Set, SetKind, prefix};
 
-/// Settings of a node that influence the rules.
+/// Settings of a node that influence the iptables rules of the ipvs backend.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Naming scheme of chains and sets.

@@ -18,8 +18,8 @@ use crate::{KernelError, RejectedServices};
 const READ_BACK_SINGLY_MAX: usize = 64;
 
 impl IpvsBackend {
-    /// Compares the changed virtual servers and destinations with the kernel. A Service with a difference
-    /// fails.
+    /// Compares the virtual servers and destinations that `plan` has changed with the kernel. Adds the
+    /// Services with a difference to `refused`.
     pub(super) fn verify(&mut self, plan: &Plan, refused: &mut RejectedServices) -> Result<(), KernelError> {
         let mut changed: BTreeMap<Socket, &Owner> = BTreeMap::new();
         for (owner, command) in &plan.commands {

@@ -1,8 +1,9 @@
 //! Detection of changes by other programs. IPVS and ipset have no change notifications, so this module polls.
 //!
-//! Each poll costs two dumps (addresses, and the headers of all sets) and a window of the virtual servers. A
-//! set header contains the number of elements and of referring rules, so it reveals flushed sets and flushed
-//! rules. A full listing of the rules, which starts a process, is made once in many polls.
+//! Each poll reads the addresses, the headers of all sets, and a limited number of virtual servers (a
+//! window); the next poll continues with the following servers. A set header contains the number of elements
+//! and of referring rules, so it reveals flushed sets and flushed rules. A full listing of the rules, which
+//! starts a process, is made once in many polls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -73,8 +73,8 @@ fn check_targets(frontend: &Frontend, targets: &Targets) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the method by which connections of a route pick a slot, or a description of the option that this
-/// backend does not support.
+/// Returns the method by which connections of a route pick a target slot, or a description of the option that
+/// this backend does not support.
 fn choice(route: &Route) -> Result<Choice, String> {
     let Some(Scheduler(name)) = &route.scheduler else {
         return match route.scheduler_flags.first() {
@@ -93,8 +93,9 @@ fn choice(route: &Route) -> Result<Choice, String> {
     }
 }
 
-/// Returns the elements that a frontend needs. As many slots as possible keep the target that they have in
-/// `held`.
+/// Returns the set and map elements that a frontend needs in the kernel. A slot is a position in its list of
+/// targets. As many slots as possible keep the target that they have in `held`, the elements now in the
+/// kernel.
 #[must_use]
 pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &FrontendElements) -> FrontendElements {
     let place = place(frontend);
@@ -170,8 +171,8 @@ fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::p
     targets.iter().map(|(target, weight)| (Target { port: port(target), ..*target }, *weight)).collect()
 }
 
-/// Returns the target id of each slot. Targets that already have an id keep it; other ids are derived from
-/// the target.
+/// Returns the target id of each slot (position in the list of targets), and adds the ids to `wanted`.
+/// Targets that already have an id in `wanted` or `held` keep it; other ids are derived from the target.
 fn identify(
     pool: Pool,
     slots: &[Target],
@@ -213,8 +214,8 @@ fn pick(frontend: &Frontend, route: &Route, masquerade: Masquerade, pool: Pool, 
     }
 }
 
-/// Returns the pick chain that redirects connections to the listener of a relay. Session affinity and source
-/// hashing are left to the listener.
+/// Returns the parameters of the chain that redirects connections to the listener of a userspace relay. The
+/// listener implements session affinity and source hashing, so the chain does not.
 const fn relay(place: LookupType, pool: Pool) -> Pick {
     Pick {
         place,

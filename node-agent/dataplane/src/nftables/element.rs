@@ -1,8 +1,9 @@
-//! Elements of the backend's sets and maps: typed in this program, bytes in the kernel.
+//! Elements of the sets and maps of the nftables backend: typed in this program, bytes in the kernel.
 //!
-//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte order.
-//! The slot is in host byte order, because that is the form of the random number in its register. In the key of a
-//! port range, first and last port take the place of the port.
+//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte
+//! order. A slot, the position in a frontend's list of targets, is in host byte order, because the kernel
+//! loads the random number that picks the slot in this order. In the key of a port range, first and last port
+//! take the place of the port.
 //!
 //! With session affinity a target has an id, which the kernel stores per source. The id is derived from the
 //! target, so that it keeps its meaning when other targets change.
@@ -30,15 +31,15 @@ use super::{
 /// Element of one of the backend's sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetElement {
-    /// Chain that a dispatch number stands for.
+    /// Chain that is identified by a dispatch number, within the scope of the number.
     Chain(Numbers, FrontendChain),
     /// Chain that handles the connections of a frontend.
     Dispatch(Frontend, FrontendChain),
     /// Chain that handles the connections of one class of sources to a frontend.
     DispatchFrom(Frontend, VerdictClass, FrontendChain),
-    /// Target of one slot of a frontend.
+    /// Target of one slot (position in the list of targets) of a frontend.
     Slot(Frontend, Slot, Target),
-    /// Target id of one slot of a frontend with session affinity.
+    /// Target id of one slot (position in the list of targets) of a frontend with session affinity.
     AffinitySlot(Frontend, Slot, TargetId),
     /// Target of a frontend with session affinity, by pool and target id.
     AffinityTarget(Frontend, Pool, TargetId, Target),
@@ -57,7 +58,7 @@ pub enum SetElement {
 /// Chain in which the handling of a frontend's connections starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrontendChain {
-    /// Chain that picks a slot and forwards to its target.
+    /// Chain that picks one slot of the frontend and forwards to the target in it.
     Forward(Pick),
     /// Chain that rejects connections with a TCP reset or ICMP port unreachable.
     Refuse,
@@ -96,7 +97,8 @@ impl FrontendChain {
     }
 }
 
-/// Scope within which a dispatch number identifies a chain: each scope has a map from numbers to chains.
+/// Scope within which a dispatch number (an integer) identifies a chain: each scope has a map from numbers to
+/// chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Numbers {
     /// Address family of the frontends in this scope.

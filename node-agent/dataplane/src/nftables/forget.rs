@@ -1,9 +1,9 @@
 //! Cleanup of session affinity entries of removed frontends.
 //!
-//! Only packets fill the affinity maps, and the kernel expires entries after the affinity timeout, which may be a
-//! day. Until then entries of removed frontends would use up space, of which there is
-//! [`super::schema::AFFINITY_CLIENTS_MAX`]. So after a removal the maps are read once, and entries without a
-//! frontend are deleted.
+//! Only packets fill the affinity maps, and the kernel expires entries after the affinity timeout, which may
+//! be a day. Until then entries of removed frontends would take up space in a map, which holds at most
+//! [`super::schema::AFFINITY_CLIENTS_MAX`] entries. So after a removal the maps are read once, and entries
+//! without a frontend are deleted.
 //!
 //! Correctness does not depend on the cleanup: a source is only sent to a current target of its frontend, so a
 //! Service that is created again at the same address sends no client to a former endpoint. Therefore the cleanup
@@ -37,7 +37,8 @@ const PAUSE: u32 = 5;
 /// If such a frontend is removed, no target is removed with it that would trigger the cleanup.
 const PAUSE_WAITING: u32 = 60;
 
-/// Schedule of the cleanup: turns, about one per second, in which the maps are read.
+/// Schedule of the cleanup of session affinity entries: the turns, about one per second, in which the
+/// affinity maps are read.
 #[derive(Debug, Default)]
 pub(super) struct Forgetting {
     is_due: bool,
@@ -52,7 +53,8 @@ impl Forgetting {
         self.pause = self.pause.min(PAUSE);
     }
 
-    /// Advances the schedule. Returns true if the maps must be read in this turn.
+    /// Advances the schedule by one turn (about a second). Returns true if the affinity maps must be read
+    /// now.
     const fn turn(&mut self) -> bool {
         self.pause = self.pause.saturating_sub(1);
         self.is_due && self.pause == 0

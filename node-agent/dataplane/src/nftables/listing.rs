@@ -1,7 +1,7 @@
 //! Listing format of the `nft` command (`nft -n -s list table`): lines that a plan adds and removes. Pure.
 //!
-//! Rules are formatted as by `nft` 1.0.6, which omits parts that it can infer, and for a redirection to a
-//! port in a register everything except the protocol.
+//! Rules have the format of `nft` 1.0.6. This version omits parts that it can infer, and most of a rule that
+//! redirects to a port in a register.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -96,7 +96,8 @@ fn removed(place: &str, line: String) -> LineChange {
     LineChange { change: LineFate::Removed, place: place.to_owned(), line }
 }
 
-/// Returns the place of a set or map in a listing, as the arguments of `nft list`.
+/// Returns the heading under which a preview lists the elements of a set or map: the arguments of `nft list`
+/// that show it.
 pub(super) fn place_of(set: SetId, table: &str) -> String {
     let kind = if set_shape(set).data_type == 0 { "set" } else { "map" };
     format!("{kind} inet {table} {set}")
@@ -200,7 +201,7 @@ fn interval(Span { first, last }: Span) -> String {
     }
 }
 
-/// Formats the rules of a pick chain, for both address families.
+/// Formats the rules of a pick chain (which picks a target slot), for both address families.
 fn rules(pick: Pick, mark_bit: u32) -> Vec<String> {
     let mark = format!("meta mark set meta mark | {mark_bit:#010x}");
     let mut rules: Vec<String> = match pick.masquerade {
@@ -229,7 +230,7 @@ const fn protocol(family: IpFamily) -> &'static str {
     }
 }
 
-/// Formatter of the rules of one pick chain for one address family.
+/// Formatter of the rules of one chain that picks a target, for one address family.
 struct Words {
     pick: Pick,
     family: IpFamily,
@@ -267,7 +268,7 @@ impl Words {
         }
     }
 
-    /// Returns the expression that picks the slot number.
+    /// Returns the expression that picks the number of a target slot.
     fn slot(&self) -> String {
         let Pick { slots, pool, choice, .. } = self.pick;
         let offset = match pool.offset() {
@@ -307,8 +308,8 @@ impl Words {
         format!("{prelude}meta mark set {key} . {slot} map @{slots} meta mark set meta mark")
     }
 
-    /// Returns the last rule of the chain for this family, which picks a slot for connections without an
-    /// affinity entry.
+    /// Returns the last rule of the chain for this family, which picks a target slot for connections without
+    /// an affinity entry.
     fn choose(&self) -> String {
         let family = self.family_of_choice();
         match self.pick.action {

@@ -64,7 +64,7 @@ pub struct FrontendElements {
 }
 
 impl FrontendElements {
-    /// Returns the target of every slot of a pool, with or without session affinity.
+    /// Returns the target in every slot of a pool (list of targets), with or without session affinity.
     #[must_use]
     pub fn slots(&self, pool: Pool) -> Vec<Option<Target>> {
         let target =
@@ -75,7 +75,8 @@ impl FrontendElements {
         }
     }
 
-    /// Iterates over the chains for which this frontend needs a dispatch number.
+    /// Iterates over the chains in which connections to `frontend` continue and which therefore need a
+    /// dispatch number (an integer that identifies the chain).
     pub fn chains(&self, frontend: &Frontend) -> impl Iterator<Item = (Numbers, FrontendChain)> {
         let numbers = |is_by_source| Numbers::of(frontend, is_by_source);
         let (all, by_source) = (numbers(false), numbers(true));
@@ -146,7 +147,7 @@ impl FrontendElements {
     }
 }
 
-/// Iterates over the slots that have a value.
+/// Iterates over the target slots that have a value, in all pools.
 fn slots_of<T: Copy>(pools: &LiteMap<Pool, Vec<Option<T>>>) -> impl Iterator<Item = (Slot, T)> {
     pools.iter().flat_map(|(&pool, slots)| {
         let slots = (0..).zip(slots).filter_map(|(index, cell)| Some((index, (*cell)?)));
@@ -154,7 +155,7 @@ fn slots_of<T: Copy>(pools: &LiteMap<Pool, Vec<Option<T>>>) -> impl Iterator<Ite
     })
 }
 
-/// Sets the value of a slot, or clears it.
+/// Sets the value of a target slot to `cell`, or clears the slot if `cell` is `None`.
 fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Option<T>) {
     let Ok(index) = usize::try_from(slot.index) else { return };
     if pools.is_empty() {

@@ -5,8 +5,9 @@
 //!                        ▲                  │
 //!                        └──── mirror ◀─────┘  ◀── observe (parse)
 //! ```
-//! For connections from the node itself, a packet is translated after routing, so the node needs some route
-//! (a default route suffices) to reach virtual addresses.
+//! Claims are the frontends and addresses that each Service uses; the mirror contains the table as last read
+//! or written. For connections from the node itself, a packet is translated after routing, so the node needs
+//! some route (a default route suffices) to reach virtual addresses.
 //!
 //! The backend uses netlink directly; no process is started. The table is recognized by name, no matter which
 //! process created it. There is deliberately no chain, set or rule per Service, and no object outside the
@@ -287,7 +288,8 @@ impl NftablesBackend {
         plan::plan(mirror, &self.claims, touched, &desired.networks, everything)
     }
 
-    /// Records the outcome of every Service that this pass affected.
+    /// Records in `pass` the outcome of each Service in `affected`. Returns an error if a different (removed)
+    /// Service has an outcome in `failed`.
     fn conclude(
         &self,
         affected: &BTreeSet<Arc<ServiceKey>>,

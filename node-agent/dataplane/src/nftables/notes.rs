@@ -1,8 +1,8 @@
 //! User data of the backend's sets: type information from which `nft list` derives the types of a key.
 //!
-//! The random slot has no type that could be written in a `type` line. The `nft` command prints and parses it as
-//! `typeof … numgen random mod 2`, with any actual modulus, based on user data in this format. The kernel stores
-//! the user data without interpreting it.
+//! The random number of a target slot has no type that could be written in a `type` line. The `nft` command
+//! prints and parses it as `typeof … numgen random mod 2`, with any actual modulus, based on user data in
+//! this format. The kernel stores the user data without interpreting it.
 
 use model::primitives::net::IpFamily;
 
@@ -24,8 +24,8 @@ const HEADER_TRANSPORT: u32 = 11;
 const HEADER_IPV4: u32 = 12;
 const HEADER_IPV6: u32 = 13;
 
-/// Returns the user data of a map whose key contains a slot or whose value is a mark; `None` for other sets,
-/// which need none.
+/// Returns the user data of a map whose key contains a target slot or whose value is a mark; `None` for other
+/// sets, which need none.
 #[must_use]
 pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     let address = match set.family {

@@ -1,13 +1,15 @@
-//! Dispatch numbers: integers that identify chains, and that the dispatch maps contain instead of verdicts (see
-//! [`super::schema`]).
+//! Dispatch numbers: integers that identify chains. The maps that assign a chain to each frontend contain
+//! these numbers instead of verdicts (see [`super::schema`]).
 //!
 //! ```text
 //! 0x0000_0000 + kind · 2¹⁵ + slots                       pick chains, 1–16,384 slots
 //! 0x0100_0000 + ((seconds − 1) · kinds + kind) · 513 + s  pick chains with affinity: s is slots − 1, or 512 for 16,384 slots
 //! 0xffff_0001…                                            refuse, discard, by-source, checked
 //! ```
-//! A number encodes everything about its chain except the lookup type, which is in the map's name. So a number is
-//! as stable as the chain name, and a listing can be read without a translation table.
+//! A pick chain picks one of `slots` targets; `kind` is the index of its combination of masquerading, pool,
+//! pick method and treatment, below `kinds`; `seconds` is the affinity timeout. A number encodes everything
+//! about its chain except the lookup type, which is in the map's name. So a number is as stable as the chain
+//! name, and a listing can be read without a translation table.
 
 use model::program::Masquerade;
 
@@ -43,7 +45,7 @@ const _: () = {
     );
 };
 
-/// Returns the dispatch number of a chain, unique within a lookup type.
+/// Returns the dispatch number of a chain: an integer that identifies the chain, unique within a lookup type.
 ///
 /// A chain without a number ([`has_number`] returns false) yields the number of another chain; the table never
 /// contains such a chain.
@@ -57,7 +59,8 @@ pub(super) fn number(dispatch: FrontendChain) -> u32 {
     }
 }
 
-/// Returns the chain that a dispatch number stands for in a lookup type; `None` if there is none.
+/// Returns the chain that a dispatch number identifies among the chains of the lookup type `place`; `None` if
+/// there is none.
 pub(super) fn numbered(place: LookupType, number: u32) -> Option<FrontendChain> {
     let dispatch = match number {
         REFUSE => FrontendChain::Refuse,
@@ -69,8 +72,8 @@ pub(super) fn numbered(place: LookupType, number: u32) -> Option<FrontendChain> 
     Some(dispatch)
 }
 
-/// Returns true if the chain has a dispatch number. With session affinity only small slot counts and the
-/// maximum have one.
+/// Returns true if the chain has a dispatch number. A chain with session affinity has one only if its slot
+/// count is at most [`AFFINITY_SLOTS_MAX`] or equal to [`TARGETS_MAX`].
 pub(super) fn has_number(pick: Pick) -> bool {
     let slots = match pick.affinity_seconds {
         Some(seconds) => {
@@ -115,8 +118,8 @@ fn numbered_pick(place: LookupType, number: u32) -> Option<Pick> {
     })
 }
 
-/// Returns the index of a chain's combination of masquerading, pool, pick method and treatment, below
-/// [`KINDS`].
+/// Returns the index, below [`KINDS`], of the combination of masquerading, pool, pick method and destination
+/// translation of a pick chain.
 fn kind(pick: &Pick) -> u32 {
     let masquerade = match pick.masquerade {
         Masquerade::OffCluster => 0,

@@ -149,7 +149,8 @@ impl Observation {
         self.mirror.structure.sets.iter().copied().collect()
     }
 
-    /// Adds an element of a set, or the key of an element that this program would not have written.
+    /// Adds an element that was read from a set. `element` is only the key if this program would not have
+    /// written the element.
     pub fn take_element(&mut self, set: SetId, element: Result<SetElement, Key>) {
         match element {
             Ok(element) => self.mirror.insert(&element),
@@ -159,7 +160,7 @@ impl Observation {
         }
     }
 
-    /// Returns the mirror, after all dumps.
+    /// Returns the mirror of the table after all dumps have been parsed.
     #[must_use]
     pub fn finish(mut self) -> NftablesMirror {
         for (chain, is_right) in &mut self.mirror.structure.chains {

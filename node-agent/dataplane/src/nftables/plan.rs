@@ -1,4 +1,5 @@
-//! Planner: difference between mirror and desired state, grouped by Service.
+//! Planner of the nftables backend: computes the changes that lead from the mirror of the kernel to the
+//! desired state, grouped by Service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -74,8 +75,8 @@ pub enum Change {
     Remove(SetElement),
 }
 
-/// Plans the dirty objects and the networks. With `everything`, also plans the part of the table that does not
-/// depend on Services, and the removal of objects without an owner.
+/// Plans the changes of the objects in `touched` and of the networks. With `everything`, also plans the part
+/// of the table that does not depend on Services, and the removal of objects without an owner.
 #[must_use]
 pub fn plan(
     mirror: &NftablesMirror,
@@ -141,9 +142,9 @@ fn plan_structure(structure: &Structure) -> Vec<Structural> {
     changes
 }
 
-/// Returns the additions of dispatch numbers that a frontend needs and the kernel lacks. Several Services may add
-/// the same number, each in its own transaction. Unused numbers and chains are removed later (see
-/// [`super::sweep`]).
+/// Returns the additions of the dispatch numbers (integers that identify chains) that a frontend needs and
+/// the kernel lacks. Several Services may add the same number, each in its own transaction. Unused numbers
+/// and chains are removed later (see [`super::sweep`]).
 fn missing_chains(mirror: &NftablesMirror, frontend: &Frontend, wanted: &FrontendElements) -> Vec<Change> {
     let missing = wanted.chains(frontend).filter(|chain| !mirror.chains.contains(chain));
     missing.map(|(numbers, dispatch)| Change::Add(SetElement::Chain(numbers, dispatch))).collect()

@@ -51,7 +51,8 @@ pub enum NftCommand {
     AddElements(SetId, Vec<SetElement>),
 }
 
-/// Returns the commands of one transaction. `chains` are the pick chains that must be created first.
+/// Returns the commands of one transaction. `chains` are the pick chains (which pick a target slot) that must
+/// be created first.
 #[must_use]
 pub fn commands(
     structure: &[Structural],
@@ -216,7 +217,7 @@ fn encode_element(element: &SetElement) -> Attributes {
     }
 }
 
-/// Returns the pick chains that the changes refer to.
+/// Returns the pick chains (which pick a target slot) that `changes` refer to.
 #[must_use]
 pub fn picks(changes: &[Change]) -> BTreeSet<Pick> {
     let pick = |change: &Change| match change {

@@ -1,4 +1,4 @@
-//! Rules of the backend's chains.
+//! Rules of the chains of the nftables backend. A slot is a position in the list of targets of a frontend.
 //!
 //! Rules for frontends load the same words into the registers: the target (to be filled in), the key of the
 //! frontend, and after it the source or a slot. So one layout serves every lookup.
@@ -36,7 +36,7 @@ impl Chain {
     }
 }
 
-/// Register layout for one lookup type and family.
+/// Layout of the registers in rules that look up a frontend, for one lookup type and address family.
 #[derive(Clone, Copy)]
 struct RegisterLayout {
     place: LookupType,
@@ -120,8 +120,8 @@ impl RegisterLayout {
         Expr::LoadSource(self.family, self.behind())
     }
 
-    /// Returns the rule that looks up the frontend's dispatch number and continues in the chain with that
-    /// number.
+    /// Returns the rule that looks up the dispatch number of the frontend in the map `role` and continues in
+    /// the chain with that number.
     fn dispatch(self, role: SetRole) -> Vec<Expr> {
         let mut exprs = vec![Expr::Map { map: self.set(role), from: self.key(), to: Self::TARGET }];
         exprs.extend(Self::answer_to(&[Self::TARGET]));
@@ -135,7 +135,7 @@ fn set_name(role: SetRole, family: IpFamily) -> String {
     SetId::new(role, family).to_string()
 }
 
-/// Returns the map that resolves the numbers in another map to chains.
+/// Returns the role of the map that assigns a chain to each dispatch number in the map `role`.
 const fn chains_of(role: SetRole, place: LookupType) -> SetRole {
     if matches!(role, SetRole::DispatchFrom(..)) {
         SetRole::ChainsFrom(place)
@@ -313,8 +313,8 @@ fn mark_rules(masquerade: Masquerade, mark_bit: u32) -> Vec<Vec<Expr>> {
     }
 }
 
-/// Returns expressions that load the target of the picked slot. The key of the frontend stays in the
-/// registers after it.
+/// Returns expressions that pick a target slot and load the target in it. The key of the frontend stays in
+/// the registers after it.
 fn load_target(pick: Pick, layout: RegisterLayout) -> Vec<Expr> {
     let mut rule = load_slot(pick, layout);
     let lookup =
@@ -329,7 +329,8 @@ fn load_target(pick: Pick, layout: RegisterLayout) -> Vec<Expr> {
     rule
 }
 
-/// Returns expressions that load the key of the frontend and, after it, the number of the picked slot.
+/// Returns expressions that load the key of the frontend and, after it, the number of the target slot that
+/// they pick.
 fn load_slot(pick: Pick, layout: RegisterLayout) -> Vec<Expr> {
     let mut rule = layout.load_key();
     let (modulus, offset, to) = (pick.slots, pick.pool.offset(), layout.behind());

@@ -1,4 +1,5 @@
-//! Fixed layout of the backend's table: chains, sets and maps. The rules of the chains are in [`super::rules`].
+//! Fixed layout of the nftables backend's table: chains, sets and maps. The rules of the chains are in
+//! [`super::rules`].
 //!
 //! ```text
 //! prerouting ─┐            ┌─▶ cluster-N, external-N, nodeport-N, … ─▶ dnat to a slot of the frontend
@@ -9,10 +10,11 @@
 //!                          └─▶ discard
 //! postrouting: masquerades marked packets, and hairpin connections
 //! ```
-//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the same
-//! number of slots and the same options. A frontend's element contains the number of its chain, and a small map
-//! resolves numbers to chains. The indirection exists because adding an element whose value is a chain makes the
-//! kernel scan all elements of all such maps, so the large maps hold numbers.
+//! A slot is a position in the list of targets of a frontend, and N is the number of slots. A Service
+//! consists of map elements only. The chains that pick a slot are shared by all frontends with the same
+//! number of slots and the same options. A frontend's element contains the number of its chain, and a small
+//! map resolves numbers to chains. The indirection exists because adding an element whose value is a chain
+//! makes the kernel scan all elements of all such maps, so the large maps hold numbers.
 
 use std::fmt;
 
@@ -69,7 +71,8 @@ pub enum Chain {
     Refuse,
     /// Chain that drops connections, for sources without a target if other sources have targets.
     Discard,
-    /// Chain that picks a slot and forwards to its target.
+    /// Chain that picks one slot (position in the list of targets) of a frontend and forwards to the target
+    /// in it.
     Pick(Pick),
     /// Chain that continues in another chain by class of sources.
     BySource(LookupType),
@@ -86,7 +89,7 @@ pub enum Chain {
     Postrouting,
 }
 
-/// Parameters of a chain that picks one of the slots of a frontend.
+/// Parameters of a chain that picks one of the target slots of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
     /// Lookup type of the frontends that use the chain.
@@ -117,7 +120,7 @@ pub enum Pool {
     Elsewhere,
 }
 
-/// Method by which a new connection picks a slot.
+/// Method by which a new connection picks a target slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Choice {
     /// Uniformly distributed random number per connection.
@@ -160,11 +163,11 @@ pub enum SetRole {
     Dispatch(LookupType),
     /// Map from frontend to the dispatch number of the chain for one class of sources.
     DispatchFrom(LookupType, VerdictClass),
-    /// Map from frontend and slot to target.
+    /// Map from frontend and target slot to target.
     Endpoints(LookupType),
     /// Map from frontend and source to target id. Filled by packets in the kernel.
     Affinity(LookupType),
-    /// Map from frontend and slot to target id, with session affinity.
+    /// Map from frontend and target slot to target id, with session affinity.
     AffinitySlots(LookupType),
     /// Map from frontend and target id to target, with session affinity, for one pool.
     AffinityTargets(LookupType, Pool),
@@ -221,7 +224,7 @@ impl Pool {
     /// All pools, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
-    /// Returns the number of the pool, 0–2, from which its slot offset is derived.
+    /// Returns the number of the pool, 0–2, from which the number of its first target slot is derived.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -239,8 +242,8 @@ impl Pool {
         }
     }
 
-    /// Returns the number of the pool's first slot in the kernel. The distance between pools exceeds
-    /// [`TARGETS_MAX`].
+    /// Returns the number of the first target slot of the pool in the kernel. The distance between pools
+    /// exceeds [`TARGETS_MAX`].
     #[must_use]
     pub const fn offset(self) -> u32 {
         self.number() << 16

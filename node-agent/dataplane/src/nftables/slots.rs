@@ -9,16 +9,17 @@ use model::{primitives::quantity::Weight, program::Target};
 
 use super::schema::{AFFINITY_SLOTS_MAX, SLOTS_MAX, TARGETS_MAX};
 
-/// Returns the number of slots of each target. The counts are exactly proportional to the weights if that
-/// takes at most [`SLOTS_MAX`] slots, otherwise rounded, with at least one slot for each weight above 0. The
-/// sum is at most `SLOTS_MAX` or the number of targets, whichever is larger.
+/// Returns the number of slots of each target; a connection picks one slot at random. The counts are exactly
+/// proportional to the weights if that takes at most [`SLOTS_MAX`] slots, otherwise rounded, with at least
+/// one slot for each weight above 0. The sum is at most `SLOTS_MAX` or the number of targets, whichever is
+/// larger.
 #[must_use]
 pub fn counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
     up_to(SLOTS_MAX, shares(weights))
 }
 
-/// Returns the number of slots of each target of a frontend with session affinity. The sum is at most
-/// [`AFFINITY_SLOTS_MAX`] or, for more targets than that, exactly [`TARGETS_MAX`].
+/// Returns the number of slots of each target of a frontend with session affinity; a connection picks one
+/// slot. The sum is at most [`AFFINITY_SLOTS_MAX`] or, for more targets than that, exactly [`TARGETS_MAX`].
 #[must_use]
 pub fn affinity_counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
     let shares = shares(weights);
@@ -72,8 +73,8 @@ fn quantise(shares: &BTreeMap<Target, u32>, total: u64, most: u32) -> BTreeMap<T
     counts
 }
 
-/// Assigns targets to slots according to the counts. As many of the `held` slots as possible keep their
-/// target.
+/// Returns the target in each slot, so that each target has the number of slots in `counts`. As many slots as
+/// possible keep the target that they have in `held`.
 #[must_use]
 pub fn layout(held: &[Option<Target>], counts: &BTreeMap<Target, u32>) -> Vec<Target> {
     let mut left = counts.clone();

@@ -1,11 +1,11 @@
-//! Removal of unused chains.
+//! Removal of unused pick chains: chains that pick a target for the connections of a frontend.
 //!
 //! A chain is created for the first frontend with its parameters (number of slots, masquerading, …) and stays
 //! when that frontend is removed or changes. Another frontend with the same parameters is likely, and a
 //! transaction that creates a chain takes the kernel longer to validate. But if weights change all the time,
-//! parameters occur that are never used again. So when the number of chains has grown to twice the number in
-//! use at the last sweep, plus a reserve, unused chains are removed. So many chains are created between two
-//! sweeps that the amortized cost of a sweep, which scans all frontends, does not exceed the cost of a chain.
+//! parameters occur that are never used again. A sweep removes unused chains when the number of chains has
+//! reached twice the number in use at the last sweep, plus a reserve. A sweep scans all frontends; because
+//! many chains are created before the next one, its cost per created chain is small.
 
 use std::{collections::BTreeSet, io};
 
@@ -31,7 +31,7 @@ pub(super) struct Sweeping {
     needed: usize,
 }
 
-/// Pick chains and dispatch numbers that no frontend uses.
+/// Pick chains (which pick a target slot) and dispatch numbers of chains that no frontend uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnusedChains {
     numbers: Vec<(Numbers, FrontendChain)>,
@@ -62,7 +62,8 @@ const fn pick(dispatch: FrontendChain) -> Option<Pick> {
     }
 }
 
-/// Returns the pick chains and numbers that no frontend uses, and the number of pick chains in use.
+/// Returns the pick chains (which pick a target slot) and dispatch numbers that no frontend uses, and the
+/// count of pick chains in use.
 fn unneeded(mirror: &NftablesMirror) -> (UnusedChains, usize) {
     let needed: BTreeSet<(Numbers, FrontendChain)> =
         mirror.frontends.iter().flat_map(|(frontend, held)| held.chains(frontend)).collect();
@@ -77,7 +78,7 @@ fn unneeded(mirror: &NftablesMirror) -> (UnusedChains, usize) {
 }
 
 impl NftablesBackend {
-    /// Removes unused pick chains if the number of chains exceeds the limit.
+    /// Removes unused pick chains (which pick a target slot) if the number of chains exceeds the limit.
     pub(super) fn sweep(&mut self) -> io::Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         if mirror.structure.foreign || mirror.structure.chains.len() < 2 * self.sweeping.needed + SPARE {
@@ -110,7 +111,8 @@ impl NftablesBackend {
         Ok(())
     }
 
-    /// Sends commands as one transaction. If the kernel rejects it, the mirror is wrong and is dropped.
+    /// Removes unused chains: sends `commands` as one transaction. If the kernel rejects the transaction, the
+    /// mirror is wrong and is dropped.
     fn remove(&mut self, commands: &[NftCommand]) -> io::Result<()> {
         let outcome = self.send(commands)?.map_err(RejectedTransaction::to_error);
         if outcome.is_err() {

@@ -129,8 +129,8 @@ impl<'a> TableWalk<'a> {
         found.or_else(|| node_port().filter(has_way)).or(exact).or_else(ranges).or_else(node_port)
     }
 
-    /// Returns true if the number in a frontend's element resolves to a chain. Otherwise the packet continues
-    /// as if the frontend did not exist.
+    /// Returns true if the dispatch number in an element of the frontend identifies an existing chain.
+    /// Otherwise the packet continues as if the frontend did not exist.
     fn numbered(&mut self, frontend: &Frontend, is_by_source: bool, dispatch: FrontendChain) -> bool {
         let numbers = Numbers::of(frontend, is_by_source);
         let chain = SetElement::Chain(numbers, dispatch);

@@ -1,8 +1,9 @@
-//! Connections per target, from the packet counters of elements.
+//! Number of connections per target, from the packet counters of map elements.
 //!
-//! The kernel counts per slot. The counter of a target restarts when the target moves to another slot, so the
-//! readings are summed up here; only connections between the last reading and the move are missed. Unused targets
-//! are not stored, because most nodes send no connections to most targets of a large cluster.
+//! The kernel counts per slot (position in the list of targets of a frontend). The counter of a target
+//! restarts when the target moves to another slot, so the readings are summed up here; only connections
+//! between the last reading and the move are missed. Unused targets are not stored, because most nodes send
+//! no connections to most targets of a large cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -34,8 +34,9 @@ const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 type ChangeOwner = Option<Arc<ServiceKey>>;
 
 impl NftablesBackend {
-    /// Compares the writes with the kernel. A difference is a failure of the Service, and the mirror is
-    /// dropped. Consumes the plan, because the plan of a full pass is as large as the state.
+    /// Compares the elements that the pass has written with the kernel. A difference is a failure of the
+    /// Service that caused the write, and the mirror is dropped. Consumes the plan, because the plan of a
+    /// full pass is as large as the state.
     pub(super) fn verify(
         &mut self,
         desired: &DesiredState,
@@ -117,7 +118,8 @@ impl NftablesBackend {
         Ok(self.plan(desired, touched, everything))
     }
 
-    /// Returns true if the pick chains created in this pass have their rules.
+    /// Returns true if the pick chains (which pick a target slot) that the pass has created contain their
+    /// rules.
     fn chains_are_right(&mut self) -> io::Result<bool> {
         let table = self.options.table;
         let mut observation = Observation::new(self.options);

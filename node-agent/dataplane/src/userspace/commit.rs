@@ -24,8 +24,8 @@ use super::{
 use crate::Outcome;
 
 impl UserspaceBackend {
-    /// Creates and configures the listeners of a Service, and returns the program from which its capture rules are
-    /// built.
+    /// Creates and configures the listeners of a Service, and returns the packet program from which the rules
+    /// that redirect connections to the listeners are built.
     pub(super) fn prepare(&mut self, service: &ServiceKey, program: &Program) -> Result<Program, Outcome> {
         let failed = |reason, message| Outcome::Failed { reason, message };
         desired::check(program).map_err(|message| failed(FailureReason::Unsupported, message))?;

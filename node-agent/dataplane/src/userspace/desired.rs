@@ -115,7 +115,8 @@ pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
     relays
 }
 
-/// Returns the program of the capture rules. Frontends whose listener has no port are rejected.
+/// Returns the packet program of the capture rules, which redirect connections to the listeners. `port_of`
+/// returns the port of a listener; connections to a frontend whose listener has none are rejected.
 #[must_use]
 pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Program {
     let lowered = |frontend: &Frontend, route: &Route| {

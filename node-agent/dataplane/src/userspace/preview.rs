@@ -113,8 +113,8 @@ fn place(service: &ServiceKey) -> String {
     format!("relay {service}")
 }
 
-/// Returns the networks of the capture rules, without masqueraded sources: the relay itself connects to the
-/// targets.
+/// Returns the networks for the capture rules (which redirect connections to the relay): `networks` without
+/// masqueraded sources, because the relay itself connects to the targets.
 pub(super) fn captured(networks: &Networks) -> Networks {
     Networks { masquerade_sources: BTreeSet::new(), ..networks.clone() }
 }

@@ -42,8 +42,8 @@ pub struct Limits {
 
 impl Default for Limits {
     /// Returns limits of 16,384 connections and 8,192 flows. The idle timeout of flows equals the kernel's
-    /// default for unreplied flows (`nf_conntrack_udp_timeout`), because a later response could not be
-    /// translated back.
+    /// default for unreplied flows (`nf_conntrack_udp_timeout`), after which the kernel could no longer
+    /// translate a response back to the frontend.
     fn default() -> Self {
         Self { connections_max: 16_384, flows_max: 8_192, flow_idle: Duration::from_secs(30) }
     }

@@ -388,7 +388,8 @@ fn lookup(set: &str, from: Register, to: Option<Register>) -> Shape {
     Shape::new("lookup", 5, attributes.be32(5, 0))
 }
 
-/// Converts attributes into comparable pairs. Ignores padding that the kernel reports after nesting flags.
+/// Converts attributes into pairs of type and canonical value, so that two attribute lists can be compared.
+/// Leaves out attributes whose type is above `kind_max`.
 fn flatten(
     attributes: AttributeIter<'_>,
     kind_max: Option<u16>,
@@ -403,7 +404,8 @@ fn flatten(
     Ok(flat)
 }
 
-/// Strips the nesting flags inside a payload, so that both encodings of a nested list compare equal.
+/// Encodes the attribute value without nesting flags, so that nested lists with and without these flags
+/// compare equal. Other values are returned unchanged.
 fn canonical(value: &[u8]) -> Vec<u8> {
     let nested: Result<Vec<_>, _> = AttributeIter::new(value).collect();
     match nested {

@@ -6,13 +6,14 @@ const COUNTERS: &str = "/proc/thread-self/net/netstat";
 /// Names of the kernel counters of segments with a missing, an unexpected and a wrong signature.
 const NAMES: [&str; 3] = ["TCPMD5NotFound", "TCPMD5Unexpected", "TCPMD5Failure"];
 
-/// Returns the sum of the three counters, or `None` if the kernel does not provide them.
+/// Returns the number of TCP segments that the kernel dropped because their MD5 signature was missing,
+/// unexpected or wrong, or `None` if the kernel does not provide these counters.
 pub(super) fn failures() -> Option<u64> {
     sum(&std::fs::read_to_string(COUNTERS).ok()?)
 }
 
-/// Parses the counters and returns their sum. The file has pairs of lines: names, then values in the same
-/// order.
+/// Parses the content of `/proc/net/netstat` and returns the sum of the counters in [`NAMES`]. The file has
+/// pairs of lines: names, then values in the same order.
 fn sum(text: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);

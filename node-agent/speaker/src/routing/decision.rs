@@ -97,8 +97,9 @@ impl Decision {
     }
 }
 
-/// Returns the decision about a prefix from its addresses and Advertisements. `obstacle` returns the reason
-/// why this node does not serve an address.
+/// Decides to which peers a prefix is advertised and with which attributes, from the addresses of the prefix
+/// and the Advertisements that select them. `obstacle` returns the reason why this node does not serve an
+/// address.
 #[must_use]
 pub fn decide<'a>(
     prefix: &IpNet,

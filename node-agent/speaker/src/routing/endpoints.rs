@@ -36,7 +36,8 @@ impl Endpoints {
         Self { v4: gate(service, node, IpFamily::V4), v6: gate(service, node, IpFamily::V6) }
     }
 
-    /// Returns the result for one address family.
+    /// Returns the [`Gate`] of one address family: open if an endpoint of that family serves traffic that
+    /// arrives at this node.
     #[must_use]
     pub const fn get(&self, family: IpFamily) -> &Gate {
         match family {
@@ -58,8 +59,8 @@ impl Endpoints {
     }
 }
 
-/// Computes the result for one address family: open if at least one port has a serving endpoint, because an
-/// address is announced for all ports together.
+/// Computes the [`Gate`] of a Service for one address family on node `node`. The gate is open if at least one
+/// port has a serving endpoint, because an address is announced for all ports together.
 fn gate(service: &CompiledService, node: &Name, family: IpFamily) -> Gate {
     let endpoints = || {
         let all = service.ports.iter().flat_map(|port| &port.endpoints);

@@ -7,11 +7,13 @@
 //!  end of a pass ▶ programmed ┘                    └─▶ decided ──┐
 //!                                       Adj-RIB-Out ─────────────┴─▶ status, report
 //! ```
-//! Everything runs on the agent's thread, between its passes (updates of the kernel). Invariant: a prefix is
-//! never advertised while this node serves none of its addresses. It is withdrawn before the pass that
-//! removes the last address and advertised after the pass that adds the first one. After a restart of the
-//! agent the End-of-RIB marker (RFC 4724) is sent only once the kernel has been verified, so that neighbors
-//! do not drop stale routes too early.
+//! A batch contains state changes from the control server; a pass is an update of the kernel. The agent calls
+//! [`Routing::follow`] before each pass and [`Routing::programmed`] after it. [`Routing::decided`] publishes
+//! the decisions about all prefixes. Everything runs on the agent's thread, between the passes. Invariant: a
+//! prefix is never advertised while this node serves none of its addresses. The prefix is withdrawn before
+//! the pass that removes the last address and advertised after the pass that adds the first one. After a
+//! restart of the agent the End-of-RIB marker (RFC 4724) is sent only once the kernel has been verified, so
+//! that neighbors do not drop stale routes too early.
 
 pub mod decision;
 pub mod endpoints;
@@ -124,8 +126,8 @@ impl Routing {
         }
     }
 
-    /// Applies the result of a kernel update for its Services. `is_everything` is true if the update covered
-    /// all Services.
+    /// Applies the result of a kernel update: `standings` contains the updated Services, each with the
+    /// conditions for announcing its addresses. `is_everything` is true if the update covered all Services.
     pub fn programmed(&mut self, standings: Vec<(ServiceKey, Standing)>, is_everything: bool) {
         let standings = standings.into_iter().map(|(service, standing)| (service, Some(standing)));
         self.plan.set_standings(standings);

@@ -28,7 +28,8 @@ pub struct Speakers {
 }
 
 impl Speakers {
-    /// Wraps a speaker. Must be called inside a tokio runtime, and used outside of one.
+    /// Wraps a speaker. Must be called inside a tokio runtime; the methods of the result must be called
+    /// outside of one, because they block.
     #[must_use]
     pub fn new(speaker: Arc<Speaker>) -> Self {
         let shown = speaker.shown();

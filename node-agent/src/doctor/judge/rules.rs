@@ -57,7 +57,7 @@ fn dropping<'a>(
     at_hook.filter_map(move |chain| Some((chain, dropped_by(&seen.chains, chain, passing)?)))
 }
 
-/// Returns a command that inserts a rule into the chain that accepts the given kind of traffic.
+/// Returns a shell command that inserts into `chain` a rule which accepts the given kind of traffic.
 fn accepting(seen: &MachineFacts, chain: &Chain, passing: Passing) -> String {
     let is_established = passing == Passing::Established;
     let TableLocation { keeper, family, table } = &chain.place;

@@ -75,8 +75,8 @@ fn docker_drops_what_is_forwarded_until_its_user_chain_lets_it_pass() {
     assert_eq!(states(ProxyMode::Ipvs, Check::ForwardDrop, &passes), WARNING, "answers are not translated");
 }
 
-/// Rules that precede a drop rule, end the chain or form a loop are evaluated in order, and the evaluation
-/// ends.
+/// Rules are evaluated in order: an earlier accept prevents a drop, a return ends its chain, jumps are
+/// followed, and a loop of jumps does not make the evaluation endless.
 #[test]
 fn rules_are_followed_in_their_order_and_no_loop_holds_up() {
     let state = |rules: &str| {

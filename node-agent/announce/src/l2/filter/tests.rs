@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::l2::wire::{Advertisement, Arp, Frame, Operation, Packet};
 
-/// Interprets a BPF program like the kernel and returns the accepted length. Supports only the instructions
-/// that the compiler emits, and panics at others.
+/// Interprets a BPF program as the kernel does, and returns the number of accepted bytes. Supports only the
+/// instructions that the compiler emits, and panics at others.
 fn interpret(program: &[Instruction], frame: &[u8], packet_type: u32, is_tagged: bool) -> u32 {
     assert!(program.len() <= INSTRUCTIONS_MAX);
     let (mut accumulator, mut index, mut at) = (0_u32, 0_u32, 0);

@@ -42,7 +42,8 @@ fn advertisement() -> Frame {
     Frame { destination: group_mac(six("ff02::1")), source: OURS, packet }
 }
 
-/// The codec parses an ARP request of the Linux kernel, and its own reply has the bytes of the standard.
+/// An ARP request is encoded with the bytes that RFC 826 defines, and padded with zeros to the minimum frame
+/// length.
 #[test]
 fn arp_frames_have_the_bytes_that_the_standard_says() {
     let bytes = request().render();

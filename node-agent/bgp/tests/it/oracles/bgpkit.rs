@@ -38,7 +38,8 @@ pub(crate) fn write(message: &BgpMessage, context: &Context) -> Vec<u8> {
     message.encode(length(context)).unwrap().to_vec()
 }
 
-/// Returns for each segment of a path if bgpkit decodes it as a sequence outside of a confederation.
+/// Returns one flag per segment of a path: true if bgpkit decodes the segment as a sequence outside of a
+/// confederation.
 pub(crate) fn kinds_read(path: &AsPath, context: &Context) -> Vec<bool> {
     let attributes = Attributes {
         origin: Origin::Igp,

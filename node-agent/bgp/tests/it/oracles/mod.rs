@@ -1,6 +1,7 @@
-//! Compares this codec with two others: each decodes the messages encoded by the other to the same fields.
-//! The conversion `said` in the file of each codec excludes unsupported and wrong cases, and separate tests
-//! demonstrate them.
+//! Compares the codec of this crate with those of the libraries `bgpkit-parser` and `netgauze-bgp-pkt`: each
+//! codec must decode messages that the other has encoded to the same fields. The function `said` in the
+//! module of each library leaves out messages that the library does not support or handles wrongly; separate
+//! tests show these cases.
 
 mod bgpkit;
 mod netgauze;

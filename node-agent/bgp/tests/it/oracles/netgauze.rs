@@ -309,8 +309,8 @@ fn say_attributes(list: &mut Vec<PathAttribute>, attributes: &Attributes, contex
     }
 }
 
-/// Converts an extended community by netgauze's own decoder, because its type has a variant for each
-/// community type.
+/// Converts an extended community by netgauze's own decoder, because the type of netgauze has a variant for
+/// each community type.
 fn say_extended_community(bytes: &[u8; 8]) -> ExtendedCommunity {
     ExtendedCommunity::parse(&mut SliceReader::new(bytes)).unwrap()
 }

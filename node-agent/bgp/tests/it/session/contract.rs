@@ -1,4 +1,5 @@
-//! Guarantees of the session to its driver, checked at every step of every test.
+//! Guarantees of the session to its driver (the code that owns the sockets), checked at every step of every
+//! test.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,8 @@ use bgp::{
     session::{ConnectionId, Direction, Event, Input, Output, Session, State},
 };
 
-/// Checker of the session's guarantees, which follows inputs and outputs like a driver.
+/// Checker of the guarantees of a session to its driver (the code that owns the sockets). The checker
+/// receives all inputs and outputs of the session.
 #[derive(Debug, Clone)]
 pub struct Contract {
     /// Connections that the driver considers open.

@@ -257,7 +257,7 @@ impl World {
         self.comes(1 - side, connection, Arrival::Bytes(bytes));
     }
 
-    /// Puts data on a connection in transit, in order, unless the connection has stopped to deliver data.
+    /// Puts data on a connection in transit, in order, unless the connection has stopped delivering data.
     fn comes(&mut self, side: usize, connection: ConnectionId, what: Arrival) {
         if self.dead.contains(&connection) {
             return;

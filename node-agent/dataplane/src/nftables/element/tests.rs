@@ -1,4 +1,4 @@
-//! Elements are read back as written; all other input is rejected.
+//! Tests that elements are read back as they were written, and that any other input is rejected.
 
 use model::program::Masquerade;
 use proptest::prelude::*;

@@ -5,6 +5,8 @@
 //!    ▲                     │                            │
 //!    └──── connection lost, or the relay has left ──────┘
 //! ```
+//! Linked: connected to a relay process. Complete: the relay has the programs of all Services. Predecessors
+//! are older relay processes, which resign: they accept no more connections and end with their last one.
 //! Single changes are only sent to a relay that has the complete state. Invariant: a predecessor does not
 //! resign while rules still redirect to it.
 
@@ -262,8 +264,8 @@ impl RelayClient {
         });
     }
 
-    /// Removes the capture rules of relay processes that are gone. Returns the number of removed kernel
-    /// objects.
+    /// Removes the capture rules (redirects to a relay) of relay processes that are gone. Returns the number
+    /// of removed kernel objects.
     fn clean_kernel(&mut self) -> Result<u64, KernelError> {
         self.capture.cleanup()
     }
@@ -443,8 +445,8 @@ impl Dataplane for RelayClient {
         packets.iter().map(&mut trace).collect()
     }
 
-    /// Removes the rules of all relay processes and stops them from accepting. Established connections
-    /// continue, and each process ends with its last one.
+    /// Removes the rules of all relay processes and stops the processes from accepting connections.
+    /// Established connections continue, and each process ends with its last one.
     fn cleanup(&mut self) -> Result<u64, KernelError> {
         self.link = None;
         let active = self.active().map_err(|source| failed("looking for relay processes", source))?;

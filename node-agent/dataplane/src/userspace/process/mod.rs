@@ -58,7 +58,8 @@ pub struct Relays {
 }
 
 impl Relays {
-    /// Returns an opener like [`crate::open`], with the relay of userspace mode in a separate process.
+    /// Returns a function that opens backends. Unlike [`crate::open`], the function runs the relay of
+    /// userspace mode in a separate process.
     #[must_use]
     pub fn opener(self) -> Opener {
         Box::new(move |mode, options| {

@@ -6,8 +6,10 @@
 //! start ─▶ active ──Resign, Retire──▶ leaving ──no connection left, or half an hour──▶ end
 //!            └─────────────────End─────┴──────────────────────────────────────────────▶ end
 //! ```
-//! The process does its own upkeep once a second, with or without an agent. Invariants: it does not end
-//! because an agent ends, and it touches no rule after another relay has taken over.
+//! `Serve`, `Resign`, `Retire` and `End` are the intents with which an agent connects ([`Intent`]). An active
+//! relay accepts new connections; a leaving one only serves established ones. The process does its own upkeep
+//! once a second, with or without an agent. Invariants: it does not end because an agent ends, and it touches
+//! no rule after another relay has taken over.
 
 use std::{
     collections::BTreeMap,
@@ -70,8 +72,8 @@ pub struct RelayOrders {
     pub heap_in_use_bytes: fn() -> Option<u64>,
 }
 
-/// Runs a relay until it is dismissed and has no connection left. Leaves the session of its parent, and calls
-/// `ready` once agents can connect.
+/// Runs a relay until an agent has ended its service and no connection is left. Moves the process into a
+/// session of its own, and calls `ready` once agents can connect.
 ///
 /// # Errors
 /// Returns an error if another relay is running, or the directory or the kernel cannot be used.

@@ -99,11 +99,12 @@ pub struct Farewell {
 pub enum Request {
     /// Request for the counters, which every answer contains.
     Count,
-    /// Request to read the kernel, as by [`crate::Dataplane::observe`].
+    /// Request to read the kernel; calls [`crate::Dataplane::observe`].
     Observe,
-    /// Request to check for changes by other programs, as by [`crate::Dataplane::is_disturbed`].
+    /// Request to check for changes by other programs; calls [`crate::Dataplane::is_disturbed`].
     IsDisturbed,
-    /// Program to stage for the next pass. Has no reply.
+    /// Request to store the desired program of a Service for the next [`Self::Apply`] or [`Self::Preview`].
+    /// Has no reply.
     Stage {
         /// Service to which the program belongs.
         service: ServiceKey,
@@ -112,27 +113,27 @@ pub enum Request {
         /// Packet program of the Service.
         program: Arc<Program>,
     },
-    /// Request to run a pass, as by [`crate::Dataplane::apply`], with the staged programs. Services in scope
-    /// without a program are not desired.
+    /// Request to update the kernel (one pass); calls [`crate::Dataplane::apply`] with the programs of the
+    /// preceding [`Self::Stage`] requests. Services in scope without a program are removed.
     Apply {
         /// Networks that the rules of all Services share.
         networks: Networks,
         /// Services to which the pass is limited, or everything.
         scope: Scope,
     },
-    /// Request for the traffic counters, as by [`crate::Dataplane::traffic`].
+    /// Request for the traffic counters; calls [`crate::Dataplane::traffic`].
     Traffic,
-    /// Request for the changes of a pass, as by [`crate::Dataplane::preview`], with the staged programs as in
-    /// [`Self::Apply`].
+    /// Request for the lines that a pass would change; calls [`crate::Dataplane::preview`] with the programs
+    /// of the preceding [`Self::Stage`] requests.
     Preview {
         /// Networks that the rules of all Services share.
         networks: Networks,
         /// Services to which the pass would be limited, or everything.
         scope: Scope,
     },
-    /// Request to trace a packet, as by [`crate::Dataplane::trace`].
+    /// Request to trace this packet; calls [`crate::Dataplane::trace`].
     Trace(Packet),
-    /// Request for refused connections, as by [`crate::Dataplane::refusals`].
+    /// Request for the refused connections; calls [`crate::Dataplane::refusals`].
     Refusals,
 }
 
@@ -154,7 +155,7 @@ pub enum Reply {
     Done,
     /// Result of [`Request::IsDisturbed`]: true if another program may have changed the kernel.
     Disturbed(bool),
-    /// Result of [`Request::Apply`].
+    /// Result of [`Request::Apply`]: the outcome per Service, or a failure of the whole pass.
     Passed {
         /// Outcome of every desired Service in scope.
         outcomes: BTreeMap<ServiceKey, Outcome>,
@@ -163,20 +164,22 @@ pub enum Reply {
         /// Failure of the whole pass, after which the kernel state is unknown.
         failure: Option<Failure>,
     },
-    /// Traffic counters per target.
+    /// Result of [`Request::Traffic`]: traffic counters per target.
     Traffic(Vec<Traffic>),
-    /// Lines that a pass would remove and add; `None` if the rules cannot be previewed.
+    /// Result of [`Request::Preview`]: lines that a pass would remove and add; `None` if the rules cannot be
+    /// previewed.
     Preview(Option<Vec<LineChange>>),
-    /// Trace of a packet; `None` if the backend does not support traces.
+    /// Result of [`Request::Trace`]; `None` if the backend does not support traces.
     Traced(Option<PacketTrace>),
-    /// Targets that have refused connections since the last accepted one.
+    /// Result of [`Request::Refusals`]: targets that have refused connections since the last one that they
+    /// accepted.
     Refusals(Vec<Refusals>),
 }
 
 /// Reason for which a request of an agent failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// Rejection of a kernel call that the request required.
+    /// A kernel call that the request required has failed; contains the error.
     Failed(Failure),
     /// Loss of ownership: another relay has taken over the rules.
     Left,

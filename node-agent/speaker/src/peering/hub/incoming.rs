@@ -63,8 +63,8 @@ impl Hub {
         }
     }
 
-    /// Returns the dynamic neighbor at an address. Creates the neighbor if the limit of dynamic neighbors
-    /// allows it or an inactive one can be removed.
+    /// Returns the dynamic neighbor at `address`: a neighbor that belongs to a peer which is configured as a
+    /// network. Creates the neighbor if fewer than `limit` exist or an inactive one can be removed.
     fn place(&mut self, peer: Name, address: IpAddr, limit: usize) -> Option<NeighbourKey> {
         let key = NeighbourKey { peer, address: Some(address) };
         if self.running.contains_key(&key) {

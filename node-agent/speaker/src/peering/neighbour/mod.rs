@@ -5,7 +5,8 @@
 //!   connections ───────┼──▶ session (crate bgp) ─┼──▶ routes: begin, refresh, end
 //!   deadlines, links ──┘                         └──▶ status
 //! ```
-//! The task waits only in [`next`](Neighbour::next), for all of these together.
+//! The task waits in a single place, [`next`](Neighbour::next), which returns the next event of any of the
+//! sources on the left.
 
 mod session;
 mod traffic;
