@@ -1,5 +1,5 @@
-//! Consistency test of control servers under load: servers and store members are killed, suspended and cut off,
-//! and all client observations are recorded.
+//! Consistency test of control servers under load: control servers and members of their etcd store are
+//! killed, suspended and disconnected, while all observations of the clients are recorded.
 //!
 //! ```text
 //! client namespace                    fabric                 one namespace each

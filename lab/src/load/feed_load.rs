@@ -40,7 +40,7 @@ pub const FOLLOWERS_PER_PROCESS_MAX: u16 = 500;
 /// Name of the hidden subcommand of the binary that runs followers.
 pub const SUBCOMMAND: &str = "fleet";
 
-/// Kind of follower (simulated client), which determines the stream that it reads.
+/// Kind of a follower (simulated client), which determines the stream that the follower reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Simulated agent of a node.
@@ -111,7 +111,7 @@ pub struct Start<'a> {
     pub resume: Option<Position>,
 }
 
-/// Followers in child processes. Dropping the value ends them.
+/// Group of child processes with followers (simulated clients). Dropping the value ends the processes.
 #[derive(Debug)]
 pub struct Fleet {
     processes: Vec<Part>,
@@ -119,7 +119,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the processes; the followers connect at once.
+    /// Starts the child processes in a namespace. The followers connect at once.
     ///
     /// # Errors
     /// Returns an error if a process cannot be started.
@@ -141,8 +141,8 @@ impl Fleet {
         self.count == 0
     }
 
-    /// Waits until all followers hold everything up to a revision. For agents, waits until the control server has
-    /// also accepted a report of it.
+    /// Waits until all followers have received everything up to a revision. For agents, waits until the
+    /// control server has also accepted a report with this revision.
     pub fn wait(&mut self, revision: u64) -> Result<()> {
         self.ask_all(&format!("await {revision}"))
     }
@@ -155,12 +155,12 @@ impl Fleet {
         self.ask_all("cut")
     }
 
-    /// Orders all followers to reconnect at once.
+    /// Lets all followers reconnect at once after [`Self::cut`].
     pub fn join(&mut self) -> Result<()> {
         self.ask_all("join")
     }
 
-    /// Drains the observations since the last call.
+    /// Returns the progress of all followers since the last call.
     ///
     /// # Errors
     /// Returns an error if a process ended.
@@ -185,8 +185,8 @@ impl Fleet {
     }
 }
 
-/// Returns for each of `revisions` the time at which each follower first held it, in nanoseconds as in
-/// [`FollowerProgress`]. Followers that never reached it are omitted.
+/// Returns for each of `revisions` the times at which the followers first had it, in nanoseconds since the
+/// Unix epoch. Followers that never reached a revision are omitted from its times.
 #[must_use]
 pub fn first_seen(seen: &[FollowerProgress], revisions: &[u64]) -> BTreeMap<u64, Vec<u64>> {
     let mut by_follower: BTreeMap<u16, Vec<(u64, u64)>> = BTreeMap::new();
@@ -207,7 +207,7 @@ pub fn first_seen(seen: &[FollowerProgress], revisions: &[u64]) -> BTreeMap<u64,
     first
 }
 
-/// Child process with its followers.
+/// Child process that contains some of the followers.
 #[derive(Debug)]
 struct Part {
     child: Child,
@@ -253,7 +253,7 @@ impl Part {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Reads a reply line and returns the text after its keyword `word`.
+    /// Reads a reply of the child process, which must start with `word`, and returns the rest of the line.
     fn answer(&mut self, word: &str) -> Result<String> {
         let line = self.line()?;
         match line.split_once(' ') {
