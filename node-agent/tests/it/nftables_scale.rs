@@ -18,7 +18,7 @@ use node_agent::dataplane::{
 
 use crate::support::{Namespace, programs::*};
 
-/// Builds Services `s0`, `s1`, … at 10.96.x.y with this number of endpoints each.
+/// Builds `services` Services `s0`, `s1`, … at 10.96.x.y with `endpoints` endpoints each.
 fn many(services: u32, endpoints: u32) -> DesiredState {
     let mut desired = DesiredState::default();
     for number in 0..services {
@@ -43,6 +43,7 @@ fn numbered(service: u32, endpoints: u32, changed: u32) -> model::program::Progr
 }
 
 /// Builds a Service with policy Local, source ranges and affinity at a load balancer address and a node port.
+/// A different `changed` results in a different endpoint.
 fn special(changed: u32) -> model::program::Program {
     let first = std::net::Ipv4Addr::from(0x0c00_0000 + changed).to_string();
     let all = [(first.as_str(), 8080, 1), ("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
@@ -71,8 +72,8 @@ fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, DesiredState, Dura
     (backend, desired, start.elapsed())
 }
 
-/// Makes a change several times. Returns the number of transactions and messages of one change, and the
-/// median time.
+/// Makes a change [`TIMES`] times. Returns the numbers of transactions and messages that these changes take
+/// together, and the median duration.
 fn cost(
     backend: &mut NftablesBackend,
     desired: &mut DesiredState,
