@@ -7,22 +7,24 @@
 //! agents    ── states at their `synced` frames ──────┤
 //! the log   ── change log of the store ──────────────┘
 //! ```
-//! Every write carries a unique value, and every response names revisions, so no search is needed: the order of
-//! revisions is the only possible order of the writes, and the observations either fit it or do not.
+//! Every write carries a unique value, and every response contains revisions. Therefore the checker need not
+//! search for an order of the writes: only the order of their revisions is possible.
 //!
 //! Checked guarantees:
-//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision. The state
-//!   before fulfilled the precondition of the write. A revision observed before a write began is lower than that
-//!   of the write. A write with an unknown outcome is in the log once or not at all, a rejected one never. A
+//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision, and the state
+//!   before this revision satisfies the precondition of the write. No client has observed this revision before the
+//!   write began. A write with an unknown outcome is in the log once or not at all, a rejected write never. A
 //!   rejection is justified by a state that the store had during the request.
-//! - **Reads are monotonic** per server: they return a state that the store had, no older than any state the same
-//!   server returned or accepted before, nor older than the minimum position in the request. Reads from different
-//!   servers may go back.
-//! - **Watches are complete**: every event after the start, in order, once, across all servers used.
-//! - **Agents never go back**, and at each `synced` frame hold exactly the state of its revision.
-//! - **No address has two holders**: objects that have the address at the same revision.
+//! - **Reads are monotonic** per server: a read returns a state that the store had. This state is not older than
+//!   any state that the same server returned or accepted before, nor than the minimum position in the request.
+//!   Reads from different servers may return an older state after a newer one.
+//! - **Watches are complete**: a watcher receives every event after its start once and in order, even if it
+//!   switches between servers.
+//! - **Agents never return to an older revision**, and at each `synced` frame (end of a consistent batch of
+//!   changes) an agent has exactly the addresses of the frame's revision.
+//! - **No address has two holders**, that is, objects that have the address at the same revision.
 //!
-//! The checker has no clock and does no I/O; times were recorded on one monotonic clock.
+//! The checker has no clock and does no I/O. All times in its input were recorded on one monotonic clock.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
-//! Soak test: a long-running cluster under continuous change and random faults, and a check for leaks at the end.
+//! Soak test: a cluster runs for a long time under continuous changes and random faults, followed by a check
+//! for leaks. A *census* lists the kernel state, process resources and files of the cluster; the last census
+//! must equal the first one. *Fill* creates permanent objects. The part in the box is repeated.
 //!
 //! ```text
 //!   start ─▶ census ─▶ fill ─▶ ┌ writers, clients, faults ─▶ calm: all verified, every address right, tidy, memory ┐ ─▶ remove all

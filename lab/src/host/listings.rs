@@ -1,12 +1,13 @@
-//! Normalized dump of the kernel state of a node, by table and chain, set or map. Rules keep their order;
-//! unordered items are sorted. The dump omits differences without effect on any packet:
+//! Normalized dump of the kernel state of a node, by chain, set or map, for comparison of two states. Rules keep
+//! their order; unordered items are sorted. The dump omits everything that has no effect on any packet:
 //!
-//! - counters, the element order of hash tables, and port numbers assigned by the kernel to listeners;
-//! - in nftables tables: the assignment of slots to targets within a frontend (the number of slots per target is
-//!   kept), the numbers by which sources remember a target, and unreferenced chains with their numbers, which the
-//!   agent keeps for the next frontend of their kind;
-//! - in iptables chains that dispatch by frontend: the order of rules, since at most the rules of one frontend
-//!   match.
+//! - counters, the element order of hash tables, and the port numbers that the kernel assigned to listening
+//!   sockets;
+//! - in nftables tables: the assignment of slots to targets within a frontend (but not the number of slots per
+//!   target), the target numbers in affinity maps, and chains that nothing refers to, with their numbers, which
+//!   the agent keeps for the next frontend of their kind;
+//! - in iptables chains that select rules by frontend: the order of rules, because at most the rules of one
+//!   frontend match.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! A container-like machine for package installation: systemd as its first process, on an overlay of the host's
-//! files.
+//! Container-like machine on which tests install packages. Its first process is systemd, and its files are an
+//! overlay over those of the host, so that changes stay inside the machine.
 //!
 //! ```text
 //!  files of this machine (read only) ──────┐

@@ -5,12 +5,15 @@
 //! Fleet ── stdin: await, cut, join, take ──▶ process ── 500 followers, each with its own connections and an address range per process
 //!       ◀── stdout: replies, observations ──┘
 //! ```
-//! An *agent* uses the control API like a real one: it follows its compressed feed, reports after every step and
-//! every five seconds, one report at a time, and reconnects after a cut. The simulated agent programs no kernel,
-//! so a batch counts as applied as soon as its `synced` frame arrives. A *watcher* follows `GET /v1/watch`. A
-//! *socket* reads the messages of a raw TCP sender as a baseline.
+//! A *follower* is a simulated client of one of three kinds. An *agent* uses the control API as a real agent does:
+//! it reads its compressed feed, reports after every batch and every five seconds, one report at a time, and
+//! reconnects after a cut. The simulated agent programs no kernel, so a batch counts as applied as soon as its
+//! `synced` frame arrives. A *watcher* reads `GET /v1/watch`. A *socket* reads the messages of a raw TCP sender;
+//! its results are the baseline for the others.
 //!
-//! A binary that starts fleets has a hidden subcommand that calls [`serve`].
+//! The commands on stdin wait for a revision (`await`), close all connections (`cut`), reconnect (`join`), and
+//! request the observations since the last request (`take`). A binary that starts fleets has a hidden subcommand
+//! that calls [`serve`].
 
 mod agent;
 mod serve;

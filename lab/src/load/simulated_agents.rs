@@ -7,9 +7,9 @@
 //!                                                           ├─ GET  /v1/nodes/N/state      one stream, resumed after a cut
 //!                                                           └─ PUT  /v1/nodes/N/report     on changes, and every few seconds
 //! ```
-//! Agents resume from a given position, like an agent that restarts with its journal, so the server need not send
-//! a full sync to each. Simulated agents answer no agent queries, so plans and explanations list them as nodes
-//! without a response.
+//! Agents resume from a given position (epoch and revision), as an agent does that restarts with its journal, so
+//! that the server need not send the full state to each of them. Simulated agents do not respond to queries of the
+//! server, so that plans and explanations list them as nodes without a response.
 
 mod agent;
 mod large;

@@ -1,4 +1,5 @@
-//! Network of a lab: nodes on one fabric, workloads behind them, a client outside.
+//! Network of a test cluster: nodes on one switch (the fabric), workloads behind the nodes, and a client
+//! outside of the cluster.
 //!
 //! ```text
 //!                     fabric (a switch)  172.17.8.0/24  fd00:8::/64
@@ -9,8 +10,9 @@
 //!                 workloads  workloads  workloads
 //!                 10.1.1.0/24 10.1.2.0/24 10.1.3.0/24   fd00:10:1::/64 fd00:10:2::/64 fd00:10:3::/64
 //! ```
-//! Each workload has its own link and reaches everything through its node, including other workloads. So the
-//! rules of the node see all of their traffic; on a bridge, replies between neighbors would bypass them.
+//! Each workload has its own link to its node and reaches everything through the node, even other workloads on
+//! it. Therefore all traffic of workloads passes the rules of the node. If workloads were connected to a
+//! bridge, replies between two of them would bypass these rules.
 
 use std::{
     collections::BTreeMap,

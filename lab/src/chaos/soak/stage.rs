@@ -6,7 +6,8 @@
 //!                          client          ├── node2 (iptables)   web-2, spare-2, inside-2
 //!                                          └── node3 (userspace)  web-3, spare-3, inside-3
 //! ```
-//! Nodes in ipvs mode are omitted, because the kernels used for tests have no ipvs.
+//! `web-N` and `spare-N` are workloads with backends; `outside`, `client` and `inside-N` are locations of clients.
+//! There is no node in ipvs mode, because the kernels of test machines have no IPVS.
 
 use std::{
     collections::BTreeMap,

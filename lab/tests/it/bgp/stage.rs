@@ -5,6 +5,7 @@
 //!   outside ══════╡             ╞═══ fabric ════════╪── node2
 //!    (both)       └── router2 ──┘                   └── node3
 //! ```
+//! The client in the namespace `outside` has a link to both routers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -9,7 +9,8 @@
 //!    │         └ a connection may fail
 //!    └ every connection succeeds
 //! ```
-//! Phases are recorded at the start and end of a connection, so no clock is involved.
+//! Each client records the phases at the start and at the end of a connection. The results therefore do not depend
+//! on a clock.
 
 use std::{
     io::{self, ErrorKind, Read, Write},

@@ -6,6 +6,7 @@
 //!                                              ingress-2 on node2 ─┴─▶ Service ──┴─▶ page-2 on node3
 //!                                                                      `pages`
 //! ```
+//! The path into Service `ingress` is a load balancer address, a node port or an external address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
