@@ -29,7 +29,8 @@ const HANDLES: &str = "/run/netns";
 static SWEEP: Once = Once::new();
 static SEQUENCE: AtomicU32 = AtomicU32::new(0);
 
-/// Network namespace. Clones share it; dropping the last clone kills the processes inside and deletes it.
+/// Handle of a network namespace. Clones share the namespace; dropping the last clone kills the processes
+/// inside and deletes the namespace.
 #[derive(Debug, Clone)]
 pub struct Namespace(Arc<OwnedNamespace>);
 
@@ -61,7 +62,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Returns the name for `ip netns`.
+    /// Returns the name of the namespace, as used by `ip netns`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
@@ -78,7 +79,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Runs a tool inside and returns its stdout.
+    /// Runs a tool inside the namespace and returns its stdout.
     ///
     /// # Errors
     /// Same as [`shell::run`].

@@ -122,7 +122,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the child processes in a namespace. The followers connect at once.
+    /// Starts the child processes in a namespace. Their followers (simulated clients) connect to the server
+    /// at once.
     ///
     /// # Errors
     /// Returns an error if a process cannot be started.
@@ -132,13 +133,13 @@ impl Fleet {
         Ok(Self { processes: firsts.map(part).collect::<Result<_>>()?, count: start.count })
     }
 
-    /// Returns the number of followers.
+    /// Returns the number of followers (simulated clients) in all processes.
     #[must_use]
     pub const fn len(&self) -> u16 {
         self.count
     }
 
-    /// Returns true if the fleet has no followers.
+    /// Returns true if the fleet has no followers (simulated clients).
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0

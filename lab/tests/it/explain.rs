@@ -295,15 +295,15 @@ fn all_agree(modes: &[&'static str]) {
     });
 }
 
-/// F166, F167: explanations match the fate of real connections on three nodes in nftables, iptables and userspace
-/// mode.
+/// F166, F167: the explanations of connections match the results of real connections on three nodes in
+/// nftables, iptables and userspace mode.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
     all_agree(&["nftables", "iptables", "userspace"]);
 }
 
-/// F166, F167: explanations match the fate of real connections in ipvs mode, in the guest VM whose kernel has
-/// IPVS.
+/// F166, F167: the explanations of connections match the results of real connections in ipvs mode, in the
+/// guest VM whose kernel has IPVS.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode() {
     guest::run("explain::f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode", || {

@@ -75,8 +75,8 @@ fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, cou
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
 }
 
-/// `--fix` applies safe fixes, and only with this flag; other sysctls are reported with their name and a
-/// command.
+/// `doctor --fix --yes` applies safe fixes; without `--yes` the command fails and changes nothing. Other sysctls
+/// are only reported.
 #[test]
 fn what_is_safe_is_put_right_when_somebody_says_so() {
     const CHECK: &str = "net.ipv4.ip_forward=1";

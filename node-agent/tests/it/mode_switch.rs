@@ -214,7 +214,7 @@ fn a_restart_runs_the_mode_of_the_node_and_writes_nothing() {
 }
 
 /// If an agent is killed while both modes are programmed, the next agent removes the mode that is not
-/// selected after its first successful pass.
+/// selected, but only after a successful pass (update of the kernel) in the selected mode.
 #[test]
 fn what_a_killed_agent_left_of_another_mode_is_removed() {
     let (dir, mut node) = running("killed", &[NFTABLES, IPTABLES]);

@@ -130,7 +130,7 @@ fn tcp_traffic(traffic: &[Traffic]) -> Vec<Traffic> {
     traffic.iter().filter(|it| it.protocol == Protocol::Tcp).cloned().collect()
 }
 
-/// If a client does not read, the server is stopped by flow control instead of unlimited buffering; once the
+/// If a client does not read, flow control stops the server, because the relay limits its buffers. Once the
 /// client reads, every byte arrives.
 #[test]
 fn a_slow_reader_stops_the_sender_and_loses_nothing() {

@@ -229,7 +229,7 @@ impl Site {
         Ok(self.listing(&reply))
     }
 
-    /// Converts the response to a list request into its outcome.
+    /// Converts the response to a list request to the outcome that the client records.
     #[must_use]
     pub fn listing(&self, reply: &SiteReply) -> RequestOutcome {
         match reply.status {

@@ -46,7 +46,7 @@ pub(crate) struct Stage {
     gateways: BTreeMap<IpAddr, u8>,
 }
 
-/// Settings of the peers that differ between tests.
+/// Settings of the BGP peers that differ between tests.
 pub(crate) struct Peering {
     /// Fields added to the spec of every `BgpPeer`.
     pub(crate) peer: Value,

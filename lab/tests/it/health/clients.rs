@@ -130,7 +130,7 @@ impl Client {
         self.made.lock().unwrap().iter().filter(|one| one.outcome.is_err()).count()
     }
 
-    /// Stops the client and returns all connections.
+    /// Stops the client and returns all connections that it has made.
     pub(crate) fn finish(mut self) -> Vec<Made> {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());

@@ -105,7 +105,7 @@ impl Ours {
         self.speaker.shown().borrow().clone()
     }
 
-    /// Returns the sessions with a peer. A dynamic peer (a network) may have several.
+    /// Returns the sessions with a peer. A dynamic peer (any neighbor in a network) may have several.
     pub fn sessions(&self, peer: &str) -> Vec<BgpSession> {
         let shown = self.shown();
         let of_peer = shown.neighbours.iter().filter(|(key, _)| key.peer.as_str() == peer);
