@@ -1,4 +1,4 @@
-//! Container-like machine on which tests install packages. Its first process is systemd, and its files are an
+//! Container-like machine on which tests install packages, with systemd as its first process. The files are an
 //! overlay over those of the host, so that changes stay inside the machine.
 //!
 //! ```text

@@ -1,5 +1,5 @@
-//! Tests of ping replies for announced addresses that no interface of the node has. Pings are sent from
-//! another machine by the usual tool.
+//! Tests of ping replies for announced addresses that no interface of the node has. Pings are sent by
+//! `ping` on another machine.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

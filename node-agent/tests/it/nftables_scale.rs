@@ -152,8 +152,9 @@ fn a_cold_start_with_5000_services_of_10_endpoints_is_whole_and_a_restart_writes
     });
 }
 
-/// If the number of endpoints of a Service changes up to 200, unused chains for endpoint numbers are removed,
-/// those in use stay, and a chain is created again when its number is used again.
+/// While the number of endpoints of a Service grows to 200, each number needs a different chain. Chains that
+/// nothing refers to are removed before there are many, chains in use stay, and a chain is created again when a
+/// Service has its number of endpoints again.
 #[test]
 fn chains_that_nothing_leads_to_go_when_there_are_many() {
     let namespace = Namespace::new("sweep");

@@ -37,7 +37,7 @@ impl Tally {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a follower has received everything up to a revision.
+    /// Records that a follower (simulated client) has received everything up to a revision.
     pub(super) fn note(&self, follower: u16, revision: u64) {
         let at_ns = now_ns();
         let mut state = self.lock();
@@ -55,7 +55,7 @@ impl Tally {
         std::mem::take(&mut self.lock().seen)
     }
 
-    /// Waits until all followers have received everything up to a revision.
+    /// Waits until all followers (simulated clients) have received everything up to a revision.
     pub(super) async fn reach(&self, revision: u64) {
         while self.lock().has.iter().any(|has| *has < revision) {
             self.0.bell.notified().await;

@@ -245,8 +245,8 @@ impl Flapping {
         .unwrap()
     }
 
-    /// Returns the weight of each real server in the kernel of the node in ipvs mode, or `None` if there is
-    /// no such node.
+    /// Returns the weight of each IPVS real server of the Service on the node in ipvs mode, or `None` if no node
+    /// is in this mode.
     fn destinations(&self) -> Option<BTreeMap<SocketAddr, u32>> {
         let turn = self.stage.modes.iter().position(|mode| *mode == "ipvs")?;
         let node = self.stage.cluster.place(&format!("node{}", turn + 1)).unwrap();
