@@ -41,7 +41,7 @@ spec:
     - {name: dns, protocol: UDP, port: 53, targetPort: 8080}
 ";
 
-/// Printer of the demonstration's progress on stdout.
+/// Printer that writes the progress of the demonstration to stdout.
 pub(crate) struct Teller {
     out: io::Stdout,
 }
@@ -72,7 +72,8 @@ impl Teller {
     }
 }
 
-/// Runs the whole demonstration on a cluster that has just started.
+/// Runs the whole demonstration on a cluster that has just started. `host` is the address of its control
+/// server on this machine.
 pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Result<()> {
     out.chapter("Three backends and a Service, written with the CLI")?;
     for (name, node, number) in [("web-1", "node1", 11), ("web-2", "node1", 12), ("web-3", "node2", 13)] {
@@ -126,7 +127,7 @@ pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Resul
     out.seen("it is back, and every node has resumed")
 }
 
-/// Prints the address of the web page and commands for continuing manually.
+/// Prints the URL of the web page, and commands with which a user can continue.
 pub(crate) fn where_to_look(out: &mut Teller, cluster: &Cluster, host: &str) -> Result<()> {
     out.chapter("It stays up until Ctrl-C. Look around:")?;
     let tidegate = binaries::find("tidegate")?;
@@ -195,7 +196,7 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
     Ok(path.to_str().context("temporary paths are text")?.to_owned())
 }
 
-/// Runs the CLI on the host and prints the command line with its output.
+/// Runs the CLI against the control server at `host`, and prints the command line with its output.
 fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> Result<()> {
     let program = binaries::find("tidegate")?;
     let shown: Vec<_> = arguments.iter().map(|word| shown_name(word)).collect();
@@ -222,7 +223,7 @@ fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> R
     )
 }
 
-/// Returns a command-line argument without the directory of a temporary file.
+/// Shortens a command-line argument for display: the path of a temporary file becomes its file name.
 fn shown_name(word: &str) -> &str {
     if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word }
 }

@@ -1,4 +1,5 @@
-//! Network namespaces, kernel listings, processes and other facilities of the host.
+//! Access to facilities of this machine: network namespaces, kernel listings, processes, temporary files, and
+//! waiting.
 
 pub mod guest;
 pub mod kernel;

@@ -4,9 +4,10 @@
 //! and UDP sockets opened inside the namespaces. The lab is not part of the product, and the product never depends
 //! on it.
 //!
-//! Every namespace is named `tg-PID-…`, and is removed when its owner is dropped (also by a panic), when the
-//! process is interrupted ([`host::registry`]), and at the latest by the next run after that PID has ended. No
-//! link, address or rule is ever created in the namespace of the process itself.
+//! Every namespace is named `tg-PID-…`, with the ID of the test process. A namespace is removed when its last
+//! handle is dropped (also by a panic), when the process is interrupted ([`host::registry`]), and at the latest
+//! by the next run after that process has ended. The lab creates no link, address or rule in the namespace of
+//! the process itself.
 
 pub mod chaos;
 pub mod cluster;

@@ -1,4 +1,5 @@
-//! Load generators: simulated agents, feeds, HTTP clients, and outage meters.
+//! Load generators: simulated agents, clients of feeds and watches, HTTP clients, and a client that measures
+//! outages.
 
 pub mod feed_load;
 pub mod http_load;

@@ -1,7 +1,8 @@
-//! `make lab`: a scripted demonstration of a cluster on one machine, from the first REST call to real packets.
+//! Program behind `make lab`: starts a cluster on this machine and runs a scripted demonstration, from the
+//! first REST call to real packets.
 //!
-//! Every statement is checked by an observation: requests leave sockets in the namespaces and pass the kernel
-//! rules to servers in other namespaces.
+//! Every step is checked: requests are sent from sockets in network namespaces, pass the kernel rules of the
+//! nodes, and are answered by servers in other namespaces.
 
 mod demo;
 
@@ -79,13 +80,13 @@ fn show(arguments: &Arguments) -> Result<()> {
     wait_forever()
 }
 
-/// Waits for Ctrl-C: the signal watcher of the registry removes everything and ends the process.
+/// Waits for Ctrl-C. The signal handler of the registry then removes everything and ends the process.
 fn wait_forever() -> Result<()> {
     let (_never, nothing) = mpsc::channel::<()>();
     nothing.recv().context("nothing is ever sent")
 }
 
-/// Prints the objects left on the host and returns the exit status.
+/// Prints the objects that exist on this machine now and are not in `before`. Returns the exit status.
 fn report_leftovers(before: &std::collections::BTreeSet<String>) -> i32 {
     let mut out = std::io::stdout().lock();
     let left: Vec<String> = match kernel::host() {

@@ -1,4 +1,4 @@
-//! Network topologies of namespaces, and clients and servers in them.
+//! Test networks built from namespaces, and the clients and servers in them.
 
 pub mod client;
 pub mod echo;

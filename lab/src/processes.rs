@@ -1,4 +1,5 @@
-//! Processes in namespaces: third-party programs, and the binaries under test.
+//! Processes that run in namespaces: the binaries under test, and third-party programs such as routers and a
+//! browser.
 
 pub mod binaries;
 pub mod browser;

@@ -13,9 +13,10 @@ use lab::{
     host::random,
 };
 
-/// After a few seconds of all kinds of changes and random faults, every node has verified everything, every
-/// address leads to the backends given by the API, and every lost connection is explained by a fault. Kernels and
-/// processes hold the same as before the first object, and after `cleanup` the same as before the agents.
+/// After a few seconds of all kinds of changes and random faults, every node has verified the state in its
+/// kernel, every address leads to the backends that the API names, and a fault explains every lost
+/// connection. Kernels and processes have the same contents as before the first object, and after `cleanup`
+/// the same as before the agents started.
 #[test]
 fn after_changes_and_faults_every_node_is_right_and_nothing_is_left_behind() {
     let (seed, _) = random::seed().unwrap();

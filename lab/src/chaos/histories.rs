@@ -1,5 +1,5 @@
-//! Consistency checker for the store: decides if the concurrent observations of several clients fit one
-//! linearizable history.
+//! Consistency checker of a test: decides if the observations that several concurrent clients made of the
+//! control servers fit one linearizable history of the store.
 //!
 //! ```text
 //! clients   ── operations, each with begin and end ──┐
@@ -7,22 +7,24 @@
 //! agents    ── states at their `synced` frames ──────┤
 //! the log   ── change log of the store ──────────────┘
 //! ```
-//! Every write carries a unique value, and every response names revisions, so no search is needed: the order of
-//! revisions is the only possible order of the writes, and the observations either fit it or do not.
+//! Every write carries a unique value, and every response contains revisions. Therefore the checker need not
+//! search for an order of the writes: only the order of their revisions is possible.
 //!
 //! Checked guarantees:
-//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision. The state
-//!   before fulfilled the precondition of the write. A revision observed before a write began is lower than that
-//!   of the write. A write with an unknown outcome is in the log once or not at all, a rejected one never. A
+//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision, and the state
+//!   before this revision satisfies the precondition of the write. No client has observed this revision before the
+//!   write began. A write with an unknown outcome is in the log once or not at all, a rejected write never. A
 //!   rejection is justified by a state that the store had during the request.
-//! - **Reads are monotonic** per server: they return a state that the store had, no older than any state the same
-//!   server returned or accepted before, nor older than the minimum position in the request. Reads from different
-//!   servers may go back.
-//! - **Watches are complete**: every event after the start, in order, once, across all servers used.
-//! - **Agents never go back**, and at each `synced` frame hold exactly the state of its revision.
-//! - **No address has two holders**: objects that have the address at the same revision.
+//! - **Reads are monotonic** per server: a read returns a state that the store had. This state is not older than
+//!   any state that the same server returned or accepted before, nor than the minimum position in the request.
+//!   Reads from different servers may return an older state after a newer one.
+//! - **Watches are complete**: a watcher receives every event after its start once and in order, even if it
+//!   switches between servers.
+//! - **Agents never return to an older revision**, and at each `synced` frame (end of a consistent batch of
+//!   changes) an agent has exactly the addresses of the frame's revision.
+//! - **No address has two holders**, that is, objects that have the address at the same revision.
 //!
-//! The checker has no clock and does no I/O; times were recorded on one monotonic clock.
+//! The checker has no clock and does no I/O. All times in its input were recorded on one monotonic clock.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +41,7 @@ mod tests;
 
 pub use timeline::Timeline;
 
-/// Observations of all clients of one run, which started without any of its objects.
+/// Observations of all clients of one test run. None of the objects in it existed when the run started.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// Revision before the first operation.
@@ -56,7 +58,7 @@ pub struct History {
     pub feeds: Vec<Feed>,
 }
 
-/// Request of a client with its outcome.
+/// Request that a client sent, with its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// Index of the client that sent the request.
@@ -73,24 +75,24 @@ pub struct Operation {
     pub answer: RequestOutcome,
 }
 
-/// Request of a client.
+/// Request of a client: a write, a read of one object, or a list of all objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientRequest {
-    /// Write that changes several objects, all or none.
+    /// Atomic write of one or more objects.
     Write {
         /// New state of each changed object; an object occurs at most once.
         changes: Vec<ObjectChange>,
         /// Condition under which the server must accept the write.
         demand: Demand,
     },
-    /// Read of one object, from a state no older than a revision if one is given.
+    /// Read of one object. The server must return a state that is not older than the given revision.
     Read {
         /// Name of the object to read.
         key: String,
         /// Minimum revision of the returned state; `None` accepts any state.
         at_least: Option<u64>,
     },
-    /// Listing of all objects.
+    /// List of all objects. The server must return a state that is not older than the given revision.
     List {
         /// Minimum revision of the returned state; `None` accepts any state.
         at_least: Option<u64>,
@@ -108,7 +110,7 @@ pub struct ObjectChange {
     pub address: Option<String>,
 }
 
-/// Precondition under which the server must accept a write.
+/// Precondition of a write, under which the server must accept the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     /// No precondition: the server must accept the write in any state.
@@ -117,33 +119,33 @@ pub enum Demand {
     Absent,
     /// Requirement that every object exists.
     Present,
-    /// Requirement that every object has this revision.
+    /// Requirement that every object of the write has this revision.
     Revision(u64),
 }
 
 /// Outcome of a request as seen by its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// Commit of the write at this revision.
+    /// Acceptance of the write. Contains the revision at which the write was committed.
     Accepted(u64),
-    /// Rejection of the write, with its reason.
+    /// Rejection of the write. Contains the reason that the server gave.
     Refused(Refusal),
     /// No complete response, so the write may or may not be committed.
     Unknown,
-    /// Current state of the object, or `None` if it does not exist.
+    /// Response to a read. Contains the state of the object, or `None` if the object does not exist.
     Object(Option<ObjectState>),
-    /// Listing of all objects at one revision.
+    /// Response to a list of all objects, at one revision.
     Listing {
         /// Revision of the listing.
         at: u64,
         /// State of each object by name.
         objects: BTreeMap<String, ObjectState>,
     },
-    /// Response that does not fit the request, with its description.
+    /// Response that does not fit the request. Contains a description of the response.
     Unexpected(String),
 }
 
-/// Reason for the rejection of a write.
+/// Reason that a server gave for the rejection of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Precondition failure: the object does not exist.
@@ -167,7 +169,7 @@ pub struct ObjectState {
     pub revision: u64,
 }
 
-/// Change event of one object.
+/// Change of one object as recorded in the change log or sent to a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeEvent {
     /// Revision of the change.
@@ -193,7 +195,7 @@ pub enum ChangeEventKind {
     Deleted,
 }
 
-/// Observations of one watcher over all its consecutive streams.
+/// Observations of one watcher, in order, over all streams that it opened one after another.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     /// Name of the watcher in violations.
@@ -204,14 +206,14 @@ pub struct Watch {
     pub steps: Vec<WatchStep>,
 }
 
-/// Observation of a watcher.
+/// One observation of a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchStep {
-    /// Change event in a stream.
+    /// Change event that the watcher received.
     Event(ChangeEvent),
-    /// Progress: the watcher holds everything up to this revision.
+    /// Progress: the watcher has received every change up to the contained revision.
     Reached(u64),
-    /// List response after the watch expired, from which the watcher continues.
+    /// List response from which the watcher continued after its resume token had expired.
     Listed {
         /// Revision of the listing.
         at: u64,
@@ -220,7 +222,7 @@ pub enum WatchStep {
     },
 }
 
-/// Observations of one agent feed over all its consecutive streams.
+/// Observations of one agent, in order, over all feed streams that it opened one after another.
 #[derive(Debug, Clone, Default)]
 pub struct Feed {
     /// Name of the feed in violations.
@@ -238,7 +240,7 @@ pub struct FeedStep {
     pub addresses: BTreeMap<String, String>,
 }
 
-/// Guarantee that the checker verifies.
+/// Guarantee of the control servers that the checker verifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// The change log is in the order of revisions, and each event fits the state before it.
@@ -267,7 +269,7 @@ pub enum Rule {
     Answer,
 }
 
-/// Violation of a guarantee.
+/// Violation of a guarantee, with a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Guarantee that is violated.
@@ -282,7 +284,7 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// Checks a history and returns all violations.
+/// Checks the observations of a test run and returns all violations of the guarantees.
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
     let mut found = Violations::default();
@@ -297,7 +299,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     found.violations
 }
 
-/// Collector of the violations that all checks find.
+/// Collector to which each check adds the violations that it finds.
 #[derive(Debug, Default)]
 struct Violations {
     violations: Vec<Violation>,

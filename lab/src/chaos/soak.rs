@@ -1,4 +1,6 @@
-//! Soak test: a long-running cluster under continuous change and random faults, and a check for leaks at the end.
+//! Soak test: a cluster runs for a long time under continuous changes and random faults, followed by a check
+//! for leaks. A *census* lists the kernel state, process resources and files of the cluster; the last census
+//! must equal the first one. *Fill* creates permanent objects. The part in the box is repeated.
 //!
 //! ```text
 //!   start ─▶ census ─▶ fill ─▶ ┌ writers, clients, faults ─▶ calm: all verified, every address right, tidy, memory ┐ ─▶ remove all
@@ -64,9 +66,9 @@ const AT_ONCE: usize = 32;
 /// Number of etcd members of a soak test with an etcd store.
 pub const MEMBERS: u8 = 3;
 
-/// Numbers of requests that fill all data which the control server remembers up to a limit, so that its memory has
-/// its steady-state size and comparable contents whenever it is measured. A server that just started remembers
-/// less, and random writes vary in size.
+/// Numbers of requests that fill all histories of the control server to their limits, so that its memory has
+/// its steady-state size and comparable contents whenever it is measured. A server that just started has
+/// shorter histories, and random writes vary in size.
 #[derive(Debug, Clone, Copy)]
 pub struct Memories {
     /// Number of Services that are created and removed.
@@ -111,8 +113,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the options of a soak test of `minutes`: a warm-up of one tenth of the time, then three parts
-    /// of equal length.
+    /// Returns the options of a soak test of `minutes` in total: a warm-up of a tenth of that time, then
+    /// three parts of equal length. In each part writers and faults are active, and a calm phase follows.
     #[must_use]
     pub fn long(seed: u64, minutes: u32) -> Self {
         let total = Duration::from_secs(60) * minutes;
@@ -152,7 +154,7 @@ impl Options {
     }
 }
 
-/// Soak test in progress.
+/// Soak test in progress: options, fault scheduler and results so far.
 struct Run<'a> {
     options: &'a Options,
     begun: Instant,
@@ -162,7 +164,7 @@ struct Run<'a> {
     say: &'a mut dyn FnMut(&str) -> Result<()>,
 }
 
-/// Runs a soak test; `say` receives progress messages.
+/// Runs a soak test. `say` receives each progress message as one line.
 ///
 /// # Errors
 /// Returns an error if the test environment fails. Defects of the product are part of the outcome.
@@ -199,8 +201,8 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result
 }
 
 impl Run<'_> {
-    /// Uses every feature once for which agents allocate memory lazily and keep it, so that the census includes
-    /// it.
+    /// Uses once every feature for which agents allocate memory lazily and keep it, and updates the process
+    /// entries of the census `before`, so that this memory does not count as a leak.
     fn prime(&mut self, stage: &mut Stage, before: &mut Census) -> Result<()> {
         stage.fill(0)?;
         stage.cluster.apply_objects(&[stage::first_of_its_kind()])?;
@@ -211,7 +213,8 @@ impl Run<'_> {
         census::look_at_processes(stage, before)
     }
 
-    /// Runs all parts, each with its calm phase.
+    /// Runs all parts of the test: writers and faults, a calm phase, a check of all addresses, and a memory
+    /// measurement.
     fn work(&mut self, stage: &mut Stage) -> Result<()> {
         let Options { seed, writers, per_second, filling, .. } = *self.options;
         let pace = Pace { seed, writers, per_second, filling };
@@ -253,7 +256,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Injects faults for the given time while the writers run, and continues until the minimum number is reached.
+    /// Injects faults while the writers run, for the duration `lasts` and at least until the minimum number
+    /// of faults is reached. Then reverts all faults.
     fn storm(
         &mut self,
         stage: &mut Stage,
@@ -301,7 +305,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits without faults or writes until every node has converged.
+    /// Waits, without faults or writes, until every node has verified the current state in its kernel.
     fn calm(&mut self, stage: &mut Stage) -> Result<()> {
         wait::until_within(CALM, "every node to have verified everything", || {
             let status = stage.cluster.api.get_json("/v1/status")?;
@@ -310,7 +314,8 @@ impl Run<'_> {
         })
     }
 
-    /// Measures the memory of all processes at rest, with the same objects each time.
+    /// Measures the memory of all processes, after a pause of the clients if [`Options::rests`] is set. Each
+    /// measurement is made with the same objects, so that the results are comparable.
     fn settle(&mut self, stage: &Stage, traffic: &Traffic) -> Result<()> {
         if self.options.rests {
             traffic.pause(true);
@@ -340,7 +345,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Formats the last memory sample of each process: heap in use, or memory allocated from the kernel.
+    /// Formats the last memory sample of each process: heap in use, or memory allocated from the kernel if
+    /// the process does not report its heap.
     fn memory(&self) -> String {
         let mut last = BTreeMap::new();
         for sample in &self.outcome.samples {
@@ -360,7 +366,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Fails the soak test if a process has ended without being killed: later results would be meaningless.
+    /// Checks that no process has ended except those that a fault has killed.
+    ///
+    /// # Errors
+    /// Returns an error with the tail of the log if a process has ended, because later results would be
+    /// meaningless.
     fn look_for_deaths(&self, stage: &mut Stage) -> Result<()> {
         let server = &mut stage.cluster.server;
         if let Some(status) = server.exit_status().filter(|_| !self.faults.is_killed(0)) {
@@ -381,7 +391,7 @@ const COLLECTIONS: [&str; 6] =
 /// Number of objects per page of a listing.
 const PAGE: usize = 500;
 
-/// Deletes every object except the Nodes.
+/// Deletes every API object except the Nodes.
 fn remove_all(stage: &Stage) -> Result<()> {
     for collection in COLLECTIONS {
         loop {
@@ -403,7 +413,8 @@ fn remove_all(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Sends [`AT_ONCE`] concurrent requests that read the history.
+/// Sends [`AT_ONCE`] concurrent requests that read the change history, so that the server allocates its
+/// buffers for concurrent requests.
 fn read_at_once(stage: &Stage) -> Result<()> {
     let ask = || stage.cluster.api.get("/v1/history?limit=500")?.success().map(drop);
     thread::scope(|scope| {

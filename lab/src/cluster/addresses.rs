@@ -1,5 +1,5 @@
-//! Load balancer address helpers of a [`Cluster`]: the address of a Service, its announcer and the backends
-//! behind it.
+//! Helpers of a [`Cluster`] for load balancer addresses: allocation, the node that announces an address, and
+//! the backends that reply at it.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ impl Cluster {
         self.apply_objects(&[record]).map(drop)
     }
 
-    /// Waits for the first load balancer address of a Service and returns it.
+    /// Waits until a Service has a load balancer address, and returns the first one.
     ///
     /// # Errors
     /// Returns the status of the Service if no address is allocated in time.
@@ -41,7 +41,7 @@ impl Cluster {
         })
     }
 
-    /// Returns the API object of an address.
+    /// Returns the API object that describes an allocated address.
     ///
     /// # Errors
     /// Returns an error if the address is not allocated.
@@ -49,8 +49,8 @@ impl Cluster {
         self.object(&format!("addresses/{}", name_of(address)))
     }
 
-    /// Waits until a node for which `wanted` returns true reports itself as owner of `address`, and returns
-    /// the node's name.
+    /// Waits until a node reports itself as the owner (announcer) of `address` and `wanted` returns true for
+    /// its name. Returns the name of the node.
     ///
     /// # Errors
     /// Returns the address object if no such node reports in time.
@@ -63,9 +63,9 @@ impl Cluster {
         })
     }
 
-    /// Waits until `node` is the only node that reports itself as owner of `address`, and the external client
-    /// has resolved the address to the link-layer address of that node. The client needs a neighbor entry for
-    /// the address, so it must have connected before.
+    /// Waits until `node` is the only node that reports itself as owner (announcer) of `address`, and the
+    /// external client has resolved the address to the link-layer address of that node. The client needs a
+    /// neighbor entry for the address, so it must have connected before.
     ///
     /// # Errors
     /// Returns the last observed state if the takeover does not complete in time.
@@ -86,7 +86,8 @@ impl Cluster {
         })
     }
 
-    /// Fetches a page with `curl` from a network location and returns its body.
+    /// Requests a page at `address` with `curl`, from the namespace of the location `from` (such as
+    /// `client`), and returns the body of the response.
     ///
     /// # Errors
     /// Returns the stderr of `curl` if it fails.

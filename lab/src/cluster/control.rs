@@ -10,7 +10,7 @@ use crate::host::netns::Namespace;
 /// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// HTTP client of one server, connecting from inside a namespace.
+/// HTTP client of one control server. Connects from inside a network namespace.
 #[derive(Debug, Clone)]
 pub struct Http {
     namespace: Namespace,
@@ -37,10 +37,10 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or(Value::Null)
     }
 
-    /// Returns the response if the request succeeded.
+    /// Returns the response if its status is a success (2xx).
     ///
     /// # Errors
-    /// Returns status and body otherwise.
+    /// Returns the status and the body for any other status.
     pub fn success(self) -> Result<Self> {
         if (200..300).contains(&self.status) {
             Ok(self)
@@ -49,10 +49,10 @@ impl Answer {
         }
     }
 
-    /// Returns the JSON body if the status is the expected one.
+    /// Returns the JSON body of the response if its status is `status`.
     ///
     /// # Errors
-    /// Returns status and body otherwise.
+    /// Returns the status and the body if the status is a different one.
     pub fn expect(self, status: u16) -> Result<Value> {
         if self.status == status {
             Ok(self.json())
@@ -91,7 +91,7 @@ impl Http {
         Ok(self.get(path)?.success().with_context(|| format!("GET {path}"))?.json())
     }
 
-    /// Sends a JSON body.
+    /// Sends a request with a JSON body.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached. An error status is not an error here.
@@ -99,7 +99,7 @@ impl Http {
         self.send(method, path, &[("content-type", "application/json")], body.to_string())
     }
 
-    /// Sends any request.
+    /// Sends a request with the given method, path, headers and body.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached. An error status is not an error here.
@@ -132,10 +132,10 @@ async fn request(method: &str, url: &str, headers: &[(&str, &str)], body: String
     Ok(Answer { status, etag, revision: revision.and_then(|text| text.parse().ok()), text })
 }
 
-/// Reads an unsigned number at a JSON pointer.
+/// Returns the unsigned number at a JSON pointer (RFC 6901) in a document.
 ///
 /// # Errors
-/// Returns the document if there is no number.
+/// Returns an error with the whole document if the value is missing or not an unsigned number.
 pub fn number(document: &Value, pointer: &str) -> Result<u64> {
     document
         .pointer(pointer)
@@ -143,10 +143,10 @@ pub fn number(document: &Value, pointer: &str) -> Result<u64> {
         .ok_or_else(|| anyhow!("no number at {pointer} in {document:#}"))
 }
 
-/// Reads a string at a JSON pointer.
+/// Returns the string at a JSON pointer (RFC 6901) in a document.
 ///
 /// # Errors
-/// Returns the document if there is no string.
+/// Returns an error with the whole document if the value is missing or not a string.
 pub fn string(document: &Value, pointer: &str) -> Result<String> {
     let text = document.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     text.ok_or_else(|| anyhow!("no string at {pointer} in {document:#}"))

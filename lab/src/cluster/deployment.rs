@@ -100,7 +100,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts the network and the control server only.
+    /// Starts the network and the control server, but no agents.
     ///
     /// # Errors
     /// Same as [`Self::start`].
@@ -180,13 +180,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the directory of the last good state of a machine's agent.
+    /// Returns the directory in which the agent of a node stores its last good state.
     #[must_use]
     pub fn state_directory(&self, node: &str) -> PathBuf {
         self.directory.path().join(format!("{node}.state"))
     }
 
-    /// Returns the names of the files outside the directories of agents and store members.
+    /// Returns the names of all files of the cluster, except those in the directories of agents and of etcd
+    /// members.
     ///
     /// # Errors
     /// Returns an error if the directory cannot be read.
@@ -199,7 +200,7 @@ impl Cluster {
         Ok(files)
     }
 
-    /// Returns the disk usage of the control server and the agents without logs, in KiB.
+    /// Returns the disk usage of the control server and the agents in KiB, without their logs.
     ///
     /// # Errors
     /// Returns an error if the directory cannot be read.
@@ -210,7 +211,7 @@ impl Cluster {
         Ok(kib.parse()?)
     }
 
-    /// Waits until an agent reports that it is healthy.
+    /// Waits until the agent of a node reports that it is healthy.
     ///
     /// # Errors
     /// Returns an error on timeout.
@@ -220,7 +221,7 @@ impl Cluster {
         process.wait_ready(|| http.get("/healthz")?.success().map(drop))
     }
 
-    /// Returns a client of the HTTP endpoint of an agent.
+    /// Returns an HTTP client of the status server of a node's agent.
     ///
     /// # Errors
     /// Returns an error if the node does not exist.
@@ -228,7 +229,7 @@ impl Cluster {
         Ok(Http::new(self.topology.place(node)?, AGENT))
     }
 
-    /// Returns the state of an agent (`/v1/state`).
+    /// Returns the response of a node's agent to `GET /v1/state`.
     ///
     /// # Errors
     /// Returns an error if the agent does not respond.
@@ -236,7 +237,8 @@ impl Cluster {
         self.agent(node)?.get_json("/v1/state")
     }
 
-    /// Returns a counter of an agent by its name in a report (`kernelTransactions`).
+    /// Returns a counter of a node's agent. `name` is the field name in a report, such as
+    /// `kernelTransactions`.
     ///
     /// # Errors
     /// Returns an error if the agent does not respond or has no such counter.
@@ -253,7 +255,7 @@ impl Cluster {
         self.start_control_again()
     }
 
-    /// Starts the control server again after it ended.
+    /// Starts the control server again after it has ended, and waits until it is ready.
     ///
     /// # Errors
     /// Returns an error if the server does not become ready again.
@@ -263,7 +265,7 @@ impl Cluster {
         self.server.wait_ready(|| api.get("/readyz")?.success().map(drop))
     }
 
-    /// Restarts the agent of a node after it ended.
+    /// Starts the agent of a node again after it has ended, and waits until it is ready.
     ///
     /// # Errors
     /// Returns an error if the agent does not become ready again.
@@ -275,7 +277,7 @@ impl Cluster {
         self.wait_agent_ready(node)
     }
 
-    /// Applies YAML documents and returns the result.
+    /// Applies objects given as YAML documents, and returns the result of the apply request.
     ///
     /// # Errors
     /// Returns an error if the server rejects them.
@@ -285,7 +287,7 @@ impl Cluster {
         Ok(answer.success().with_context(|| format!("applying\n{yaml}"))?.json())
     }
 
-    /// Applies JSON objects in one request.
+    /// Applies objects given as JSON in one request, and returns the result of the request.
     ///
     /// # Errors
     /// Returns an error if the server rejects them.
@@ -311,7 +313,7 @@ impl Cluster {
         self.object(&format!("namespaces/{namespace}/services/{name}"))
     }
 
-    /// Returns the cluster IP of a Service in a family (0: primary).
+    /// Returns the cluster IP of a Service in an address family: 0 is the primary, 1 the secondary family.
     ///
     /// # Errors
     /// Returns an error if the Service has none.
@@ -319,7 +321,7 @@ impl Cluster {
         Ok(string(&self.service(key)?, &format!("/spec/clusterIPs/{family}"))?.parse()?)
     }
 
-    /// Returns the node port of a Service's port.
+    /// Returns the node port that belongs to the Service port `port`.
     ///
     /// # Errors
     /// Returns an error if the port has no node port.
@@ -327,7 +329,8 @@ impl Cluster {
         Ok(u16::try_from(number(&self.service(key)?, &format!("/spec/ports/{port}/nodePort"))?)?)
     }
 
-    /// Waits until every node has verified the current form of the Service in its kernel.
+    /// Waits until every node has verified the current form of the Service in its kernel (a read-back of the
+    /// kernel objects succeeded).
     ///
     /// # Errors
     /// Returns the status of the Service on timeout.
@@ -342,7 +345,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until every node has verified everything up to the newest write.
+    /// Waits until every node has verified in its kernel all changes up to the newest write.
     ///
     /// # Errors
     /// Returns the status of the server on timeout.
@@ -363,7 +366,8 @@ impl Cluster {
         self.topology.place(name)
     }
 
-    /// Connects by TCP from a network location and reads the reply.
+    /// Opens a TCP connection from the location `from`, such as `client`, and returns the reply of the
+    /// backend.
     ///
     /// # Errors
     /// Returns an error if the connection is refused or times out.
@@ -371,7 +375,7 @@ impl Cluster {
         client::tcp(self.place(from)?, client::socket_address(&to.to_string())?)
     }
 
-    /// Sends a UDP datagram from a network location and reads the reply.
+    /// Sends a UDP datagram from the location `from`, such as `client`, and returns the reply of the backend.
     ///
     /// # Errors
     /// Returns an error if the datagram is refused or times out.
@@ -379,7 +383,8 @@ impl Cluster {
         client::udp(self.place(from)?, client::socket_address(&to.to_string())?)
     }
 
-    /// Opens many connections and counts the replies per backend.
+    /// Opens many TCP connections, one after another, from the location `from`. Returns the number of replies
+    /// of each backend.
     ///
     /// # Errors
     /// Returns the error of the first connection that fails.
@@ -393,11 +398,12 @@ impl Cluster {
         Ok(counts)
     }
 
-    /// Connects repeatedly until every one of `backends` has replied. Used after a change is verified,
-    /// because the backend of each connection is chosen at random.
+    /// Connects repeatedly from the location `from` until each of `backends` has replied. Used after a change
+    /// is verified, because the backend of each connection is chosen at random.
     ///
     /// # Errors
-    /// Returns an error if another backend replies, a connection fails, or one of the backends never replies.
+    /// Returns an error if a backend outside of `backends` replies, a connection fails, or one of `backends`
+    /// never replies.
     pub fn expect_backends(&self, from: &str, to: SocketAddr, backends: &[&str]) -> Result<()> {
         // With at most 6 backends, the probability of missing one in 200 draws is below 1e-15.
         const CONNECTIONS_MAX: usize = 200;

@@ -1,4 +1,5 @@
-//! Members of an etcd cluster, in one namespace per member on a fabric or together in one namespace.
+//! Starts etcd clusters for tests, either with each member in its own namespace, or with all members in one
+//! namespace.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -27,7 +28,8 @@ const TIMES_MS: (u32, u32) = (50, 500);
 /// Last octet of the address of the first member.
 const HOST: u8 = 30;
 
-/// Starts members in one namespace each. The first successful write implies that they have formed a cluster.
+/// Starts etcd members, each in its own namespace on the fabric (network switch), without waiting. A
+/// successful write later shows that they have formed a cluster.
 ///
 /// # Errors
 /// Returns an error if etcd is not installed or a namespace cannot be created.
@@ -46,7 +48,8 @@ pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Progr
     (1..=members).map(start).collect()
 }
 
-/// Starts members in one namespace, each at its own loopback address, and waits until each has a leader.
+/// Starts etcd members in one namespace, each at its own loopback address. Waits until each member has a
+/// leader.
 ///
 /// # Errors
 /// Returns an error if etcd is not installed or does not start.
@@ -70,7 +73,7 @@ pub fn start_beside(namespace: &Namespace, members: u8, directory: &Path) -> Res
     Ok(all)
 }
 
-/// Returns the `--store` value for members of [`start_beside`].
+/// Returns the value of the server option `--store` for members started by [`start_beside`].
 #[must_use]
 pub fn url_beside(members: u8) -> String {
     let addresses = loopback_addresses(members);
@@ -82,8 +85,8 @@ fn loopback_addresses(members: u8) -> Vec<IpAddr> {
     (0..members).map(|index| Ipv4Addr::new(127, 0, 0, HOST + index).into()).collect()
 }
 
-/// Returns the arguments of one member of a cluster with these addresses; its data directory is below
-/// `directory`.
+/// Returns the command-line arguments of the etcd member with this index in a cluster of members at
+/// `addresses`. The data directory of the member is below `directory`.
 #[must_use]
 pub fn arguments(index: usize, addresses: &[IpAddr], directory: &Path) -> Vec<String> {
     let at = addresses[index];
@@ -111,7 +114,7 @@ fn name(index: usize) -> String {
     format!("etcd{}", index + 1)
 }
 
-/// Returns the `--store` value for members of [`start`].
+/// Returns the value of the server option `--store` for members started by [`start`].
 #[must_use]
 pub fn url(members: &[ProgramMachine]) -> String {
     let urls: Vec<_> = members.iter().map(|member| format!("http://{}", member.address)).collect();
@@ -137,7 +140,7 @@ pub fn has_leader(member: &Http) -> Result<()> {
     Ok(())
 }
 
-/// Returns the index of the leader, according to the members that respond.
+/// Returns the index of the member that reports itself as leader, or `None` if no member does.
 #[must_use]
 pub fn leader(members: &[ProgramMachine]) -> Option<usize> {
     members.iter().position(|member| {

@@ -1,4 +1,4 @@
-//! Fault-injection machines: a namespace on a fabric with one program in it.
+//! Machines for fault injection: each is a network namespace with one program, connected to a switch.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -32,7 +32,7 @@ pub struct Fabric {
     switch: Namespace,
 }
 
-/// Program that a machine runs.
+/// Program that a machine runs, with its arguments.
 #[derive(Debug)]
 pub struct Program {
     /// Name of the machine in messages; short, because namespaces are named after it.
@@ -45,7 +45,7 @@ pub struct Program {
     pub address: SocketAddr,
 }
 
-/// Network namespace on a fabric with one program in it.
+/// Machine: a network namespace connected to a fabric (switch), with one program in it.
 #[derive(Debug)]
 pub struct ProgramMachine {
     /// Network namespace of the machine.
@@ -68,13 +68,13 @@ impl Fabric {
         Ok(Self { switch })
     }
 
-    /// Returns the address of a machine on the fabric.
+    /// Returns the address of the machine with number `host` on the fabric.
     #[must_use]
     pub fn address(host: u8) -> IpAddr {
         fabric_addresses(host)[0]
     }
 
-    /// Creates a namespace on the fabric without a program.
+    /// Creates a namespace that is connected to the fabric and runs no program.
     ///
     /// # Errors
     /// Returns an error if the address is in use.
@@ -82,7 +82,8 @@ impl Fabric {
         plug_in(&self.switch, role, host)
     }
 
-    /// Starts a machine with a program, whose log is in `directory`.
+    /// Creates a namespace that is connected to the fabric and starts a program in it. The log of the program
+    /// is in `directory`.
     ///
     /// # Errors
     /// Returns an error if the address is in use or the program does not exist.
@@ -100,7 +101,8 @@ impl Fabric {
         Ok(ProgramMachine { namespace, process, address, port: port_of(host) })
     }
 
-    /// Disconnects a machine from the fabric by setting its link down, or reconnects it.
+    /// Disconnects a machine from the fabric by setting its link down, or reconnects it if `in_place` is
+    /// true.
     ///
     /// # Errors
     /// Returns an error if `ip` fails.
@@ -111,7 +113,7 @@ impl Fabric {
 }
 
 impl ProgramMachine {
-    /// Drops all packets between this machine and others.
+    /// Drops all packets between this machine and the machines at the addresses `others`.
     ///
     /// # Errors
     /// Returns an error if `nft` fails.
@@ -148,7 +150,8 @@ impl ProgramMachine {
         Ok(())
     }
 
-    /// Waits until a control server is ready, and restarts it like a supervisor if it ends meanwhile.
+    /// Waits until the control server on this machine is ready. If the server ends meanwhile, starts it
+    /// again, as a service manager would.
     ///
     /// # Errors
     /// Returns an error on timeout.

@@ -1,5 +1,5 @@
-//! Demonstration of load balancer addresses: imported pool, Service, `curl` from inside and outside, and failure
-//! of the announcing node.
+//! Part of the demonstration about load balancer addresses: imports an address pool, creates a Service, sends
+//! requests from inside and outside of the cluster, and stops the node that announces the address.
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
@@ -28,7 +28,8 @@ spec:
   type: LoadBalancer
 ";
 
-/// Runs the demonstration, and returns the address, which `nginx-1` and `nginx-2` serve at the end.
+/// Runs this part of the demonstration. Returns the load balancer address, behind which `nginx-1` and
+/// `nginx-2` serve at the end.
 pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, directory: &Path) -> Result<IpAddr> {
     out.chapter("An address from a pool, announced to the network")?;
     for (name, node, number) in [("nginx-1", "node1", 21), ("nginx-2", "node2", 22)] {
@@ -75,8 +76,8 @@ pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, director
     Ok(address)
 }
 
-/// Sends requests until every backend has responded, and prints one of them as a `curl` command with its
-/// output.
+/// Sends requests to `address` from the location `from` until every backend has responded, and prints one
+/// request as a `curl` command with its output. `how` describes the location.
 pub(super) fn curl(
     out: &mut Teller,
     cluster: &Cluster,

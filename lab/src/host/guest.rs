@@ -21,8 +21,9 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs `work` in the guest VM, by starting the test with the full name `test` (`module::name`) of the same test
-/// program in the VM.
+/// Runs `work` in the guest VM (`lab/guest.sh`). Outside of the VM, starts the VM and runs in it only the
+/// test with the full name `test` (`module::name`) of this test program, which then calls this function
+/// again.
 ///
 /// # Panics
 /// Panics if the program has no such test, or if the test fails in the VM.

@@ -1,4 +1,5 @@
-//! Text dumps of the kernel state of a namespace, comparable byte by byte.
+//! Text dumps of the kernel state of a namespace: nftables tables, addresses, routes and conntrack entries.
+//! Dumps of equal states are equal byte by byte.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +34,7 @@ pub fn tables(namespace: &Namespace) -> Result<Vec<String>> {
     Ok(listing.lines().filter_map(|line| line.strip_prefix("table ")).map(str::to_owned).collect())
 }
 
-/// Loads nftables rules.
+/// Loads nftables rules, given as an `nft` script, into a namespace.
 ///
 /// # Errors
 /// Returns an error if the rules are invalid.
@@ -69,8 +70,8 @@ pub fn conntrack(namespace: &Namespace, protocol: &str) -> Result<Vec<String>> {
     Ok(listing.lines().map(str::to_owned).collect())
 }
 
-/// Returns everything that a run could leave behind on the host: namespaces named after this process, links
-/// and nftables tables.
+/// Returns the names of all objects that a test run can leave on this machine: network namespaces named after
+/// this process, links, and nftables tables.
 ///
 /// # Errors
 /// Returns an error if a tool fails.

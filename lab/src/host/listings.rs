@@ -1,22 +1,23 @@
-//! Normalized dump of the kernel state of a node, by table and chain, set or map. Rules keep their order;
-//! unordered items are sorted. The dump omits differences without effect on any packet:
+//! Normalized dump of the kernel state of a node, by chain, set or map, for comparison of two states. Rules keep
+//! their order; unordered items are sorted. The dump omits everything that has no effect on any packet:
 //!
-//! - counters, the element order of hash tables, and port numbers assigned by the kernel to listeners;
-//! - in nftables tables: the assignment of slots to targets within a frontend (the number of slots per target is
-//!   kept), the numbers by which sources remember a target, and unreferenced chains with their numbers, which the
-//!   agent keeps for the next frontend of their kind;
-//! - in iptables chains that dispatch by frontend: the order of rules, since at most the rules of one frontend
-//!   match.
+//! - counters, the element order of hash tables, and the port numbers that the kernel assigned to listening
+//!   sockets;
+//! - in nftables tables: the assignment of slots to targets within a frontend (but not the number of slots per
+//!   target), the target numbers in affinity maps, and chains that nothing refers to, with their numbers, which
+//!   the agent keeps for the next frontend of their kind;
+//! - in iptables chains that select rules by frontend: the order of rules, because at most the rules of one
+//!   frontend match.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::netns::Namespace;
 use anyhow::{Context, Result};
 
-/// Lines of each chain, set or map, by its name.
+/// Lines of a kernel dump by the name of their chain, set or map.
 pub type Listing = BTreeMap<String, Vec<String>>;
 
-/// Dumps all rules in the kernel of a node and its listening sockets.
+/// Dumps the rules and listening sockets of a node in any mode except ipvs.
 ///
 /// # Errors
 /// Returns an error if a tool fails or prints unexpected output.
@@ -58,8 +59,8 @@ pub fn of(node: &Namespace) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Dumps all rules in the kernel of a node in ipvs mode: virtual and real servers and sets (both unordered),
-/// rules, and the addresses of the dummy device.
+/// Dumps the kernel state of a node in ipvs mode: virtual servers with their real servers, sets, rules, and
+/// the addresses of the dummy device.
 ///
 /// # Errors
 /// Same as [`of`].
@@ -130,8 +131,8 @@ fn nft(text: &str) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Masks slot numbers and the numbers by which sources remember a target, because they differ between
-/// equivalent rulesets.
+/// Masks the slot numbers, and the target numbers in affinity maps, because these differ between equivalent
+/// rulesets.
 fn hide_numbers(listing: &mut Listing) {
     let mut remembered = BTreeMap::new();
     for (place, lines) in listing.iter().filter(|(place, _)| place.contains("affinity-targets")) {
@@ -172,7 +173,8 @@ fn family_of(place: &str) -> Option<char> {
     place.chars().next_back()
 }
 
-/// Removes the numbers of chains without a frontend, which the agent keeps for later use.
+/// Removes the elements with numbers of chains that no frontend uses. The agent keeps such chains for later
+/// use.
 fn drop_unnamed(listing: &mut Listing) {
     let mut named = BTreeSet::new();
     for (place, lines) in listing.iter() {
@@ -188,7 +190,8 @@ fn drop_unnamed(listing: &mut Listing) {
     }
 }
 
-/// Returns the map with the chain numbers of a frontend map: `chains-from4` for `services-from-node4`.
+/// Returns the name of the map with the chain numbers that belongs to a frontend map: `chains-from4` for
+/// `services-from-node4`.
 fn chains_of(frontends: &str) -> Option<String> {
     let (table, name) = frontends.strip_prefix("map inet tidegate").and(frontends.rsplit_once(' '))?;
     let stems = [("range-services", "range-"), ("services", ""), ("nodeports", "nodeport-")];
@@ -198,7 +201,7 @@ fn chains_of(frontends: &str) -> Option<String> {
     Some(format!("{table} {prefix}chains{from}{}", family_of(name)?))
 }
 
-/// Removes chains that no base chain reaches.
+/// Removes the chains that packets cannot reach from any base chain.
 fn drop_unreached(listing: &mut Listing) {
     let is_reached = |chain: &str, listing: &Listing| {
         let ends = [format!("goto {chain}"), format!("jump {chain}")];
@@ -219,7 +222,7 @@ fn drop_unreached(listing: &mut Listing) {
     }
 }
 
-/// Sorts the elements of the anonymous set of a rule, if the rule has one.
+/// Sorts the elements of the anonymous set in a rule. A rule without such a set is returned unchanged.
 fn anonymous_sorted(line: &str) -> String {
     let Some(((head, elements), tail)) =
         line.rsplit_once('}').and_then(|(line, tail)| Some((line.split_once('{')?, tail)))

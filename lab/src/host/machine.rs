@@ -1,5 +1,5 @@
-//! A container-like machine for package installation: systemd as its first process, on an overlay of the host's
-//! files.
+//! Container-like machine on which tests install packages, with systemd as its first process. The files are an
+//! overlay over those of the host, so that changes stay inside the machine.
 //!
 //! ```text
 //!  files of this machine (read only) ──────┐
@@ -70,7 +70,7 @@ umount -l run/old
 exec env -i container=tidegate-lab PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --log-target=console
 "#;
 
-/// Container-like machine with systemd, shut down when dropped.
+/// Container-like machine whose first process is systemd. Dropping it shuts the machine down.
 #[derive(Debug)]
 pub struct SystemdMachine {
     namespace: Namespace,
@@ -81,7 +81,8 @@ pub struct SystemdMachine {
 }
 
 impl SystemdMachine {
-    /// Boots a machine and waits until services can be started. The network of the machine has only loopback.
+    /// Boots a machine and waits until its systemd can start services. The network namespace of the machine
+    /// has only a loopback interface.
     ///
     /// # Errors
     /// Returns an error if the process is not root or the kernel rejects the setup.
@@ -128,7 +129,7 @@ impl SystemdMachine {
         &self.namespace
     }
 
-    /// Returns a path inside the machine as seen from the host.
+    /// Converts a path inside the machine to the path of the same file on the host.
     #[must_use]
     pub fn path(&self, inside: &str) -> PathBuf {
         Path::new(&format!("/proc/{}/root", self.init)).join(inside.trim_start_matches('/'))
@@ -152,7 +153,7 @@ impl SystemdMachine {
         shell::run("nsenter", &arguments)
     }
 
-    /// Returns the output of the machine's first process.
+    /// Returns the output of systemd, the first process of the machine.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().with_extension("log")).unwrap_or_default()
@@ -182,7 +183,7 @@ fn make_control_group(namespace: &Namespace) -> Result<PathBuf> {
     Ok(group)
 }
 
-/// Removes a control group with its children, which requires that no process is left in any of them.
+/// Removes a control group and its children. No process may be left in any of them.
 fn remove_groups(group: &Path) -> Result<()> {
     if !group.exists() {
         return Ok(());

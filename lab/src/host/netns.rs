@@ -1,4 +1,5 @@
-//! Network namespaces that are deleted with their last owner, and code execution inside them.
+//! Network namespaces that are deleted when their last handle is dropped, and execution of code and tools
+//! inside them.
 
 use std::{
     fs::File,
@@ -28,7 +29,8 @@ const HANDLES: &str = "/run/netns";
 static SWEEP: Once = Once::new();
 static SEQUENCE: AtomicU32 = AtomicU32::new(0);
 
-/// Network namespace. Clones share it; dropping the last clone kills the processes inside and deletes it.
+/// Handle of a network namespace. Clones share the namespace; dropping the last clone kills the processes
+/// inside and deletes the namespace.
 #[derive(Debug, Clone)]
 pub struct Namespace(Arc<OwnedNamespace>);
 
@@ -60,13 +62,13 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Returns the name for `ip netns`.
+    /// Returns the name of the namespace, as used by `ip netns`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Runs several `ip` commands inside, in one process.
+    /// Runs several `ip` commands in one process inside the namespace, one per line.
     ///
     /// # Errors
     /// Returns an error for the first line that fails.
@@ -77,7 +79,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Runs a tool inside and returns its stdout.
+    /// Runs a tool inside the namespace and returns its stdout.
     ///
     /// # Errors
     /// Same as [`shell::run`].
@@ -143,8 +145,8 @@ impl Drop for OwnedNamespace {
     }
 }
 
-/// Connects two namespaces with a veth pair and sets both ends up. Each end is a namespace and an interface
-/// name.
+/// Connects two namespaces with a veth pair and sets both ends up. Each argument is a namespace and the name
+/// of the interface in it.
 ///
 /// # Errors
 /// Returns an error if a name is in use.
@@ -164,7 +166,7 @@ fn enter(name: &str) -> Result<()> {
     setns(handle, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter network namespace {name}"))
 }
 
-/// Kills the processes in a namespace of this run, except this process itself.
+/// Kills all processes in the namespace with this name, except the calling process.
 pub(crate) fn kill_processes_inside(name: &str) {
     let Ok(listing) = shell::run("ip", &["netns", "pids", name]) else { return };
     let own = i32::try_from(std::process::id()).ok();
@@ -175,7 +177,8 @@ pub(crate) fn kill_processes_inside(name: &str) {
     }
 }
 
-/// Removes the namespaces that killed runs left behind: those whose process no longer exists.
+/// Removes the namespaces of earlier test runs that were killed: those whose name contains the ID of a
+/// process that no longer exists.
 fn sweep() {
     let Ok(handles) = std::fs::read_dir(HANDLES) else { return };
     for handle in handles.flatten() {
@@ -188,7 +191,8 @@ fn sweep() {
     }
 }
 
-/// Parses the process id from the name of a namespace of this harness.
+/// Returns the ID of the process that created a namespace, parsed from the name. Returns `None` for names
+/// with a different format.
 fn owner(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }

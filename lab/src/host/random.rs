@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A sequence of pseudo-random numbers.
+/// Generator of a deterministic sequence of pseudo-random numbers.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Creates the sequence of a seed; `lane` separates independent users of one seed.
+    /// Creates the sequence number `lane` of a seed. Different lanes give independent sequences, one for each
+    /// user.
     #[must_use]
     pub fn new(seed: u64, lane: u64) -> Self {
         let mut mixer = Self(seed ^ lane.rotate_left(48));
@@ -15,7 +16,7 @@ impl Random {
         Self(start)
     }
 
-    /// Returns the next number below `end`.
+    /// Returns the next pseudo-random number, at least 0 and less than `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
@@ -25,12 +26,12 @@ impl Random {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
 
-    /// Returns true with a probability in percent.
+    /// Returns true with a probability of `percent` percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Returns a duration between two numbers of milliseconds.
+    /// Returns a random duration from `from` to `to` milliseconds.
     pub fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_micros(from * 1000 + self.below((to.saturating_sub(from)) * 1000))
     }
@@ -44,8 +45,8 @@ impl Random {
     }
 }
 
-/// Returns the seed from the variable `TIDEGATE_SEED`, or else one from the clock, and true if it came from
-/// the variable.
+/// Returns the random seed of a test, and true if the variable `TIDEGATE_SEED` sets it. Otherwise the seed
+/// comes from the clock.
 ///
 /// # Errors
 /// Returns an error if the variable is not a number.

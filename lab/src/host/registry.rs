@@ -1,4 +1,6 @@
-//! Cleanup registry for interrupted runs, in which destructors do not run.
+//! Registry of the namespaces, processes and directories of this run, which are removed when the run is
+//! interrupted by a signal. Destructors do not run in this case. At the end a callback ([`LastWord`]) selects
+//! the exit status.
 //!
 //! ```text
 //! SIGINT/SIGTERM ─▶ watcher thread ─▶ kill registered processes ─▶ delete registered namespaces and directories ─▶ last word ─▶ exit
@@ -41,7 +43,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 
 static WATCHER: Once = Once::new();
 
-/// Sets the callback for an interrupt, which runs after everything was removed.
+/// Sets the callback that runs after an interrupted run has removed everything.
 pub fn set_last_word(last_word: LastWord) {
     watch_signals();
     lock().last_word = Some(last_word);

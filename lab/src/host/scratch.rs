@@ -1,4 +1,4 @@
-//! Temporary directory of a run, removed with its owner or on an interrupt.
+//! Temporary directory that is removed when its guard is dropped or the run is interrupted.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,8 @@ impl Scratch {
         Self::of(Builder::new().prefix(&prefix(word)).tempdir())
     }
 
-    /// Creates a directory in memory (`/dev/shm`) if possible, else in the default location.
+    /// Creates a directory on a memory file system (`/dev/shm`) if there is one, else in the default
+    /// location. `word` is a part of its name.
     ///
     /// # Errors
     /// Returns an error if the directory cannot be created.
@@ -42,7 +43,7 @@ impl Scratch {
         self.0.path()
     }
 
-    /// Returns the path of a file or directory in the temporary directory.
+    /// Returns the path of the file or directory `name` inside the temporary directory.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)

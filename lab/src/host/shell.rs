@@ -1,5 +1,5 @@
-//! Runs the administration tools of the harness: `ip`, `nft`, `conntrack`. The product itself runs no
-//! external tools.
+//! Runs command-line tools that the lab needs, such as `ip`, `nft` and `conntrack`. Tidegate itself does not
+//! use these functions.
 
 use std::{
     io::Write,

@@ -1,4 +1,4 @@
-//! Polling with a timeout: a test waits for a state instead of a fixed time.
+//! Polling with a timeout, so that a test waits for a state and not for a fixed time.
 
 use std::{
     thread,
@@ -17,15 +17,17 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// poll. A test shares the only CPU with the program under test, and continuous polling would use all of it.
 const GUEST_PAUSE_SHARE: u32 = 4;
 
-/// Polls until `look` returns `Ok`, for at most [`PATIENCE`].
+/// Calls `look` repeatedly until it returns `Ok`, for at most [`PATIENCE`]. The first argument describes the
+/// awaited state in errors.
 ///
 /// # Errors
-/// Returns the last error of `look`.
+/// Returns the last error of `look` on timeout.
 pub fn until<T>(what: &str, look: impl FnMut() -> Result<T>) -> Result<T> {
     until_within(PATIENCE, what, look)
 }
 
-/// Polls like [`until`], with a given timeout.
+/// Calls `look` repeatedly until it returns `Ok`, for at most `patience`. The first argument describes the
+/// awaited state in errors.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + patience;
     let share = if guest::is_inside() { GUEST_PAUSE_SHARE } else { 0 };
@@ -41,7 +43,8 @@ pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
-/// Waits until a condition holds.
+/// Waits until `condition` returns true, for at most [`PATIENCE`]. The first argument describes the condition
+/// in errors.
 ///
 /// # Errors
 /// Returns an error on timeout.

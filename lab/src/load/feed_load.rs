@@ -5,12 +5,15 @@
 //! Fleet ── stdin: await, cut, join, take ──▶ process ── 500 followers, each with its own connections and an address range per process
 //!       ◀── stdout: replies, observations ──┘
 //! ```
-//! An *agent* uses the control API like a real one: it follows its compressed feed, reports after every step and
-//! every five seconds, one report at a time, and reconnects after a cut. The simulated agent programs no kernel,
-//! so a batch counts as applied as soon as its `synced` frame arrives. A *watcher* follows `GET /v1/watch`. A
-//! *socket* reads the messages of a raw TCP sender as a baseline.
+//! A *follower* is a simulated client of one of three kinds. An *agent* uses the control API as a real agent does:
+//! it reads its compressed feed, reports after every batch and every five seconds, one report at a time, and
+//! reconnects after a cut. The simulated agent programs no kernel, so a batch counts as applied as soon as its
+//! `synced` frame arrives. A *watcher* reads `GET /v1/watch`. A *socket* reads the messages of a raw TCP sender;
+//! its results are the baseline for the others.
 //!
-//! A binary that starts fleets has a hidden subcommand that calls [`serve`].
+//! The commands on stdin wait for a revision (`await`), close all connections (`cut`), reconnect (`join`), and
+//! request the observations since the last request (`take`). A binary that starts fleets has a hidden subcommand
+//! that calls [`serve`].
 
 mod agent;
 mod serve;
@@ -40,7 +43,7 @@ pub const FOLLOWERS_PER_PROCESS_MAX: u16 = 500;
 /// Name of the hidden subcommand of the binary that runs followers.
 pub const SUBCOMMAND: &str = "fleet";
 
-/// Kind of follower (simulated client), which determines the stream that it reads.
+/// Kind of a follower (simulated client), which determines the stream that the follower reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Simulated agent of a node.
@@ -111,7 +114,7 @@ pub struct Start<'a> {
     pub resume: Option<Position>,
 }
 
-/// Followers in child processes. Dropping the value ends them.
+/// Group of child processes with followers (simulated clients). Dropping the value ends the processes.
 #[derive(Debug)]
 pub struct Fleet {
     processes: Vec<Part>,
@@ -119,7 +122,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the processes; the followers connect at once.
+    /// Starts the child processes in a namespace. Their followers (simulated clients) connect to the server
+    /// at once.
     ///
     /// # Errors
     /// Returns an error if a process cannot be started.
@@ -129,20 +133,20 @@ impl Fleet {
         Ok(Self { processes: firsts.map(part).collect::<Result<_>>()?, count: start.count })
     }
 
-    /// Returns the number of followers.
+    /// Returns the number of followers (simulated clients) in all processes.
     #[must_use]
     pub const fn len(&self) -> u16 {
         self.count
     }
 
-    /// Returns true if the fleet has no followers.
+    /// Returns true if the fleet has no followers (simulated clients).
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Waits until all followers hold everything up to a revision. For agents, waits until the control server has
-    /// also accepted a report of it.
+    /// Waits until all followers have received everything up to a revision. For agents, waits until the
+    /// control server has also accepted a report with this revision.
     pub fn wait(&mut self, revision: u64) -> Result<()> {
         self.ask_all(&format!("await {revision}"))
     }
@@ -155,12 +159,12 @@ impl Fleet {
         self.ask_all("cut")
     }
 
-    /// Orders all followers to reconnect at once.
+    /// Lets all followers reconnect at once after [`Self::cut`].
     pub fn join(&mut self) -> Result<()> {
         self.ask_all("join")
     }
 
-    /// Drains the observations since the last call.
+    /// Returns the progress of all followers since the last call.
     ///
     /// # Errors
     /// Returns an error if a process ended.
@@ -185,8 +189,8 @@ impl Fleet {
     }
 }
 
-/// Returns for each of `revisions` the time at which each follower first held it, in nanoseconds as in
-/// [`FollowerProgress`]. Followers that never reached it are omitted.
+/// Returns for each of `revisions` the times at which the followers first had it, in nanoseconds since the
+/// Unix epoch. Followers that never reached a revision are omitted from its times.
 #[must_use]
 pub fn first_seen(seen: &[FollowerProgress], revisions: &[u64]) -> BTreeMap<u64, Vec<u64>> {
     let mut by_follower: BTreeMap<u16, Vec<(u64, u64)>> = BTreeMap::new();
@@ -207,7 +211,7 @@ pub fn first_seen(seen: &[FollowerProgress], revisions: &[u64]) -> BTreeMap<u64,
     first
 }
 
-/// Child process with its followers.
+/// Child process that contains some of the followers.
 #[derive(Debug)]
 struct Part {
     child: Child,
@@ -253,7 +257,7 @@ impl Part {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Reads a reply line and returns the text after its keyword `word`.
+    /// Reads a reply of the child process, which must start with `word`, and returns the rest of the line.
     fn answer(&mut self, word: &str) -> Result<String> {
         let line = self.line()?;
         match line.split_once(' ') {

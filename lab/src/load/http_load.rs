@@ -1,5 +1,5 @@
-//! HTTP load generator: many concurrent clients of one server, each with its own connection, and the latency
-//! of each request.
+//! HTTP load generator: many concurrent clients of one server, each with its own connection. Measures the
+//! latency of each request.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use crate::{cluster::control::http_builder, host::netns::Namespace, load::feed_l
 /// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// HTTP request of a load generator.
+/// HTTP request that a load generator sends.
 #[derive(Debug, Clone)]
 pub struct HttpRequestSpec {
     /// HTTP method of the request.
@@ -31,8 +31,9 @@ pub struct HttpRequestSpec {
     pub body: String,
 }
 
-/// Generates closed-loop load: `clients` clients send requests back to back for `time`. Returns the latency of
-/// each request. `next` builds a request from its number, which is counted over all clients.
+/// Generates closed-loop load: each of `clients` clients sends its next request as soon as it has the
+/// response to the previous one, for the duration `time`. `next` builds each request from its number among
+/// all clients. Returns the latency of each request.
 ///
 /// # Errors
 /// Returns an error if the server cannot be reached or rejects a request.
@@ -58,7 +59,7 @@ pub fn drive(
     })
 }
 
-/// Completed write of an open-loop run.
+/// Write of an open-loop run, with its times and its revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletedWrite {
     /// Send time as returned by [`now_ns`].
@@ -69,8 +70,8 @@ pub struct CompletedWrite {
     pub revision: u64,
 }
 
-/// Generates open-loop load: sends `count` requests at `per_second`, each at its scheduled time, independent of
-/// the responses to earlier ones.
+/// Generates open-loop load: sends `count` write requests at a rate of `per_second`, each at its scheduled
+/// time even if earlier responses are still missing. `next` builds each request from its number.
 ///
 /// # Errors
 /// Returns an error if the server cannot be reached, rejects a request or returns no revision.

@@ -1,4 +1,4 @@
-//! HTTP client with a persistent connection, for latency measurements. In contrast,
+//! HTTP client that keeps its connection open between requests, for latency measurements.
 //! [`Http`](crate::cluster::control::Http) opens a connection per request.
 
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub struct KeepAlive {
     runtime: Runtime,
 }
 
-/// Start and end of a request.
+/// Times at which a request was sent and its response was complete.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestTiming {
     /// Time just before the request was sent.
@@ -48,7 +48,7 @@ impl KeepAlive {
         Ok(Self { namespace: namespace.clone(), base: base.to_owned(), client, runtime })
     }
 
-    /// Sends a JSON merge patch for an object.
+    /// Sends a JSON merge patch for the object at `path`, and returns the times of the request.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached or rejects the patch.
@@ -56,7 +56,7 @@ impl KeepAlive {
         self.send(Method::PATCH, path, "application/merge-patch+json", patch.to_string())
     }
 
-    /// Creates an object in the collection at a path.
+    /// Creates an object in the collection at `path`, and returns the times of the request.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached or rejects the object.
@@ -64,7 +64,7 @@ impl KeepAlive {
         self.send(Method::POST, path, "application/json", object.to_string())
     }
 
-    /// Deletes an object.
+    /// Deletes the object at `path`, and returns the times of the request.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached or rejects the deletion.

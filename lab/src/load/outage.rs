@@ -1,4 +1,5 @@
-//! Outage measurement: a client connects to an address again and again during an event, and records the gaps.
+//! Outage measurement: a client connects to an address repeatedly during an event, and the times without a
+//! successful connection are recorded.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -18,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Number of consecutive successful attempts required before and after the event.
 const STEADY: usize = 20;
 
-/// Observations of a client during an event.
+/// Connections of a client during an event, with the times without success.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outage {
     /// Longest time between the starts of two consecutive successful attempts.
@@ -29,8 +30,8 @@ pub struct Outage {
     pub failed: usize,
 }
 
-/// Connects continuously from a namespace to an address while `event` runs. The event starts after the
-/// address responds steadily, and the measurement ends when it responds steadily again.
+/// Connects repeatedly from the namespace `from` to the address `to` while `event` runs. The event starts
+/// after connections have succeeded for a while, and the measurement ends when they do so again.
 ///
 /// # Errors
 /// Returns an error if the address does not respond before or after, or if `event` fails.

@@ -7,9 +7,9 @@
 //!                                                           ├─ GET  /v1/nodes/N/state      one stream, resumed after a cut
 //!                                                           └─ PUT  /v1/nodes/N/report     on changes, and every few seconds
 //! ```
-//! Agents resume from a given position, like an agent that restarts with its journal, so the server need not send
-//! a full sync to each. Simulated agents answer no agent queries, so plans and explanations list them as nodes
-//! without a response.
+//! Agents resume from a given position (epoch and revision), as an agent does that restarts with its journal, so
+//! that the server need not send the full state to each of them. Simulated agents do not respond to queries of the
+//! server, so that plans and explanations list them as nodes without a response.
 
 mod agent;
 mod large;
@@ -48,7 +48,7 @@ const REQUESTS_MAX: usize = 32;
 pub enum Behaviour {
     /// Reports everything it received as verified.
     Converges,
-    /// Reports everything as verified except these Services, which its kernel rejects.
+    /// Reports that everything is verified except these Services, which the simulated kernel rejects.
     Refuses(BTreeSet<ServiceKey>),
     /// Receives everything but stays at its start position.
     Lags,
@@ -69,7 +69,7 @@ pub struct Member {
     pub behaviour: Behaviour,
 }
 
-/// Simulated agents in one thread. Dropping the value ends them.
+/// Simulated agents, all run by one thread. Dropping the value ends them.
 #[derive(Debug)]
 pub struct Herd {
     behaviours: BTreeMap<Name, watch::Sender<Behaviour>>,
@@ -95,13 +95,14 @@ impl AcceptedReports {
 }
 
 impl Herd {
-    /// Registers the nodes of all members, like agents that are unknown to the control server.
+    /// Creates the Node objects of all simulated agents at the control server with the URL `base`.
     pub fn register(namespace: &Namespace, base: &str, members: &[Member]) -> Result<()> {
         ensure!(members.len() <= HERD_MAX, "a herd has at most {HERD_MAX} agents, not {}", members.len());
         namespace.inside(|| runtime()?.block_on(register_all(base, members)))
     }
 
-    /// Starts the agents, which hold the state of `position` at the start.
+    /// Starts the agents. At the start, each agent already has the state of the cluster at `position` (epoch
+    /// and revision) and receives only later changes.
     ///
     /// # Errors
     /// Returns an error if there are too many members, or if the thread or the HTTP client cannot be created.
@@ -137,7 +138,8 @@ impl Herd {
         Ok(Self { behaviours, heard, stop, thread: Some(thread) })
     }
 
-    /// Returns the number of agents that have reported `position` as verified to the control server.
+    /// Returns the number of agents whose last accepted report contains `position` or a later one as
+    /// verified.
     #[must_use]
     pub fn verified(&self, position: Position) -> usize {
         self.heard.at(position)

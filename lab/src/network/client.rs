@@ -14,7 +14,7 @@ use crate::host::netns::Namespace;
 /// long.
 pub const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Reply of a backend: its name, and the client address that it observed.
+/// Reply of an echo server: the server's name, and the client address that the server observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// Name of the backend.
@@ -39,7 +39,7 @@ impl Reply {
     }
 }
 
-/// Connects, reads the reply and closes the connection.
+/// Connects from a namespace by TCP, reads the reply of the echo server, and closes the connection.
 ///
 /// # Errors
 /// Returns an error if the connection is refused, times out, or the peer is not a backend.
@@ -56,7 +56,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and reads the reply of the backend.
+    /// Connects and reads the reply of the echo server. The connection stays open.
     ///
     /// # Errors
     /// Same as [`tcp`].
@@ -70,7 +70,7 @@ impl Connection {
         Ok(Self { reply: Reply::parse(&line)?, reader })
     }
 
-    /// Sends a line and expects it echoed back.
+    /// Sends a line and checks that the backend sends the same line back.
     ///
     /// # Errors
     /// Returns an error if the connection no longer works.
@@ -127,8 +127,8 @@ pub fn udp(from: &Namespace, to: SocketAddr) -> Result<Reply> {
     UdpClient::open(from, to)?.ask()
 }
 
-/// Returns true if an error is an active refusal (TCP reset, ICMP port unreachable) rather than silence. For a
-/// datagram rejected on the sending host, the system call fails with `EPERM`.
+/// Returns true if a connection was actively refused (TCP reset, ICMP port unreachable) and did not just time
+/// out. A datagram rejected on the sending host fails with `EPERM`, which also counts.
 #[must_use]
 pub fn is_refusal(error: &anyhow::Error) -> bool {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());

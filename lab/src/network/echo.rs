@@ -140,7 +140,8 @@ impl Backend {
         }
     }
 
-    /// Answers a datagram from the address to which it was sent, because a backend may have many addresses.
+    /// Receives a datagram and replies from the address to which it was sent, because a backend may have many
+    /// addresses.
     fn answer(&self, udp: &UdpSocket) {
         let Some((peer, asked)) = receive(udp) else { return };
         let line = self.line(SocketAddr::V6(peer));
@@ -155,7 +156,7 @@ impl Backend {
     }
 }
 
-/// Receives a datagram and returns its source and destination address.
+/// Receives a datagram and returns its source address and, if the kernel reports it, its destination address.
 fn receive(udp: &UdpSocket) -> Option<(SocketAddrV6, Option<Ipv6Addr>)> {
     let (mut datagram, mut space) = ([0; DATAGRAM_BYTES_MAX], cmsg_space!(libc::in6_pktinfo));
     let mut into = [IoSliceMut::new(&mut datagram)];

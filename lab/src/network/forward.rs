@@ -1,5 +1,5 @@
-//! Port forwarding from loopback of the host to a server in a namespace, so that browsers and `curl` need no
-//! namespace.
+//! Port forwarding from the loopback interface of this machine to a server in a namespace, so that browsers
+//! and `curl` can be used outside of namespaces.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! Network of a lab: nodes on one fabric, workloads behind them, a client outside.
+//! Network of a test cluster: nodes on one switch (the fabric), workloads behind the nodes, and a client
+//! outside of the cluster.
 //!
 //! ```text
 //!                     fabric (a switch)  172.17.8.0/24  fd00:8::/64
@@ -9,8 +10,9 @@
 //!                 workloads  workloads  workloads
 //!                 10.1.1.0/24 10.1.2.0/24 10.1.3.0/24   fd00:10:1::/64 fd00:10:2::/64 fd00:10:3::/64
 //! ```
-//! Each workload has its own link and reaches everything through its node, including other workloads. So the
-//! rules of the node see all of their traffic; on a bridge, replies between neighbors would bypass them.
+//! Each workload has its own link to its node and reaches everything through the node, even other workloads on
+//! it. Therefore all traffic of workloads passes the rules of the node. If workloads were connected to a
+//! bridge, replies between two of them would bypass these rules.
 
 use std::{
     collections::BTreeMap,
@@ -102,7 +104,8 @@ impl Topology {
         Ok(Self { fabric, control, client, nodes: machines, workloads: BTreeMap::new() })
     }
 
-    /// Gives every node and the external client an additional address in [`LAN_V4`], on the same fabric.
+    /// Gives every node and the external client an additional address in the network [`LAN_V4`], on their
+    /// existing interfaces.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects the request.
@@ -113,7 +116,8 @@ impl Topology {
         self.client.ip(&[format!("addr add {}/24 dev eth0", lan_address(250))])
     }
 
-    /// Disconnects a node from the fabric by setting its link down, or reconnects it.
+    /// Disconnects a node from the fabric (switch) by setting its link down, or reconnects it if `in_place`
+    /// is true.
     ///
     /// # Errors
     /// Returns an error if the node does not exist.
@@ -123,8 +127,8 @@ impl Topology {
         self.fabric.ip(&[format!("link set port{} {state}", 100 + machine.index)])
     }
 
-    /// Adds a namespace on the fabric, for example a router; `host` is the last octet of its addresses, 1–9
-    /// or 201–250.
+    /// Adds a namespace on the fabric (switch), for example for a router. `host` is the last octet of its
+    /// addresses, 1–9 or 201–250.
     ///
     /// # Errors
     /// Returns an error if the address is in use.
@@ -222,7 +226,7 @@ impl Topology {
     }
 }
 
-/// Returns the addresses of a node on the fabric.
+/// Returns the addresses of the node with number `index` on the fabric (switch): IPv4, then IPv6.
 #[must_use]
 pub fn node_addresses(index: u8) -> [IpAddr; 2] {
     fabric_addresses(100 + index)
@@ -246,7 +250,7 @@ pub fn workload_cidrs(index: u8) -> [String; 2] {
     [format!("10.1.{index}.0/24"), format!("fd00:10:{index}::/64")]
 }
 
-/// Returns the addresses of a workload behind a node.
+/// Returns the addresses of a workload behind the node with number `index`: IPv4, then IPv6.
 #[must_use]
 pub fn workload_addresses(index: u8, host: u8) -> [IpAddr; 2] {
     let v4 = Ipv4Addr::new(10, 1, index, host);
@@ -254,15 +258,15 @@ pub fn workload_addresses(index: u8, host: u8) -> [IpAddr; 2] {
     [v4.into(), v6.into()]
 }
 
-/// Returns the addresses on the fabric by last octet.
+/// Returns the addresses on the fabric (switch) that end with `host`: IPv4, then IPv6.
 #[must_use]
 pub fn fabric_addresses(host: u8) -> [IpAddr; 2] {
     let v6 = Ipv6Addr::new(0xfd00, 8, 0, 0, 0, 0, 0, decimal_as_hex(host));
     [Ipv4Addr::new(172, 17, 8, host).into(), v6.into()]
 }
 
-/// Returns the number whose hexadecimal digits read like the decimal digits of `number`, so that IPv4 and
-/// IPv6 addresses look alike.
+/// Returns the number whose hexadecimal digits are the decimal digits of `number`, so that an IPv6 address
+/// looks like its IPv4 counterpart.
 fn decimal_as_hex(number: u8) -> u16 {
     let number = u16::from(number);
     number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10

@@ -79,7 +79,7 @@ fn serve(listener: &TcpListener, page: &str, stopped: &UnixStream) {
     }
 }
 
-/// Reads any request up to its blank line (RFC 9112 §2.1) and replies to it.
+/// Reads a request up to its blank line (RFC 9112 §2.1), and responds with `page`.
 fn answer(mut connection: &TcpStream, page: &str) -> std::io::Result<()> {
     connection.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = String::new();

@@ -40,7 +40,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of console lines kept, so that a page with endless errors does not fill memory.
 const CONSOLE_LINES_MAX: usize = 200;
 
-/// Viewport and media settings of a browser window.
+/// Viewport size, color scheme and other media settings of a browser window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Viewport width in CSS pixels.
@@ -112,7 +112,7 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Applies other viewport and media settings without a restart.
+    /// Applies the given viewport and media settings to the running browser.
     ///
     /// # Errors
     /// Returns an error if the browser rejects the settings.
@@ -139,7 +139,8 @@ impl Browser {
         self.drain_console()
     }
 
-    /// Runs a function body in the page with `arguments` and returns its result.
+    /// Runs `body` as the body of a JavaScript function in the page, with `arguments`, and returns the
+    /// result.
     ///
     /// # Errors
     /// Returns an error if the script throws.
@@ -149,8 +150,8 @@ impl Browser {
             .with_context(|| format!("running {body}"))
     }
 
-    /// Runs an asynchronous script: like [`Self::script`], but the result is the value passed to the callback
-    /// in the last argument.
+    /// Runs `body` as the body of an asynchronous JavaScript function in the page. The last of the function's
+    /// arguments is a callback; the value passed to it is the result.
     ///
     /// # Errors
     /// Returns an error if the script throws or never calls back.
@@ -160,7 +161,8 @@ impl Browser {
             .with_context(|| format!("running {body}"))
     }
 
-    /// Waits until an expression in the page is true.
+    /// Waits until the JavaScript expression `expression` is true in the page. The first argument describes
+    /// the condition in errors.
     ///
     /// # Errors
     /// Returns the last value of the expression on timeout.
@@ -206,8 +208,8 @@ impl Browser {
         found.as_u64().context("a length is a number")
     }
 
-    /// Clicks the center of the first element that matches a selector, as a mouse does: an element above it
-    /// receives the click.
+    /// Clicks the center of the first element that matches a CSS selector, like a mouse: if another element
+    /// covers it, that element receives the click.
     ///
     /// # Errors
     /// Returns an error if no element matches or the element cannot be clicked.
@@ -286,7 +288,7 @@ impl Browser {
         self.run(async |client| client.issue_cmd(command).await)
     }
 
-    /// Runs a WebDriver command inside the namespace of the driver.
+    /// Runs a WebDriver command on a thread inside the namespace of the driver, and returns its result.
     fn run<T: Send, E: std::error::Error + Send + Sync + 'static>(
         &mut self,
         command: impl AsyncFnOnce(Client) -> Result<T, E> + Send,

@@ -1,5 +1,6 @@
-//! Docker engine inside a namespace, which contains the engine's bridges and published ports. The engine only has
-//! images built for it and keeps its files in its own directory. Dropping it removes everything.
+//! Docker engine in a network namespace, which contains the engine's bridges and published ports. The engine
+//! stores its files in its own directory and has only the images that a test builds. Dropping it removes
+//! everything.
 
 use std::{
     fs::{self, File},
@@ -69,8 +70,8 @@ impl Engine {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs a command inside the namespace to completion, with this engine as its Docker host. A non-zero
-    /// exit is part of the returned output.
+    /// Runs a command in the namespace, with this engine as its Docker host, until it ends. A non-zero exit
+    /// status is not an error here, but a part of the returned output.
     ///
     /// # Errors
     /// Returns an error if the command cannot be started.
@@ -88,7 +89,7 @@ impl Engine {
         self.directory.path().join(name)
     }
 
-    /// Stops the daemon with SIGTERM like a service manager, so that it stops its containers.
+    /// Stops the engine with SIGTERM, as a service manager does, so that it first stops its containers.
     fn stop(&mut self) {
         let _already_gone = kill(registry::as_pid(self.daemon.id()), Signal::SIGTERM);
         let ended = wait::until("the engine to end", || {
@@ -120,8 +121,8 @@ impl Drop for Engine {
     }
 }
 
-/// Spawns the daemon from a thread inside the namespace, because `ip netns exec` would hide the control
-/// groups. A private mount namespace ensures that no mount is left when it is killed.
+/// Starts the engine from a thread inside the namespace, because `ip netns exec` would hide the control
+/// groups. The engine has a private mount namespace, so that no mount is left when it is killed.
 fn spawn(namespace: &Namespace, directory: &Path, control_group: &str, arguments: &[&str]) -> Result<Child> {
     let place = |name: &str| directory.join(name).display().to_string();
     let log = File::create(directory.join("log"))?;

@@ -25,7 +25,7 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts HAProxy with these configuration sections after `global` and waits until it listens.
+    /// Starts HAProxy and waits until it listens. `sections` is the configuration after the section `global`.
     ///
     /// # Errors
     /// Returns its output if HAProxy is not installed or rejects the configuration.

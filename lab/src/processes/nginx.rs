@@ -18,12 +18,12 @@ const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 /// Maximum number of connections per worker, within the usual file limit. A relayed connection counts twice.
 const CONNECTIONS_MAX: u32 = 4_096;
 
-/// Function of an nginx instance: web server, or TCP and UDP relay.
+/// Use of an nginx instance: web server, or relay of TCP and UDP. Contains the configuration.
 #[derive(Debug, Clone)]
 pub enum Serves {
-    /// HTTP, with these `server` and `upstream` blocks.
+    /// Web server. Contains the `server` and `upstream` blocks of its configuration.
     Http(String),
-    /// Raw TCP and UDP streams, with these blocks.
+    /// Relay of TCP and UDP streams. Contains the `server` and `upstream` blocks of its configuration.
     Connections(String),
 }
 

@@ -94,7 +94,7 @@ impl Process {
         &mut self.plan.arguments
     }
 
-    /// Waits until `ready` returns `Ok`, or fails early if the process ends.
+    /// Calls `ready` repeatedly until it returns `Ok`, and returns its value.
     ///
     /// # Errors
     /// Returns the tail of the log if the process ended or `ready` never returned `Ok`.

@@ -120,7 +120,8 @@ impl Frr {
         self.namespace.run("vtysh", &["--vty_socket", &directory, "-c", command])
     }
 
-    /// Returns the output of `show … json`.
+    /// Runs a `show` command with JSON output in the shell of FRR and returns the output. The argument
+    /// excludes the words `show` and `json`.
     ///
     /// # Errors
     /// Returns an error if the command is rejected or the output is not JSON.
@@ -193,7 +194,8 @@ impl Bird {
     }
 }
 
-/// Returns the BGP routes in the kernel of a namespace, as JSON objects of `ip route`.
+/// Returns the routes in the kernel of a namespace that a BGP router has installed, as printed by `ip -json
+/// route`.
 ///
 /// # Errors
 /// Returns an error if `ip` fails.

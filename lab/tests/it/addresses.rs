@@ -1,5 +1,6 @@
-//! Load balancer addresses on a real network: one owner per address, and failover without preemption, also while
-//! the control server is stopped.
+//! Tests of load balancer addresses on a real network: each address has one owner (the node that announces
+//! it), another node takes over when the owner fails, and a node that returns does not take the address back,
+//! even while the control server is stopped.
 
 mod failover;
 mod guard;

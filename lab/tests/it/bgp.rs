@@ -1,4 +1,5 @@
-//! Addresses announced by BGP on a real network: two FRR routers, three nodes, a client behind both routers.
+//! Tests of addresses announced by BGP on a real network with two FRR routers, three nodes, and a client
+//! behind both routers.
 
 mod announcing;
 mod leaving;

@@ -1,4 +1,4 @@
-//! Test of clock jumps of minutes in both directions, with the real clock of a guest VM.
+//! Test of a node and a control server whose system clock jumps by minutes in both directions, in a guest VM.
 
 #![allow(
     clippy::print_stdout,
@@ -35,9 +35,9 @@ fn revision_of(cluster: &Cluster, service: &str) -> u64 {
     string(&service, "/metadata/resourceVersion").unwrap().parse().unwrap()
 }
 
-/// After each jump of the clock a write is accepted and programmed, the node counts as connected, and nothing
-/// else is written to the kernel. An open connection keeps working, and a restarted control server has all
-/// acknowledged writes.
+/// After each jump of the clock, a write is accepted and programmed in the kernel, the node still counts as
+/// connected, and nothing else is written to the kernel. An open connection continues, and a restarted
+/// control server has all acknowledged writes.
 #[test]
 fn a_clock_that_jumps_loses_no_write_and_touches_no_traffic() {
     guest::run("clock::a_clock_that_jumps_loses_no_write_and_touches_no_traffic", move_the_clock_and_write);

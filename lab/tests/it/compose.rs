@@ -1,5 +1,5 @@
-//! The lab of `compose.yaml` on a real Docker engine: every command of its guide is run, and its documented
-//! output checked.
+//! Test of the lab in `compose.yaml` on a real Docker engine: runs each command of its guide and compares the
+//! output with the documented one.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,8 +31,8 @@ struct Step {
 }
 
 /// F017, F027: in a namespace without external routes, every command of the guide prints its documented
-/// output. The address is in the kernels of the client and of the router, a stopped backend receives no
-/// connection, and nothing is left in the end.
+/// output. The address is in the neighbor tables of the client and of the router, a stopped backend receives
+/// no connection, and the last command leaves nothing in the engine.
 #[test]
 fn f017_f027_the_guide_of_the_compose_lab_holds_on_a_real_engine_without_a_way_out() {
     let namespace = Namespace::new("compose").unwrap();
@@ -72,7 +72,8 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    /// Runs a command until it prints the documented output, or once if none is documented.
+    /// Runs the command of a step repeatedly until it prints the documented output, or once if none is
+    /// documented.
     fn carry_out(&self, step: &Step) {
         if step.said.is_empty() {
             let output = self.run(&step.command).unwrap();
@@ -104,7 +105,7 @@ impl Lab<'_> {
         self.engine.output(shell)
     }
 
-    /// Returns the output of a command in a container of the lab.
+    /// Runs a command in a container of the lab and returns its output.
     fn exec(&self, container: &str, command: &str) -> Result<String> {
         let output = self.run(&format!("docker compose exec {container} {command}"))?;
         ensure!(output.status.success(), "{}", text(&output));
@@ -141,7 +142,7 @@ impl Lab<'_> {
     }
 }
 
-/// Returns the commands in the terminal blocks of a guide.
+/// Parses the guide and returns the commands in its terminal blocks with their output.
 fn steps(guide: &str) -> Vec<Step> {
     let mut steps = Vec::<Step>::new();
     let mut is_terminal = false;
@@ -166,13 +167,14 @@ fn is_like(found: &str, wanted: &str) -> bool {
     rest.is_some()
 }
 
-/// Returns the default routes of a namespace; empty if it has no external network.
+/// Returns the default routes of a namespace, which is empty if the namespace is not connected to an external
+/// network.
 fn ways_out(namespace: &Namespace) -> String {
     let all = ["-4", "-6"].map(|family| namespace.run("ip", &[family, "route", "show", "default"]).unwrap());
     all.concat()
 }
 
-/// Returns the containers, networks and volumes of an engine, except its default networks.
+/// Returns the containers, networks and volumes of an engine, except the networks that every engine has.
 fn left(engine: &Engine) -> String {
     let containers = engine.docker(&["ps", "--all", "--format", "container {{.Names}}"]).unwrap();
     let networks = engine

@@ -1,7 +1,7 @@
-//! Crash safety of the control server with a file store: it is killed at random times under write load. Every
-//! acknowledged write exists afterwards at its revision, once, and no partial write exists.
+//! Test of a control server with a file store that is killed at random times under write load: every
+//! acknowledged write exists afterwards at its revision, once, and no write exists in part.
 //!
-//! `TIDEGATE_SEED`, which the test prints, repeats the requests and the times.
+//! The test prints a seed. The variable `TIDEGATE_SEED` repeats the requests and the times of that seed.
 
 use std::{
     net::SocketAddr,
@@ -70,7 +70,8 @@ fn stage(directory: &Path) -> Stage {
     Stage { server, clients, _fabric: fabric }
 }
 
-/// After 200 kills under load of six clients no acknowledged write is lost or duplicated.
+/// After 200 kills of the control server while six clients write, no acknowledged write is lost or
+/// duplicated.
 #[test]
 fn what_was_acknowledged_survives_two_hundred_kills_of_the_server_under_load() {
     let directory = machines::directory().unwrap();
@@ -103,7 +104,7 @@ fn what_was_acknowledged_survives_two_hundred_kills_of_the_server_under_load() {
     assert!(unknown > 0, "no kill met a request");
 }
 
-/// Kills and restarts the server several times under load and returns the recorded history.
+/// Kills and restarts the server repeatedly while clients write, and returns all their observations.
 fn interrupted(stage: &mut Stage, seed: u64, random: &mut Random) -> History {
     let stop = Arc::new(AtomicBool::new(false));
     let (calm, is_calm) = watch::channel(false);
@@ -169,7 +170,7 @@ async fn gather(
     History { start: site.start, operations, log: events, head, watches: vec![log], feeds: Vec::new() }
 }
 
-/// Returns the number of writes that got no response but are in the change log.
+/// Returns the number of writes that got no response but were committed, according to the change log.
 fn happened_without_answer(history: &History) -> usize {
     use lab::chaos::histories::ClientRequest;
     let unknown = history.operations.iter().filter(|operation| operation.answer == RequestOutcome::Unknown);

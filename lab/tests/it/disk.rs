@@ -1,6 +1,6 @@
-//! A full or failing disk of the control server: no unsaved write is acknowledged, existing objects stay
-//! readable, the error is reported, and the server recovers by itself once there is space. The disks are real
-//! file systems of a few megabytes in memory.
+//! Tests of a full or failing disk of the control server: no write is acknowledged unless it is stored,
+//! existing objects stay readable, the error is reported, and writes succeed again once there is space. The
+//! disks are real file systems of a few megabytes in memory.
 
 #![allow(
     clippy::print_stdout,
@@ -40,7 +40,7 @@ impl Writes {
         status
     }
 
-    /// Writes objects until the disk is full, and then some more that must be rejected.
+    /// Writes objects until the disk is full, then tries more writes and asserts that each is rejected.
     fn until_refused(&mut self, machine: &Machine) {
         for number in 0..20 {
             assert_eq!(self.write(machine, format!("before-{number}")), 201);
@@ -58,9 +58,9 @@ impl Writes {
     }
 }
 
-/// On a full disk exactly the acknowledged writes exist, others are rejected with status 503 and their code,
-/// and `readyz` reports the reason. With free space, writes succeed again without a restart. After a kill,
-/// all acknowledged writes still exist.
+/// On a full disk exactly the acknowledged writes exist. The others are rejected with status 503 and an error
+/// code, and `readyz` reports the reason. With free space, writes succeed again without a restart. After a
+/// kill of the server, all acknowledged writes still exist.
 #[test]
 fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_with_room_it_goes_on() {
     let mut machine = Machine::start(Medium::Small);
@@ -92,9 +92,8 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_with_room_it_goes
     println!("full disk: {} writes acknowledged, 0 lost; {} refused, 0 kept", kept.len(), refused.len());
 }
 
-/// If `fsync` fails because the medium is full, and unsynced data are lost as in a power failure, all
-/// acknowledged writes exist after the repair. No other object exists, except one whose rejection left the
-/// outcome open.
+/// If `fsync` fails and unsynced data are lost, as in a power failure, all acknowledged writes exist after
+/// the repair. No other object exists, except one whose error response left the outcome open.
 #[test]
 fn when_fsync_fails_nothing_is_acknowledged_and_nothing_that_was_is_lost() {
     if !Path::new("/dev/loop-control").exists() {

@@ -1,4 +1,4 @@
-//! `tidegate doctor` end to end: CLI, control server, agents and their nodes.
+//! Tests of `tidegate doctor` with a real control server, agents and their nodes.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,8 @@ use lab::{
 };
 use serde_json::Value;
 
-/// Runs the CLI next to the control server and returns its exit status, stdout and stderr.
+/// Runs `tidegate doctor` in the namespace of the control server, and returns its exit status, stdout and
+/// stderr.
 fn doctor(cluster: &Cluster, arguments: &[&str]) -> (i32, String, String) {
     let place = cluster.place("control").unwrap();
     let program = binaries::find("tidegate").unwrap();
@@ -30,7 +31,7 @@ fn doctor(cluster: &Cluster, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), out, err)
 }
 
-/// Returns the state of a check on the only node.
+/// Returns the state of the check `check` on the only node of the cluster.
 fn state(cluster: &Cluster, check: &str) -> Value {
     let (_, out, err) = doctor(cluster, &["-o", "json"]);
     let answer: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
@@ -54,8 +55,8 @@ fn set_forwarding(cluster: &Cluster, value: &str) {
 
 const CHECK: &str = "net.ipv4.ip_forward=1";
 
-/// Disabled IP forwarding is found, fixed by an agent that has permission, no longer reported, and recorded
-/// in the audit log.
+/// `tidegate doctor` finds that IP forwarding is disabled. An agent with permission fixes this on request,
+/// after which the problem is no longer reported and the fix is in the audit log.
 #[test]
 fn the_doctor_finds_what_is_odd_and_agents_that_may_put_it_right() {
     let cluster = one_node_that_forwards_nothing(vec!["--allow-fixes".to_owned()]);
@@ -71,7 +72,8 @@ fn the_doctor_finds_what_is_odd_and_agents_that_may_put_it_right() {
     assert!(audit.contains("/fixes"), "{audit}");
 }
 
-/// An agent with default settings rejects the fix with a remedy, and changes nothing.
+/// An agent with default settings rejects the request for a fix with an explanation, and changes nothing on
+/// its machine.
 #[test]
 fn an_agent_that_was_not_told_to_changes_nothing_of_its_machine() {
     let cluster = one_node_that_forwards_nothing(Vec::new());

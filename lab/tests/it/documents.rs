@@ -1,5 +1,5 @@
-//! Acceptance test of the project's requirements documents: their configuration, their Service and their two
-//! tests.
+//! Acceptance tests of the project's requirements documents, with the configuration and the Service given
+//! there.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures/import/seed.yaml");
 
-/// F009, F037, F116, F118, F127, F135: Input: the ConfigMap and the Service of the requirements documents. Output:
-/// an address of the range, announced by one of three nodes, and pages of both backends via `curl` from a workload
-/// and from an external machine.
+/// F009, F037, F116, F118, F127, F135: with the ConfigMap and the Service of the requirements documents, the
+/// Service gets an address of the configured range, one of three nodes announces it, and `curl` from a
+/// workload and from an external machine gets the pages of both backends.
 #[test]
 fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_documents_give_out() {
     let mut cluster = Cluster::start(&Options { lan: true, ..Options::default() }).unwrap();
@@ -50,9 +50,10 @@ fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_document
     cluster.wait_moved(address, &owner).unwrap();
 }
 
-/// F037, F038, F116: Input: two Services of type LoadBalancer and first no pool, then one for other Services, then
-/// one with a single address. Output: each reports the reason for waiting; the first one gets the address and is
-/// reachable, also after a kill of the control server; the other gets the address when it is free.
+/// F037, F038, F116: two Services of type LoadBalancer wait while there is no pool, and while the only pool
+/// is for other Services. Each status gives the reason. With a pool of one address, the first Service gets it
+/// and is reachable, also after a kill of the control server. The second Service gets the address when it is
+/// free.
 #[test]
 fn f038_f116_services_wait_with_a_reason_and_the_next_address_follows_from_the_store() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
@@ -98,7 +99,7 @@ fn f038_f116_services_wait_with_a_reason_and_the_next_address_follows_from_the_s
     answers(&cluster, "second-1");
 }
 
-/// Returns the reason in the status of a Service that must not have an address.
+/// Asserts that a Service has no address and returns the reason in its status.
 fn why_without_address(cluster: &Cluster, service: &str) -> String {
     let service = cluster.service(&format!("default/{service}")).unwrap();
     assert_eq!(service.pointer("/status/loadBalancer/ingress/0"), None);
@@ -108,7 +109,7 @@ fn why_without_address(cluster: &Cluster, service: &str) -> String {
     string(assigned, "/reason").unwrap()
 }
 
-/// Returns the line of a Service in the table of the CLI.
+/// Returns the line of a Service in the table that the CLI prints.
 fn listed(cluster: &Cluster, service: &str) -> String {
     let tidegate = binaries::find("tidegate").unwrap();
     let words = ["--api", cluster.api.url(), "get", "services", service];

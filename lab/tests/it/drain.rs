@@ -1,4 +1,4 @@
-//! Drain of backends under client traffic, with the commands of an operator.
+//! Tests of draining backends while clients send traffic, with the commands that an operator uses.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,8 +32,9 @@ use serde_json::{Value, json};
 const PAUSE: Duration = Duration::from_millis(5);
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 
-/// Starts one node in nftables mode and one in iptables mode, each with a client, and a Service `web` with
-/// the given backends. Returns the cluster and the Service's frontend.
+/// Starts one node in nftables mode and one in iptables mode, each with a client behind it, and a Service
+/// `web` with `backends`, each given as name, node and last octet. Returns the cluster and the frontend of
+/// the Service.
 fn web(backends: &[(&str, &str, u8)]) -> (Cluster, SocketAddr) {
     let modes = vec!["nftables", "iptables"];
     let mut cluster = Cluster::start(&Options { nodes: 2, modes, ..Options::default() }).unwrap();
@@ -64,8 +65,8 @@ struct Met {
     failures: Vec<String>,
 }
 
-/// No connection of clients in either mode fails while each backend is drained, removed and replaced, and
-/// every backend is reached.
+/// While each backend is drained, removed and replaced in turn, no connection of the clients in either mode
+/// fails, and every backend is reached.
 #[test]
 fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with_draining() {
     let (mut cluster, to) = web(&[("web-1", "node1", 11), ("web-2", "node2", 12)]);
@@ -107,8 +108,9 @@ fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with
     assert_eq!(met.names.iter().collect::<Vec<_>>(), ["web-1", "web-2", "web-3", "web-4"]);
 }
 
-/// With a connection held from each node, API and metrics report its packets, bytes and open state. A drain
-/// waits for it and reports its node; a deadline resets it and ends the wait.
+/// While one connection from each node is open, the API and the metrics report its packets and bytes and that
+/// it is open. A drain of its backend waits for it and reports its node. A deadline resets the connection and
+/// ends the drain.
 #[test]
 fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them() {
     let (cluster, to) = web(&[("web-1", "node1", 11)]);
@@ -216,8 +218,8 @@ const NOT_HERE: [&str; 14] = [
     "tidegate_endpoint_failed_connections",
 ];
 
-/// Checks that every metric in the dashboard and the alerts exists, that every existing metric is used there
-/// or excepted with a reason, and that every alert has a page.
+/// Checks three lists of metrics: every metric in the dashboard and the alerts exists; every existing metric
+/// is used there or excepted with a reason; every alert has a documentation page.
 fn documents_name_what_is_there(metrics: &[String]) {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/observability");
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();

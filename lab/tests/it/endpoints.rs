@@ -1,4 +1,4 @@
-//! Endpoints follow the Workload objects, and traffic follows the endpoints.
+//! Tests of endpoints: they follow changes of the Workload objects, and traffic follows the endpoints.
 
 use lab::{
     cluster::deployment::{Cluster, Options},
@@ -30,8 +30,8 @@ fn endpoint_addresses(cluster: &Cluster, service: &str) -> Vec<String> {
         .collect()
 }
 
-/// F018, F019, F020, F021: changes of labels, readiness, addresses and the selector, and deletions each move
-/// traffic; nothing else does.
+/// F018, F019, F020, F021: changes of labels, readiness, addresses or the selector, and the deletion of a
+/// Workload each change the backends that receive traffic. Other changes do not.
 #[test]
 fn f021_endpoints_follow_labels_readiness_addresses_and_the_selector() {
     let mut cluster = web(2);
@@ -98,7 +98,8 @@ fn f022_get_endpoints_shows_addresses_with_ports_and_their_conditions() {
     }
 }
 
-/// Manual endpoints for a Service without selector; weight 0 and `drain` receive no new connection.
+/// A Service without a selector uses the endpoints of its EndpointSet. An endpoint with weight 0 or with
+/// `drain` receives no new connection.
 #[test]
 fn endpoint_sets_give_endpoints_by_hand_and_drain_takes_no_new_connection() {
     let cluster = web(2);

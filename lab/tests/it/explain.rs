@@ -1,4 +1,4 @@
-//! The prediction of `tidegate explain` matches the fate of a real connection, on nodes in every mode.
+//! Tests that `tidegate explain` predicts the result of real connections, on nodes in every mode.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ const DEAD: u8 = 99;
 /// Number of consecutive connections of one client that must reach the same endpoint with session affinity.
 const STAYS: usize = 8;
 
-/// Connection that is first explained and then made.
+/// Connection that `explain` first predicts and that a client then makes.
 struct Case {
     what: &'static str,
     /// Location of the client and the address from which it connects.
@@ -49,8 +49,8 @@ enum Outcome {
     Silent,
 }
 
-/// Starts a cluster with a backend `web-N` and a client location `inside-N` on each node, and a Service per
-/// case.
+/// Starts a cluster with one node in each of `modes`, a backend `web-N` and a client location `inside-N`
+/// behind each node, and the Services of all cases.
 fn cluster(modes: &[&'static str]) -> Cluster {
     let nodes = u8::try_from(modes.len()).unwrap();
     let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };
@@ -146,8 +146,8 @@ fn tidegate(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Returns the explanation of a connection on a node, after the node has responded and is in the desired
-/// state.
+/// Waits until a node responds and its kernel is in the desired state, and returns its explanation of a
+/// connection.
 fn explained(cluster: &Cluster, node: &str, case: &Case) -> Value {
     let [source, to] = [case.source.to_string(), format!("{}/tcp", case.to)];
     wait::until(&format!("{node} to be asked about {}", case.what), || {
@@ -168,8 +168,9 @@ fn connect(cluster: &Cluster, case: &Case) -> Outcome {
     }
 }
 
-/// Returns true if the predicted end matches the result. A reached backend replies from the requested address to
-/// the source that it saw, which proves the return path.
+/// Returns true if the predicted end of a connection matches its actual outcome. If a backend was reached,
+/// its reply comes from the requested address to the source that it observed, which also proves the return
+/// path.
 fn is_end(cluster: &Cluster, node: &str, case: &Case, end: &Value, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Refused => end == "refused",
@@ -294,15 +295,15 @@ fn all_agree(modes: &[&'static str]) {
     });
 }
 
-/// F166, F167: explanations match the fate of real connections on three nodes in nftables, iptables and userspace
-/// mode.
+/// F166, F167: the explanations of connections match the results of real connections on three nodes in
+/// nftables, iptables and userspace mode.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
     all_agree(&modes::NATIVE);
 }
 
-/// F166, F167: explanations match the fate of real connections in ipvs mode, in the guest VM whose kernel has
-/// IPVS.
+/// F166, F167: the explanations of connections match the results of real connections in ipvs mode, in the
+/// guest VM whose kernel has IPVS.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode() {
     guest::run("explain::f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode", || {

@@ -1,8 +1,8 @@
-//! Consistency of the observations of clients, watchers and an agent while servers and their store are killed,
-//! suspended and cut off: all guarantees of `lab::chaos::histories` hold.
+//! Consistency tests: while control servers and their store are killed, suspended and disconnected, the
+//! observations of clients, watchers and an agent satisfy all guarantees of `lab::chaos::histories`.
 //!
-//! `TIDEGATE_SEED` repeats the round of one seed, which every round prints; `TIDEGATE_SOAK` runs thousands of
-//! rounds.
+//! Each round prints its seed. `TIDEGATE_SEED` repeats the round of one seed, and `TIDEGATE_SOAK` runs
+//! thousands of rounds.
 
 #![allow(clippy::print_stdout, reason = "seeds and counts are printed, so that a round can be repeated")]
 
@@ -36,7 +36,7 @@ const NODE: &str = "follower";
 /// Maximum number of violations printed per round.
 const SHOWN_MAX: usize = 8;
 
-/// Returns the common arguments of the control servers except the store.
+/// Returns the arguments of a control server that listens at `address` and uses the store `store`.
 fn arguments(address: std::net::SocketAddr, store: &str) -> Vec<String> {
     vec![
         format!("--listen={address}"),
@@ -49,7 +49,8 @@ fn arguments(address: std::net::SocketAddr, store: &str) -> Vec<String> {
     ]
 }
 
-/// Runs the given number of rounds with faults, each with its own seed, and fails with all violations found.
+/// Runs `rounds` rounds of the consistency test, each with its own seed and `faults` faults. Panics with all
+/// violations found.
 fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
     let clients = targets.fabric.place("clients", 200).unwrap();
     let first = &targets.servers[0];
@@ -83,7 +84,8 @@ fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
     assert!(faulty.is_empty(), "{faulty}");
 }
 
-/// All guarantees hold for one server with a file store that is killed, suspended and unplugged.
+/// While one server with a file store is killed, suspended and unplugged, the observations of all clients
+/// satisfy all guarantees.
 #[test]
 fn what_is_seen_of_one_server_with_a_file_is_one_history() {
     let directory = machines::directory().unwrap();
@@ -102,8 +104,8 @@ fn what_is_seen_of_one_server_with_a_file_is_one_history() {
     weather(&mut targets, ROUNDS_SQLITE, 3);
 }
 
-/// F002, F016: all guarantees hold for three servers on three etcd members, any of which is killed, suspended,
-/// unplugged or cut off from the others.
+/// F002, F016: while three servers on three etcd members run, and any of these is killed, suspended,
+/// unplugged or cut off from the others, the observations of all clients satisfy all guarantees.
 #[test]
 fn f002_f016_what_is_seen_of_three_servers_on_three_members_of_etcd_is_one_history() {
     let directory = machines::directory().unwrap();

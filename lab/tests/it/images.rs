@@ -1,5 +1,5 @@
-//! Tests of the agent image on a real Docker engine, run as `packaging/kubernetes` does and as a privileged
-//! container. The control server has TLS and authentication.
+//! Tests of the agent's container image on a real Docker engine, with the settings in `packaging/kubernetes`
+//! and as a privileged container. The control server has TLS and authentication.
 
 #![allow(
     clippy::print_stderr,
@@ -53,9 +53,9 @@ metadata: {name: web}
 spec: {service: web, ports: [{port: 80}], endpoints: [{address: 10.1.1.21}]}
 ";
 
-/// F015: the agent image joins, programs and announces, both with the DaemonSet's settings as engine flags
-/// and with full privileges, and a client on the link gets the page. Stopping it changes nothing in the
-/// kernel, and `cleanup` leaves nothing.
+/// F015: the container image of the agent joins the cluster, programs Services and announces addresses, both
+/// with the DaemonSet's settings and with full privileges, so that a client on the link gets the page. A stop
+/// of the container changes nothing in the kernel, and `cleanup` leaves nothing.
 #[test]
 fn f015_the_image_of_the_agent_programs_and_announces_as_the_daemon_set_runs_it_and_privileged() {
     let stage = Stage::new();
@@ -77,7 +77,7 @@ fn f015_the_image_of_the_agent_programs_and_announces_as_the_daemon_set_runs_it_
     });
 }
 
-/// Control server, node with a Docker engine, backend behind the node, and client on the same link.
+/// Control server, node with a Docker engine, backend behind the node, and client on the node's link.
 struct Stage {
     // Field order: the engine is dropped before its namespace, and the server before its files.
     engine: Engine,
@@ -128,7 +128,7 @@ impl Stage {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// Runs the CLI `tidegate` with administrator permissions.
+    /// Runs the CLI `tidegate` with a token of an administrator, and returns its output.
     fn tidegate(&self, arguments: &[&str]) -> Result<String> {
         let program = binaries::find("tidegate")?;
         let connection = [
@@ -140,8 +140,8 @@ impl Stage {
         self.topology.control.run(program.to_str().context("a path that is no text")?, &all)
     }
 
-    /// Runs the image with the given security flags on a node without agent state, stops the container, and
-    /// runs its cleanup.
+    /// Runs the image with the engine flags `security` on a node without agent state, stops the container,
+    /// and runs the cleanup of the agent. `judge` checks the running agent.
     fn runs_stops_and_cleans(&self, pod: &Pod, security: &[String], judge: impl Fn(&str)) {
         let before = self.rules();
         let host = tempfile::tempdir_in(self.directory.path()).unwrap();
@@ -217,7 +217,7 @@ impl Stage {
     }
 }
 
-/// Container of the DaemonSet in `packaging/kubernetes`.
+/// Container of the DaemonSet in `packaging/kubernetes`, as JSON.
 struct Pod {
     container: Value,
     volumes: Vec<Value>,
@@ -237,8 +237,8 @@ impl Pod {
         Self { container, volumes: spec["volumes"].as_array().unwrap().clone(), image, grace_secs }
     }
 
-    /// Translates `securityContext` into engine flags. The engine's default seccomp filter stays enabled,
-    /// which is stricter than a pod without one.
+    /// Converts the `securityContext` of the container to engine flags. The engine's default seccomp filter
+    /// stays enabled, which is stricter than a pod without one.
     fn security(&self) -> Vec<String> {
         let mut flags = Vec::new();
         for (name, value) in self.container["securityContext"].as_object().unwrap() {
@@ -259,8 +259,8 @@ impl Pod {
         flags
     }
 
-    /// Returns the engine flags for network, variables and volumes. A directory that contains the secret
-    /// takes the place of the host file system.
+    /// Returns the engine flags for network, environment variables and volumes of the container. The
+    /// directory `host` takes the place of the host's file system.
     fn surroundings(&self, host: &Path) -> Vec<String> {
         let api = format!("--env=TIDEGATE_API=https://{}", topology::CONTROL);
         let mut flags = vec!["--network=host".to_owned(), api, "--env=TIDEGATE_LOG=info".to_owned()];
@@ -294,7 +294,7 @@ impl Pod {
     }
 }
 
-/// Returns a field of `/proc/PID/status`.
+/// Returns the value of the field `name` in the text of `/proc/PID/status`.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("{name} is not in\n{status}")).trim()

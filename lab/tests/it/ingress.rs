@@ -1,5 +1,5 @@
-//! Paths from users to pages through common third-party programs: nginx as an ingress behind an address, and
-//! HAProxy in front of node ports.
+//! Tests of paths from users to pages through third-party programs: nginx as an ingress at a load balancer
+//! address, and HAProxy in front of node ports.
 
 mod balancer;
 mod chain;

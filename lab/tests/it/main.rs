@@ -1,4 +1,5 @@
-//! End-to-end tests: clusters of real programs in network namespaces, a browser, packages, faults.
+//! End-to-end tests of Tidegate: clusters of real programs in network namespaces, a browser, packages, and
+//! faults.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Nodes in different modes, and a mode change of a running node.
+//! Tests of nodes in different proxy modes, and of a mode change of a running node.
 
 use std::{
     net::SocketAddr,
@@ -42,8 +42,8 @@ fn running_mode(cluster: &Cluster, node: &str) -> String {
     cluster.agent_state(node).unwrap()["mode"].as_str().unwrap().to_owned()
 }
 
-/// F053: nodes in three modes serve one desired state alike: from inside each node and through each node port, by
-/// TCP and UDP, in both families. A removed backend disappears everywhere.
+/// F053: nodes in three modes serve the same Service in the same way: from inside of each node and through
+/// each node port, by TCP and UDP, in both address families. A removed backend is no longer reached anywhere.
 #[test]
 fn f053_nodes_in_different_modes_serve_one_desired_state_alike() {
     let cluster = cluster(&MODES);
@@ -113,8 +113,8 @@ fn f053_a_running_node_changes_its_mode_without_a_failed_connection() {
     .unwrap();
 }
 
-/// F061: iptables assigns a connection to one backend without retry: with a dead backend some connections
-/// fail until its readiness removes it; then none fails.
+/// F061: iptables mode assigns a connection to one backend without a retry: while a dead backend still counts
+/// as ready, some connections fail, and once it is not ready, none fails.
 #[test]
 fn f061_iptables_tries_no_other_backend_and_readiness_takes_a_dead_one_out() {
     let mut cluster = cluster(&["iptables"]);

@@ -1,4 +1,4 @@
-//! Notifications that an agent sends to its service manager (`sd_notify`).
+//! Test of the notifications that an agent sends to its service manager (`sd_notify`).
 
 use std::{os::unix::net::UnixDatagram, time::Duration};
 
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Duration without a message after which the test assumes that none follows.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Returns the next message that is not a watchdog keepalive.
+/// Returns the next notification on the socket that is not a watchdog keepalive.
 fn hear(socket: &UnixDatagram) -> String {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     std::iter::repeat_with(|| next(socket).expect("the agent says nothing"))
@@ -29,8 +29,9 @@ fn next(socket: &UnixDatagram) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..count]).into_owned())
 }
 
-/// An agent without state is not ready. With a state from the control server it is ready, and its loop feeds the
-/// watchdog. After a restart without the control server it is ready from its journal.
+/// An agent without any state does not report itself as ready. After it has received a state from the control
+/// server it does, and its loop sends watchdog keepalives. After a restart without a control server it
+/// reports itself as ready with the state in its journal.
 #[test]
 fn an_agent_is_ready_when_a_state_is_in_force_and_its_loop_feeds_the_watchdog() {
     let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();

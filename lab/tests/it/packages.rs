@@ -1,5 +1,5 @@
-//! The Debian packages: built, installed on a separate machine with systemd and dpkg, upgraded under traffic,
-//! removed and purged.
+//! Tests of the Debian packages: they are built, installed on a machine with systemd and dpkg, upgraded while
+//! a client sends traffic, removed and purged.
 
 mod stage;
 
@@ -8,10 +8,9 @@ use std::{fs, process::Command};
 use lab::host::wait;
 use stage::{NEXT, Stage, build, during, guide, packages};
 
-/// Input: the commands of the guide, on a machine without external network. Output: control server, agent and a
-/// Service that responds; no packet lost by an upgrade; nothing left in the end.
-///
-/// F015 as far as it is about systemd, F017, F134.
+/// F015 (systemd), F017, F134: the commands of the guide install the packages on a machine without external
+/// network, and start control server, agent and a Service that responds. An upgrade loses no packet, and a
+/// purge leaves nothing.
 #[test]
 fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_packet_and_purging_leaves_nothing()
  {
@@ -61,7 +60,7 @@ fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_pa
     stage.has_no_more_traces_than(&traces);
 }
 
-/// Checks the privileges of the processes: the agent has three capabilities, the control server has none and
+/// Asserts the privileges of the processes: the agent has three capabilities, the control server has none and
 /// its own user, and neither can gain more.
 fn look_at_privileges(stage: &Stage) {
     let status = |unit: &str| {
@@ -81,9 +80,9 @@ fn look_at_privileges(stage: &Stage) {
     assert_eq!([agent("Seccomp"), api("Seccomp")], ["2", "2"]);
 }
 
-/// Input: an agent alone, then with a control server, in userspace mode, in which a relay process carries the
-/// traffic. Output: the agent starts once its control server is configured; settings survive an upgrade; the relay
-/// process runs until the package is purged.
+/// An agent that is installed alone starts only once its control server is configured, and keeps its settings
+/// over an upgrade. In userspace mode, its relay process, which carries the traffic, runs until the package
+/// is purged and no longer.
 #[test]
 fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_purged() {
     let stage = Stage::new();
@@ -135,8 +134,8 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
     stage.has_no_more_traces_than(&traces);
 }
 
-/// With a `policy-rc.d` that forbids it, as in an image build, packages start nothing, and the services are
-/// enabled.
+/// If a `policy-rc.d` script forbids the start of services, as in an image build, the packages start nothing,
+/// but the services are enabled for the next boot.
 #[test]
 fn packages_start_nothing_where_a_policy_forbids_it() {
     let stage = Stage::new();
@@ -187,7 +186,7 @@ fn every_man_page_can_be_read_without_a_warning() {
     assert!(pages > 40, "{pages} pages");
 }
 
-/// Checks the completions that a real bash offers for the commands and flags of all programs.
+/// A real bash with the installed completions completes the commands and flags of all programs.
 #[test]
 fn bash_completes_commands_and_flags_of_all_programs() {
     let root = tempfile::tempdir().unwrap();
@@ -225,7 +224,7 @@ fn bash_completes_commands_and_flags_of_all_programs() {
     }
 }
 
-/// Packages declare their libraries and configuration files, and contain no path of the build.
+/// Packages declare their libraries and configuration files, and contain no path of the build directory.
 #[test]
 fn packages_say_what_they_need_and_own() {
     for package in debs() {
@@ -248,7 +247,7 @@ fn packages_say_what_they_need_and_own() {
     }
 }
 
-/// Returns the packages of this version.
+/// Returns the package files of the version under test.
 fn debs() -> Vec<String> {
     let files = fs::read_dir(packages()).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "deb"));

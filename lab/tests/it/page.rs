@@ -1,5 +1,5 @@
 //! Tests of the status page in a real browser with a running cluster: the page shows the values of the API,
-//! follows events, and performs changes.
+//! shows events without a reload, and performs changes.
 
 #![allow(clippy::unwrap_in_result, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::print_stdout, reason = "what axe-core finds beside what fails is printed")]

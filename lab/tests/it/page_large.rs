@@ -28,8 +28,8 @@ const OBSERVE: &str = "window.slowest = 0; \
     new PerformanceObserver((list) => { for (const one of list.getEntries()) window.slowest = Math.max(window.slowest, one.duration); }) \
         .observe({type: 'event', durationThreshold: 16, buffered: false});";
 
-/// With 500 nodes and 5,000 Services the page loads, is small, keeps few rows in the document, and follows
-/// events.
+/// With 500 nodes and 5,000 Services the page loads, is small, has few rows in the document at a time, and
+/// shows events.
 #[test]
 fn the_page_is_small_and_virtual_on_500_nodes_and_5000_services() {
     let begun = Instant::now();
@@ -55,7 +55,7 @@ fn the_page_is_small_and_virtual_on_500_nodes_and_5000_services() {
     browser.expect_quiet_console().unwrap();
 }
 
-/// Returns the time from navigation start to the first contentful paint in ms.
+/// Returns the time in ms from the start of the navigation until the page marks its first content.
 fn first_paint(browser: &mut Browser, large: &Large) -> u64 {
     browser.open("about:blank").unwrap();
     browser.open(&format!("{}/#/", large.url())).unwrap();
@@ -68,7 +68,7 @@ fn first_paint(browser: &mut Browser, large: &Large) -> u64 {
     rounded(&at)
 }
 
-/// Returns the transfer size of all assets in bytes.
+/// Returns the transfer size of all page assets in bytes, without API data.
 fn weight(browser: &mut Browser) -> u64 {
     let sum = browser.script(
         "return [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')] \
@@ -145,7 +145,7 @@ fn measure_search(browser: &mut Browser) {
     browser.press(&[Key::Escape]).unwrap();
 }
 
-/// Checks that the page shows a silent node without interaction.
+/// Asserts that the page shows the loss of a node without user interaction.
 fn follows(browser: &mut Browser, large: &Large) {
     browser.script("location.hash = '#/';", &[]).unwrap();
     let node = large.node(7);
@@ -156,7 +156,8 @@ fn follows(browser: &mut Browser, large: &Large) {
         .unwrap();
 }
 
-/// Returns the median over several rounds of the slowest interaction in `act`, in ms.
+/// Runs `act` several times and returns the median of the slowest interaction (from input to frame) in each
+/// run, in ms.
 fn interaction(browser: &mut Browser, act: impl Fn(&mut Browser, usize)) -> u64 {
     let mut rounds: Vec<u64> = (0..ROUNDS)
         .map(|round| {
@@ -174,7 +175,7 @@ fn interaction(browser: &mut Browser, act: impl Fn(&mut Browser, usize)) -> u64 
     median(&mut rounds)
 }
 
-/// Returns the longest time between two frames while the list is scrolled from top to end, in ms.
+/// Scrolls the list from top to end and returns the longest time between two frames, in ms.
 fn longest_frame(browser: &mut Browser) -> u64 {
     let told = browser.script_later(
         "const done = arguments[arguments.length - 1]; let last = performance.now(); let longest = 0; let step = 0; \

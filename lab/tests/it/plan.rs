@@ -1,4 +1,4 @@
-//! Tests of plans (previewed writes) with CLI, control server, agents and kernels.
+//! Tests of plans (previews of writes): output of the CLI, and comparison with the kernels after the write.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Runs the CLI next to the control server and returns its exit status and output.
+/// Runs the CLI in the namespace of the control server, and returns its exit status and output.
 fn tidegate(cluster: &Cluster, arguments: &[&str]) -> (i32, String) {
     let place = cluster.place("control").unwrap();
     let program = binaries::find("tidegate").unwrap();
@@ -42,8 +42,8 @@ fn endpoints(service: &str, addresses: &[&str]) -> Value {
     }})
 }
 
-/// F011: `tidegate diff` ends with exit status 1 and a diff if anything would change, otherwise with 0, and writes
-/// nothing.
+/// F011: `tidegate diff` prints a diff and exits with status 1 if an apply would change anything, else exits
+/// with 0. In both cases it writes nothing.
 #[test]
 fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_would() {
     let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
@@ -71,8 +71,8 @@ fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_wo
     assert_eq!(tidegate(&cluster, &["diff", "-f", &broken]).0, 2, "what cannot be compared is no difference");
 }
 
-/// Lines that a plan adds on a node are missing in its kernel before the plan is applied and present afterwards.
-/// For lines that a plan removes the reverse is true.
+/// A kernel line that a plan adds on a node is missing in the kernel before the plan is applied and present
+/// afterwards. A line that a plan removes is present before and missing afterwards.
 #[test]
 fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     let cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
@@ -124,8 +124,8 @@ fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     assert!(printed.contains("make the plan again"), "{printed}");
 }
 
-/// The plan of a mode change reports the numbers of created and removed lines, lists no lines of the previous
-/// mode, and writes nothing. The numbers match the kernel.
+/// The plan of a change of the proxy mode contains the numbers of created and removed kernel lines, which
+/// match the kernel, but not the lines of the previous mode. The plan writes nothing.
 #[test]
 fn a_plan_of_another_proxy_mode_says_how_much_is_made_anew_and_how_much_goes() {
     let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the harness on which the other tests depend.
+//! Tests of the lab itself (namespaces, networks, servers), on which the other tests depend.
 
 use lab::{
     host::kernel,

@@ -1,4 +1,5 @@
-//! Traffic does not depend on the control plane: servers and agents die and come back without a lost packet.
+//! Tests that traffic does not depend on the control plane: control servers and agents are killed and
+//! restarted without a lost packet.
 
 use lab::{
     cluster::deployment::{Cluster, Options},
@@ -42,7 +43,8 @@ fn wait_connected(cluster: &Cluster) {
     }
 }
 
-/// F003: after a kill of the control server, agents resume from their position, and nothing is programmed again.
+/// F003: after a kill and restart of the control server, agents resume from their position (epoch and
+/// revision), traffic continues, and nothing is programmed again.
 #[test]
 fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
     let (mut cluster, to) = web();
@@ -73,15 +75,15 @@ fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
     cluster.expect_backends("inside", to, &["web-2"]).unwrap();
 }
 
-/// F059: rules stay in force while the agent is terminated or killed, and a restart of the agent without the
-/// API writes nothing.
+/// F059: while the agent is terminated or killed, its rules stay in force. A restart of the agent without a
+/// control server writes nothing to the kernel and breaks no connection.
 #[test]
 fn f059_an_agent_restart_without_api_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("nftables");
 }
 
-/// F059: in userspace mode, in which the relay process runs without the agent, an agent restart makes no kernel
-/// write and breaks no connection.
+/// F059: in userspace mode, in which the relay process continues without the agent, a restart of the agent
+/// writes nothing to the kernel and breaks no connection.
 #[test]
 fn f059_an_agent_restart_in_userspace_mode_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("userspace");
@@ -115,7 +117,8 @@ fn restart_without_api(mode: &'static str) {
     connection.exchange("agents after SIGKILL").unwrap();
 }
 
-/// F078: if another program flushes the rules or changes one element, the agent repairs and counts the change.
+/// F078: if another program flushes the agent's rules or changes one element, the agent repairs the kernel
+/// state and counts the repair.
 #[test]
 fn f078_drift_is_repaired_and_counted() {
     let (cluster, to) = web();

@@ -1,5 +1,5 @@
-//! Restore of a backup under a serving cluster: agents receive the whole state in a new epoch, and no packet
-//! is lost.
+//! Test of the restore of a backup while the cluster serves clients: agents receive the whole state in a new
+//! epoch, and no packet is lost.
 
 use std::{path::PathBuf, process::Command};
 
@@ -39,9 +39,10 @@ fn transactions(cluster: &Cluster) -> Vec<u64> {
     NODES.iter().map(|node| cluster.agent_counter(node, "kernelTransactions").unwrap()).collect()
 }
 
-/// Input: a backup, the creation of another Service, then a restore of the backup under the same cluster, with an
-/// open connection. Output: watches get 410, agents restart in the higher epoch; unchanged objects cause no kernel
-/// write, and objects created after the backup are removed.
+/// A backup is restored twice while a connection is open, the second time after another Service was created.
+/// Watches from before get status 410, and agents receive the whole state in the higher epoch. Unchanged
+/// objects cause no kernel write, the Service that is not in the backup is removed, and the connection
+/// continues.
 #[test]
 fn after_a_restore_agents_take_the_whole_state_and_traffic_goes_on() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();

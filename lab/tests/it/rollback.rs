@@ -1,4 +1,5 @@
-//! Rollback on real kernels: the kernel state and the announcements return to their previous values.
+//! Tests of rollbacks on real kernels: the kernel state and the announcements become as they were before the
+//! change.
 
 #![allow(clippy::print_stdout, reason = "what was changed and how long it took is printed, never asserted")]
 
@@ -30,8 +31,8 @@ const CHANGES_IN_IPVS_MODE: usize = 8;
 /// Interval between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// F167: on nodes in three modes, with addresses announced by ARP and by BGP, each of 20 random changes
-/// appears in kernels or announcements, and its rollback restores all listings and announcements.
+/// F167: on nodes in three modes, with addresses announced by ARP and by BGP, each of 20 random changes is
+/// visible in the kernel listings or the announcements, and its rollback restores all of these.
 #[test]
 fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_announcements() {
     let mut dice = Dice::seeded();
@@ -56,8 +57,8 @@ fn f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode() {
     });
 }
 
-/// Applies random changes one by one. Checks the effect of each, and that its rollback restores the previous
-/// state.
+/// Applies random changes one after another. Asserts that each change is visible, and that its rollback
+/// restores the state `before`.
 fn undo_each(stage: &Stage, before: &Seen, dice: &mut Dice, kinds: impl IntoIterator<Item = &'static Kind>) {
     for kind in kinds {
         let begun = Instant::now();
@@ -88,7 +89,8 @@ fn undo_each(stage: &Stage, before: &Seen, dice: &mut Dice, kinds: impl IntoIter
     }
 }
 
-/// Polls until a condition holds, with a pause, since a poll costs more than waiting.
+/// Observes the cluster repeatedly until `is_so` returns `Ok`, and returns that value. Pauses between
+/// observations, because each of them is expensive.
 #[track_caller]
 fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) -> T {
     wait::until(what, || {
@@ -101,8 +103,8 @@ fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) 
     .unwrap()
 }
 
-/// Checks that the kernel lines reported for a past change equal the difference of the listings at that time,
-/// regardless of later changes.
+/// Asserts that the kernel lines that `tidegate history` reports for a past change equal the difference of
+/// the kernel listings before and after that change, even after later changes.
 fn history_tells_the_lines_of_then(stage: &Stage, before: &Seen) {
     let patch = json!({"spec": {"ports": [{"name": "web", "port": 8443, "targetPort": 8080}]}});
     stage.carry_out(&Step::Patch("namespaces/default/services/sticky".to_owned(), patch));

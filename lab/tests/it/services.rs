@@ -1,5 +1,5 @@
-//! Real packets on every path into a Service: virtual addresses, node ports, external addresses; and traffic
-//! that must be blocked.
+//! Tests with real packets to Services on every path: virtual addresses, node ports and external addresses,
+//! and traffic that must be blocked.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,8 +14,8 @@ use lab::{
 };
 use serde_json::json;
 
-/// Starts three nodes with backends behind node1 and node2, none behind node3, and a client behind each of
-/// node1 and node3.
+/// Starts three nodes with backends behind node1 and node2 and none behind node3, and clients behind node1
+/// and node3.
 fn web() -> Cluster {
     let mut cluster = Cluster::start(&Options::default()).unwrap();
     cluster.add_backend("web-1", "node1", 11, "web").unwrap();
@@ -27,8 +27,8 @@ fn web() -> Cluster {
 
 const BOTH: [&str; 2] = ["web-1", "web-2"];
 
-/// F004, F030, F041, F042, F044, F045, F046: one Service with port 80 → 8080 answers on every node and in every
-/// workload, by TCP and UDP on one port, by IPv4 and IPv6.
+/// F004, F030, F041, F042, F044, F045, F046: a Service with port 80 and target port 8080 replies on every
+/// node and to every workload, by TCP and UDP on the same port, and by IPv4 and IPv6.
 #[test]
 fn f030_a_virtual_address_answers_every_node_and_workload_in_both_protocols_and_families() {
     let cluster = web();
@@ -101,8 +101,8 @@ fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_
     cluster.topology.stop_serving("web-1");
 }
 
-/// F035, F036, F040, F043: every node, also one without endpoints, forwards explicit and allocated node ports and
-/// external addresses to a backend.
+/// F035, F036, F040, F043: every node, even one without endpoints, forwards node ports (requested and
+/// allocated ones) and external addresses to a backend.
 #[test]
 fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_every_node() {
     let cluster = web();
@@ -149,8 +149,8 @@ fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_e
     );
 }
 
-/// Checks that a workload reaches itself through its own Service, and that the share of connections per
-/// endpoint follows the weights.
+/// A workload reaches itself through its own Service, and the weights of endpoints determine their shares of
+/// connections.
 #[test]
 fn a_workload_reaches_itself_through_its_service_and_weights_give_shares() {
     let mut cluster = Cluster::start(&Options::default()).unwrap();
@@ -174,7 +174,7 @@ fn a_workload_reaches_itself_through_its_service_and_weights_give_shares() {
     cluster.expect_backends("self-1", to, &["light"]).unwrap();
 }
 
-/// F042: a named target port is resolved per workload.
+/// F042: a named target port leads to the port that each workload has under this name.
 #[test]
 fn f042_a_named_target_port_is_resolved_for_each_workload() {
     let mut cluster = web();

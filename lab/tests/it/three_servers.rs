@@ -1,5 +1,5 @@
-//! Test of the five README commands for a cluster of three control servers with TLS, copied from the README,
-//! followed by the failure of one of the three machines.
+//! Test of the five commands in the README that create a cluster of three control servers with TLS, followed
+//! by the failure of one of the three machines.
 
 #![allow(
     clippy::print_stderr,
@@ -33,7 +33,7 @@ const CONTROL: [(&str, u8); 3] = [("control1", 1), ("control2", 2), ("control3",
 /// Address of the agent's HTTP endpoint.
 const AGENT: &str = "127.0.0.1:7441";
 
-/// Commands of the README, in its order.
+/// Commands of the README, in the order in which it lists them.
 struct Commands {
     server: String,
     authority: String,
@@ -56,14 +56,14 @@ impl Commands {
         Self { server, authority, exports, join_token, agent }
     }
 
-    /// Returns the variable with the server URLs for the agent.
+    /// Returns the assignment of the environment variable with the URLs of the control servers.
     fn servers(&self) -> &str {
         let word = self.exports.split_whitespace().find(|word| word.starts_with("TIDEGATE_API="));
         word.expect("the README exports where the servers are")
     }
 }
 
-/// The machines of the control servers, a user machine and a node.
+/// Machines of the control servers, machine of a user, and a node.
 struct Cluster {
     stage: Stage,
     commands: Commands,
@@ -71,7 +71,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Runs the five commands, with additional variables for the servers.
+    /// Starts the control servers and creates a join token by the first four commands of the README.
+    /// `variables` are additional environment variables of the servers.
     fn start(variables: &str) -> Self {
         let mut commands = Commands::read();
         commands.server = format!("env {variables} {}", commands.server);
@@ -102,7 +103,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts the agent with the command of the README.
+    /// Starts the agent by the last command of the README.
     fn start_agent(&mut self) {
         let agent = format!("env {} {}", self.commands.servers(), self.commands.agent);
         self.stage.start("node-1", "agent", &agent);
@@ -111,8 +112,8 @@ impl Cluster {
         program.wait_ready(|| http.get("/healthz")?.success().map(drop)).unwrap();
     }
 
-    /// Compares the hash of the authority's certificate with the one in the server log, as the README
-    /// recommends.
+    /// Asserts that the hash of the downloaded CA certificate is the one in the server log, a comparison that
+    /// the README recommends to users.
     fn compare_pin(&self) {
         let hash = "openssl x509 -in ca.pem -outform der | sha256sum | cut -d ' ' -f 1";
         let hash = self.stage.run("user", hash).unwrap();
@@ -124,7 +125,8 @@ impl Cluster {
         );
     }
 
-    /// Runs a `tidegate` command with the variables of the README.
+    /// Runs a `tidegate` command with the environment variables that the README exports, and returns its
+    /// output.
     fn tidegate(&self, command: &str) -> anyhow::Result<String> {
         self.stage.run("user", &format!("{}\n{command}", self.commands.exports))
     }
@@ -136,7 +138,7 @@ impl Cluster {
     }
 
     /// Creates a Service with one endpoint, waits until the node has programmed it, and returns its virtual
-    /// address.
+    /// address and port.
     fn serve(&self, name: &str) -> SocketAddr {
         let service = json!({"kind": "Service", "metadata": {"name": name},
             "spec": {"ports": [{"port": 80, "targetPort": 8080}]}});
@@ -153,7 +155,7 @@ impl Cluster {
         Http::new(self.stage.place("node-1"), AGENT.parse().unwrap())
     }
 
-    /// Returns the name of the control server to which the agent is connected.
+    /// Returns the name of the control server from which the agent receives its feed.
     fn state_from(&self) -> anyhow::Result<&'static str> {
         let state = self.agent().get_json("/v1/state")?;
         let servers = state["control"].as_array().context("the agent says nothing of control")?;
@@ -179,8 +181,8 @@ impl Cluster {
         number(&state, "/counters/kernelTransactions").unwrap()
     }
 
-    /// Makes an unrelated kernel change on the node, and returns all kernel events that the monitor has reported
-    /// up to this change.
+    /// Makes a kernel change on the node that is unrelated to Tidegate and contains `mark`. Returns all
+    /// kernel events that the monitor has reported up to this change.
     fn told(&mut self, mark: &str) -> String {
         let node = self.stage.place("node-1").clone();
         let monitor = self.stage.program("node-1", "monitor");
@@ -196,9 +198,9 @@ impl Cluster {
     }
 }
 
-/// F002: with a cluster made by the README's five commands, CLI and agent continue with another server when
-/// the machine of the current server fails. An open connection survives, the failure causes no kernel write
-/// on the node, and a later change arrives.
+/// F002: in a cluster made by the five commands of the README, CLI and agent continue with another control
+/// server when the machine of the current one fails. An open connection survives, the failure causes no
+/// kernel write on the node, and a later change reaches the node.
 #[test]
 fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_its_servers() {
     let mut cluster = Cluster::start("");
@@ -246,8 +248,8 @@ fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_i
     println!("the state came from {gone}, which was killed with its etcd, then from {next}");
 }
 
-/// F007: control servers publish themselves as a Service, so that the API is reachable at its virtual
-/// address, on the node and for any server name. A failed server is no longer an endpoint.
+/// F007: control servers publish themselves as endpoints of a Service, so that the API responds at a virtual
+/// address on the node. A failed server is no longer an endpoint.
 #[test]
 fn f007_control_servers_publish_themselves_and_one_that_dies_is_left_out() {
     let mut cluster = Cluster::start("TIDEGATE_PUBLISH_AS=tidegate/control");

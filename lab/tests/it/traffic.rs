@@ -1,5 +1,5 @@
-//! Traffic statistics of a Service, counted by kernels and a relay and reported by the API, the metrics and
-//! the CLI.
+//! Tests of the traffic statistics of a Service: kernels and a relay count, and the API, the metrics and the
+//! CLI report.
 
 use anyhow::{Context as _, ensure};
 use lab::{
@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 const MODES: [&str; 3] = modes::NATIVE;
 
-/// Nodes in three modes count seven connections through each of two of them, at the endpoint that served
-/// them, with their bytes and a rate. The sums continue after agent restarts.
+/// F086: on nodes in different modes, the connections of clients are counted at the endpoint that served
+/// them, with bytes and a rate, and a node without clients counts none. The sums continue after restarts of
+/// the agents.
 #[test]
 fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode() {
     let mut cluster =
@@ -94,7 +95,8 @@ fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode(
     assert!(["node1", "node2", "node3"].iter().all(|node| lag.contains(node)), "{lag}");
 }
 
-/// Waits until every node with clients reports `count` connections, and returns the traffic.
+/// Waits until the control server reports `count` connections for every node with clients, and returns the
+/// traffic statistics of the Service.
 fn wait_for_connections(cluster: &Cluster, count: u64) -> Value {
     wait::until("the connections to be reported", || {
         let traffic = cluster.api.get_json(TRAFFIC)?;
@@ -115,9 +117,9 @@ fn sum(cluster: &Cluster) -> anyhow::Result<u64> {
     Ok(value.parse()?)
 }
 
-/// Input: an endpoint without a server whose next check is a minute away; the other endpoint serves the clients of
-/// a relay. Output: the endpoint without a server leaves service due to the relay's connection failures, no client
-/// has failed, and a node without passive checks reports that.
+/// F148: an endpoint without a server leaves service because of the connection failures that a relay
+/// observes, long before its next health check, and no client fails. A node without passive checks reports
+/// that it has none.
 #[test]
 fn f148_an_endpoint_that_refuses_clients_of_a_relay_leaves_service_before_its_checks_find_it() {
     let modes = vec!["userspace", "nftables"];

@@ -1,4 +1,4 @@
-//! systemd units: their security exposure as computed by systemd.
+//! Tests of the systemd units: security exposure and validity, both according to systemd.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may fail, and prints what it found")]
 
@@ -28,8 +28,7 @@ fn the_units_are_no_more_exposed_than_they_have_to_be() {
     }
 }
 
-/// Asserts that systemd accepts every setting of the units; an unknown one would only cause a warning in its
-/// log.
+/// systemd accepts every setting in the units. An unknown setting would only cause a warning in its log.
 #[test]
 fn systemd_understands_every_line_of_the_units() {
     for (name, _) in UNITS {

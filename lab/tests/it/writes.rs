@@ -1,4 +1,5 @@
-//! Tests of the control server's guarantees for writes: identity, idempotence, races, rejections, and durability.
+//! Tests of the guarantees of the control server for writes: object identity, idempotence, races, rejections,
+//! and durability.
 
 use std::{collections::BTreeSet, sync::Barrier, thread};
 
@@ -32,8 +33,8 @@ fn refused(answer: Answer) -> BTreeSet<String> {
     errors.iter().map(|error| error["pointer"].as_str().unwrap().to_owned()).collect()
 }
 
-/// F001, F006, F029: a POST returns the object with the fields set by the server; a write with an outdated version
-/// is rejected with 409 or 412.
+/// F001, F006, F029: the response to a POST contains the object with the fields that the server sets. A write
+/// that names an outdated version is rejected with status 409 or 412.
 #[test]
 fn f006_objects_carry_identity_and_a_stale_version_is_refused() {
     let cluster = control();
@@ -73,7 +74,7 @@ fn f006_objects_carry_identity_and_a_stale_version_is_refused() {
     );
 }
 
-/// F012: applying the same file twice creates one revision.
+/// F012: applying the same file a second time creates no further revision.
 #[test]
 fn f012_applying_the_same_file_twice_makes_one_revision() {
     const FILE: &str = "
@@ -103,8 +104,8 @@ spec: {addresses: [10.1.1.2]}
     assert_eq!(actions(&second), ["unchanged", "unchanged"]);
 }
 
-/// F025, F031: an address of one kind is rejected in a field for another kind. F029: invalid combinations are
-/// rejected with the path of the field.
+/// F025, F031: an address of one kind, such as a cluster IP, is rejected in a field for another kind. F029:
+/// invalid combinations are rejected with the path of the invalid field.
 #[test]
 fn f025_f029_f031_addresses_of_one_kind_are_refused_as_another_and_bad_fields_are_named() {
     let cluster = control();
@@ -158,8 +159,8 @@ fn f025_f029_f031_addresses_of_one_kind_are_refused_as_another_and_bad_fields_ar
     assert_eq!(after, before, "refusals change nothing");
 }
 
-/// F034, F036: an address stays with its Service. A requested address or port is allocated if free, and rejected
-/// with the name of its holder if used.
+/// F034, F036: a Service keeps its address. A requested address or port is allocated if it is free, else the
+/// request is rejected with the name of the current holder.
 #[test]
 fn f034_f036_requested_addresses_and_ports_are_honoured_kept_or_refused_with_the_holder() {
     let cluster = control();
@@ -214,7 +215,7 @@ fn of_writers_racing_for_one_node_port_or_address_exactly_one_wins() {
     }
 }
 
-/// After kills of the control server under write load, all acknowledged writes exist.
+/// After kills (SIGKILL) of the control server while clients write, all acknowledged writes exist.
 #[test]
 fn a_write_that_was_answered_survives_kill_9() {
     let mut cluster = control();
@@ -254,8 +255,8 @@ fn a_write_that_was_answered_survives_kill_9() {
     }
 }
 
-/// F003: after a cut, a watch resumes with all missed events in order. A resume token of another epoch gets
-/// status 410.
+/// F003: after an interruption, a watch resumes and delivers all missed events in order. A resume token of a
+/// different epoch is rejected with status 410.
 #[test]
 fn f003_a_watch_resumes_in_order_and_a_foreign_token_is_gone() {
     let cluster = control();

@@ -1,4 +1,4 @@
-//! List of the rows of the feature table that require a test, each with a short description.
+//! Rows of the feature table that need a test, each with a short description.
 
 pub(crate) const ROWS: &[(&str, &str)] = &[
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),

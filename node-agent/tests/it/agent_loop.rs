@@ -1,4 +1,5 @@
-//! Tests of the agent loop with an in-memory kernel and a clock controlled by the test.
+//! Tests of the agent loop, which applies states to the kernel, with an in-memory kernel and a clock that the
+//! test controls.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -31,7 +32,7 @@ use crate::support::{
     states::*,
 };
 
-/// Node with an agent. Its kernel and state directory remain when the agent ends.
+/// Node with an agent. The in-memory kernel and the state directory outlive the agent.
 struct Node {
     agent: Agent,
     kernel: MemoryKernel,
@@ -46,7 +47,8 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, now }
     }
 
-    /// Delivers batches of state changes, runs all work that is due, and returns the number of kernel writes.
+    /// Delivers batches of state changes to the agent and lets it do all work that is due. Returns the number
+    /// of kernel writes that this took.
     fn take(&mut self, batches: impl IntoIterator<Item = Batch>) -> u64 {
         for batch in batches {
             self.agent.receive(batch, self.now);
@@ -60,7 +62,8 @@ impl Node {
         self.tally.kernel_writes.get() - before
     }
 
-    /// Advances the clock in the steps that the agent requests, and returns the number of kernel writes.
+    /// Advances the clock to each time at which the agent has work to do, by `seconds` in total. Returns the
+    /// number of kernel writes that this took.
     fn pass_time(&mut self, seconds: u64) -> u64 {
         let (end, before) = (self.now + Duration::from_secs(seconds), self.tally.kernel_writes.get());
         while self.now < end {
@@ -76,7 +79,7 @@ impl Node {
         self.agent.status()
     }
 
-    /// Returns the names of the Services in the kernel.
+    /// Returns the names of the Services that are programmed in the in-memory kernel.
     fn programmed(&self) -> Vec<String> {
         self.kernel.contents().programs.keys().map(ToString::to_string).collect()
     }
@@ -351,8 +354,8 @@ fn more_failures_than_a_report_may_list_are_counted_and_the_kernels_come_first()
     assert_eq!(status.failures[&service_key(9999)].reason, FailureReason::KernelRefused);
 }
 
-/// F078: repairs of changes by other programs, and failed kernel updates, are counted and reported as events
-/// with messages.
+/// F078: the agent counts failed kernel updates and repairs of changes by other programs, and reports each as
+/// an event with a message.
 #[test]
 fn f078_repairs_and_failures_are_events() {
     let (_dir, mut node) = fresh("events");
@@ -375,8 +378,8 @@ fn f078_repairs_and_failures_are_events() {
     assert_eq!(events[1].count + events[2].count, 5, "the same in a row only counts");
 }
 
-/// F086: traffic counters are read every ten seconds and kept by Service; the reading waits until the agent
-/// is idle.
+/// F086: the agent reads traffic counters every ten seconds, but only while it has no other work, and keeps
+/// them by Service.
 #[test]
 fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
     let (_dir, mut node) = fresh("traffic");
@@ -429,7 +432,8 @@ fn a_health_check_port_that_is_taken_is_that_services_failure() {
     assert_eq!(node.failures(), []);
 }
 
-/// Proxy settings of the agent apply where the Node object has none.
+/// The agent's own proxy settings (cluster networks and masquerading) apply as long as the Node object has
+/// none.
 #[test]
 fn masquerading_follows_the_agents_own_cluster_networks_unless_the_node_names_some() {
     let dir = StateDir::new("loop-defaults");

@@ -1,4 +1,4 @@
-//! Tests of ARP announcements with the neighbor caches and tools of real kernels.
+//! Tests of ARP announcements, checked with the neighbor tables of real kernels and with common ARP tools.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -26,8 +26,8 @@ fn is_about(frame: &Frame, address: &str) -> bool {
     matches!(&frame.packet, Packet::Arp(arp) if arp.sender.to_string() == address)
 }
 
-/// Two nodes have the address and one of them announces it: three broadcast ARP requests get three replies,
-/// all from the announcing node.
+/// If two nodes have an address but only one of them announces it, three broadcast ARP requests get three
+/// replies, all from the announcing node.
 #[test]
 fn f124_one_node_answers_arp_and_the_other_is_silent() {
     let segment = Segment::new("arpone", 3);
@@ -159,8 +159,8 @@ fn f124_an_announced_address_is_announced_again_and_again() {
     eventually("more than the burst", || announcer.status().addresses[&VIP.parse().unwrap()].gratuitous > 16);
 }
 
-/// A probe detects an announcing node as well as a kernel with the address, and gets no reply for an unused
-/// address.
+/// A probe for an address detects a node that announces it and a kernel that has it, and gets no reply for an
+/// unused address.
 #[test]
 fn f124_a_probe_tells_whether_somebody_has_the_address() {
     let segment = Segment::new("arpprobe", 3);

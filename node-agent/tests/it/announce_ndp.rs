@@ -1,4 +1,5 @@
-//! Tests of announcements by Neighbor Discovery with the neighbor caches and tools of real kernels.
+//! Tests of announcements by Neighbor Discovery (NDP), checked with the neighbor tables of real kernels and
+//! with common tools.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -31,8 +32,8 @@ fn question(mac: Mac, source: &str, target: &str, source_mac: Option<Mac>) -> Fr
     Frame { destination: group_mac(destination), source: mac, packet }
 }
 
-/// All addresses of an IPv4 and IPv6 pool are resolved to the MAC address of the node, and none is resolved
-/// after they are withdrawn.
+/// All addresses of an IPv4 and an IPv6 pool resolve to the MAC address of the node, and none resolves after
+/// they are withdrawn.
 #[test]
 fn f123_addresses_of_a_pool_of_both_families_are_announced() {
     let segment = Segment::new("l2pool", 2);
@@ -60,8 +61,8 @@ fn f123_addresses_of_a_pool_of_both_families_are_announced() {
     }
 }
 
-/// A takeover sends an unsolicited Neighbor Advertisement whose bytes are as expected; the parser has already
-/// verified the checksum.
+/// A takeover sends an unsolicited Neighbor Advertisement in which every byte has the expected value and the
+/// checksum is correct.
 #[test]
 fn f125_an_unsolicited_advertisement_has_every_field_right() {
     let segment = Segment::new("ndpgrat", 2);
@@ -84,8 +85,8 @@ fn f125_an_unsolicited_advertisement_has_every_field_right() {
     assert_eq!(bytes, expected);
 }
 
-/// One node announces an address and another node only observes: a tool and the kernel of a client resolve
-/// the address to the MAC address of the first.
+/// If one node announces an address and another one only observes it, a command-line tool and a client's
+/// kernel resolve the address to the MAC address of the announcing node.
 #[test]
 fn f125_one_node_answers_solicitations_and_the_other_is_silent() {
     let segment = Segment::new("ndpone", 3);
@@ -160,8 +161,9 @@ fn f125_duplicate_address_detection_of_another_machine_finds_the_address_taken()
     });
 }
 
-/// The solicited-node multicast group is joined so that switches see it (MLD), shared by addresses with the
-/// same suffix, joined on interfaces that appear later, and left with the last address.
+/// The announcer joins the solicited-node multicast group of an address, so that switches (MLD snooping)
+/// forward solicitations to it. Addresses with the same suffix share one group. The group is also joined on
+/// interfaces that appear later, and left with its last address.
 #[test]
 fn f125_the_solicited_node_group_is_joined_and_left() {
     let segment = Segment::new("ndpgroup", 1);
@@ -229,7 +231,7 @@ fn f125_a_probe_finds_an_announcer_a_kernel_and_silence() {
     assert_eq!(probe("2001:db8::200"), ProbeAnswer::Silent);
 }
 
-/// Other IPv6 traffic and solicitations for other addresses do not wake the announcer, and damaged
+/// The announcer is not woken by other IPv6 traffic or by solicitations for other addresses, and damaged
 /// solicitations do not stop it.
 #[test]
 fn f125_other_frames_do_not_wake_the_announcer_and_bad_ones_do_not_stop_it() {

@@ -1,5 +1,5 @@
-//! Tests that announced addresses are always programmed: a recording announcer checks the kernel at every
-//! command.
+//! Tests that an address is only announced while the kernel has its Service. A simulated announcer records
+//! every command together with the state of the kernel at that time.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,8 +46,8 @@ use crate::support::{
     states::{node_name, position, service, service_key},
 };
 
-/// Record of commands to the announcer: the address, true if it is announced, and true if the kernel had its
-/// Service at that time.
+/// Commands that the announcer received, as tuples: address, true if the command announces it and false if it
+/// withdraws it, and true if the kernel had the Service of the address at that time.
 type Log = Arc<Mutex<Vec<(IpAddr, bool, bool)>>>;
 
 struct Recorder {
@@ -142,7 +142,7 @@ impl Stage {
         Self { agent, kernel, log, running, announcing, revision: 0, _dir: dir }
     }
 
-    /// Delivers changes to the agent and runs all work that is due.
+    /// Delivers changes of Services and addresses to the agent, and lets it do all work that is due.
     fn bring(
         &mut self,
         services: BTreeMap<ServiceKey, ServiceChange>,
@@ -170,7 +170,7 @@ impl Stage {
         self.bring(services, addresses.collect());
     }
 
-    /// Waits until the announcing thread owns `owned` addresses.
+    /// Waits until the announcer has exactly `owned` addresses to announce.
     fn settle(&self, owned: u64) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.running.shown.borrow().counts().owner != owned {
@@ -190,8 +190,9 @@ impl Stage {
     }
 }
 
-/// F117: an address is announced after the kernel has its Service, and withdrawn while the kernel still has
-/// it: when the address is removed, when only the Service is removed, and when the agent ends.
+/// F117: an address is announced only after the kernel has its Service. The address is withdrawn while the
+/// kernel still has the Service, in each case: the address is removed, only the Service is removed, and the
+/// agent ends.
 #[test]
 fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -233,7 +234,7 @@ fn f117_what_the_kernel_refuses_is_not_announced() {
     stage.end();
 }
 
-/// F117: a change of one of 1,000 addresses causes one change of announcements.
+/// F117: if one of 1,000 announced addresses changes, the announcer receives one change.
 #[test]
 fn f117_the_cost_of_a_change_follows_the_change() {
     let mut stage = Stage::new("cost");

@@ -1,5 +1,5 @@
-//! Tests of ping replies for announced addresses, which no interface of the node has, with real pings from
-//! another machine.
+//! Tests of ping replies for announced addresses that no interface of the node has. Pings are sent by
+//! `ping` on another machine.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -23,7 +23,7 @@ use crate::support::{
 const V4: &str = "192.0.2.77";
 const V6: &str = "2001:db8::77";
 
-/// Node that announces addresses and replies to pings, like an agent.
+/// Node that announces addresses and replies to pings, set up as an agent does it.
 struct Announcing {
     announcer: Node,
     ping: Ping,
@@ -87,9 +87,9 @@ const THEIRS: &str = "table inet theirs {
 }";
 
 /// F124, F125: an announced address replies to ping and ping -6 although no interface has it. If pings to an
-/// address are disabled, there are no replies from then on, even for a client that just got replies, and
-/// requests are not forwarded. The state of other programs is unchanged, and the final state equals the
-/// initial one.
+/// address are disabled, there are no replies from then on, even for a client that just received some, and
+/// requests are not forwarded. Rules of other programs are unchanged. After the announcer ends, the kernel
+/// state is as before.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     let segment = Segment::new("ping", 2);
@@ -130,8 +130,8 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     assert_eq!(*announcing.warnings.lock().unwrap(), [], "nothing went wrong");
 }
 
-/// F124, F125: a continuous ping that this node forwarded before it announced the address gets replies from
-/// then on, although conntrack has an untranslated entry for it.
+/// F124, F125: a client that pings continuously gets replies as soon as the node announces the address, even
+/// though the node forwarded the earlier requests and conntrack has an entry for them without translation.
 #[test]
 fn f124_f125_a_ping_that_began_before_is_answered() {
     let segment = Segment::new("ping-early", 2);
@@ -175,8 +175,8 @@ fn f124_f125_the_new_owner_answers_to_ping() {
     wait_for_answers(client);
 }
 
-/// F124, F125: a change of one address writes one set element, an idle node writes nothing, and changes by
-/// other programs are repaired.
+/// F124, F125: a change of one address writes one set element of the nftables table for ping replies, a node
+/// without changes writes nothing, and changes by other programs are repaired.
 #[test]
 fn f124_f125_the_ping_table_is_repaired_and_changed_by_elements() {
     let node = Namespace::new("ping-table");
@@ -217,9 +217,9 @@ fn f124_f125_the_ping_table_is_repaired_and_changed_by_elements() {
     assert_eq!(*announcing.warnings.lock().unwrap(), [], "nothing went wrong");
 }
 
-/// F124, F125: an agent that stops for a restart leaves the echo reply table. The next process adopts the
-/// table and, after some time, removes addresses that it does not announce. A cleanup removes the whole
-/// table.
+/// F124, F125: an agent that stops for a restart leaves the nftables table for ping replies. The next agent
+/// process adopts the table and, after some time, removes addresses that it does not announce. A cleanup
+/// removes the whole table.
 #[test]
 fn f124_f125_the_ping_table_outlives_an_agent_that_comes_back_and_no_clean_up() {
     let node = Namespace::new("ping-keep");
@@ -252,8 +252,8 @@ fn f124_f125_the_ping_table_outlives_an_agent_that_comes_back_and_no_clean_up() 
     assert!(!node.run(ping::cleanup).unwrap(), "there is nothing left");
 }
 
-/// F124, F125: if the kernel rejects the echo reply table, the status has a warning until a write succeeds;
-/// the address is announced nevertheless.
+/// F124, F125: if the kernel rejects the nftables table for ping replies, the agent's status contains a
+/// warning until a write succeeds, and the address is announced nevertheless.
 #[test]
 fn f124_f125_pings_that_cannot_be_answered_are_a_warning() {
     let segment = Segment::new("ping-warn", 2);

@@ -26,7 +26,8 @@ use crate::support::{
 
 const BOTH: [(&str, &str); 2] = [V4, V6];
 
-/// Starts sessions between two nodes over IPv4 and IPv6, and waits until they are up.
+/// Starts sessions between two nodes over IPv4 and IPv6, with `config` on both sides, and waits until they
+/// are up.
 fn come_up(pair: &Pair, config: &SessionConfig) -> (Bfd, Bfd) {
     let (one, other) = (pair.start(), pair.theirs.run(|| Bfd::start().unwrap()));
     set(&one, &BOTH.map(|addresses| (ours(addresses), config.clone())));
@@ -115,7 +116,7 @@ fn the_bell_rings_for_news_and_untouched_sessions_go_on() {
     wait(&one, ours(V4), "down", |state| state.state == State::Down && state.since > since);
 }
 
-/// Sends a packet like a BFD peer, with this hop limit.
+/// Sends a BFD packet from the first to the second of `addresses`, with this hop limit, as a peer would.
 fn send(from: &Namespace, addresses: (&str, &str), packet: &Packet, hop_limit: u8) {
     let (local, to): (IpAddr, IpAddr) = (address(addresses.1), address(addresses.0));
     let bytes = wire::render(packet, None);
@@ -130,7 +131,7 @@ fn send(from: &Namespace, addresses: (&str, &str), packet: &Packet, hop_limit: u
     });
 }
 
-/// Builds the first packet that a peer sends after it has lost its state.
+/// Builds the first BFD packet that a peer sends after it has lost its state.
 fn anew() -> Packet {
     Packet {
         diagnostic: Diagnostic::None,
@@ -261,7 +262,8 @@ fn as_many_peers_as_there_may_be_come_up_and_one_more_is_refused() {
     assert_eq!(one.states().len(), PEERS_MAX, "nothing has changed");
 }
 
-/// Multihop sessions accept packets down to the configured minimum hop limit (RFC 5883 §6).
+/// Multihop sessions accept packets whose hop limit is at least the configured minimum, and no others (RFC
+/// 5883 §6).
 #[test]
 fn several_hops_take_packets_from_as_far_as_allowed() {
     let pair = Pair::new("bfd-far");
@@ -285,8 +287,8 @@ fn several_hops_take_packets_from_as_far_as_allowed() {
     assert_ne!(state(&one, ours(addresses)).state, State::Up);
 }
 
-/// Only packets and deadlines wake the BFD thread, so that a session with an interval of one second causes
-/// few wake-ups.
+/// The BFD thread is woken only by packets and deadlines, so that a session with an interval of one second
+/// causes few wake-ups.
 #[test]
 fn an_idle_thread_sleeps() {
     let pair = Pair::new("bfd-idle");

@@ -30,7 +30,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Waits until FRR shows this value for a field of a session.
+/// Waits until FRR reports `value` in the field `field` of its BFD session with a peer.
 fn frr_shows(frr: &Frr, peer: &str, field: &str, value: impl Into<serde_json::Value>) {
     let value = value.into();
     let what = format!("{field} {value} of {peer}");
@@ -38,7 +38,7 @@ fn frr_shows(frr: &Frr, peer: &str, field: &str, value: impl Into<serde_json::Va
 }
 
 /// Starts sessions with FRR over IPv4 and IPv6 and waits until they are up. The interval is 200 ms; Detect
-/// Mult is ten at FRR and nine at Tidegate.
+/// Mult is ten on FRR's side and nine on Tidegate's.
 fn come_up(pair: &Pair) -> (Bfd, Frr) {
     let frr = Frr::bfdd(pair.theirs.name(), PEERS);
     let bfd = pair.start();

@@ -1,5 +1,5 @@
-//! Tests of a complete agent, except for its kernel, with a simulated router: the messages to the router, and
-//! the BGP status in reports and on the agent's status server.
+//! Tests of an agent that is complete except for its kernel, with a simulated router: messages to the router,
+//! BGP status in reports to the control server, and BGP status on the agent's own status server.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -127,7 +127,8 @@ fn bgp(graceful_restart: Option<GracefulRestart>) -> BgpState {
     BgpState { advertisements: [(name("all"), advertisement)].into(), ..state(OURS, [("tor", peer)]) }
 }
 
-/// Builds the feed frames of a complete state: one Service with an announced address.
+/// Builds the feed frames of a full state: a Service, its announced address, and `bgp` as the BGP settings of
+/// the node.
 fn frames(bgp: BgpState) -> Vec<Frame> {
     let mut frames = full_frames("7-10", vec![web(1, 9)]);
     let node = NodeState { bgp: Some(Box::new(bgp)), ..NodeState::default() };
@@ -143,7 +144,8 @@ fn frames(bgp: BgpState) -> Vec<Frame> {
     frames
 }
 
-/// Accepts the agent's connection and responds to its OPEN, with additional capabilities.
+/// Accepts the agent's BGP connection and answers its OPEN with an OPEN that contains `capabilities` as well.
+/// Returns the connection and the agent's OPEN.
 fn accept(listener: &TcpListener, capabilities: Vec<Capability>) -> (Puppet, Open) {
     tokio::task::block_in_place(|| {
         let (mut stream, _) = listener.accept().unwrap();
@@ -161,7 +163,8 @@ fn accept(listener: &TcpListener, capabilities: Vec<Capability>) -> (Puppet, Ope
     })
 }
 
-/// Returns the next message from the agent to the router, except for KEEPALIVE.
+/// Returns the next message from the agent to the router that is not a KEEPALIVE; `None` at the end of the
+/// connection.
 fn hear(puppet: &mut Puppet) -> Option<Message> {
     tokio::task::block_in_place(|| {
         loop {
@@ -190,9 +193,9 @@ fn with_router<F: Future<Output = ()>>(test: &str, work: impl FnOnce(TcpListener
     });
 }
 
-/// A prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB, and withdrawn
-/// with the last endpoint and when the agent ends. Session, route and event are reported to the control
-/// server and shown by the agent.
+/// A prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB. The prefix is
+/// withdrawn when the last endpoint is removed and when the agent ends. Session, route and event are reported
+/// to the control server, and the agent's status server returns them.
 #[test]
 fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_told() {
     with_router("bgp-agent", |listener| async move {
@@ -248,9 +251,9 @@ fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_to
     });
 }
 
-/// With `--on-exit keep` the connection closes without a NOTIFICATION, so that the router keeps the routes.
-/// The next agent process signals the restart and announces the routes from the journal, with End-of-RIB,
-/// without a control server.
+/// With `--on-exit keep` the BGP connection closes without a NOTIFICATION, so that the router keeps the
+/// routes. The next agent process signals the restart and announces the routes in its journal, with
+/// End-of-RIB, without a control server.
 #[test]
 fn a_planned_restart_says_nothing_and_the_next_life_announces_without_control() {
     with_router("bgp-again", |listener| async move {

@@ -26,8 +26,8 @@ use crate::support::{
     },
 };
 
-/// Configures sessions over IPv4 and IPv6 between two nodes. `change` modifies the neighbor configuration of
-/// each node.
+/// Configures BGP sessions over IPv4 and IPv6 between two nodes. `change` modifies the default neighbor
+/// configuration on both sides.
 fn configure(one: &Node, other: &Node, change: impl Fn(BgpNeighbour) -> BgpNeighbour) {
     one.configure(OURS, [("v4", change(them(V4))), ("v6", change(them(V6)))]);
     other.configure(THEIRS, [("v4", change(us(V4))), ("v6", change(us(V6)))]);

@@ -155,8 +155,8 @@ fn words_and_names_go_both_ways() {
     ours.wait_established("tor");
 }
 
-/// FRR in the provider role accepts a customer; with a provider on both sides, each side rejects the session
-/// (RFC 9234).
+/// FRR in the provider role accepts Tidegate as a customer. If both sides are providers, each side rejects
+/// the session (RFC 9234).
 #[test]
 fn roles_must_fit() {
     use model::kinds::bgp_peer::BgpRole;

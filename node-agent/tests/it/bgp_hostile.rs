@@ -1,5 +1,5 @@
-//! Tests with malicious neighbors and unknown hosts that connect to the BGP speaker; other sessions must not
-//! be affected.
+//! Tests of the BGP speaker with malicious neighbors and with unknown hosts that connect to it. Sessions with
+//! other neighbors must not be affected.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -101,8 +101,8 @@ fn send_garbage(theirs: &Namespace, is_over: &AtomicBool) {
     }
 }
 
-/// A good neighbor next to one that floods, one that is silent, one that sends byte by byte, one that closes,
-/// one that reads nothing, and one that sends garbage.
+/// A session with a good neighbor stays established while other neighbors flood the speaker, stay silent,
+/// send byte by byte, close connections at once, read nothing, or send garbage.
 #[test]
 fn bad_neighbours_do_no_harm_to_a_good_one() {
     let (pair, one, other) = two("bgp-hostile");
@@ -233,8 +233,8 @@ fn strangers_are_sent_away_and_counted() {
     assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(2)).is_none());
 }
 
-/// The listening socket also accepts a multihop neighbor; each connection has the hop limit of its own
-/// neighbor.
+/// The listening socket also accepts a neighbor that is several hops away. Each incoming connection gets the
+/// hop limit that is configured for its neighbor.
 #[test]
 fn hop_limits_of_neighbours_made_by_hand_matter() {
     let pair = Pair::new("bgp-hops");

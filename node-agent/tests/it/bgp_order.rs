@@ -1,5 +1,5 @@
-//! Tests that routes announced to routers are always programmed: a recording speaker checks the kernel at
-//! every message.
+//! Tests that a route is only announced to routers while the kernel has its Service. A simulated BGP speaker
+//! records every call together with the state of the kernel at that time.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,13 +34,13 @@ use node_agent::{
     tally::Tally,
 };
 
-/// Call of the recording speaker. A route change includes true if the kernel had the Service of the prefix at
-/// that time.
+/// Call that the simulated BGP speaker received. A route change also contains true if the kernel had the
+/// Service of the prefix at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Announced(u16, bool),
     Withdrawn(u16, bool),
-    /// Number of withdrawals for which the agent loop waits.
+    /// Wait of the agent loop until this number of withdrawals is sent.
     Awaited(usize),
     EndHeld(bool),
     Configured(usize),
@@ -163,7 +163,7 @@ impl Stage {
         Self::again(StateDir::new(&format!("bgp-order-{test}")), MemoryKernel::default())
     }
 
-    /// Starts an agent with the state directory and the kernel that an earlier agent has left.
+    /// Starts an agent with the state directory and the in-memory kernel that an earlier agent has left.
     fn again(dir: StateDir, kernel: MemoryKernel) -> Self {
         let mut agent = agent(&dir, &Kernels::only(&kernel), &Tally::default(), Instant::now());
         let log = Log::default();
@@ -173,7 +173,8 @@ impl Stage {
         Self { agent, kernel, log, revision, dir }
     }
 
-    /// Delivers changes to the agent and runs all work that is due.
+    /// Delivers changes of the BGP settings, Services and addresses to the agent, and lets it do all work
+    /// that is due. Returns the calls that the BGP speaker received.
     fn bring(
         &mut self,
         node: Option<BgpState>,
@@ -210,9 +211,9 @@ impl Stage {
     }
 }
 
-/// A route is announced after the kernel has its Service, and withdrawn while the kernel still has it: when
-/// the address, the Service or its last endpoint is removed. The loop waits until the withdrawal has been
-/// sent.
+/// A route is announced only after the kernel has its Service. The route is withdrawn while the kernel still
+/// has the Service, in each case: the address, the Service or its last endpoint is removed. The agent loop
+/// waits until the withdrawal has been sent before it changes the kernel.
 #[test]
 fn announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -265,7 +266,7 @@ fn a_restart_announces_from_the_journal_before_control_is_reached() {
     assert_eq!(stage.said(), [Announced(1, true), EndHeld(false)]);
 }
 
-/// A change of one of 1,000 addresses causes one route change.
+/// If one of 1,000 announced addresses changes, the BGP speaker receives one route change.
 #[test]
 fn the_cost_of_a_change_follows_the_change() {
     let mut stage = Stage::new("cost");

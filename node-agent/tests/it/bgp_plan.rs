@@ -1,5 +1,5 @@
-//! Tests of the routes that each peer receives, and of the reasons why other prefixes are withheld.
-//! Incremental changes must lead to the same result as a new computation.
+//! Tests of the BGP plan: which routes each peer receives, and why other prefixes are withheld. Step-by-step
+//! changes of a plan must lead to the same result as a new computation.
 
 #![allow(
     clippy::unwrap_used,
@@ -101,8 +101,8 @@ fn advertisement(peers: &[&str]) -> BgpAdvertisement {
     }
 }
 
-/// Builds a BGP state with the peers `a` (both families) and `b` (IPv4 only), and with the Advertisements
-/// `all` to both peers and `only-a` to `a`.
+/// Builds the BGP settings of a node: the peers `a` (both address families) and `b` (IPv4 only), and the
+/// Advertisements `all` to both peers and `only-a` to `a`.
 fn bgp() -> BgpState {
     BgpState {
         asn: 64512,
@@ -136,7 +136,7 @@ fn unanswered() -> Standing {
     Standing { programmed: Gate::Open, endpoints: Endpoints { v4: closed(), v6: closed() } }
 }
 
-/// Builds a plan with this BGP state, in which the kernel serves Services 1 and 2.
+/// Builds a plan with the BGP settings `bgp`, in which the kernel serves Services 1 and 2.
 fn plan(bgp: BgpState) -> Plan {
     let mut plan = Plan::default();
     plan.set_bgp(Some(Arc::new(bgp)));
@@ -148,7 +148,7 @@ fn set(plan: &mut Plan, address: Arc<AddressState>) {
     plan.set_address(address, &BTreeMap::new());
 }
 
-/// Formats the decision about a prefix: the peers that receive it, and the reasons why others do not.
+/// Formats the plan's decision about a prefix: the peers that receive it, and the reasons why others do not.
 fn say(plan: &Plan, prefix: &str) -> String {
     let Some(decision) = plan.decisions().get(&net(prefix)) else { return "unknown".to_owned() };
     let peers = decision.peers.iter().map(|(peer, choice)| match choice {
@@ -160,7 +160,8 @@ fn say(plan: &Plan, prefix: &str) -> String {
     peers.chain(withheld).collect::<Vec<_>>().join("; ")
 }
 
-/// Makes a change and returns the route changes for the peers that result from it.
+/// Applies `change` to a plan and returns the resulting route changes, one line each: `+` or `-`, peer and
+/// prefix.
 fn after(plan: &mut Plan, change: impl FnOnce(&mut Plan)) -> Vec<String> {
     plan.take_changes();
     change(plan);
@@ -187,7 +188,8 @@ fn an_address_is_announced_to_the_peers_that_its_advertisements_name() {
     );
 }
 
-/// Each obstacle to an announcement withdraws the prefix, and the decision gives the matching reason.
+/// Each obstacle to an announcement, such as a draining node, withdraws the prefix, and the plan's decision
+/// contains the matching reason.
 #[test]
 fn what_keeps_an_address_from_being_announced_is_said() {
     let mut plan = plan(bgp());
@@ -281,7 +283,7 @@ fn several_advertisements_make_one_route_and_their_differences_are_said() {
     );
 }
 
-/// Routes of a removed peer are withdrawn, and announced again if the peer is added again. Both changes are
+/// If a peer is removed and added again, its routes are withdrawn and announced again. Both changes are
 /// listed, because the speaker may read them together.
 #[test]
 fn what_a_peer_that_goes_knows_is_taken_back() {
@@ -419,7 +421,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Inputs of a plan, from which a second plan is computed for comparison.
+/// Inputs of a plan. A second plan is computed from them for comparison.
 #[derive(Default)]
 struct Inputs {
     bgp: Option<Arc<BgpState>>,
@@ -494,8 +496,8 @@ fn take(step: Step, inputs: &mut Inputs, plan: &mut Plan) {
 }
 
 proptest! {
-    /// After any sequence of changes, the decisions equal those of a new plan with the final inputs, and the
-    /// sum of the changes sent to peers equals these decisions.
+    /// After any sequence of changes, the decisions of the plan equal those of a new plan with the final
+    /// inputs. The sum of all route changes for peers equals these decisions.
     #[test]
     fn changes_lead_to_the_same_as_beginning_anew(steps in steps()) {
         let (mut plan, mut inputs) = (Plan::default(), Inputs::default());
@@ -526,7 +528,8 @@ proptest! {
     }
 }
 
-/// Returns the state that results from a batch with one Service and the given addresses.
+/// Builds the state of an agent after a full batch with one Service, the given addresses and the BGP
+/// settings.
 fn state_of(bgp: BgpState, addresses: Vec<Arc<AddressState>>) -> State {
     let mut state = State::default();
     let service = CompiledService { load_balancer_ips: vec![ip("192.0.2.80")], ..service(1, 1, 1) };

@@ -1,5 +1,5 @@
-//! Tests of the route status, which combines decisions with the routes sent to neighbors, while sessions are
-//! established and lost.
+//! Tests of the route status that an agent reports: the decision about each route, combined with the routes
+//! that neighbors were sent, while sessions come up and go down.
 
 #![allow(
     clippy::unwrap_used,
@@ -99,7 +99,8 @@ fn decided(decisions: Vec<(u8, Arc<Decision>)>) -> RoutingDecisions {
     RoutingDecisions { bgp: None, decisions }
 }
 
-/// Returns the route's status at each peer: peer name, time of the announcement, and text.
+/// Returns the status of a route at each peer as tuples: name of the peer, time of the announcement, and
+/// text.
 fn say(route: &BgpRoute) -> Vec<(&str, Option<i64>, &str)> {
     let told = route.peers.iter();
     told.map(|(peer, told)| (peer.as_str(), told.since.map(|since| since.unix_seconds()), told.text.as_str()))
@@ -217,8 +218,8 @@ fn moment() -> impl Strategy<Value = (RoutingDecisions, NeighborsStatus)> {
 }
 
 proptest! {
-    /// After any sequence of changes, the status that was updated step by step equals a newly computed
-    /// status.
+    /// After any sequence of changes, the route status that is updated with each change equals a newly
+    /// computed one.
     #[test]
     fn following_shows_the_same_as_beginning_anew(
         moments in prop::collection::vec(moment(), 3),

@@ -1,5 +1,5 @@
-//! Tests of the command line of `tidegate-agent`: help texts, error messages with flag and remedy, and a
-//! cleanup that removes everything of the agent and nothing else.
+//! Tests of the command line of `tidegate-agent`: the help texts, error messages that name the flag and the
+//! remedy, and the cleanup, which removes everything of the agent and nothing else.
 
 use std::{
     fs,
@@ -112,8 +112,8 @@ impl Drop for Running {
     }
 }
 
-/// F079: a cleanup is rejected while an agent is running; afterwards the agent's table is gone and all other
-/// tables are unchanged.
+/// F079: a cleanup is rejected while an agent is running. After a cleanup without a running agent, the
+/// agent's table is gone and all other tables are unchanged.
 #[test]
 fn f079_cleanup_waits_for_the_agent_and_leaves_the_tables_of_others() {
     let namespace = Namespace::new();

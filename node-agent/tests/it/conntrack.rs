@@ -1,5 +1,5 @@
-//! Tests that conntrack entries to removed targets are deleted, and those of other traffic are not. The test
-//! drives backend and conntrack cleaner like the agent loop, with its own clock.
+//! Tests of the conntrack cleaner, which deletes entries to removed targets and keeps those of other traffic.
+//! The test drives backend and cleaner as the agent loop does, with its own clock.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ struct Node {
 }
 
 impl Node {
-    /// Creates a node and programs the desired state.
+    /// Creates a node and programs `desired` in a real kernel.
     fn real(desired: DesiredState) -> Self {
         let backend = Box::new(NftablesBackend::open(NftablesOptions::default()).unwrap());
         Self::begin(backend, Cleaner::new(Box::new(KernelFlows::default())), desired)
@@ -89,7 +89,8 @@ fn verdict(list: &[(&str, u16, u16)]) -> Verdict {
     if list.is_empty() { Verdict::Reject } else { forward(Masquerade::Always, list) }
 }
 
-/// Builds a DNS Service at a virtual address and a node port, in both address families.
+/// Builds a DNS Service at a virtual address and a node port, in both address families. `list` contains the
+/// targets as address, port and weight.
 fn dns(list: &[(&str, u16, u16)]) -> Program {
     let (six, four): (Vec<_>, Vec<_>) = list.iter().copied().partition(|(ip, ..)| ip.contains(':'));
     program(
@@ -214,7 +215,7 @@ fn start_echo(namespace: &Namespace) {
     });
 }
 
-/// TCP connection from a client to the echo server.
+/// TCP connection of a client through a Service to an echo server.
 struct Conversation(TcpStream);
 
 impl Conversation {
@@ -231,7 +232,8 @@ impl Conversation {
         conversation
     }
 
-    /// Returns true if the server replies and false if the connection has ended; panics if neither happens.
+    /// Sends data and returns true if the server sends it back, or false if the connection has ended. Panics
+    /// if neither happens.
     fn goes_on(&mut self) -> bool {
         let mut buffer = [0; 5];
         match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {
@@ -315,7 +317,7 @@ fn tcp_connections_to_a_target_that_goes_follow_the_removal_policy() {
     });
 }
 
-/// Draining connections continue when the agent ends; the next agent starts their deadline again.
+/// Connections to draining targets continue when the agent ends. The next agent sets their deadline anew.
 #[test]
 fn a_restarted_agent_drains_anew_and_resets_what_it_finds() {
     let topology = Topology::new("removalrestart");
@@ -366,8 +368,8 @@ fn flow(protocol: Protocol, to: &str, number: u16, target: &str, target_port: u1
     }
 }
 
-/// A batch of changes that affects conntrack entries causes one dump of the table; a change that does not
-/// causes none.
+/// A batch of changes causes exactly one dump of the conntrack table if it affects conntrack entries, and no
+/// dump if it does not.
 #[test]
 fn the_table_is_walked_once_for_a_batch_and_not_at_all_without_need() {
     let flows = MemoryFlows::default();

@@ -1,5 +1,5 @@
-//! Tests that the final kernel state equals that of a single delivery of the last state, regardless of how
-//! feed frames are split into batches, and of loop iterations, interruptions and restarts.
+//! Tests that the final kernel state depends only on the last state of the control server, regardless of the
+//! batches in which feed frames arrive, of loop iterations, interruptions and restarts.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -38,8 +38,8 @@ enum Step {
     MasqueradeAll(bool),
     Synced,
     Turn,
-    /// The feed stream is interrupted; the control server resumes with the changes since the last `synced`
-    /// frame, or with a full state.
+    /// Interruption of the feed stream. The control server resumes with the given start mode: the changes
+    /// since the last `synced` frame, or a full state.
     Cut(StartMode),
     Restart,
     Disturb(u16),
@@ -62,7 +62,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// State of the control server, and the changes that were not delivered yet.
+/// Current state of the control server, with the changes that are not delivered to the agent yet.
 #[derive(Default)]
 struct Truth {
     revision: u64,

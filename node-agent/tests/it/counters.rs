@@ -1,5 +1,5 @@
-//! Tests that traffic counters match the traffic: connections, packets, bytes and open connections, for TCP
-//! and UDP.
+//! Tests that the traffic counters (connections, packets, bytes and open connections) match the actual
+//! traffic, for TCP and UDP.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -1,7 +1,7 @@
-//! Differential tests with random Services, networks and connections: the oracle (pure interpreter of packet
-//! programs), a trace through the kernel state, and a real kernel agree on the result of each connection, in
-//! every proxy mode. If the kernel state was damaged, the trace contains the place of the damage and the
-//! actual result.
+//! Differential tests with random Services, networks and connections. In every proxy mode, three sources must
+//! agree on the result of each connection: the oracle (pure interpreter of packet programs), a trace through
+//! the kernel state, and a real connection. If the kernel state was damaged, the trace must contain the place
+//! of the damage and the actual result.
 //!
 //! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failure shrinks to a small state,
 //! which is printed. `DIFFERENTIAL_LANES=ipvs` selects lanes (proxy mode variants). Lanes that need the guest
@@ -146,8 +146,10 @@ fn judge_lane(lane: Lane) {
     assert!(total >= CASES_MIN, "{}: only {total} connections were judged", lane.name());
 }
 
-/// Programs a generated state and makes its connections. Returns the number of checked connections, or
-/// describes the first difference.
+/// Programs a generated state and opens its connections. Returns the number of checked connections.
+///
+/// # Errors
+/// Returns a description of the first difference between oracle, trace and observed result.
 fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
     if bench.lane == Lane::Ipvs {
         // Targets with connections would stay into the next state, and reject new ones.

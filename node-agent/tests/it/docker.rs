@@ -25,9 +25,10 @@ use crate::support::{self, Namespace, docker::Docker, net::Topology, programs::*
 /// Prefix of the agent's chain names.
 const OURS: &str = "TG-";
 
-/// A container with port 80 published as 8080, a Service to two workloads and a Service to the container all
-/// respond to clients, node and container, before and after a restart of either side. Docker's rules remain
-/// unchanged byte by byte, and the jumps of both keep their order.
+/// Checks a proxy mode beside a Docker engine: a published container port, a Service to two workloads and a
+/// Service to the container reply to clients, node and container, before and after a restart of either
+/// program. Docker's rules remain unchanged byte by byte, and the jumps of both programs keep their order.
+/// Returns the iptables rules that exist while both programs run.
 fn docker_beside_us(mode: ProxyMode, test: &str) -> Rules {
     let topology = Topology::new(test);
     let mut docker = Docker::start(&topology.node, test);
@@ -94,7 +95,8 @@ fn program(node: &Namespace, mode: ProxyMode, desired: &DesiredState) {
     });
 }
 
-/// Runs `work` while a client outside continuously connects to the published port.
+/// Runs `work` while an outside client continuously connects to the published port of the container, and
+/// asserts that no connection fails.
 fn while_published_port_answers<T>(topology: &Topology, work: impl FnOnce() -> T) -> T {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -124,8 +126,8 @@ fn while_published_port_answers<T>(topology: &Topology, work: impl FnOnce() -> T
     })
 }
 
-/// Builds two Services: one to the workloads, at a cluster IP and a node port, and one to the container, at
-/// its own port.
+/// Builds two Services: one to the workloads, at a cluster IP and a node port, and one to port 80 of the
+/// container, which has the address `container`.
 fn services(container: &str) -> DesiredState {
     let workloads = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
     let frontends = [
@@ -136,8 +138,8 @@ fn services(container: &str) -> DesiredState {
     desired(vec![("outside", outside), ("inside", simple("10.96.0.2", &[(container, 80, 1)]))])
 }
 
-/// Checks that the published port works and that the container sees the client's address, because Docker
-/// translates without masquerading.
+/// Asserts that the published port works, and that the container observes the client's address. `when`
+/// describes the situation in errors.
 fn check_published_port(topology: &Topology, when: &str) {
     for (from, source) in [(&topology.client, "192.0.2.2"), (&topology.a, "10.1.1.2")] {
         let answer = from.ask_tcp("192.0.2.1", 8080).unwrap_or_else(|error| panic!("{when}: {error}"));

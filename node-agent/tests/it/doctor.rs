@@ -1,5 +1,6 @@
-//! Tests of `tidegate-agent doctor` on misconfigured machines: each problem is created in a network
-//! namespace, found, fixed by the command in the finding, and then no longer reported.
+//! Tests of `tidegate-agent doctor` on misconfigured machines. Each test creates a problem in a network
+//! namespace, asserts that it is found, runs the command in the finding, and asserts that the problem is no
+//! longer reported.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -22,7 +23,7 @@ fn doctor(node: &Namespace, arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs `doctor` for a proxy mode and returns the findings.
+/// Runs `doctor` for a proxy mode on a node and returns all findings.
 fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     let output = doctor(node, &["--mode", mode]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -33,12 +34,12 @@ fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     findings
 }
 
-/// Runs `doctor` and returns the findings of a check whose state is not OK.
+/// Runs `doctor` and returns those findings of the check `check` whose state is not OK.
 fn odd(node: &Namespace, mode: &str, check: &str) -> Vec<Value> {
     odd_of(&look(node, mode), check)
 }
 
-/// Returns those findings of a check whose state is not OK, out of findings from an earlier run.
+/// Selects from `findings` those of the check `check` whose state is not OK.
 fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
     let of_check: Vec<_> = findings.iter().filter(|finding| finding["check"] == check).cloned().collect();
     assert!(!of_check.is_empty(), "{check} is looked at");
@@ -47,7 +48,8 @@ fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
     odd
 }
 
-/// Runs the fix of a finding as a command: its whole text, or the parts in backticks.
+/// Runs the fix that a finding proposes, as shell commands: the parts of its text in backticks, or the whole
+/// text if there are none.
 fn put_right(node: &Namespace, finding: &Value) {
     let fix = finding["fix"].as_str().unwrap();
     let quoted: Vec<_> = fix.split('`').skip(1).step_by(2).collect();
@@ -57,14 +59,14 @@ fn put_right(node: &Namespace, finding: &Value) {
     }
 }
 
-/// Runs `doctor` and asserts that a check has this number of findings, and none after their fixes were
-/// applied.
+/// Runs `doctor` and asserts that the check `check` has `count` findings, then applies their fixes and
+/// asserts that it has none.
 fn is_put_right(node: &Namespace, mode: &str, check: &str, count: usize) {
     are_put_right(node, mode, &odd(node, mode, check), check, count);
 }
 
-/// Asserts that a check has this number of findings among those of an earlier run, and none after their fixes
-/// were applied.
+/// Asserts that `found`, the findings of an earlier run, contain `count` findings of the check `check`, then
+/// applies their fixes and asserts that a new run has none.
 fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, count: usize) {
     assert_eq!(found.len(), count, "{found:?}");
     for finding in found {
@@ -73,8 +75,8 @@ fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, cou
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
 }
 
-/// `--fix` applies safe fixes, and only with this flag; other sysctls are reported with their name and a
-/// command.
+/// `doctor --fix --yes` applies safe fixes; without `--yes` the command fails and changes nothing. Other sysctls
+/// are only reported.
 #[test]
 fn what_is_safe_is_put_right_when_somebody_says_so() {
     const CHECK: &str = "net.ipv4.ip_forward=1";
@@ -131,8 +133,8 @@ fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix()
     assert_eq!(odd(&node, "nftables", "iptables-flavours"), Vec::<Value>::new());
 }
 
-/// `doctor` finds rules of other programs that use the agent's bits of the packet mark, created by nft,
-/// iptables and ip rule.
+/// `doctor` finds rules of other programs, created by nft, iptables or ip rule, that use the bits of the
+/// packet mark that the agent uses.
 #[test]
 fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     const CHECK: &str = "mark-clash";

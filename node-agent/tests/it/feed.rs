@@ -72,8 +72,8 @@ impl Follower {
         timeout(PATIENCE, self.batches.recv()).await.expect("a batch comes").unwrap()
     }
 
-    /// Starts a feed client on its first stream, for an agent whose state has the position 7-10 (epoch 7,
-    /// revision 10).
+    /// Starts a feed client with its first stream, for an agent that has received a state at position 7-10
+    /// (epoch 7, revision 10).
     async fn settled() -> (Self, Stream) {
         let mut follower = Self::start(StandIn::start().await, None);
         let stream = follower.control.accept().await;
@@ -83,8 +83,8 @@ impl Follower {
         (follower, stream)
     }
 
-    /// Checks the stream that follows a bad one: it resumes from the agent's position, delivers no data of
-    /// the bad stream, and works.
+    /// Asserts that the client recovers from a bad stream: the next stream resumes from the position of the
+    /// agent, delivers new data, and the client has delivered none of the bad stream.
     async fn recovers(mut self) {
         let stream = self.control.accept().await;
         assert_eq!(stream.resume.as_deref(), Some("7-10"));
@@ -153,7 +153,7 @@ async fn a_refused_registration_is_tried_again_and_the_node_is_not_known_before(
     follower.control.accept().await;
 }
 
-/// Sends bytes after a valid state and waits until the agent disconnects.
+/// Sends a valid state, then `bytes`, and asserts that the agent disconnects.
 async fn leaves(bytes: Vec<u8>) {
     let (follower, stream) = Follower::settled().await;
     stream.send_bytes(bytes);

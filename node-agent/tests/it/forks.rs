@@ -1,5 +1,5 @@
-//! Tests of the number of processes that an endpoint change starts, counted by the kernel in a separate PID
-//! namespace.
+//! Tests of the number of processes that an endpoint change starts, as counted by the kernel in a separate
+//! PID namespace.
 
 #![allow(
     clippy::unwrap_used,
@@ -65,8 +65,9 @@ fn f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change() {
     });
 }
 
-/// Returns the number of processes and threads that a hundred verified endpoint changes start. The number
-/// started by drift checks meanwhile is only printed, because it depends on time and not on changes.
+/// Makes a hundred endpoint changes in a proxy mode. Returns the number of processes and threads that were
+/// started for them. The number of those started by drift checks is only printed, because it depends on time
+/// and not on changes.
 fn started_by_changes(mode: ProxyMode) -> u64 {
     let namespace = Namespace::new(&format!("forks-{}-{}", mode.as_str(), outer_id()));
     namespace.run(|| {

@@ -1,4 +1,4 @@
-//! Tests of the health check node port with requests from real clients.
+//! Tests of the health check node port of Services, with requests from real clients.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,10 @@ fn asking(number: u16, local_endpoints: u32) -> Program {
     Program { health_check, ..Program::default() }
 }
 
-/// Sends a request and returns the whole response in lower case, or an error if the port is closed.
+/// Sends an HTTP request to a port and returns the whole response in lower case.
+///
+/// # Errors
+/// Returns an error if the port is closed.
 fn ask(namespace: &Namespace, ip: &str, number: u16) -> std::io::Result<String> {
     let (name, address) = (namespace.name().to_owned(), SocketAddr::new(address(ip), number));
     let request = move || {
@@ -48,8 +51,9 @@ fn check(answer: &str, code: &str, body: &str, weight: &str) {
     assert!(answer.contains("content-type: application/json\r\n"), "{answer}");
 }
 
-/// F039: the health check node port returns the number of local endpoints, and an error if there are none or
-/// the agent cannot program the kernel; it is closed when the Service is deleted. Both address families.
+/// F039: the health check node port returns the number of local endpoints, with an error status if there are
+/// none or the agent cannot program the kernel. The port is closed when the Service is deleted. Both hold in
+/// both address families.
 #[test]
 fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     let topology = Topology::new("health");

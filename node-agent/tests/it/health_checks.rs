@@ -1,5 +1,5 @@
-//! Tests of health checks with real endpoints in a namespace: healthy, failing in many ways, flapping; and
-//! addresses that must never be probed.
+//! Tests of health checks with real endpoints in a namespace (healthy, failing in many ways, or flapping),
+//! and with addresses that must never be checked.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -66,7 +66,7 @@ impl Node {
         Self { namespace, running, tally }
     }
 
-    /// Configures the health check and the endpoints of a Service, or removes the check.
+    /// Configures the health check `check` and the endpoints of a Service. `None` removes the health check.
     fn set(&self, service: &str, check: Option<&Value>, endpoints: &[&str]) {
         let mut compiled = CompiledService::new(key(service));
         compiled.health_check = check.map(health_check).map(Box::new);
@@ -84,7 +84,7 @@ impl Node {
             .unwrap_or_default()
     }
 
-    /// Waits until the health reports of a Service satisfy a condition.
+    /// Waits until the health reports of a Service satisfy `condition`, and returns them.
     fn until(&self, service: &str, condition: impl Fn(&[CheckReport]) -> bool) -> Vec<CheckReport> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -114,8 +114,8 @@ fn name() -> Name {
     Name::parse("n1").unwrap()
 }
 
-/// Builds a health check with these fields. The other fields have fast defaults, with which a single result
-/// changes the state.
+/// Builds a health check with the fields in `said`. All other fields have defaults with short intervals, with
+/// which a single result changes the state.
 fn health_check(said: &Value) -> HealthCheck {
     let mut check = json!({"intervalMs": 100, "timeoutMs": 20_000, "rise": 1, "fall": 1});
     for (field, value) in said.as_object().unwrap() {
@@ -222,7 +222,7 @@ fn endpoints_that_answer_as_they_should_are_healthy() {
     assert_eq!(ports, [8007]);
 }
 
-/// Starts servers on ports 8001 to 8017 of 10.9.0.1, each with a different fault.
+/// Starts servers on ports 8001 to 8017 of 10.9.0.1. Each has a different fault.
 fn broken_servers(namespace: &Namespace, authority: &Authority) -> Vec<Answering> {
     let at = |port: u16| format!("10.9.0.1:{port}");
     let tls = |port, name, year| {
@@ -264,7 +264,7 @@ fn broken_servers(namespace: &Namespace, authority: &Authority) -> Vec<Answering
     ]
 }
 
-/// Each kind of failure, with its message.
+/// Each fault of a server makes its endpoint unhealthy, with a message that describes the fault.
 #[test]
 fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
     let node = Node::new("hc-bad");
@@ -407,8 +407,8 @@ fn an_endpoint_that_starts_slowly_is_pending_and_not_unhealthy() {
     assert_eq!(node.until_state("web", CheckState::Unhealthy), "answered 503 Service Unavailable");
 }
 
-/// Redirects to cloud metadata, to the node itself and elsewhere are not followed, and a host header does not
-/// change the destination: those servers are never contacted.
+/// Redirects, such as to cloud metadata or the node itself, are not followed, and a host header does not
+/// change the destination: the servers named there are never contacted.
 #[test]
 fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
     let node = Node::new("hc-redirect");

@@ -1,6 +1,6 @@
-//! Golden tests of iptables mode: listings from the original requirements documents, line by line, as printed
-//! by the real tools after the backend has programmed a network namespace, and the text written for a change.
-//! `UPDATE_GOLDEN=1` rewrites the files.
+//! Golden tests of iptables mode. The listings in the original requirements documents, line by line, must
+//! equal those of the real tools after the backend has programmed a network namespace. The text that is
+//! written for a change must equal a golden file. `UPDATE_GOLDEN=1` rewrites the files.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,7 +64,7 @@ fn nginx() -> DesiredState {
     desired
 }
 
-/// Builds networks in which all sources outside of `network` are masqueraded.
+/// Builds cluster networks with which connections from all sources outside of `network` are masqueraded.
 fn outside_of(network: &str) -> Networks {
     let network: ipnet::IpNet = network.parse().unwrap();
     let halves = (1..=network.prefix_len()).map(|length| {
@@ -194,8 +194,8 @@ Chain KUBE-NODEPORTS (1 references)
     0     0 KUBE-SVC-GKN7Y2BSGW4NJTYL  tcp  --  *      *       0.0.0.0/0            0.0.0.0/0            /* default/nginx-service: */ tcp dpt:30802
 ";
 
-/// Returns the lines of a listing by chain, without packet counters. Protocol numbers, which the current tool
-/// prints, are converted to names.
+/// Splits a listing into the lines of each chain, without packet counters. Protocol numbers, which the
+/// current tool prints, are converted to names.
 fn chains(listing: &str) -> Vec<Vec<String>> {
     let words = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();

@@ -25,7 +25,7 @@ use crate::support::{
     programs::*,
 };
 
-/// Builds Services `s0`, `s1`, … at 10.96.x.y with two endpoints each.
+/// Builds `services` Services `s0`, `s1`, … at 10.96.x.y with two endpoints each.
 fn many(services: u32) -> DesiredState {
     let mut desired = DesiredState::default();
     desired.networks.masquerade_sources = ["0.0.0.0/1".parse().unwrap()].into();
@@ -44,7 +44,8 @@ fn numbered(service: u32, changed: u32) -> Program {
     program(&[&virtual_address], &[], &[(at(&virtual_address, Protocol::Tcp, 80), verdict)])
 }
 
-/// Makes a change several times. Returns the number of lines written by one change, and the median time.
+/// Makes a change several times. Returns the number of lines that each change writes, and the median
+/// duration. `name` is the Service that `change` modifies.
 fn cost(
     backend: &mut IptablesBackend,
     desired: &mut DesiredState,

@@ -33,7 +33,7 @@ use crate::support::{
     programs::*,
 };
 
-/// Builds a desired state with every kind of chain and rule, in both address families.
+/// Builds a desired state that needs every kind of chain and rule, in both address families.
 fn everything() -> DesiredState {
     let (a, b) = (("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1));
     let mut desired = desired(vec![
@@ -143,7 +143,8 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
     }
 }
 
-/// Returns true if the backend detects a change within some time; legacy tables are polled.
+/// Waits until the backend detects a change by another program, and returns true, or false on timeout. Legacy
+/// tables are polled.
 fn is_seen(backend: &mut IptablesBackend) -> bool {
     (0..200).any(|_| {
         thread::sleep(Duration::from_millis(50));
@@ -151,7 +152,7 @@ fn is_seen(backend: &mut IptablesBackend) -> bool {
     })
 }
 
-/// Sorts the lines of a listing, because chains are listed in creation order, which a repair may change.
+/// Sorts the lines of a listing. Chains are listed in creation order, which a repair may change.
 fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
     lines.sort();

@@ -63,7 +63,8 @@ fn web() -> DesiredState {
     desired
 }
 
-/// Runs a check for each flavor of iptables, on a topology that a backend has programmed and then closed.
+/// Runs `check` for each flavor of iptables that the kernel supports. Each time, a backend has programmed
+/// `desired` on the node of a new topology and was closed, so that `check` meets only kernel state.
 fn each(test: &str, desired: &DesiredState, check: impl Fn(&Topology, Flavour)) {
     for flavour in flavours() {
         let topology = Topology::new(&format!("{test}{}", flavour.as_str()));
@@ -144,8 +145,8 @@ fn weights_divide_new_connections() {
     });
 }
 
-/// Clients outside of the cluster get the node's address as source, and workloads keep their address; a
-/// workload can reach itself through a Service.
+/// F088, F090, F092, F096: for clients outside of the cluster, servers observe the node's address as the
+/// source, and for workloads the workload's own address. A workload can reach itself through a Service.
 #[test]
 fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     each("im", &web(), |topology, flavour| {
@@ -243,8 +244,8 @@ fn f098_node_ports_answer_on_every_address_of_the_node_but_loopback() {
     });
 }
 
-/// Builds a Service with a load balancer address and external policy Local, and this verdict for endpoints on
-/// the node.
+/// Builds a Service with a load balancer address and a node port, with external policy Local. `here` is the
+/// verdict for outside clients, which only local endpoints may serve.
 fn local(here: Verdict) -> DesiredState {
     let mut program = Program::default();
     let mut public = Route::new(Role::LoadBalancer, here);

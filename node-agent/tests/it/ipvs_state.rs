@@ -30,7 +30,7 @@ fn open(naming: Naming) -> IpvsBackend {
     IpvsBackend::open(&options(naming)).unwrap()
 }
 
-/// Creates a namespace with one interface that has addresses, like a node.
+/// Creates a namespace with one interface and several addresses, as a node has.
 fn node(test: &str) -> Namespace {
     let node = Namespace::new(test);
     node.ip(&["link", "add", "eth0", "type", "veth", "peer", "name", "eth1"]);
@@ -144,7 +144,7 @@ fn known_services() {
     assert!(link.contains("10.0.0.1/32") && link.contains("10.0.0.10/32"), "{link}");
 }
 
-/// Builds a Service with every kind of frontend, half of them with external policy Local.
+/// Builds a Service with every kind of frontend, half of which have external policy Local.
 fn every_kind() -> DesiredState {
     let list = [("10.1.1.2", 8080, 1)];
     let anywhere = |role| Route::new(role, forward(Masquerade::Always, &list));

@@ -1,4 +1,4 @@
-//! Tests of ipvs mode with packets through real virtual servers.
+//! Tests of ipvs mode with real packets to IPVS virtual servers.
 
 #![allow(
     clippy::unwrap_used,
@@ -238,8 +238,8 @@ fn rr_and_wrr_divide_exactly() {
     }
 }
 
-/// Starts a TCP server that sends its name and then echoes lines until the client closes the connection, each
-/// connection on its own thread.
+/// Starts a TCP server that sends its name and then echoes lines until the client closes the connection. Each
+/// connection has its own thread.
 fn hold(namespace: &Namespace, name: &'static str, port: u16) {
     let listener = namespace.run(|| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap());
     thread::spawn(move || {
@@ -258,7 +258,7 @@ fn hold(namespace: &Namespace, name: &'static str, port: u16) {
     });
 }
 
-/// Opens a long-lived connection and returns the name of the server.
+/// Opens a connection that stays open, and returns the name of the server with it.
 fn connect(client: &Namespace, ip: &str, port: u16) -> (String, TcpStream) {
     let at = SocketAddr::new(address(ip), port);
     let mut stream = client.run(move || TcpStream::connect_timeout(&at, Duration::from_secs(5))).unwrap();
@@ -268,7 +268,7 @@ fn connect(client: &Namespace, ip: &str, port: u16) -> (String, TcpStream) {
     (String::from_utf8(name.to_vec()).unwrap(), stream)
 }
 
-/// Sends a line and returns true if the same line comes back.
+/// Sends a line and returns true if the server sends the same line back.
 fn echoes(stream: &mut TcpStream) -> bool {
     let mut buffer = [0; 5];
     stream.write_all(b"hello").is_ok() && stream.read_exact(&mut buffer).is_ok() && buffer == *b"hello"
@@ -283,7 +283,8 @@ fn holding(test: &str, scheduler: &str, weights: [u16; 2]) -> Topology {
     topology
 }
 
-/// Opens this number of long-lived connections and returns the names of their servers in order.
+/// Opens `connections` connections that stay open. Returns the names of their servers in order, and the
+/// connections.
 fn trace(topology: &Topology, connections: usize) -> (String, Vec<TcpStream>) {
     (0..connections).map(|_| connect(&topology.client, "10.96.0.1", 80)).unzip()
 }
@@ -307,8 +308,8 @@ fn lc_and_wlc_choose_the_least_busy() {
     assert_eq!(names.matches('a').count(), 6, "{names}");
 }
 
-/// Scheduler sed selects the server with the least (active + 1) / weight; nq selects an idle server first,
-/// then like sed. The weights in the test avoid ties.
+/// Scheduler `sed` selects the server with the smallest (active + 1) / weight. Scheduler `nq` selects an idle
+/// server if there is one, else the same server as `sed`. The weights in the test avoid ties.
 fn sed_and_nq_follow_their_formulas() {
     let topology = holding("sed", "sed", [5, 2]);
     let (names, _streams) = trace(&topology, 5);

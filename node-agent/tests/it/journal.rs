@@ -1,5 +1,5 @@
-//! Tests of the journal: after any damage of the file, the loaded state is one that a control server has
-//! sent, or none.
+//! Tests of the journal, in which an agent stores its last state: after any damage of the file, the loaded
+//! state is either one that a control server has sent, or none.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -20,7 +20,7 @@ use node_agent::{
 
 use crate::support::{dir::StateDir, states::*};
 
-/// Journal under test, with the state that results from all appended batches.
+/// Journal under test, and the state that results from all batches appended to it.
 struct Recorder {
     journal: Journal,
     state: State,
@@ -33,8 +33,8 @@ impl Recorder {
         Self { journal, state, now: Instant::now() }
     }
 
-    /// Applies and appends a batch of state changes like the agent loop, and returns the growth of the file
-    /// in bytes.
+    /// Applies a batch of state changes and appends it to the journal, as the agent loop does. Returns the
+    /// growth of the file in bytes.
     fn take(&mut self, batch: Batch) -> u64 {
         let (previous, before) = (self.state.position(), self.journal.bytes());
         let touched = self.state.apply(batch).unwrap();
@@ -80,8 +80,8 @@ fn batches() -> Vec<Batch> {
     ]
 }
 
-/// Appends these batches to a journal. Returns the file, and for each batch boundary its offset with the
-/// state at that point, starting with the empty state.
+/// Appends the batches of [`batches`] to a journal. Returns the bytes of the file, and the offset and the
+/// state at each batch boundary, starting with the empty state.
 fn recorded(dir: &StateDir) -> (Vec<u8>, Vec<(usize, State)>) {
     let mut recorder = Recorder::open(dir);
     let mut boundaries = vec![(0, State::default())];
@@ -236,8 +236,8 @@ fn compaction_keeps_the_state_and_bounds_the_file() {
     assert_eq!(dir.open().1, wanted);
 }
 
-/// Changes appended during a rewrite of the journal are kept, both if the rewritten file is used and if it is
-/// not.
+/// Changes that are appended while the journal is rewritten are not lost, neither if the rewritten file is
+/// then used nor if it is discarded.
 #[test]
 fn changes_during_a_rewrite_are_kept_whether_it_is_taken_over_or_not() {
     for is_taken_over in [true, false] {

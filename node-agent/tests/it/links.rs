@@ -1,4 +1,4 @@
-//! Tests of tracking network interfaces by kernel notifications.
+//! Tests of the tracking of network interfaces by notifications of the kernel.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -15,7 +15,8 @@ use tokio::{
 
 use crate::support::{self, Namespace, segment::eventually};
 
-/// Starts tracking the interfaces of a namespace, on a tokio runtime with this number of threads.
+/// Starts the tracking of the interfaces of a namespace on a tokio runtime with `threads` threads; `None`
+/// selects a single-threaded runtime.
 fn follow(namespace: &Namespace, threads: Option<usize>) -> (Runtime, watch::Receiver<Links>) {
     namespace.run(|| {
         let runtime = match threads {
@@ -76,8 +77,8 @@ fn links_are_followed_through_their_lives() {
     eventually("gone", || named(&links, "w0").is_none() && named(&links, "v1").is_none());
 }
 
-/// The facts in reports follow interface changes; a network on an interface without ARP is not one in which
-/// addresses can be announced.
+/// The networks in reports follow changes of interfaces. A network on an interface without ARP is not
+/// reported as one in which addresses can be announced.
 #[test]
 fn networks_to_announce_on_are_those_of_interfaces_with_neighbours() {
     let namespace = Namespace::new("linkfacts");

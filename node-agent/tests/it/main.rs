@@ -1,5 +1,5 @@
-//! Integration tests of the node agent. Modules `support`, `testbed` and `answering` contain helpers that the
-//! other modules share.
+//! Integration tests of the node agent. The modules `support`, `testbed` and `answering` contain helpers for
+//! the tests in the other modules.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Smoke test of the programs that measure proxy modes. Their results are printed, not judged.
+//! Tests that the measurements of the cost of proxy modes still run. The measured values are printed but not
+//! judged.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +39,7 @@ fn f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10() {
     });
 }
 
-/// Asserts that all values were measured.
+/// Asserts that every value in the results was measured.
 fn check(costs: Vec<Cost>) {
     for Cost { way, connections_per_second, latency_median, latency_p99, bytes_per_second } in costs {
         assert!(connections_per_second.figure > 0.0 && connections_per_second.share > 0.0, "{way:?}");

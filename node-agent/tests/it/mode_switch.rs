@@ -1,4 +1,4 @@
-//! Tests of a change of the proxy mode on a running node: the agent loop with in-memory kernels, one per
+//! Tests of a change of the proxy mode on a running node, with the agent loop and an in-memory kernel per
 //! mode.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
@@ -54,7 +54,7 @@ impl Node {
         self.take(delta(&format!("7-{}", self.revision), services));
     }
 
-    /// Sets the proxy mode in the Node object.
+    /// Delivers a Node object with the given proxy mode to the agent; `None` leaves the mode unset.
     fn ask(&mut self, mode: Option<ProxyMode>) {
         self.ask_with(mode, ProxyOptions::default());
     }
@@ -84,7 +84,7 @@ impl Node {
         &self.kernels.by_mode[&mode]
     }
 
-    /// Returns the number of Services in the kernel of each mode.
+    /// Returns the number of Services that the in-memory kernel of each mode contains.
     fn held(&self) -> Vec<usize> {
         self.kernels.by_mode.values().map(|kernel| kernel.contents().programs.len()).collect()
     }
@@ -101,8 +101,8 @@ fn running(test: &str, modes: &[ProxyMode]) -> (StateDir, Node) {
     (dir, node)
 }
 
-/// F013, F053: the old mode is removed only after the new one has programmed all Services, and only when the
-/// old mode's connections have ended.
+/// F013, F053: the old mode is removed only after the new mode has programmed all Services and the
+/// connections of the old mode have ended.
 #[test]
 fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     let (_dir, mut node) = running("order", &[NFTABLES, IPTABLES]);
@@ -129,8 +129,8 @@ fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     assert_eq!(node.tally.mode_changes.get(), 2);
 }
 
-/// If a new mode is unavailable, fails as a whole, or fails for one Service, the old mode stays active, and
-/// the change is tried again until it succeeds.
+/// If the new mode is unavailable, fails as a whole, or fails for one Service, the old mode stays in force,
+/// and the agent retries the change until it succeeds.
 #[test]
 fn a_mode_that_fails_leaves_the_old_one_and_is_tried_again() {
     let (_dir, mut node) = running("fails", &[NFTABLES, IPTABLES]);
@@ -181,7 +181,8 @@ fn a_service_that_failed_before_does_not_stop_the_change() {
     assert_eq!(node.status().failures_total, 1);
 }
 
-/// If the first mode is selected again while it is being removed, its kernel objects are adopted and stay.
+/// If the first mode is selected again while it is being removed, the agent adopts its kernel objects and
+/// keeps them.
 #[test]
 fn a_mode_that_comes_back_while_it_leaves_keeps_its_rules() {
     let (_dir, mut node) = running("back", &[NFTABLES, IPTABLES]);
@@ -213,7 +214,7 @@ fn a_restart_runs_the_mode_of_the_node_and_writes_nothing() {
 }
 
 /// If an agent is killed while both modes are programmed, the next agent removes the mode that is not
-/// selected after its first successful pass.
+/// selected, but only after a successful pass (update of the kernel) in the selected mode.
 #[test]
 fn what_a_killed_agent_left_of_another_mode_is_removed() {
     let (dir, mut node) = running("killed", &[NFTABLES, IPTABLES]);

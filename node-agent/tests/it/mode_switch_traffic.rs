@@ -1,5 +1,4 @@
-//! Tests of a change of the proxy mode while clients send traffic: the agent loop with real kernels, one mode
-//! after another.
+//! Tests of a change of the proxy mode while clients send traffic, with the agent loop and real kernels.
 
 #![allow(
     clippy::unwrap_used,
@@ -50,7 +49,7 @@ fn is_guest() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
 }
 
-/// Node whose agent loop is run by a thread in the node's namespace.
+/// Node whose agent loop runs on a thread in the node's namespace.
 struct Node {
     agent: Agent,
     tally: Tally,
@@ -80,7 +79,8 @@ impl Node {
         self.agent.turn(Instant::now(), 0);
     }
 
-    /// Runs the agent loop until a condition holds.
+    /// Runs the agent loop until `is_true` returns true. The first argument describes the condition in
+    /// errors.
     fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_true(self) {
@@ -190,8 +190,8 @@ impl Transfer {
     }
 }
 
-/// Returns the modes that this machine supports. Modes that need the guest VM (`lab/guest.sh`) are tested
-/// there.
+/// Returns the proxy modes to test on this machine: those that its kernel supports. Modes that need the guest
+/// VM (`lab/guest.sh`) are tested there.
 fn modes() -> Vec<ProxyMode> {
     let mut modes = Vec::new();
     for mode in ProxyMode::ALL.iter().copied() {
@@ -203,7 +203,8 @@ fn modes() -> Vec<ProxyMode> {
     modes
 }
 
-/// Connects continuously through a virtual address or a node port until stopped, and counts the connections.
+/// Connects continuously to a virtual address or a node port until `stop` is set, and counts the connections
+/// in `made`. Returns the descriptions of the failures.
 fn connect_until(
     stop: &AtomicBool,
     client: &Namespace,
@@ -251,8 +252,8 @@ fn f013_f053_changes_between_iptables_and_ipvs_lose_no_connection() {
     });
 }
 
-/// Changes through modes and back, and through other options of each mode, while clients connect
-/// continuously.
+/// Changes the node through the modes and back, and through other options of each mode, while clients connect
+/// continuously. Asserts that no connection fails.
 fn change_through(modes: &[ProxyMode], other_naming: Naming, test: &str) {
     let topology = Topology::new(test);
     start_echo(&topology.a);
@@ -338,8 +339,8 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Returns the kernel state that the agent may have created. Empty iptables tables are omitted, because the
-/// tools create them when they read.
+/// Returns the kernel state that an agent may have created. Empty iptables tables are omitted, because the
+/// tools create them by reading.
 fn rules(node: &Namespace) -> Vec<String> {
     let listings: &[&[&str]] = if is_guest() {
         &[

@@ -38,8 +38,8 @@ const FRONTENDS: [(&str, u16); 6] = [
     ("fd96::2", 8080),
 ];
 
-/// Builds a Service with the endpoints `a` and `b` with these weights, at a virtual address, a node port and
-/// a port range, in both address families.
+/// Builds a Service with the endpoints `a` and `b`, whose weights are the first two arguments, at a virtual
+/// address, a node port and a port range, in both address families. `change` modifies each route.
 fn web(a: u16, b: u16, change: &dyn Fn(&mut Route)) -> Program {
     let list = |a_ip, b_ip| -> Vec<(&'static str, u16, u16)> {
         let all: [(&str, u16, u16); 2] = [(a_ip, 8080, a), (b_ip, 8080, b)];
@@ -74,7 +74,8 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-/// Returns the endpoint that each client reaches at each frontend, and asserts that it is always the same.
+/// Connects from each client to each frontend several times, and asserts that the client always reaches the
+/// same endpoint there. Returns the names of these endpoints.
 fn homes(clients: &[&Namespace]) -> Vec<String> {
     let mut homes = Vec::new();
     for client in clients {
@@ -274,7 +275,8 @@ fn scheduler_sh_chooses_by_the_source() {
     });
 }
 
-/// If the IDs of two targets collide, both get connections, and clients keep their target.
+/// If two targets have the same ID in the affinity map, both still get connections, and each client keeps its
+/// target.
 #[test]
 fn targets_with_the_same_id_are_told_apart() {
     // The multiplication spreads numbers over all addresses; usable ones are selected.
@@ -356,8 +358,8 @@ fn connections_are_handed_to_a_listener_of_the_node() {
     });
 }
 
-/// Returns the number of affinity entries for frontends at this address, in both address families and for
-/// every kind of frontend.
+/// Returns the number of entries in the affinity maps for frontends at an address, in both address families
+/// and for every kind of frontend.
 fn remembered(node: &Namespace, address: &str) -> usize {
     let listing = node.exec(&["nft", "-j", "list", "ruleset"]);
     let all: serde_json::Value = serde_json::from_str(&listing).unwrap();

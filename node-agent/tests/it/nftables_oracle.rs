@@ -1,5 +1,5 @@
-//! Tests with random programs and networks: real connections have the result that the oracle (pure
-//! interpreter of packet programs) computes.
+//! Tests with random packet programs and networks: the result of each real connection must be the one that
+//! the oracle (pure interpreter of packet programs) computes.
 
 #![allow(
     clippy::unwrap_used,
@@ -134,7 +134,8 @@ fn any_program() -> impl Strategy<Value = (Program, Networks)> {
     )
 }
 
-/// Connects to a destination and returns the name of the server and the client address that the server saw.
+/// Connects to a destination and waits at most `wait` for the reply. Returns the name of the server and the
+/// client address that the server observed.
 fn ask(namespace: &Namespace, ip: &str, port: u16, wait: Duration) -> io::Result<(String, IpAddr)> {
     let destination = SocketAddr::new(address(ip), port);
     namespace.run(move || {
@@ -150,7 +151,7 @@ fn ask(namespace: &Namespace, ip: &str, port: u16, wait: Duration) -> io::Result
 const NODE_ADDRESSES: [&str; 6] =
     ["192.0.2.1", "10.1.1.1", "10.1.2.1", "2001:db8::1", "fd01:1::1", "fd01:2::1"];
 
-/// Returns true if the observed result is allowed by the fate that the oracle computed.
+/// Returns true if the observed result `came` is one that the oracle's result `fate` allows.
 fn agrees(fate: &Fate, source: IpAddr, is_from_node: bool, came: &io::Result<(String, IpAddr)>) -> bool {
     let failed_as = |kinds: &[ErrorKind]| came.as_ref().is_err_and(|error| kinds.contains(&error.kind()));
     match fate {
@@ -170,8 +171,8 @@ fn agrees(fate: &Fate, source: IpAddr, is_from_node: bool, came: &io::Result<(St
     }
 }
 
-/// Returns true if the fate allows that no reply arrives: without masquerading, an endpoint cannot reply to
-/// itself.
+/// Returns true if the oracle's result allows that no reply arrives: an endpoint cannot reply to itself
+/// without masquerading.
 fn may_be_silent(fate: &Fate, source: IpAddr) -> bool {
     match fate {
         Fate::Drop | Fate::Untouched => true,
@@ -183,7 +184,7 @@ fn may_be_silent(fate: &Fate, source: IpAddr) -> bool {
     }
 }
 
-/// Returns the time to wait for a connection with this fate; long if a reply is expected, because a busy
+/// Returns the time to wait for the result of a connection: long if a reply is expected, because a busy
 /// machine may lose the first packet.
 fn wait(fate: &Fate, source: IpAddr) -> Duration {
     if may_be_silent(fate, source) { SILENCE } else { PATIENCE }

@@ -49,7 +49,8 @@ fn frontends() -> Vec<(Frontend, bool)> {
     frontends
 }
 
-/// Builds a Service with external policy Local, at load balancer addresses and a node port.
+/// Builds a Service with external policy Local, at load balancer addresses and a node port. One of its
+/// endpoints is on this node if `has_endpoint_here` is true.
 fn local(has_endpoint_here: bool) -> Program {
     let routes = frontends().into_iter().map(|(frontend, is_v4)| {
         let (all, here) = if is_v4 { (&BOTH4, &HERE4) } else { (&BOTH6, &HERE6) };
@@ -90,7 +91,7 @@ fn is_silent(namespace: &Namespace, ip: &str, port: u16) -> bool {
     })
 }
 
-/// Returns the address of a namespace on its link to the node, in the notation of the endpoints.
+/// Returns the address of the host `namespace` on its link to the node, in the address family of `ip`.
 fn own(namespace: &Namespace, topology: &Topology, ip: &str) -> std::net::IpAddr {
     let v4 = address(ip).is_ipv4();
     let text = if namespace.name() == topology.client.name() {

@@ -1,4 +1,4 @@
-//! Test that a preview in nftables mode equals the `nft` listing after the change.
+//! Test that a preview in nftables mode has the same lines as the `nft` listing after the change.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -30,7 +30,7 @@ fn a_preview_is_the_difference_of_the_listings() {
     assert!(unseen.is_empty(), "the listing shows every kind of change: {unseen:?}");
 }
 
-/// Builds frontends with each method of target selection.
+/// Builds a desired state that contains each method of selecting a target.
 fn every_choice() -> DesiredState {
     let four = [("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)];
     let six = [("fd01:1::2", 8080, 2), ("fd01:2::2", 8080, 1)];

@@ -29,7 +29,8 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-/// Builds a Service with a port range at both virtual addresses, for TCP and UDP, to the two workloads.
+/// Builds a Service with the port range from `first` to `last` at the virtual addresses, for TCP and UDP,
+/// with the targets `v4` and `v6`.
 fn ports(first: u16, last: u16, v4: &[&str], v6: &[&str]) -> Program {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {

@@ -18,7 +18,7 @@ use node_agent::dataplane::{
 
 use crate::support::{Namespace, programs::*};
 
-/// Builds Services `s0`, `s1`, … at 10.96.x.y with this number of endpoints each.
+/// Builds `services` Services `s0`, `s1`, … at 10.96.x.y with `endpoints` endpoints each.
 fn many(services: u32, endpoints: u32) -> DesiredState {
     let mut desired = DesiredState::default();
     for number in 0..services {
@@ -43,6 +43,7 @@ fn numbered(service: u32, endpoints: u32, changed: u32) -> model::program::Progr
 }
 
 /// Builds a Service with policy Local, source ranges and affinity at a load balancer address and a node port.
+/// A different `changed` results in a different endpoint.
 fn special(changed: u32) -> model::program::Program {
     let first = std::net::Ipv4Addr::from(0x0c00_0000 + changed).to_string();
     let all = [(first.as_str(), 8080, 1), ("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
@@ -71,8 +72,8 @@ fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, DesiredState, Dura
     (backend, desired, start.elapsed())
 }
 
-/// Makes a change several times. Returns the number of transactions and messages of one change, and the
-/// median time.
+/// Makes a change [`TIMES`] times. Returns the numbers of transactions and messages that these changes take
+/// together, and the median duration.
 fn cost(
     backend: &mut NftablesBackend,
     desired: &mut DesiredState,
@@ -151,8 +152,9 @@ fn a_cold_start_with_5000_services_of_10_endpoints_is_whole_and_a_restart_writes
     });
 }
 
-/// If the number of endpoints of a Service changes up to 200, unused chains for endpoint numbers are removed,
-/// those in use stay, and a chain is created again when its number is used again.
+/// While the number of endpoints of a Service grows to 200, each number needs a different chain. Chains that
+/// nothing refers to are removed before there are many, chains in use stay, and a chain is created again when a
+/// Service has its number of endpoints again.
 #[test]
 fn chains_that_nothing_leads_to_go_when_there_are_many() {
     let namespace = Namespace::new("sweep");

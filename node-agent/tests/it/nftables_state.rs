@@ -59,7 +59,7 @@ fn two_services() -> DesiredState {
     desired
 }
 
-/// Builds the basic Services and one Service with all other features.
+/// Builds a desired state with the basic Services and one Service that has all other features.
 fn all_kinds() -> DesiredState {
     let mut desired = two_services();
     set(&mut desired, "special", special());
@@ -67,7 +67,7 @@ fn all_kinds() -> DesiredState {
     desired
 }
 
-/// Builds a Service with every feature other than a plain target list.
+/// Builds a Service with every feature except a plain list of targets.
 fn special() -> model::program::Program {
     let targets = [("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)];
     let frontend = at("10.96.0.5", Protocol::Tcp, 80);
@@ -227,7 +227,7 @@ fn f078_a_single_rule_that_is_deleted_comes_back_in_its_place() {
     });
 }
 
-/// Sorts the lines of a listing, because chains are listed in creation order, which a repair may change.
+/// Sorts the lines of a listing. Chains are listed in creation order, which a repair may change.
 fn sorted(listing: &str) -> Vec<String> {
     let mut words: Vec<_> =
         listing.split_whitespace().map(|word| word.trim_end_matches(',').to_owned()).collect();
@@ -465,8 +465,8 @@ fn what_cannot_be_expressed_is_said_of_that_service_alone() {
 }
 
 mod random {
-    //! From any kernel state that the previous pass has left, a pass (update of the kernel) reaches the
-    //! desired state, and a new backend finds nothing to change.
+    //! Property test: a pass (update of the kernel) over any kernel state that the previous pass has left
+    //! reaches the desired state, after which a new backend finds nothing to change.
 
     use std::collections::BTreeSet;
 

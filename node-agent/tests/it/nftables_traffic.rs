@@ -84,8 +84,9 @@ fn f030_f035_f040_f042_f044_f045_every_frontend_forwards_tcp_and_udp_in_both_fam
     }
 }
 
-/// Clients outside of the cluster get the node's address as source, and workloads keep their address;
-/// connections to external addresses and node ports are always masqueraded.
+/// F088, F090, F092, F096: for clients outside of the cluster, servers observe the node's address as the
+/// source, and for workloads the workload's own address. Connections to external addresses and node ports are
+/// always masqueraded.
 #[test]
 fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     let topology = topology("masq", &web());
@@ -184,7 +185,7 @@ fn node_ports_answer_on_every_address_of_the_node_but_loopback() {
     );
 }
 
-/// Starts a TCP server that echoes the bytes of one connection after another.
+/// Starts a TCP server on a port that sends all bytes back. The server handles one connection at a time.
 fn echo(namespace: &Namespace, port: u16) {
     let listener = namespace.run(|| TcpListener::bind(("0.0.0.0", port)).unwrap());
     thread::spawn(move || {

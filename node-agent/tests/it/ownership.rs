@@ -1,4 +1,5 @@
-//! Tests of the ownership state machine for one address: inputs, actions and reports, line by line.
+//! Tests of the ownership state machine, which decides if a node announces an address: for each input, the
+//! actions and reports must be as listed, line by line.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,8 @@ use node_agent::announce::{
     words,
 };
 
-/// Script of inputs for one address, from the perspective of node `b`; times in milliseconds.
+/// Test script for one address on node `b`: sends inputs to the state machine and compares its outputs. Times
+/// are in milliseconds.
 struct Script {
     begin: Instant,
     now: u64,
@@ -37,7 +39,8 @@ impl Script {
         script
     }
 
-    /// Creates a node that can serve the address and has received the candidate order.
+    /// Creates the script of a node that can serve the address, has received the candidate order `order`, and
+    /// observes the peers with this liveness.
     fn with(order: CandidateOrder, peers: &[(&str, Liveness)]) -> Self {
         let mut script = Self::new();
         script.input("", Input::Gate(Gate::Open));
@@ -70,7 +73,7 @@ impl Script {
         self
     }
 
-    /// Advances the time to the next timeout of the state machine.
+    /// Advances the time to the next timeout of the state machine, and returns the outputs.
     fn timeout(&mut self) -> Vec<Output> {
         let due = self.ownership.poll_timeout().expect("something is awaited");
         self.now = self.now.max(u64::try_from((due - self.begin).as_millis()).unwrap());

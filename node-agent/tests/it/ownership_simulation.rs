@@ -1,6 +1,6 @@
-//! Simulation of many agents on one link with a control server, in virtual time. After any failure,
-//! partition, return or drain, each connected part of the network that has an eligible node ends with one
-//! owner, and conflicts are short.
+//! Simulation of agents on one link and a control server, in virtual time. After any sequence of failures,
+//! partitions, returns and drains, each connected part of the network that has an eligible node has exactly
+//! one owner of the address, and conflicts are short.
 
 mod world;
 
@@ -12,16 +12,16 @@ use world::{DETECTION_MS, World};
 enum Event {
     Kill(usize),
     Return(usize),
-    /// Partition that separates the nodes whose bit is set from the other nodes.
+    /// Partition of the link. The nodes whose bit is set in the mask are separated from the other nodes.
     Partition(u8),
     Heal,
     ControlStops,
     ControlStarts,
-    /// Drain of a node, which starts or ends.
+    /// Start or end of a drain of the node with this index.
     Drain(usize),
-    /// Handover of a node's addresses to other nodes, after which its agent ends.
+    /// Handover by the node with this index: other nodes take over its addresses, then its agent ends.
     HandOver(usize),
-    /// Change of a node's ability to serve the Service.
+    /// Change of the ability of the node with this index to serve the Service.
     Gate(usize),
 }
 
@@ -59,8 +59,8 @@ fn carry_out(world: &mut World, event: Event) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Once all is quiet, each connected part has at most one owner, and exactly one if it has a live
-    /// eligible candidate. Each event causes a limited number of announcements.
+    /// Once no more events happen, each connected part of the network has at most one owner, and exactly one
+    /// if it has a live eligible candidate. Each event causes a limited number of announcements.
     #[test]
     fn f117_f132_every_part_has_one_owner_in_the_end(events in events(), seed in any::<u64>()) {
         let mut world = World::new(4, seed);

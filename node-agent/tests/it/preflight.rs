@@ -22,7 +22,8 @@ fn preflight(arguments: &[&str]) -> Output {
     Command::new(AGENT).arg("preflight").args(arguments).output().unwrap()
 }
 
-/// Runs `preflight` and returns its report. Asserts that exit status and message match the report.
+/// Runs `preflight` for a proxy mode, with further arguments `more`, and returns its report. Asserts that
+/// exit status and message match the report.
 fn report(mode: &str, more: &[&str]) -> Value {
     checked(mode, &preflight(&[&["--mode", mode, "-o", "json"], more].concat()))
 }
@@ -53,8 +54,8 @@ fn state<'a>(report: &'a Value, need: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{need} is listed: {report}"))["state"].as_str().unwrap()
 }
 
-/// F084, F085: `preflight` lists every required module with its state, and its result matches the actual
-/// features of this machine's kernel.
+/// F084, F085: `preflight` lists every required kernel module with its state, and its result matches the
+/// actual features of this machine's kernel.
 #[test]
 fn f084_f085_this_machine_is_judged_by_what_its_kernel_can_do() {
     for mode in ["nftables", "userspace"] {
@@ -98,8 +99,8 @@ fn f085_without_rights_or_tools_everything_missing_is_named_with_its_remedy() {
     assert_eq!(report["usable"], false);
 }
 
-/// F117: `preflight` lists the requirements of announcements: the sockets, the networks found, and a packet
-/// filter that blocks clients.
+/// F117: `preflight` lists the requirements of address announcements: the sockets that it can open, the
+/// networks found, and a packet filter that blocks clients.
 #[test]
 fn f117_preflight_says_where_addresses_can_be_announced_and_what_is_in_the_way() {
     let node = Namespace::new("preflight");

@@ -1,8 +1,8 @@
-//! Each backend previews the changed lines of its kernel listings; after the change, the listings of the
-//! kernel's own tools differ by exactly these lines. A second backend makes the same changes without
-//! previews, with the same result.
+//! Tests of previews: each backend previews the lines that a change will add to and remove from its kernel
+//! listings. After the change, the listings of the kernel's own tools differ by exactly these lines. A second
+//! backend makes the same changes without previews, and its kernel must get the same state.
 //!
-//! Lines are compared without order; packet counters, interface indices, random choices of the kernel and
+//! Lines are compared without order. Packet counters, interface indices, random choices of the kernel and
 //! built-in chains are omitted.
 
 #![allow(
@@ -38,7 +38,7 @@ use crate::support::{
     relay::{TcpServer, connect, echo, echoes},
 };
 
-/// Change that is previewed after a first change has prepared the state.
+/// Two consecutive changes: the first prepares the state in which the second one is previewed.
 struct Pair {
     name: &'static str,
     before: fn(&mut World),
@@ -149,7 +149,8 @@ fn schedule(world: &mut World, name: &str) {
     world.service("web").scheduler = Some(Scheduler(Label::parse(name).unwrap()));
 }
 
-/// Two backends of one mode in two namespaces: the first previews each change, the second does not.
+/// Two backends of one proxy mode, each in its own namespace. The first previews each change before it makes
+/// it, the second one only makes it.
 struct Lane<B, L> {
     node: Namespace,
     backend: B,
@@ -169,7 +170,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         Self { node, backend, twin_node, twin, list, comes_back: true, held }
     }
 
-    /// Makes and undoes every change whose name is not in `skipped`.
+    /// Makes and undoes every change whose name is not in `skipped`, and checks the preview of each.
     fn walk(&mut self, skipped: &[&str]) {
         let base = World::base();
         self.step("everything", None, &base);
@@ -213,7 +214,9 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         assert_eq!(planned, Some(Vec::new()), "{name}: nothing is left to do");
     }
 
-    /// Returns to the base state. The comparison of the next change shows if the listing was restored.
+    /// Undoes a change by returning from the state `from` to the base state, and checks the preview.
+    /// `listing` is the kernel listing of the base state, which must be restored if [`Self::comes_back`] is
+    /// true.
     fn undo(&mut self, name: &str, from: &World, (base, listing): (&World, &Listing)) {
         let name = format!("{name}, undone");
         if !self.comes_back {
@@ -224,7 +227,8 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         self.held.clone_from(listing);
     }
 
-    /// Previews a pass, runs it on both backends, and returns the preview.
+    /// Previews a pass (update of the kernel), then runs it on both backends, and asserts that both have the
+    /// same outcome. Returns the preview.
     fn pass(&mut self, name: &str, scope: &Scope, desired: &DesiredState) -> Option<Vec<LineChange>> {
         let Self { node, backend, twin_node, twin, .. } = self;
         let counters = backend.counters();
@@ -242,7 +246,8 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
     }
 }
 
-/// Replaces the port of new listening sockets by `?`, as in a preview, because the kernel chooses this port.
+/// Replaces the port of each listening socket that was added, except a previewed one, by `?`. The kernel
+/// chooses this port, so that a preview cannot contain it.
 fn unnumbered(planned: &[LineChange], mut happened: Vec<LineChange>) -> Vec<LineChange> {
     let is_unknown = |change: &&mut LineChange| !planned.contains(change);
     for change in happened.iter_mut().filter(is_unknown).filter(|change| change.change == LineFate::Added) {
@@ -251,7 +256,7 @@ fn unnumbered(planned: &[LineChange], mut happened: Vec<LineChange>) -> Vec<Line
     happened
 }
 
-/// Returns the port of the listening socket in a line, or `None`.
+/// Returns the port in a line that describes a listening socket, or `None` for other lines.
 fn listener(line: &str) -> Option<&str> {
     [": 0.0.0.0 . ", ": :: . "].into_iter().find_map(|to| line.split_once(to)).map(|(_, port)| port)
 }
@@ -307,7 +312,8 @@ fn ipvs() {
     assert_eq!(beneath.lock().unwrap().last(), Some(&rules));
 }
 
-/// Draining targets with connections stay with weight 0, and the last one keeps its virtual server.
+/// Checks that in ipvs mode, draining targets with connections keep their real server with weight 0, and the
+/// last one also keeps its virtual server.
 fn draining() {
     let topology = Topology::silent("pre-drain");
     let _servers = [&topology.a, &topology.b].map(|node| TcpServer::start(node, 9000, echo));

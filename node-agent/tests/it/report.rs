@@ -1,5 +1,5 @@
-//! Tests of the reports to a control server: their content, time and frequency, and that a healthy agent logs
-//! nothing.
+//! Tests of the reports that an agent sends to the control server: content, time and frequency. A healthy
+//! agent logs nothing.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -63,7 +63,7 @@ impl Running {
         Self { control, kernel, stop, task, _dir: dir }
     }
 
-    /// Waits for the first report with this verified position (epoch and revision) and returns it.
+    /// Waits for the first report with the verified position `at` (epoch and revision) and returns it.
     async fn verified(&self, at: &str) -> Report {
         let is_it = |report: &&Report| report.verified == position(at);
         self.control.until(at, |said| said.reports.iter().any(|report| is_it(&report))).await;
@@ -179,8 +179,8 @@ async fn control_that_comes_back_is_told_again_and_the_kernel_has_not_changed() 
     running.stop().await;
 }
 
-/// F086: each report contains the traffic rows that changed and lists removed ones; the report after a lost
-/// one contains its changes again.
+/// F086: each report contains the traffic rows that have changed since the last report, and lists removed
+/// rows. If a report is lost, the next one contains its changes again.
 #[test]
 fn f086_reports_carry_the_traffic_that_control_has_not_been_told() {
     let row = |connections| TargetTraffic {
@@ -256,8 +256,8 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// A healthy agent logs nothing at level `info` for its start, changes, heartbeats and reports. Runs in a
-/// separate process, because a process-wide log would include other tests.
+/// A healthy agent logs nothing at level `info`, neither at its start nor for changes, heartbeats or reports.
+/// Runs in a separate process, because a process-wide log would include other tests.
 #[test]
 fn a_quiet_healthy_node_logs_nothing_at_info_after_its_start() {
     const MARK: &str = "TIDEGATE_TEST_QUIET";
@@ -289,14 +289,15 @@ fn a_quiet_healthy_node_logs_nothing_at_info_after_its_start() {
     assert_eq!(text, "");
 }
 
-/// Returns the last reported health state of the endpoint of Service 1, or `None` if it is not checked.
+/// Returns the last reported health state and message of the endpoint of Service 1, or `None` if the endpoint
+/// is not checked.
 fn told_of_endpoint(said: &Said) -> Option<(CheckState, String)> {
     let reports = said.reports.iter().rev().find_map(|report| report.health.get(&service_key(1)))?;
     reports.first().map(|report| (report.state, report.message.clone()))
 }
 
-/// Health check results are reported at once when they change, completely when the control server may have
-/// lost them, and as removed at the end.
+/// Health check results are reported as soon as they change, reported completely if the control server may
+/// have lost them, and reported as removed when the health check is.
 #[test]
 fn what_endpoints_answer_is_told_when_it_changes_and_again_to_whoever_is_new() {
     let namespace = Namespace::new("report-health");

@@ -1,5 +1,5 @@
-//! Tests of the routers used in the BGP interoperability tests: the parsed table of one router matches the
-//! announcements of another.
+//! Tests of the helpers for third-party routers in the BGP interoperability tests: the table parsed from one
+//! router must match the announcements of another.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -66,8 +66,8 @@ fn seen(router: &dyn Router) -> BTreeMap<String, Route> {
     table
 }
 
-/// Checks that a router receives the routes of the announcing router, and loses the session and the routes
-/// when that router ends.
+/// Checks a router that receives routes from `bird`, the announcing router: its table, its sessions, and the
+/// loss of both when BIRD ends. `asks_again` is true if the router can request a route refresh.
 fn follow(router: &dyn Router, asks_again: bool, bird: Bird) {
     let shown = || format!("{:#?}\n{}\n{}", seen(router), router.session(V4.0).whole, router.log());
     eventually("established", || router.session(V4.0).is_established(), shown);
@@ -151,8 +151,8 @@ fn bird_shows_what_frr_announces() {
     assert_ne!(bird.session(V4.0).incarnation, before.incarnation);
 }
 
-/// FRR and each other router establish a session if a setting is made on both sides, and none if it is made
-/// on one side only.
+/// FRR and each other router establish a session if both sides have the same setting, such as a password, and
+/// if one side only accepts connections.
 #[test]
 fn settings_mean_the_same_to_all_routers() {
     type Change = fn(&mut Peering);

@@ -1,4 +1,4 @@
-//! Tests of an agent with several control servers: one sends the feed, all receive reports, and any may send
+//! Tests of an agent with several control servers: one sends the feed, all receive reports, and each may send
 //! queries.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
@@ -57,7 +57,7 @@ impl Running {
         client.get(format!("http://{}{path}", self.listen)).send().await.unwrap().text().await.unwrap()
     }
 
-    /// Returns the state of a control server as reported by the agent's status server.
+    /// Returns the state of the connection to a control server, as reported by the agent's status server.
     async fn seen(&self, control: &Control) -> Value {
         let state: Value = serde_json::from_str(&self.get("/v1/state").await).unwrap();
         let url = format!("http://{}", control.address);
@@ -206,8 +206,8 @@ async fn a_server_that_knows_no_streams_of_questions_is_left_alone_and_still_tol
     agent.stop().await;
 }
 
-/// A full state on a query stream, as from a server that ignores the request parameter, is discarded by the
-/// agent.
+/// An agent discards a full state that arrives on a query stream, as from a server that ignores the request
+/// parameter for query streams.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_state_is_taken_from_a_stream_of_questions() {
     let Settled { serving, state, other, questions, agent } = settled("foreign").await;

@@ -1,5 +1,5 @@
-//! Tests of the state guard: an agent that receives a state from a different store epoch holds it pending
-//! confirmation, and applies it later.
+//! Tests of the state guard: an agent that receives a state from a different store epoch, in which much is
+//! missing, holds it until it is confirmed.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -45,7 +45,8 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, feed, now }
     }
 
-    /// Delivers a batch of state changes to the agent and returns the number of kernel writes.
+    /// Delivers a batch of state changes to the agent and lets it do all work that is due. Returns the number
+    /// of kernel writes that this took.
     fn take(&mut self, batch: Batch) -> u64 {
         self.agent.receive(batch, self.now);
         self.turn()
@@ -75,8 +76,8 @@ impl Node {
     }
 }
 
-/// Starts an agent with this number of Services, of two endpoints each, at position 7-10 (epoch 7, revision
-/// 10).
+/// Starts an agent that serves `services` Services, of two endpoints each, at position 7-10 (epoch 7,
+/// revision 10).
 fn serving(test: &str, services: u16) -> (StateDir, Node) {
     let dir = StateDir::new(&format!("guard-{test}"));
     let mut node = Node::start(&dir, &MemoryKernel::default(), 50);

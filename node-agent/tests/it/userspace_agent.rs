@@ -1,5 +1,5 @@
-//! Tests that the userspace relay outlives the agent: real agent processes die, restart and are upgraded
-//! while connections continue.
+//! Tests that the userspace relay process outlives the agent: real agent processes are killed, restarted and
+//! upgraded while connections continue.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -110,8 +110,8 @@ fn a_relay_that_is_killed_is_back_and_the_agent_says_so() {
     assert!(events.contains("PassFailed") && events.contains("relay process"), "{events}");
 }
 
-/// After an upgrade of the program file, a new relay takes over new connections before the old one stops
-/// listening, and the old one ends with its last connection.
+/// After an upgrade of the program file, a new relay accepts new connections before the old one stops
+/// listening, and the old relay ends with its last connection.
 #[test]
 fn an_upgrade_hands_new_connections_over_and_breaks_none() {
     let topology = Topology::new("usa-new");

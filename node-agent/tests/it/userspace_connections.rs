@@ -1,5 +1,5 @@
-//! Tests of the userspace relay with established connections: every byte arrives, half-closes are forwarded,
-//! limits apply, and connections to removed endpoints follow the removal policy.
+//! Tests of established connections through the userspace relay: every byte arrives, half-closes are
+//! forwarded, limits apply, and connections to removed endpoints follow the removal policy.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -33,8 +33,8 @@ use crate::support::{
     },
 };
 
-/// Builds a Service at TCP and UDP port 80, in both address families, to a port of workload a and optionally
-/// of b.
+/// Builds a Service at TCP and UDP port 80, in both address families, that leads to port `port` of workload a
+/// and, if `with_b` is true, of workload b.
 fn service(port: u16, with_b: bool) -> model::program::Program {
     let both4 = [("10.1.1.2", port, 1), ("10.1.2.2", port, 1)];
     let both6 = [("fd01:1::2", port, 1), ("fd01:2::2", port, 1)];
@@ -130,7 +130,7 @@ fn tcp_traffic(traffic: &[Traffic]) -> Vec<Traffic> {
     traffic.iter().filter(|it| it.protocol == Protocol::Tcp).cloned().collect()
 }
 
-/// If a client does not read, the server is stopped by flow control instead of unlimited buffering; once the
+/// If a client does not read, flow control stops the server, because the relay limits its buffers. Once the
 /// client reads, every byte arrives.
 #[test]
 fn a_slow_reader_stops_the_sender_and_loses_nothing() {
@@ -240,7 +240,7 @@ fn udp_flows_keep_their_target_expire_when_silent_and_are_limited() {
     }
 }
 
-/// Reads a PROXY protocol header, as a target does, and returns it as text.
+/// Reads a PROXY protocol header from a connection, as a target does, and returns it as text.
 fn read_header(stream: &mut impl Read) -> String {
     let mut start = [0; 6];
     stream.read_exact(&mut start).unwrap();
@@ -337,7 +337,7 @@ fn the_proxy_protocol_tells_the_target_the_client() {
     }
 }
 
-/// Opens a connection through the Service and returns it once it leads to workload a.
+/// Opens connections through the Service until one leads to workload a, and returns that one.
 fn on_a(client: &Namespace, ip: &str) -> TcpStream {
     loop {
         let mut stream = connect(client, ip, 80).unwrap();
@@ -350,7 +350,7 @@ fn on_a(client: &Namespace, ip: &str) -> TcpStream {
     }
 }
 
-/// Starts a TCP server that sends its name after the first received byte, and then echoes.
+/// Starts a TCP server that sends its name when it has received the first byte, and then echoes.
 fn named(namespace: &Namespace, name: &'static str) -> TcpServer {
     TcpServer::start(namespace, 9000, move |mut stream| {
         stream.read_exact(&mut [0; 1])?;
@@ -434,8 +434,8 @@ fn f065_a_long_transfer_survives_changes_of_other_endpoints_and_the_end_of_the_s
     }
 }
 
-/// After the removal of the endpoint of a UDP flow, the client's next datagram from the same port reaches
-/// another endpoint.
+/// After a removal of the endpoint of a UDP flow, the client's next datagram from the same port reaches
+/// another endpoint. After a restart of the agent, such datagrams still reach an endpoint.
 #[test]
 fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another() {
     let mut wanted = desired(vec![("web", service(8080, true))]);
@@ -528,9 +528,9 @@ fn f086_traffic_is_counted_exactly_per_target() {
     });
 }
 
-/// F086: if one target refuses connections and another one breaks them off, failures are counted at each of
-/// them, while clients are served by a target that works. The count of consecutive refusals restarts with the
-/// first accepted connection.
+/// F086: if one target refuses connections and another one breaks them off, the failures are counted at the
+/// target that caused them, and clients are served by a target that works. The count of consecutive refusals
+/// restarts with the first accepted connection.
 #[test]
 fn f086_failures_of_targets_are_counted_where_they_happen() {
     let wanted = desired(vec![("web", service(9000, true))]);

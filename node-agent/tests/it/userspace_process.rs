@@ -1,4 +1,4 @@
-//! Tests of the userspace relay as a separate process, as used by the agent's backend: access control,
+//! Tests of the userspace relay as a separate process, started by the agent's backend: access control,
 //! robustness, and takeover by a new relay.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
@@ -45,7 +45,8 @@ fn mark() -> u32 {
     BackendOptions::default().masquerade_mark
 }
 
-/// Starts a relay process in the home directory of a test, and programs the desired state.
+/// Starts a relay process in the directory `home` and programs the desired state. Returns the client that
+/// controls the relay. `mark` is the packet mark of the rules.
 fn running(node: &Namespace, home: &Home, mark: u32, desired: &DesiredState) -> RelayClient {
     let mut client = node.run(|| RelayClient::open(home.relays(), mark).unwrap());
     node.run(|| client.observe()).unwrap();
@@ -229,8 +230,8 @@ fn another_mark_is_another_relay_and_the_first_keeps_its_connections() {
     assert_eq!(node.list_table(TABLE), rules);
 }
 
-/// If a second relay is abandoned, as after a change of the packet mark that the kernel rejected in part, the
-/// rules keep leading to the first relay.
+/// If a second relay is abandoned, for example because the kernel rejected a part of a changed packet mark,
+/// the rules still lead to the first relay.
 #[test]
 fn a_relay_that_is_abandoned_leaves_the_rules_to_the_first() {
     let topology = Topology::new("usp-abandon");

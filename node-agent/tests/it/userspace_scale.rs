@@ -28,7 +28,8 @@ fn service(number: u32, endpoint: u32) -> model::program::Program {
     simple(&at(0x0a60_0001, number), &list)
 }
 
-/// Returns the number of kernel messages that updating one Service takes.
+/// Programs the Service `name` with the endpoint number `endpoint`. Returns the numbers of kernel
+/// transactions and messages that the update takes.
 fn messages(
     backend: &mut UserspaceBackend,
     desired: &mut DesiredState,

@@ -98,14 +98,14 @@ fn f053_f054_every_frontend_is_relayed_for_tcp_and_udp_in_both_families() {
     }
 }
 
-/// Returns the number of TCP and UDP sockets on which the relay listens in the node's namespace.
+/// Returns the number of TCP and UDP sockets on which the relay listens in the namespace of the node.
 fn listeners(topology: &Topology) -> usize {
     let listing = topology.node.exec(&["ss", "-Hltun"]);
     listing.lines().filter(|line| line.contains("0.0.0.0:*") || line.contains("[::]:*")).count()
 }
 
-/// Keepalives detect that a client or target has vanished, because accepted connections inherit the options
-/// of the listening socket.
+/// Both sides of a relayed connection have keepalives, so that a client or target that has vanished is
+/// detected. Accepted connections inherit these options from the listening socket.
 #[test]
 fn both_sides_of_a_connection_are_asked_whether_they_are_there() {
     let frontends =

@@ -1,5 +1,5 @@
-//! Check that agent feeds never go back, and that the state at each `synced` frame is exactly that of its
-//! revision.
+//! Check of agent feeds: an agent never returns to an older revision, and at each `synced` frame its
+//! addresses are exactly those of that revision.
 
 use super::{History, Rule, Timeline, Violations};
 

@@ -1,8 +1,9 @@
-//! Check of real-time order, with lower and upper bounds for the revision of the store during a request.
+//! Check that writes take effect in real-time order, and lower and upper limits of the store's revision at
+//! any time of the test.
 
 use super::{History, Operation, RequestOutcome, Rule, Violations, writes::CommittedWrites};
 
-/// Highest revision that any client had observed, as a function of time.
+/// Highest revision that any client had observed by a given time.
 #[derive(Debug, Default)]
 pub(super) struct Floors {
     /// Times, each with the highest revision that any client had observed by then.
@@ -21,20 +22,21 @@ impl Floors {
         Self { known, start }
     }
 
-    /// Returns the highest revision observed before a time.
+    /// Returns the highest revision that any client had observed before a time.
     pub(super) fn before(&self, time: u64) -> u64 {
         let count = self.known.partition_point(|(known_at, _)| *known_at < time);
         count.checked_sub(1).map_or(self.start, |last| self.known[last].1)
     }
 }
 
-/// Returns the highest revisions observed by any client, by time.
+/// Computes, from all responses, the highest revision that any client had observed by a given time.
 pub(super) fn floors(history: &History) -> Floors {
     let told = history.operations.iter().filter_map(|operation| Some((operation.end, shown(operation)?)));
     Floors::new(history.start, told.collect())
 }
 
-/// Returns the highest revision whose existence a response proves.
+/// Returns the highest revision that the store must have reached before the response, or `None` if the
+/// response contains no revision.
 pub(super) fn shown(operation: &Operation) -> Option<u64> {
     match &operation.answer {
         RequestOutcome::Accepted(revision) => Some(*revision),
@@ -44,7 +46,7 @@ pub(super) fn shown(operation: &Operation) -> Option<u64> {
     }
 }
 
-/// Lowest and highest possible revision of the store, as a function of time.
+/// Lower and upper limit of the store's revision at a given time.
 #[derive(Debug)]
 pub(super) struct Bounds {
     floors: Floors,
@@ -66,20 +68,23 @@ impl Bounds {
         Self { floors: floors(history), begun, head: history.head }
     }
 
-    /// Returns the highest revision observed before a time.
+    /// Returns the lower limit of the store's revision at a time: the highest revision that a client had
+    /// observed before.
     pub(super) fn floor(&self, time: u64) -> u64 {
         self.floors.before(time)
     }
 
-    /// Returns the highest revision possible at a time.
+    /// Returns the upper limit of the store's revision at a time: every write that began later has a higher
+    /// revision.
     pub(super) fn ceiling(&self, time: u64) -> u64 {
         let later = self.begun.partition_point(|(begun_at, _)| *begun_at <= time);
         self.begun.get(later).map_or(self.head, |(_, revision)| revision.saturating_sub(1))
     }
 }
 
-/// Checks that no write has a revision that was observed before the write began. If so, each write can be
-/// assigned an instant between its begin and end such that the instants are in the order of revisions.
+/// Checks that no write has a revision that a client had observed before the write began. Then the order of
+/// the revisions is possible in real time: each write can take effect at some instant between its begin and
+/// end.
 pub(super) fn check(history: &History, made: &CommittedWrites, bounds: &Bounds, found: &mut Violations) {
     for (&revision, &index) in made {
         let operation = &history.operations[index];

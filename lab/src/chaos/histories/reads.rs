@@ -1,4 +1,5 @@
-//! Check that each server returns only states that the store had, in the order of their revisions.
+//! Check of reads: each server returns only states that the store had, and never an older state after a newer
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, fou
     }
 }
 
-/// Highest revision that a server has returned or accepted, by time.
+/// Highest revision that one server had returned or accepted by a given time.
 #[derive(Default)]
 struct HighestRevision {
     start: u64,
@@ -46,7 +47,9 @@ impl HighestRevision {
     }
 }
 
-/// Returns the revision of the oldest state, not older than `least`, that fits a response.
+/// Returns the revision of the oldest state, not older than revision `least`, that explains a response;
+/// `None` if there is none or the response proves no revision. Adds a violation to `found` if no such state
+/// exists.
 fn place(
     operation: &Operation,
     least: u64,

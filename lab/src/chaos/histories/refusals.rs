@@ -1,5 +1,5 @@
-//! Check that each rejection is justified by a state that the store can have had between request and
-//! response.
+//! Check of rejected writes: each rejection is justified by a state that the store can have had between
+//! request and response.
 
 use super::{
     ClientRequest, Demand, History, ObjectChange, Operation, Refusal, RequestOutcome, Rule, Timeline,
@@ -28,7 +28,8 @@ fn words(operation: &Operation, timeline: &Timeline, low: u64, high: u64) -> Str
     )
 }
 
-/// Returns true if a server must reject a write for this reason in this state.
+/// Returns true if the state at revision `at` justifies rejecting the write of `changes` with the reason
+/// `refusal`.
 fn is_reason(
     refusal: Refusal,
     changes: &[ObjectChange],

@@ -1,4 +1,5 @@
-//! Hand-made histories: a valid one, and variants with one violation each.
+//! Unit tests of the checker with hand-made histories: a valid one, and variants that each violate a
+//! guarantee.
 
 use super::*;
 
@@ -114,7 +115,7 @@ fn state(at: u64, addresses: &[(&str, &str)]) -> FeedStep {
     FeedStep { at, addresses: addresses.collect() }
 }
 
-/// Returns the guarantees that the valid history violates after `lie` has modified it.
+/// Modifies a valid history by `lie`, checks it, and returns the violated guarantees.
 fn broken(lie: impl FnOnce(&mut History)) -> Vec<Rule> {
     let mut history = honest();
     lie(&mut history);
@@ -124,7 +125,7 @@ fn broken(lie: impl FnOnce(&mut History)) -> Vec<Rule> {
     rules
 }
 
-/// Modifies the log and the two watches in the same way, so that only the log itself is inconsistent.
+/// Applies `tell` to each event in the log and in both watches, so that the watches still agree with the log.
 fn retell(history: &mut History, tell: impl Fn(&mut ChangeEvent)) {
     history.log.iter_mut().for_each(&tell);
     for step in history.watches.iter_mut().flat_map(|watch| &mut watch.steps) {

@@ -1,10 +1,11 @@
-//! States derived from the log, and a check of the log itself.
+//! States of all objects at each revision, derived from the change log, and a check that the log itself is
+//! consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ChangeEvent, ChangeEventKind, History, ObjectState, Rule, Violations};
 
-/// State of every object at every revision, from the change log.
+/// State of every object at every revision, computed from the change log.
 #[derive(Debug, Default)]
 pub struct Timeline {
     keys: BTreeMap<String, BTreeMap<u64, Option<LiveObject>>>,
@@ -64,8 +65,9 @@ impl Timeline {
         self.keys.entry(key.clone()).or_default().insert(*revision, held);
     }
 
-    /// Reports an address that another object holds at the revision of the event. The order of the events of one
-    /// revision does not matter: no write of the test moves an address between objects within one revision.
+    /// Adds a violation to `found` if another object has the event's address at the revision of the event.
+    /// The order of events within one revision does not matter: no write of the test moves an address from
+    /// one object to another.
     fn check_address(&self, event: &ChangeEvent, found: &mut Violations) {
         let Some(address) = &event.address else { return };
         if let Some(holder) = self.holder(address, event.revision, &event.key) {
@@ -77,27 +79,27 @@ impl Timeline {
         self.keys.get(key)?.range(..=at).next_back()?.1.as_ref()
     }
 
-    /// Returns the state of an object at a revision.
+    /// Returns the state of an object at a revision, or `None` if the object did not exist then.
     #[must_use]
     pub fn seen(&self, key: &str, at: u64) -> Option<ObjectState> {
         let (&revision, held) = self.keys.get(key)?.range(..=at).next_back()?;
         held.as_ref().map(|held| ObjectState { value: held.value.clone(), revision })
     }
 
-    /// Returns the state of all objects at a revision.
+    /// Returns the state of every object that existed at a revision, by object name.
     #[must_use]
     pub fn state(&self, at: u64) -> BTreeMap<String, ObjectState> {
         self.keys.keys().filter_map(|key| Some((key.clone(), self.seen(key, at)?))).collect()
     }
 
-    /// Returns the addresses of all objects at a revision.
+    /// Returns the address of every object that had one at a revision, by object name.
     #[must_use]
     pub fn addresses(&self, at: u64) -> BTreeMap<String, String> {
         let address = |key: &String| Some((key.clone(), self.held(key, at)?.address.clone()?));
         self.keys.keys().filter_map(address).collect()
     }
 
-    /// Returns an object other than `but` that held an address at a revision.
+    /// Returns the name of an object other than `but` that had an address at a revision.
     pub(super) fn holder(&self, address: &str, at: u64, but: &str) -> Option<&str> {
         let others = self.keys.keys().filter(|key| *key != but);
         let has =
@@ -105,7 +107,8 @@ impl Timeline {
         others.map(|key| (key, key)).find(|(key, _)| has(key)).map(|(_, key)| key.as_str())
     }
 
-    /// Returns the last revision at which an object still had the state written at revision `since`.
+    /// Returns the last revision at which an object still had the state that was written at revision `since`.
+    /// `head` is the last revision of the log.
     pub(super) fn lasted(&self, key: &str, since: u64, head: u64) -> u64 {
         let next = self.keys.get(key).and_then(|states| states.range(since + 1..).next());
         next.map_or(head, |(&revision, _)| revision - 1)
@@ -120,8 +123,8 @@ impl Timeline {
         states.range(from..).find(|(_, held)| held.is_none()).map(|(&revision, _)| revision)
     }
 
-    /// Returns `low` and all revisions with an event in the range up to `high`: the distinct states of the
-    /// range.
+    /// Returns `low`, and every higher revision up to `high` at which an object changed. The states at these
+    /// revisions are all states that the store had in the range.
     pub(super) fn states_between(&self, low: u64, high: u64) -> impl Iterator<Item = u64> {
         std::iter::once(low)
             .chain(self.revisions.range(low + 1..=high.max(low + 1)).copied())

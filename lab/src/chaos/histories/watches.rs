@@ -1,4 +1,5 @@
-//! Check that watchers received every event once and in order, across all servers used.
+//! Check of watches: a watcher receives every change event once and in order, even if it switches between
+//! servers.
 
 use super::{ChangeEvent, History, Rule, Timeline, Violations, Watch, WatchStep};
 
@@ -8,7 +9,8 @@ pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Violatio
     }
 }
 
-/// Checks one watch, and reports only the first fault, because all later events differ in any case.
+/// Checks the events of one watcher against the log. Reports only the first violation, because all later
+/// events would differ as well.
 fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut Violations) {
     let mut add = |seen: String| found.add(Rule::Watch, format!("{}: {seen}", watch.name));
     let mut rest = after(&history.log, watch.start);

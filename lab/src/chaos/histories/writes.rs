@@ -1,5 +1,5 @@
-//! Check that every write is in the log exactly as often as its outcome implies, on a state that satisfies
-//! its precondition.
+//! Check of writes against the change log: an accepted write is in the log once, a rejected one never, and
+//! one without a response at most once. Each must satisfy its precondition in the state before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{
     Rule, Timeline, Violations,
 };
 
-/// Committed writes: index of the operation by revision.
+/// Committed writes: index in [`History::operations`] by revision.
 pub(super) type CommittedWrites = BTreeMap<u64, usize>;
 
 /// Write operation with its index, changes and precondition.
@@ -77,7 +77,7 @@ fn claim(made: &mut CommittedWrites, revision: u64, write: &Write<'_>, found: &m
     }
 }
 
-/// Returns true if the events of a revision are exactly the changes of a write.
+/// Returns true if the change events of one revision are exactly the changes of one write.
 fn is_whole(changes: &[ObjectChange], events: &[&ChangeEvent]) -> bool {
     let fits = |change: &ObjectChange| events.iter().any(|event| is_change(change, event));
     changes.len() == events.len() && changes.iter().all(fits)
@@ -95,10 +95,10 @@ fn is_change(change: &ObjectChange, event: &ChangeEvent) -> bool {
     fits && has_address && change.key == event.key
 }
 
-/// Finds the writes with unknown outcome that were committed. Values identify all writes except deletions.
-/// Deletions that name a revision are matched first, because each fits only one revision of the log. Any other
-/// deletion fits every revision that was not yet observed when it began, because a write without a response may be
-/// committed at any later time.
+/// Finds the revisions at which writes without a response were committed, and adds them to `made`. The unique
+/// value identifies each write except deletions. Deletions that name a revision are matched first, because
+/// each fits only one revision of the log. Any other deletion fits every revision that was not yet observed
+/// when it began, because a write without a response may be committed at any later time.
 fn claim_unknown(
     history: &History,
     groups: &BTreeMap<u64, Vec<&ChangeEvent>>,
@@ -158,7 +158,7 @@ fn check_demand(operation: &Operation, revision: u64, timeline: &Timeline, found
     }
 }
 
-/// Returns true if the precondition holds on the state before a revision.
+/// Returns true if the precondition `demand` of a write holds in the state just before `revision`.
 fn holds(demand: Demand, changes: &[ObjectChange], revision: u64, timeline: &Timeline) -> bool {
     changes.iter().all(|change| {
         let before = timeline.seen(&change.key, revision.saturating_sub(1));

@@ -1,4 +1,5 @@
-//! Seeded fault injection into control servers and members of their store.
+//! Fault injection into control servers and into members of their store. The seed of the test determines the
+//! faults.
 
 use std::{fmt, net::IpAddr, thread, time::Duration};
 
@@ -15,7 +16,7 @@ const LASTS_MS: (u64, u64) = (80, 800);
 /// Probability in percent that a fault starts while another one is still active.
 const TOGETHER_PERCENT: u64 = 35;
 
-/// Machines that faults can hit.
+/// Control servers and store members into which faults can be injected.
 #[derive(Debug)]
 pub struct Targets {
     /// Network that connects all machines.
@@ -29,9 +30,9 @@ pub struct Targets {
 /// Target of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
-    /// A control server by index.
+    /// Control server with this index.
     Server(usize),
-    /// A store member by index.
+    /// Store member with this index.
     Member(usize),
 }
 
@@ -48,7 +49,7 @@ pub enum ServerFaultKind {
     CutOff,
 }
 
-/// Fault that was injected.
+/// Fault that was injected into a control server or store member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerFault {
     /// Machine that the fault hit.
@@ -74,7 +75,8 @@ impl fmt::Display for ServerFault {
 }
 
 impl Targets {
-    /// Injects several faults, reverts them all and returns them.
+    /// Chooses `faults` random faults, injects them, some at the same time, and reverts them. A fault is
+    /// skipped if its target already has one. Returns all chosen faults in order.
     ///
     /// # Errors
     /// Returns an error if a tool fails.
@@ -169,7 +171,10 @@ impl Targets {
         }
     }
 
-    /// Waits until every program runs and responds.
+    /// Waits until all control servers and store members run and respond. Restarts those that have ended.
+    ///
+    /// # Errors
+    /// Returns an error if a program cannot be started or does not respond in time.
     pub fn wait_calm(&mut self) -> Result<()> {
         for member in &mut self.members {
             member.ensure_running()?;

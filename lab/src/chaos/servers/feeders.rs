@@ -1,4 +1,4 @@
-//! Simulated agent that switches between servers and records its state at each consistent frame.
+//! Simulated agent that switches between control servers and records its state at each `synced` frame.
 
 use std::{
     collections::BTreeMap,
@@ -27,8 +27,9 @@ const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
 /// Minimum and maximum duration of a feed stream in milliseconds.
 const STREAM_MS: (u64, u64) = (50, 500);
 
-/// Follows the feed of a node until the final revision in `goal` is reached or no data arrives within the test
-/// timeout. Before the first `synced` the agent has no position, so it starts with a full sync.
+/// Follows the feed of a node until the agent reaches the final revision in `goal`, or until no data arrives
+/// for the duration of the test timeout. The first stream starts with a full sync, because the agent has no
+/// position yet.
 ///
 /// # Errors
 /// Returns an error if the HTTP client cannot be created.
@@ -142,7 +143,7 @@ impl SilentAgent {
         Ok(())
     }
 
-    /// Returns the name of a Service if it belongs to this round.
+    /// Returns the name of a Service, or `None` if the Service does not belong to this round of the test.
     fn key(&self, service: &Value) -> Option<String> {
         let (namespace, name) = service.as_str()?.split_once('/')?;
         (namespace == self.site.namespace).then(|| name.to_owned())

@@ -1,4 +1,5 @@
-//! A test round of one seed: load, faults, calm phase, and the resulting history.
+//! One round of the consistency test, determined by a seed: clients write and read during faults, then
+//! without faults, and the checker verifies their observations.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +29,7 @@ use crate::{
     host::{netns::Namespace, wait},
 };
 
-/// Parameters of a round.
+/// Parameters of one round of the consistency test.
 #[derive(Debug, Clone)]
 pub struct Round {
     /// Random seed of requests and faults.
@@ -43,7 +44,7 @@ pub struct Round {
     pub node: Option<String>,
 }
 
-/// Observations and verdict of a round.
+/// Observations in a round, and the guarantees that they violate.
 #[derive(Debug)]
 pub struct RoundOutcome {
     /// Observations of all clients.
@@ -55,7 +56,8 @@ pub struct RoundOutcome {
 }
 
 impl Round {
-    /// Runs the round with its clients in `clients`. Afterwards all servers run and serve.
+    /// Runs the round, with its clients in the network namespace `clients` and faults in `targets`. In the
+    /// end, all servers run and serve.
     ///
     /// # Errors
     /// Returns an error if a tool fails or a server does not recover.
@@ -132,8 +134,8 @@ impl Round {
         })
     }
 
-    /// Writes through every server, lists all objects at every server, and returns the last revision with the
-    /// operations.
+    /// Ends the history after the faults: writes through every server and lists all objects at every server.
+    /// Returns the last revision and these operations.
     async fn mark_end(&self, site: &Arc<Site>) -> Result<(u64, Vec<crate::chaos::histories::Operation>)> {
         let mut writer = ClientWriter::new(site, self.writers, self.seed)?;
         let mut head = 0;
@@ -158,8 +160,8 @@ impl Round {
     }
 }
 
-/// Returns the change log as watched at the first server, up to revision `head`. The logs of the other servers are
-/// checked like watchers.
+/// Returns the change log up to revision `head`, as received by the watcher of the first server. The watches
+/// of the other servers are checked against it.
 fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::ChangeEvent> {
     let first = watches.iter().find(|watch| watch.name == "log of server 1");
     let steps = first.map(|watch| &watch.steps[..]).unwrap_or_default();

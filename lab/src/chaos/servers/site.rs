@@ -1,4 +1,5 @@
-//! Servers of a round as clients see them, and parsing of their responses.
+//! Client access to the control servers in a round of the consistency test: requests, and parsing of
+//! responses.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +30,8 @@ const VALUE: &str = "value";
 /// Header with the minimum position of a read.
 const MIN_POSITION: &str = "X-Tidegate-Min-Position";
 
-/// Control servers that share a store, and a Kubernetes-style namespace used only by this round.
+/// Control servers that share one store, and the API namespace whose objects only this round of the test
+/// uses.
 #[derive(Debug, Clone)]
 pub struct Site {
     /// Addresses of the servers.
@@ -45,7 +47,7 @@ pub struct Site {
     began: Instant,
 }
 
-/// Response of a server with any status.
+/// Response of a server, including error responses.
 #[derive(Debug, Clone)]
 pub struct SiteReply {
     /// HTTP status code of the response.
@@ -58,7 +60,7 @@ pub struct SiteReply {
     pub body: Value,
 }
 
-/// Request to a server.
+/// HTTP request to a server.
 #[derive(Debug, Clone, Default)]
 pub struct SiteCall {
     /// HTTP method of the request; the default is GET.
@@ -74,7 +76,8 @@ pub struct SiteCall {
 }
 
 impl Site {
-    /// Opens a round whose history begins at the current position of the servers.
+    /// Creates the access for a round. The history of the round begins at the current position (epoch and
+    /// revision) of the store.
     ///
     /// # Errors
     /// Returns an error if no server returns a position.
@@ -106,8 +109,8 @@ impl Site {
         Ok(site)
     }
 
-    /// Sends a request until there is a response, because faults of the previous round may take a moment to
-    /// settle.
+    /// Sends a request repeatedly until a response has status 200, because servers may still recover from
+    /// faults of the previous round. After a timeout, returns the last response or error.
     async fn patiently(&self, client: &Client, server: usize, call: &SiteCall) -> Result<SiteReply> {
         let end = Instant::now() + RECOVERY;
         loop {
@@ -119,21 +122,20 @@ impl Site {
         }
     }
 
-    /// Returns the nanoseconds since the start of the round.
+    /// Returns the time since the start of the round, in nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns a cluster IP that clients of the round request explicitly. Objects of other rounds rarely have such
-    /// an address, because they are deleted, except those created after their round by a request without a
-    /// response.
+    /// Returns a cluster IP for a Service of this round that requests a specific address. Other rounds mostly
+    /// use different addresses; a Service left by an earlier round rarely has one of them.
     #[must_use]
     pub fn address(&self, number: u64) -> String {
         format!("10.96.{}.{}", 50 + u64::from(self.lane), 1 + number)
     }
 
-    /// Deletes the remaining objects of the round.
+    /// Deletes all objects that are left in the API namespace of the round.
     ///
     /// # Errors
     /// Returns an error if a server does not respond.
@@ -154,19 +156,21 @@ impl Site {
         format!("/v1/namespaces/{}/services", self.namespace)
     }
 
-    /// Returns the URL of a path on a server.
+    /// Returns the URL of a path on the server with index `server`.
     #[must_use]
     pub fn url(&self, server: usize, path: &str) -> String {
         format!("http://{}{path}", self.servers[server])
     }
 
-    /// Returns the resume token of a revision in the store's epoch.
+    /// Returns the watch token with which a client resumes after a revision, in the current epoch of the
+    /// store.
     #[must_use]
     pub fn token(&self, revision: u64) -> String {
         format!("{}-{revision}", self.epoch)
     }
 
-    /// Builds a Service with a value in its annotation and, if given, a requested cluster IP.
+    /// Builds a Service that contains `value` in an annotation and requests the cluster IP `address`, if
+    /// given.
     #[must_use]
     pub fn object(&self, key: &str, value: &str, address: Option<&str>) -> Value {
         let mut spec = json!({"ports": [{"port": 80}]});
@@ -177,7 +181,7 @@ impl Site {
         json!({"apiVersion": "tidegate/v1", "kind": "Service", "metadata": metadata, "spec": spec})
     }
 
-    /// Builds a merge patch that changes only the value annotation.
+    /// Builds a merge patch that changes only the annotation with the value of an object.
     #[must_use]
     pub fn patch(&self, value: &str) -> Value {
         json!({"metadata": {"annotations": {VALUE: value}}})
@@ -210,7 +214,7 @@ impl Site {
         Ok(SiteReply { status, etag, revision, body: serde_json::from_str(&text).unwrap_or(Value::Null) })
     }
 
-    /// Lists all objects from a server.
+    /// Lists all objects of the round at a server, in a state that is not older than revision `at_least`.
     ///
     /// # Errors
     /// Returns an error if there is no response.
@@ -225,7 +229,7 @@ impl Site {
         Ok(self.listing(&reply))
     }
 
-    /// Parses the response to a list request.
+    /// Converts the response to a list request to the outcome that the client records.
     #[must_use]
     pub fn listing(&self, reply: &SiteReply) -> RequestOutcome {
         match reply.status {
@@ -245,7 +249,7 @@ impl Site {
     }
 }
 
-/// Creates a client with its own connections.
+/// Creates an HTTP client that shares no connections with other clients.
 ///
 /// # Errors
 /// Returns an error if the client cannot be created.
@@ -253,13 +257,13 @@ pub fn client() -> Result<Client> {
     http_builder()?.connect_timeout(CONNECT_PATIENCE).build().context("cannot create an HTTP client")
 }
 
-/// Converts an unexpected response to an outcome that describes it.
+/// Builds the outcome of a request whose response does not fit the request. Describes the response.
 #[must_use]
 pub fn unexpected(reply: &SiteReply) -> RequestOutcome {
     RequestOutcome::Unexpected(format!("{}: {}", reply.status, reply.body))
 }
 
-/// Parses an object of a response.
+/// Parses an object in a response and returns its state, or `None` if a field is missing.
 #[must_use]
 pub fn state(object: &Value) -> Option<ObjectState> {
     let revision = number(&object["metadata"]["resourceVersion"])?;

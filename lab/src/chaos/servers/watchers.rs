@@ -1,4 +1,5 @@
-//! Watchers that switch between servers, often in the middle of a stream, and record their events.
+//! Watchers that record the change events they receive. Some switch between servers, often in the middle of a
+//! stream.
 
 use std::{
     sync::Arc,
@@ -30,24 +31,26 @@ const ONE_STREAM: Duration = Duration::from_secs(5);
 /// Maximum length of a line in bytes; the server's object limit is far below.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Receiver of the final revision that a watcher or feed must reach; `None` until it is known.
+/// Receiver of the final revision that watchers and agents must reach. Contains `None` until this revision is
+/// known.
 pub type Goal = watch::Receiver<Option<u64>>;
 
-/// Order in which a watcher uses servers.
+/// Choice of the server for each stream that a watcher opens.
 #[derive(Debug, Clone, Copy)]
 pub enum Course {
-    /// Servers in random order, each stream cut at a random time.
+    /// Random server for each stream. Each stream is cut at a random time.
     Random {
         /// Seed of the order and the times.
         seed: u64,
         /// Number of the random sequence within the seed, different for each watcher.
         lane: u64,
     },
-    /// Single server, by index.
+    /// Always the server with this index.
     Server(usize),
 }
 
-/// Watches until the final revision in `goal` is reached or no data arrives within the test timeout.
+/// Follows the events of a round until the watcher reaches the final revision in `goal`, or until no data
+/// arrives for the duration of the test timeout.
 ///
 /// # Errors
 /// Returns an error if the HTTP client cannot be created.
@@ -99,7 +102,8 @@ impl Watcher {
         self.goal.borrow().is_some_and(|goal| self.at >= goal)
     }
 
-    /// Follows one stream to its end. The reason for the end does not matter, since another stream follows.
+    /// Follows one watch stream until it ends or `life` has elapsed. Every end is acceptable, because the
+    /// watcher then opens another stream.
     async fn follow(&mut self, client: &Client, server: usize, life: Duration) {
         self.pending.clear();
         let path = format!(
@@ -152,7 +156,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Continues from a new list of all objects after the resume token has expired.
+    /// Lists all objects after the resume token has expired, and lets the watcher continue from that list.
     async fn begin_anew(&mut self, client: &Client, server: usize) {
         if let Ok(RequestOutcome::Listing { at, objects }) =
             self.site.list(client, server, Some(self.at)).await

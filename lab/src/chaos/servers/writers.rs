@@ -1,4 +1,5 @@
-//! Clients that write and read a few objects in a closed loop and record all operations.
+//! Clients that write and read a few shared objects one request after another, and record each request with
+//! its outcome.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ const PAUSE_MS_MAX: u64 = 12;
 /// thousands of requests.
 const PAUSE_UNANSWERED_MS_MAX: u64 = 60;
 
-/// Client that writes and reads in a closed loop.
+/// Client that sends one request after another and records the outcomes.
 #[derive(Debug)]
 pub struct ClientWriter {
     site: Arc<Site>,
@@ -39,7 +40,7 @@ pub struct ClientWriter {
     operations: Vec<Operation>,
 }
 
-/// A request with the context needed to interpret its response.
+/// Request, together with the data that its outcome is recorded with.
 struct WriterRequest {
     call: SiteCall,
     asked: ClientRequest,
@@ -76,7 +77,8 @@ impl ClientWriter {
         self.operations
     }
 
-    /// Creates an object unknown to other clients, and returns its revision if the server confirms it.
+    /// Creates an object that no other client uses. Returns its revision, or `None` if the server did not
+    /// confirm the creation.
     pub async fn mark(&mut self, server: usize, attempt: usize) -> Option<u64> {
         let key = format!("end-{server}-{attempt}");
         let value = self.value();
@@ -96,7 +98,8 @@ impl ClientWriter {
         }
     }
 
-    /// Lists all objects and records the outcome.
+    /// Lists all objects at a server and records the outcome. The returned state must not be older than
+    /// `at_least`.
     pub async fn list(&mut self, server: usize, at_least: Option<u64>) {
         let question = self.listing(at_least);
         self.ask(server, question).await;
@@ -108,7 +111,7 @@ impl ClientWriter {
         self.operations
     }
 
-    /// Sends a request and records its outcome. Returns true if there was a response.
+    /// Sends a request to a server and records its outcome. Returns true if the server responded.
     async fn ask(&mut self, server: usize, question: WriterRequest) -> bool {
         let WriterRequest { call, asked, is_patch } = question;
         let begin = self.site.now();
@@ -128,7 +131,7 @@ impl ClientWriter {
         reply.is_ok()
     }
 
-    /// Chooses the next request.
+    /// Chooses the next request at random: a write, a read or a list.
     fn question(&mut self) -> WriterRequest {
         let key = self.key();
         let value = self.value();
@@ -218,7 +221,9 @@ impl ClientWriter {
         WriterRequest { call, asked: ClientRequest::List { at_least }, is_patch: false }
     }
 
-    /// Returns, with some probability, the precondition that the object is unchanged since it was last seen.
+    /// Chooses the precondition of a write: with a probability of `percent`, the object must still have the
+    /// revision that the client last received, else it must only exist. Returns the value of the `If-Match`
+    /// header and the precondition.
     fn precondition(&mut self, key: &str, percent: u64) -> (Option<String>, Demand) {
         match self.known.get(key).filter(|_| self.random.chance(percent)) {
             Some((tag, revision)) => (Some(tag.clone()), Demand::Revision(*revision)),
@@ -226,8 +231,8 @@ impl ClientWriter {
         }
     }
 
-    /// Returns, with some probability, the newest revision that the client knows, even if another server
-    /// returned it.
+    /// Chooses the minimum revision of a read: with some probability, the newest revision that the client has
+    /// received from any server.
     fn at_least(&mut self) -> Option<u64> {
         let newest = self.known.values().map(|(_, revision)| *revision).max();
         newest.filter(|_| self.random.chance(40))
@@ -288,14 +293,14 @@ impl ClientWriter {
     }
 }
 
-/// Returns true if the request was certainly not sent, because there was no connection.
+/// Returns true if a failed request was certainly not sent, because no connection was established.
 fn is_unsent(error: &anyhow::Error) -> bool {
     error
         .chain()
         .any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(client::http::is_definitely_unsent))
 }
 
-/// Converts the response to a write into its outcome.
+/// Converts the response to a write into its outcome. `is_patch` is true if the write was a merge patch.
 fn written(reply: &SiteReply, is_patch: bool) -> RequestOutcome {
     let code = reply.body["code"].as_str().unwrap_or_default();
     let pointer = reply.body["errors"][0]["pointer"].as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Census of the resources that a soak test may leave behind: kernel state, process resources and files, by
-//! location.
+//! Census for leak detection: kernel state, process resources and files that a soak test may leave behind, as
+//! lines by location.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use crate::{
     processes::binaries,
 };
 
-/// Kernel objects and process resources, as lines by location.
+/// Kernel objects, process resources and files, as lines by location, such as a chain of a node.
 pub(super) type Census = BTreeMap<String, Vec<String>>;
 
 /// Prefix of census locations that are processes.
@@ -46,7 +46,7 @@ pub(super) fn of(stage: &Stage) -> Result<Census> {
     Ok(census)
 }
 
-/// Replaces the process entries of a census by current ones.
+/// Replaces the entries of the processes in a census by their current resources.
 pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()> {
     for (process, pid) in processes::running(stage)? {
         census.insert(format!("{PROCESS}{process}"), processes::holdings(pid)?);
@@ -54,8 +54,12 @@ pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()
     Ok(())
 }
 
-/// Waits until the census equals an earlier one, because idle connections, threads and flows take some time to
-/// end. Processes may hold less: a restarted one has not yet created everything that is created lazily.
+/// Waits until a new census equals the census `before`, because idle connections, threads and conntrack
+/// entries take some time to end. A process may have fewer resources than before: a restarted one has not yet
+/// created everything that is created lazily.
+///
+/// # Errors
+/// Returns the differences on timeout.
 pub(super) fn wait_equal(stage: &Stage, before: &Census) -> Result<(), String> {
     let equal = wait::until("everything to be as before the first object", || {
         let mut now = of(stage)?;
@@ -72,7 +76,7 @@ pub(super) fn wait_equal(stage: &Stage, before: &Census) -> Result<(), String> {
     equal.map_err(|error| format!("{error:#}"))
 }
 
-/// Returns a line-by-line diff.
+/// Returns the lines that were removed from and added to each location between two censuses.
 pub(super) fn difference(before: &Census, after: &Census) -> String {
     let mut text = String::new();
     let places: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -93,8 +97,8 @@ pub(super) fn difference(before: &Census, after: &Census) -> String {
     text
 }
 
-/// Terminates the agents and runs their `cleanup`. Returns the differences between the current kernel states and
-/// those before the agents started.
+/// Terminates the agents and runs the `cleanup` command of each. Returns a description of each difference to
+/// the kernel state before the agents started, and of each process that is left.
 pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
     let mut left = Vec::new();
     let program = binaries::find("tidegate-agent")?;
@@ -123,7 +127,8 @@ pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
     Ok(left)
 }
 
-/// Returns links, addresses, routes and rules. Automatic interface addresses are the same before and after.
+/// Returns the links, addresses, routes and policy rules of a namespace, sorted. Automatic interface
+/// addresses are not omitted, because they do not change.
 fn network(place: &Namespace) -> Result<Vec<String>> {
     Ok(listings::sorted(kernel::network(place)?.lines().map(|line| line.trim().to_owned())))
 }
@@ -134,14 +139,14 @@ fn sets(place: &Namespace) -> Vec<String> {
     listing.lines().map(str::to_owned).collect()
 }
 
-/// Returns the lists of client addresses that iptables affinity rules (`recent`) create.
+/// Returns the client addresses that the affinity rules of iptables (match `recent`) have stored, by list.
 fn remembered(place: &Namespace) -> Vec<String> {
     // The directory exists only with such a rule.
     let lists = place.run("ls", &["/proc/net/xt_recent"]).unwrap_or_default();
     lists.lines().map(str::to_owned).collect()
 }
 
-/// Returns the conntrack entries with address translation. Agents delete the UDP entries of removed objects;
+/// Returns the conntrack entries that translate addresses. Agents delete the UDP entries of removed objects;
 /// TCP connections are left to end by default (`removalPolicy`), and the kernel drops their entries soon
 /// after.
 fn flows(place: &Namespace) -> Result<Vec<String>> {
@@ -151,7 +156,8 @@ fn flows(place: &Namespace) -> Result<Vec<String>> {
     Ok(flows)
 }
 
-/// Returns true if the reply source of a conntrack entry differs from the original destination.
+/// Returns true if a conntrack entry translates the destination: the source of its replies differs from the
+/// original destination.
 fn is_translated(flow: &str) -> bool {
     let values =
         |key: &str| flow.split_whitespace().filter_map(|word| word.strip_prefix(key)).collect::<Vec<_>>();
@@ -161,7 +167,7 @@ fn is_translated(flow: &str) -> bool {
     }
 }
 
-/// Returns the file names of a directory.
+/// Returns the names of the files in a directory.
 fn files(directory: &Path) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,5 +1,5 @@
-//! Change generator of a writer: the next change depends only on the random lane of the writer and on its
-//! previous changes.
+//! Generator of the changes that a writer of the soak test makes. The next change depends only on the seed,
+//! the index of the writer, and the writer's previous changes.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const EXTERNALS: u64 = 20;
 /// advertisements, or the endpoints in use.
 pub(super) const WRITERS_MIN: u64 = 6;
 
-/// HTTP request of a writer.
+/// HTTP request to the control API: method, path and JSON body.
 #[derive(Debug, Clone)]
 pub(super) struct SoakCall {
     pub(super) method: &'static str,
@@ -26,14 +26,14 @@ pub(super) struct SoakCall {
     pub(super) body: Option<Value>,
 }
 
-/// Change of a writer, with the requests that make it.
+/// Change that a writer makes: its description and the requests that perform it, in order.
 #[derive(Debug)]
 pub(super) struct SoakChange {
     pub(super) kind: &'static str,
     pub(super) calls: Vec<SoakCall>,
 }
 
-/// Objects created by one writer.
+/// Objects that one writer has created or changed, and the generator of the writer's next change.
 #[derive(Debug)]
 pub(super) struct Estate {
     index: u64,
@@ -52,7 +52,7 @@ pub(super) struct Estate {
     undo: BTreeMap<String, SoakCall>,
 }
 
-/// Kind of Service: its type of address, and the source of its endpoints.
+/// Kind of Service that a writer creates, such as headless or with a node port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Plain,
@@ -113,7 +113,7 @@ impl Estate {
         }
     }
 
-    /// Chooses the next change of the writer.
+    /// Chooses the next change of the writer at random.
     pub(super) fn next(&mut self) -> SoakChange {
         match self.random.below(100) {
             0..30 => self.other_endpoints(),
@@ -127,7 +127,8 @@ impl Estate {
         }
     }
 
-    /// Returns the requests that delete all objects of this writer and restore the permanent Services.
+    /// Returns the requests that delete all objects of this writer and restore the permanent Services that it
+    /// has changed.
     pub(super) fn tidy(&mut self) -> Vec<SoakCall> {
         let mut calls = Vec::new();
         for (name, sort) in std::mem::take(&mut self.services) {
@@ -154,7 +155,8 @@ impl Estate {
         one("other endpoints", patch_of(set_path(&filling_name(number)), patch))
     }
 
-    /// Sets one endpoint of a permanent Service to drain or maintenance.
+    /// Replaces the endpoints of a permanent Service, one of them in maintenance (mode `Drain` or
+    /// `Maintenance`).
     fn drained_endpoint(&mut self) -> SoakChange {
         let number = self.filling[self.random.index(self.filling.len())];
         self.changed.insert(number, ());
@@ -208,7 +210,7 @@ impl Estate {
         one("a Service is changed", patch_of(service_path(&name), json!({ "spec": patch })))
     }
 
-    /// Creates, changes or deletes the address pool that belongs to the writer.
+    /// Creates the address pool of the writer, or changes or deletes the existing one.
     fn pool(&mut self) -> SoakChange {
         if self.has_pool && self.random.chance(40) {
             self.has_pool = false;
@@ -222,7 +224,7 @@ impl Estate {
         one("a pool has other addresses", apply(vec![object("AddressPool", &self.pool_name(), spec)]))
     }
 
-    /// Changes several permanent Services in one apply request.
+    /// Replaces the endpoints of several permanent Services in one request.
     fn many(&mut self) -> SoakChange {
         let count = 5 + self.random.index(15);
         let mut objects = BTreeMap::new();
@@ -234,7 +236,8 @@ impl Estate {
         one("many at once", apply(objects.into_values().collect()))
     }
 
-    /// Performs the kind of change that only this writer makes.
+    /// Makes a change of the kind that is reserved for the writer with this index, such as draining a Node,
+    /// so that no other writer interferes.
     fn own_job(&mut self) -> SoakChange {
         let is_on = self.random.chance(50);
         match self.index {
@@ -283,8 +286,8 @@ impl Estate {
         }
     }
 
-    /// Changes a spare Workload, which serves the Services in use together with others, to not ready, draining or
-    /// normal.
+    /// Makes the spare Workload with this number not ready, draining or normal. The Services in use have
+    /// other endpoints besides the spare Workloads.
     fn spare_workload(&mut self, number: u64, is_on: bool) -> SoakChange {
         let path = format!("/v1/namespaces/default/workloads/spare-{number}");
         let whole = json!({"spec": {"ready": null, "maintenance": null}});
@@ -343,8 +346,8 @@ impl Estate {
         spec
     }
 
-    /// Returns an external address that none of the writer's Services uses, because two Services with the
-    /// same address and ports would conflict.
+    /// Reserves an external address for the Service `name` and returns its last octet. No other Service of
+    /// the writer has the address, because two Services with the same address and ports would conflict.
     fn free_external(&mut self, name: &str) -> u64 {
         let services = &self.services;
         self.externals.retain(|name, _| services.contains_key(name));
@@ -362,7 +365,8 @@ impl Estate {
         self.services.iter().nth(at).map(|(name, sort)| (name.clone(), *sort))
     }
 
-    /// Returns one to `most` distinct endpoints: node, address index and weight.
+    /// Returns one to `most` distinct random endpoints, each as node number, index of its extra address, and
+    /// weight.
     fn endpoints(&mut self, most: u64) -> Vec<(u8, u8, u16)> {
         let count = 1 + self.random.below(most);
         let mut endpoints: Vec<_> = (0..count).map(|_| self.one_endpoint()).collect();

@@ -17,7 +17,7 @@ use crate::{
     processes::process::Process,
 };
 
-/// Frequency, duration and recovery time of faults.
+/// Frequency and duration of faults, and the time without faults after each.
 #[derive(Debug, Clone)]
 pub struct Rhythm {
     /// Minimum and maximum time in milliseconds between the starts of two faults.
@@ -33,7 +33,7 @@ pub struct Rhythm {
 const TOGETHER_MAX: usize = 2;
 /// Maximum number of attempts to flush a chain or map that still exists when `nft` or `iptables` runs.
 const BLOWS_MAX: u32 = 5;
-/// Scheduler of the faults of a soak test.
+/// Scheduler that injects and reverts the faults of a soak test.
 #[derive(Debug)]
 pub(super) struct Faults {
     random: Random,
@@ -81,7 +81,8 @@ impl Faults {
         }
     }
 
-    /// Starts and reverts the faults that are due, and returns the fault that it started, if any.
+    /// Reverts the faults whose time is over, and starts the next fault if it is due. Returns the started
+    /// fault, if any.
     pub(super) fn turn(&mut self, stage: &mut Stage) -> Result<Option<EpisodeFault>> {
         let now = Instant::now();
         while let Some(at) = self.open.iter().position(|open| open.until <= now) {
@@ -244,8 +245,8 @@ impl Faults {
         self.rested[usize::from(fault.node)] = Instant::now() + Duration::from_millis(self.rhythm.rest_ms);
     }
 
-    /// Flushes one of Tidegate's chains or maps, or deletes the first rule of a chain. If the chosen one
-    /// disappears between listing and flush, another one is chosen.
+    /// Damages the agent's nftables or iptables rules on a node: flushes a random chain or map, or deletes
+    /// the first rule of a chain. If the selected object disappears meanwhile, another one is selected.
     fn delete_some_rule(&mut self, stage: &Stage, node: &str) -> Result<()> {
         // Drawn once, so that later decisions do not depend on the number of attempts.
         let (mut random, is_emptied) = (Random::new(self.random.below(u64::MAX), 0), self.random.chance(50));
@@ -259,14 +260,15 @@ impl Faults {
         }
     }
 
-    /// Returns true if the control server cannot respond, because a fault has killed or suspended it.
+    /// Returns true if an active fault has killed or suspended the control server, so that it cannot respond.
     pub(super) fn is_control_away(&self) -> bool {
         let is_away =
             |kind: EpisodeKind| matches!(kind, EpisodeKind::ControlKilled | EpisodeKind::ControlPaused);
         self.open.iter().any(|open| is_away(open.fault.kind))
     }
 
-    /// Returns true if a fault has killed the control server or agent of this node, so that its end is expected.
+    /// Returns true if an active fault has killed the agent of this node or, for node 0, the control server,
+    /// so that the end of the process is no defect.
     pub(super) fn is_killed(&self, node: u8) -> bool {
         let is_death =
             |kind: EpisodeKind| matches!(kind, EpisodeKind::ControlKilled | EpisodeKind::AgentKilled);
@@ -274,7 +276,7 @@ impl Faults {
     }
 }
 
-/// Returns the fault kinds that apply to a cluster with this number of store members.
+/// Returns the kinds of fault that a cluster with `members` etcd members can have.
 pub fn kinds(members: u8) -> Vec<EpisodeKind> {
     KINDS.into_iter().filter(|kind| *kind != EpisodeKind::MemberKilled || members > 0).collect()
 }

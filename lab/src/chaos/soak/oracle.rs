@@ -1,5 +1,5 @@
-//! End-to-end check of every address of every Service against the API, with one connection each from a
-//! location of a typical client.
+//! End-to-end check of a soak test: connects once to every address and port of every Service and compares the
+//! backend that replies with the endpoints in the API.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Frontend to test, with the client location and the backends that may reply.
+/// Connection to one frontend (address and port of a Service), with the backends that may reply to it.
 #[derive(Debug)]
 struct TrafficQuestion {
     service: String,
@@ -36,8 +36,11 @@ struct TrafficQuestion {
 /// Maximum number of wrong replies listed in an error.
 const TOLD_MAX: usize = 8;
 
-/// Checks every frontend once, and retries failures until they succeed, since an address may be moving to
-/// another node. Returns the number of frontends checked.
+/// Connects to every frontend of every Service, and repeats connections with a wrong result until it is
+/// right, because an address may be moving to another node. Returns the number of frontends checked.
+///
+/// # Errors
+/// Returns the first wrong results on timeout.
 pub(super) fn verify(stage: &Stage, random: &mut Random) -> Result<usize, String> {
     let questions = questions(stage, random).map_err(|error| format!("{error:#}"))?;
     let mut open: Vec<_> = questions.iter().collect();
@@ -97,7 +100,7 @@ fn questions(stage: &Stage, random: &mut Random) -> Result<Vec<TrafficQuestion>>
     Ok(questions)
 }
 
-/// Returns all compiled Services as sent to agents.
+/// Returns all Services in the compiled form that agents receive.
 fn compiled(stage: &Stage) -> Result<Vec<CompiledService>> {
     let mut all = Vec::new();
     let mut path = "/v1/endpoints?limit=500".to_owned();
@@ -113,8 +116,8 @@ fn compiled(stage: &Stage) -> Result<Vec<CompiledService>> {
     }
 }
 
-/// Returns for each frontend the client location, the address, the node whose local endpoints count, and the
-/// traffic policy.
+/// Returns a connection for each frontend of a port, as a tuple: client location, destination, number of the
+/// node whose endpoints count for policy Local, and traffic policy.
 fn frontends(
     service: &CompiledService,
     port: &CompiledPort,
@@ -142,7 +145,8 @@ fn frontends(
     cluster_ips.chain(balanced).chain(external).chain(node_port).collect()
 }
 
-/// Returns the backends that may reply at a frontend.
+/// Returns the names of the backends that may reply to a connection to `to` with this traffic policy. For
+/// policy Local, only endpoints on the node `node` count.
 fn answering(
     endpoints: &[CompiledEndpoint],
     to: SocketAddr,

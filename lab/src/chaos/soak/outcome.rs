@@ -1,4 +1,4 @@
-//! Outcome of a soak test: counters, memory samples and problems.
+//! Outcome of a soak test: counters, memory samples, and problems found.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{processes::Sample, timeline::EpisodeKind, traffic::Fates};
 
-/// Outcome of a soak test.
+/// Counters, memory samples and problems of a soak test.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SoakOutcome {
     /// Seed of all random choices of the test.
@@ -49,7 +49,7 @@ pub struct SoakOutcome {
     pub wrong: Vec<String>,
 }
 
-/// Memory of one process in two samples taken at rest.
+/// Memory of one process in two samples that were taken without load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
     /// Name of the process.
@@ -71,15 +71,16 @@ pub struct Growth {
 pub const GROWTH_MAX_PERCENT: f64 = 5.0;
 
 impl Growth {
-    /// Returns the growth in percent of the earlier value.
+    /// Returns the memory growth between the two samples, in percent of the earlier one.
     #[must_use]
     pub fn percent(&self) -> f64 {
         let [before, after] = self.kib.map(|kib| kib as f64);
         (after - before) / before.max(1.0) * 100.0
     }
 
-    /// Returns true if the growth is at most [`GROWTH_MAX_PERCENT`]. `None` if the process was restarted or does
-    /// not report its heap: memory allocated from the kernel depends more on the allocator than on the program.
+    /// Returns true if the growth is less than [`GROWTH_MAX_PERCENT`]. Returns `None` if the process was
+    /// restarted or does not report its heap, because memory allocated from the kernel depends more on the
+    /// allocator than on the program.
     #[must_use]
     pub fn is_met(&self) -> Option<bool> {
         (self.is_one_life && self.is_in_use).then(|| self.percent() < GROWTH_MAX_PERCENT)
@@ -87,7 +88,8 @@ impl Growth {
 }
 
 impl SoakOutcome {
-    /// Returns all problems, including lost connections that no fault explains.
+    /// Returns a description of each problem: wrong results, lost connections that no fault explains, and
+    /// memory growth.
     #[must_use]
     pub fn faults_found(&self) -> Vec<String> {
         let lost = (self.fates.lost > 0).then(|| {
@@ -105,8 +107,8 @@ impl SoakOutcome {
         self.wrong.iter().cloned().chain(lost).chain(again).chain(grown).collect()
     }
 
-    /// Returns the memory growth of each process up to its last sample at rest: since the first such sample after
-    /// the warm-up, or else since the first of all.
+    /// Returns the memory growth of each process between two samples without load: the first one after the
+    /// warm-up (or else the first of all) and the last one.
     #[must_use]
     pub fn growth(&self) -> Vec<Growth> {
         let mut by_process: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();

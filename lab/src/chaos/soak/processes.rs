@@ -1,4 +1,4 @@
-//! Resource usage of the product processes: memory, files, threads, children.
+//! Resource usage of Tidegate's processes in a soak test: memory, open files, threads and child processes.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -33,7 +33,7 @@ pub struct Sample {
 /// Process name of the control server.
 const CONTROL: &str = "control";
 
-/// Returns the running processes by name.
+/// Returns the process ID of each running process, by process name.
 pub(super) fn running(stage: &Stage) -> Result<BTreeMap<String, u32>> {
     let mut all: BTreeMap<String, u32> =
         stage.cluster.server.pid().map(|pid| (CONTROL.to_owned(), pid)).into_iter().collect();
@@ -44,7 +44,7 @@ pub(super) fn running(stage: &Stage) -> Result<BTreeMap<String, u32>> {
     Ok(all)
 }
 
-/// Samples all processes; one that ends meanwhile is omitted.
+/// Samples the resource usage of all processes at the time `at`. A process that ends meanwhile is omitted.
 pub(super) fn sample(stage: &Stage, at: Duration, is_settled: bool) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
     for (process, pid) in running(stage)? {
@@ -58,7 +58,8 @@ pub(super) fn sample(stage: &Stage, at: Duration, is_settled: bool) -> Result<Ve
     Ok(samples)
 }
 
-/// Returns the heap in use of a process in KiB from the metrics of the process or, for a relay, of its agent.
+/// Returns the heap in use of a process in KiB, read from the metrics of the process or, for a relay, from
+/// those of its agent. Returns `None` if it is not reported.
 fn in_use_kib(stage: &Stage, process: &str) -> Result<Option<u64>> {
     let (server, series) = if process == CONTROL {
         (stage.cluster.api.clone(), "tidegate_heap_in_use_bytes")
@@ -97,7 +98,8 @@ fn look(process: String, pid: u32, at: Duration, is_settled: bool) -> Result<Sam
     })
 }
 
-/// Counts the files, threads and children of a process, one kind per line.
+/// Counts the open files, threads and child processes of a process. Returns one line `count × kind` per kind,
+/// such as `3 × file socket:[]`.
 pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for file in fs::read_dir(format!("/proc/{pid}/fd"))? {
@@ -125,7 +127,8 @@ const WAITING: &str = "thread tokio-rt-worker";
 /// Maximum increase of the number of [`WAITING`] threads between two censuses.
 const WAITING_MAX: usize = 4;
 
-/// Returns true if no count in `now` exceeds the same count in `then`; lines are those of [`holdings`].
+/// Returns true if no count in `now` is greater than the count of the same kind in `then`; [`WAITING`]
+/// threads may increase by [`WAITING_MAX`]. Both are results of [`holdings`].
 pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
     let counts = |lines: &[String]| -> BTreeMap<String, usize> {
         let parts = lines.iter().filter_map(|line| line.split_once(" × "));
@@ -138,7 +141,7 @@ pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
     })
 }
 
-/// Strips the digits that distinguish names of the same kind.
+/// Removes the digits from a name, so that names of one kind become equal.
 fn without_numbers(name: &str) -> String {
     name.chars().filter(|character| !character.is_ascii_digit()).collect()
 }

@@ -1,12 +1,13 @@
-//! Cluster of a soak test: one node per mode that runs on any kernel, a router, clients at all locations, and
-//! permanent Services.
+//! Test cluster of a soak test: a node for each proxy mode that runs on any kernel, a router, clients at all
+//! locations, and permanent Services.
 //!
 //! ```text
 //!   outside ── router (FRR) ──┬── fabric ──┬── node1 (nftables)   web-1, spare-1, inside-1
 //!                          client          ├── node2 (iptables)   web-2, spare-2, inside-2
 //!                                          └── node3 (userspace)  web-3, spare-3, inside-3
 //! ```
-//! Nodes in ipvs mode are omitted, because the kernels used for tests have no ipvs.
+//! `web-N` and `spare-N` are workloads with backends; `outside`, `client` and `inside-N` are locations of clients.
+//! There is no node in ipvs mode, because the kernels of test machines have no IPVS.
 
 use std::{
     collections::BTreeMap,
@@ -72,7 +73,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Starts everything, with no objects except Nodes.
+    /// Starts the cluster, the router and the clients. The only API objects are the Nodes.
     pub(super) fn start(members: u8) -> Result<Self> {
         let options = Options { nodes: 3, modes: MODES.to_vec(), members, ..Options::default() };
         let mut cluster = Cluster::start_control(&options)?;
@@ -115,8 +116,8 @@ impl Stage {
         Ok(Self { router, outside, cluster, before_agents })
     }
 
-    /// Creates all permanent objects: pools, advertisements, Workloads, the Services in use, and `filling` further
-    /// Services.
+    /// Creates all permanent objects: address pools, Advertisements, Workloads, the Services to which clients
+    /// connect, and `filling` further Services. Waits until they are in force.
     pub(super) fn fill(&self, filling: u32) -> Result<()> {
         self.apply(&around())?;
         self.apply(&live(&self.cluster)?)?;
@@ -134,8 +135,8 @@ impl Stage {
         self.cluster.wait_owner(near, |_| true).map(drop)
     }
 
-    /// Fills the histories of the control server (removed Services, audit log, changes) up to their limits,
-    /// without a lasting change.
+    /// Fills the histories of the control server (removed Services, audit log, object changes) to their
+    /// limits. In the end, all objects are as before.
     pub(super) fn make_memories(&self, filling: u32, memories: Memories) -> Result<()> {
         let Memories { removals, requests, trials, changes } = memories;
         self.make_removals(removals)?;
@@ -145,7 +146,8 @@ impl Stage {
         self.cluster.wait_converged()
     }
 
-    /// Creates and deletes this number of Services, which the control server remembers for disconnected agents.
+    /// Creates and deletes `services` Services. The control server remembers removed Services for agents that
+    /// are disconnected.
     fn make_removals(&self, services: u32) -> Result<()> {
         let made = |number| object("Service", &format!("gone-{number}"), json!({"ports": [{"port": 80}]}));
         let all: Vec<_> = (0..services).map(made).collect();
@@ -157,8 +159,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Sends this number of requests that each change one object: a label of a permanent EndpointSet is added or
-    /// removed.
+    /// Sends at least `requests` requests that each add or remove a label of a permanent EndpointSet. `query`
+    /// is appended to the URL path.
     fn make_requests(&self, requests: u32, query: &str) -> Result<()> {
         let client = &self.cluster.topology.client;
         let ask = |asker: u32| {
@@ -176,7 +178,8 @@ impl Stage {
         })
     }
 
-    /// Changes the weights of permanent Services `changes` times and restores them.
+    /// Makes at least `changes` changes of endpoint weights of permanent Services, the last of which restore
+    /// the initial weights.
     fn make_changes(&self, filling: u32, changes: u32) -> Result<()> {
         let rounds = changes.div_ceil(filling.max(1)).next_multiple_of(2);
         for round in 0..rounds {
@@ -194,12 +197,12 @@ impl Stage {
         objects.chunks(BATCH).try_for_each(|batch| self.cluster.apply_objects(batch).map(drop))
     }
 
-    /// Returns the namespace of a client location.
+    /// Returns the namespace of the client at a location, such as `outside`.
     pub(super) fn place(&self, name: &str) -> Result<&Namespace> {
         if name == "outside" { Ok(&self.outside) } else { self.cluster.place(name) }
     }
 
-    /// Returns the name of each backend by its address.
+    /// Returns the name of the backend behind each endpoint address.
     pub(super) fn backends(&self) -> BTreeMap<IpAddr, String> {
         let mut backends = BTreeMap::new();
         for number in 1..=3_u8 {
@@ -216,12 +219,13 @@ impl Stage {
     }
 }
 
-/// Returns the extra addresses of `web-N`.
+/// Returns the additional addresses of the workload `web-N`, which serve as endpoints of permanent Services.
+/// `number` is N.
 pub(super) fn extra_addresses(number: u8) -> impl Iterator<Item = Ipv4Addr> {
     (EXTRA_HOST..EXTRA_HOST + EXTRA_HOSTS).map(move |host| Ipv4Addr::new(10, 1, number, host))
 }
 
-/// Connects the router and the external client, with routes in both directions.
+/// Connects the router with the external client and with the nodes, and adds routes in both directions.
 fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster) -> Result<()> {
     netns::join((outside, "eth0"), (router, "eth1"))?;
     router.ip(&["addr add 198.51.100.1/30 dev eth1"])?;
@@ -234,8 +238,8 @@ fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster) -> Result
     cluster.topology.client.ip(&[format!("route add 203.0.113.0/24 via {first_node}")])
 }
 
-/// Builds a Service with a health check node port, because the first one makes agents allocate resources
-/// lazily.
+/// Builds a Service with a health check node port. The first such Service makes agents allocate resources
+/// that they keep.
 pub(super) fn first_of_its_kind() -> Value {
     let spec = json!({
         "type": "LoadBalancer", "selector": {"app": "web"}, "externalTrafficPolicy": "Local", "loadBalancer": {"pool": "routed"},
@@ -244,7 +248,7 @@ pub(super) fn first_of_its_kind() -> Value {
     object("Service", "first", spec)
 }
 
-/// Builds the address pools, and the advertisements of their addresses.
+/// Builds the address pools and the Advertisements of their addresses.
 fn around() -> Vec<Value> {
     let pool = |name: &str, addresses: &[&str], is_default: bool| {
         let spec = json!({"addresses": addresses, "autoAssign": is_default, "quarantineSeconds": 0});
@@ -265,7 +269,7 @@ fn around() -> Vec<Value> {
     ]
 }
 
-/// Builds the Services in use and their Workloads.
+/// Builds the Services to which clients connect, and their Workloads.
 fn live(cluster: &Cluster) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for number in 1..=3 {
@@ -306,8 +310,8 @@ fn live(cluster: &Cluster) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Builds a session affinity with a timeout longer than the test: the kernel state of clients must be removed with
-/// the Service.
+/// Builds a session affinity with a timeout longer than the test, so that its kernel state must be removed
+/// with the Service and does not just expire.
 pub(super) fn affinity() -> Value {
     json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}}})
 }
@@ -332,7 +336,8 @@ pub(super) fn filling_endpoints(number: u32) -> [(u8, u8, u16); 3] {
     [(1, extra, 1), (2, extra, 1), (3, extra, 1)]
 }
 
-/// Builds an EndpointSet of extra addresses.
+/// Builds an EndpointSet for a Service. Each endpoint is given as node number, index of its extra address,
+/// and weight.
 pub(super) fn endpoint_set(service: &str, endpoints: &[(u8, u8, u16)]) -> Value {
     object(
         "EndpointSet",
@@ -353,7 +358,7 @@ pub(super) fn object(kind: &str, name: &str, spec: Value) -> Value {
     object
 }
 
-/// Returns the process id of the relay of a node in userspace mode, if it runs.
+/// Returns the process ID of the relay that runs on a node in userspace mode, or `None` if there is none.
 pub(super) fn relay(node: &Namespace) -> Result<Option<u32>> {
     let pids =
         crate::host::shell::run("ip", &["netns", "pids", node.name()]).context("processes of a node")?;

@@ -1,4 +1,4 @@
-//! Fault log, and the connection losses that each kind of fault excuses.
+//! Log of the faults in a soak test. Determines if a fault explains that a client lost a connection.
 
 use std::{
     fmt,
@@ -53,7 +53,7 @@ pub const KINDS: [EpisodeKind; 12] = [
     EpisodeKind::MemberKilled,
 ];
 
-/// Clients that may lose connections because of a fault.
+/// Clients that may lose connections because of a fault, and no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
     /// No client, because the fault does not affect traffic.
@@ -102,14 +102,15 @@ impl EpisodeKind {
         }
     }
 
-    /// Returns true if the fault has no duration, so that only its effect must be repaired.
+    /// Returns true if the fault is instantaneous, such as a flush of rules, so that only its effect must be
+    /// repaired.
     #[must_use]
     pub const fn is_moment(self) -> bool {
         matches!(self, Self::RulesFlushed | Self::RuleDeleted | Self::RelayKilled | Self::FlowsFlushed)
     }
 }
 
-/// Fault with the node that it hits.
+/// Fault and the node that it affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpisodeFault {
     /// Kind of the fault.
@@ -131,14 +132,14 @@ impl fmt::Display for EpisodeFault {
 /// and routers detect the failure, agents start.
 const AFTERMATH: Duration = Duration::from_secs(15);
 
-/// Path of a client's connections to a Service, which determines the faults that can interrupt them.
+/// Path of a client's connections to a Service. Determines which faults can interrupt them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
     /// Index of the Node whose rules decide; 0 for an announced address, at which any Node may decide.
     pub node: u8,
 }
 
-/// Fault with its start and end.
+/// Fault with the times of its start and end.
 #[derive(Debug, Clone, Copy)]
 pub struct Episode {
     /// Fault with its kind and node.
@@ -150,7 +151,8 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// Returns true if this fault may explain a connection that failed between two times.
+    /// Returns true if this fault may explain that a connection over the path `way` failed between `begun`
+    /// and `ended`.
     fn excuses(&self, way: Way, begun: Instant, ended: Instant) -> bool {
         let is_then = self.begun <= ended && self.ended.is_none_or(|over| begun <= over + AFTERMATH);
         let is_hit = match self.fault.kind.harm() {
@@ -163,7 +165,7 @@ impl Episode {
     }
 }
 
-/// Faults of the test so far, shared by all threads.
+/// Faults of the test so far, in the order of their starts, shared by all threads.
 #[derive(Debug, Default)]
 pub struct EpisodeTimeline(Mutex<Vec<Episode>>);
 
@@ -188,7 +190,8 @@ impl EpisodeTimeline {
         self.lock().clone()
     }
 
-    /// Returns the kind of the last fault that may explain a lost connection.
+    /// Returns the kind of the last fault that may explain that a connection over the path `way` failed
+    /// between `begun` and `ended`; `None` if no fault explains it.
     #[must_use]
     pub fn excuse(&self, way: Way, begun: Instant, ended: Instant) -> Option<EpisodeKind> {
         let all = self.lock();

@@ -1,4 +1,5 @@
-//! Continuous client traffic from all locations, with the result of each connection.
+//! Clients of a soak test that connect to Services continuously from all locations, and the results of their
+//! connections.
 
 use std::{
     collections::BTreeMap,
@@ -42,8 +43,11 @@ struct Target {
 }
 
 impl Target {
-    /// Requests a reply. A UDP request is retried once; the error of the first attempt is then returned with
-    /// the success.
+    /// Connects once and waits for a reply. A UDP request is retried once; if the retry succeeds, returns the
+    /// error of the first attempt as `Some`.
+    ///
+    /// # Errors
+    /// Returns an error if there is no reply.
     fn ask(&self) -> Result<Option<anyhow::Error>> {
         if !self.is_udp {
             return client::tcp(&self.from, self.to).map(|_| None);
@@ -56,7 +60,7 @@ impl Target {
     }
 }
 
-/// Results of client connections.
+/// Results of the client connections of a soak test, with the failures.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Fates {
     /// Number of connections that received a reply from a backend of the test.
@@ -81,7 +85,7 @@ impl Fates {
     /// and a request takes less than a millisecond, so the limit is rarely reached.
     pub const AGAIN_MAX_PER_THOUSAND: u64 = 1;
 
-    /// Returns true if more UDP requests were retried than removals of endpoints explain.
+    /// Returns true if more UDP requests had to be retried than the removals of endpoints explain.
     #[must_use]
     pub const fn is_asked_again_too_often(&self) -> bool {
         self.again * 1_000 > self.answered * Self::AGAIN_MAX_PER_THOUSAND
@@ -123,17 +127,17 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Pauses or resumes the clients; requests in progress complete.
+    /// Pauses or resumes the clients. Connections in progress are completed.
     pub(super) fn pause(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
-    /// Returns the number of connections with a reply so far.
+    /// Returns the number of connections so far in which a backend replied.
     pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Returns the results so far.
+    /// Returns the results of all connections so far.
     pub(super) fn fates(&self) -> Fates {
         let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Fates { answered: self.answered(), ..fates }
@@ -230,7 +234,7 @@ impl Client {
     }
 }
 
-/// Returns the targets of each client.
+/// Returns for each client the frontends to which it connects in turn.
 fn targets(stage: &Stage) -> Result<Vec<Vec<Target>>> {
     let cluster = &stage.cluster;
     let target = |from: &str, service: &str, to: SocketAddr, is_udp: bool, node: u8| {

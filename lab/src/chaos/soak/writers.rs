@@ -1,7 +1,8 @@
-//! Rate-controlled writers that check every response.
+//! Writers that change objects at a limited rate during a soak test and check every response.
 //!
-//! A change without a response, because the control server is killed, suspended or starting, is retried until it
-//! succeeds; changes are idempotent. Any other failure is reported.
+//! If a request gets no response or is rejected temporarily, because the control server is killed, suspended
+//! or starting, the writer repeats it until it succeeds; changes are idempotent. Any other failure is a
+//! problem of the test outcome.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +34,7 @@ const UNEXPECTED_MAX: usize = 50;
 /// Timeout for all writers to carry out a command: several times the longest request.
 const OBEDIENCE: Duration = Duration::from_secs(90);
 
-/// Command to the writers of a soak test.
+/// Command to the writer threads of a soak test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Order {
@@ -47,7 +48,7 @@ pub(super) enum Order {
     End,
 }
 
-/// Number of writers and their total rate.
+/// Parameters of the writers: seed, number of writers, total rate, and number of permanent Services.
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
     pub(super) seed: u64,
@@ -57,7 +58,7 @@ pub(super) struct Pace {
     pub(super) filling: u32,
 }
 
-/// Counters of all writers.
+/// Counters of all writers, and unexpected responses.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WriterResults {
     /// Number of changes written, by kind.
@@ -81,7 +82,8 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    /// Starts the writers, which write at once.
+    /// Starts the writers in the namespace `from`. Each begins at once to send writes to the server with the
+    /// URL `base`.
     pub(super) fn start(from: &Namespace, base: &str, pace: &Pace) -> Result<Self> {
         ensure!(pace.writers >= WRITERS_MIN, "a soak has at least {WRITERS_MIN} writers");
         let mut writers = Self {
@@ -188,7 +190,8 @@ impl SoakWriter {
         }
     }
 
-    /// Performs the next change, whose requests start at `due`, and returns the start of the change after it.
+    /// Makes the next change, whose first request is sent at `due`. Returns the time at which the next change
+    /// is due.
     async fn change(&mut self, mut due: Instant) -> Instant {
         let change = self.estate.next();
         for call in &change.calls {
@@ -253,7 +256,7 @@ impl SoakWriter {
     }
 }
 
-/// Returns the reason for which a request got no response.
+/// Describes why a request got no response.
 fn reason(error: &anyhow::Error) -> String {
     let error = error.downcast_ref::<reqwest::Error>();
     let (is_timeout, is_connect) =

@@ -1,4 +1,4 @@
-//! Simulated agent with two connections: one for the feed and one for reports.
+//! Simulated agent of the load generator. Uses two connections: one for the feed and one for reports.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ const SKIPPED: [&[u8]; 5] = [
     br#"{"type":"addressRemoved""#,
 ];
 
-/// Reads the feed and sends reports until an error occurs.
+/// Reads the feed and sends reports until an error occurs. `held` is the position (epoch and revision) from
+/// which the feed resumes, and is updated with each batch.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
     let client = http_builder()?.tcp_nodelay(true).local_address(follower.from).build()?;
     let (reached, known) = watch::channel(*held);
@@ -67,8 +68,8 @@ async fn listen(
     }
 }
 
-/// Returns the position in a `synced` or heartbeat line, which ends a batch; `None` for other lines. The
-/// server sends no heartbeat before the first `synced`.
+/// Returns the position in a feed line that ends a batch (`synced` or a heartbeat), or `None` for other
+/// lines. The server sends no heartbeat before the first `synced`.
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
         return Ok(None);
@@ -86,8 +87,8 @@ fn hear(line: &[u8]) -> Result<Option<Position>> {
     })
 }
 
-/// Sends a report after every step and at intervals. Steps that complete while a report is in flight share
-/// the next report.
+/// Sends a report after each batch of the feed, and at intervals without one. Batches that arrive while a
+/// report is in flight share the next report. `known` contains the position after the last batch.
 async fn report(
     follower: &Follower,
     client: &Client,
@@ -112,8 +113,8 @@ async fn report(
     }
 }
 
-/// Builds the report of a healthy agent with one interface, without announcements or health-checked
-/// endpoints.
+/// Builds the first report of an agent: healthy, with one interface, and without announcements or
+/// health-checked endpoints.
 fn first_report(follower: &Follower) -> Result<Report> {
     let [high, low] = follower.number.to_be_bytes();
     let address = format!("172.{}.{low}.10", 16 + high);
@@ -137,7 +138,7 @@ fn first_report(follower: &Follower) -> Result<Report> {
     serde_json::from_value(report).context("building the report of a healthy agent")
 }
 
-/// Line reader of a streamed response.
+/// Reader that splits a streamed response into lines.
 pub(super) struct Lines {
     answer: Response,
     buffer: LineBuffer,
@@ -148,8 +149,8 @@ impl Lines {
         Self { answer, buffer: LineBuffer::new(LINE_BYTES_MAX) }
     }
 
-    /// Reads lines until `hear` returns a value for one of them. If several lines were received together, returns
-    /// the last value.
+    /// Reads lines until `hear` returns a value for one of them, and returns that value. Of several lines
+    /// that were received together, the last one with a value counts.
     pub(super) async fn next<T>(&mut self, hear: impl Fn(&[u8]) -> Result<Option<T>>) -> Result<T> {
         loop {
             self.buffer.push(&self.answer.chunk().await?.context("the stream has ended")?);

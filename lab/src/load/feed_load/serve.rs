@@ -1,5 +1,5 @@
-//! Process with a group of followers (clients of a feed, watch or TCP stream), which executes the orders on stdin
-//! until stdin closes.
+//! Child process of the load generator: runs a group of followers (simulated clients of a feed, a watch or a
+//! TCP stream) and executes commands that it reads from stdin.
 
 use std::{
     io::{Write, stdout},
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// Reconnect delay after a cut, in milliseconds: the first backoff step of a real agent.
 const PAUSE_MS: std::ops::Range<u64> = 100..200;
 
-/// Parameters of a process with followers (simulated clients).
+/// Command-line parameters of a child process with followers (simulated clients).
 #[derive(Debug, Clone)]
 pub struct Orders {
     /// Kind of the followers.
@@ -50,7 +50,7 @@ pub(super) struct Follower {
     pub(super) tally: Tally,
 }
 
-/// Runs the followers until stdin ends.
+/// Runs the followers and executes the commands on stdin until stdin is closed.
 ///
 /// # Errors
 /// Returns an error if an order is unknown or times out.
@@ -121,7 +121,8 @@ async fn obey(order: &str, tally: &Tally, is_joined: &watch::Sender<bool>) -> Re
     stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush()).context("stdout is closed")
 }
 
-/// Runs a follower until the process ends; after an error the follower reconnects.
+/// Runs a follower until the process ends. After each error, and after each disconnection that `joined`
+/// requests, the follower reconnects.
 async fn live(role: Role, follower: Follower, resume: Option<Position>, mut joined: watch::Receiver<bool>) {
     let mut held = resume;
     let mut random = u64::from(follower.number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

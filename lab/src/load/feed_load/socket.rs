@@ -1,5 +1,5 @@
-//! Client of a raw TCP stream of messages that have a fixed length and end with their number. The cost of such a
-//! stream is the lower bound for the distribution of changes to many clients.
+//! Client of a raw TCP stream of numbered messages of fixed length. The time that such a stream takes is the
+//! lower limit for the distribution of changes to many clients.
 
 use anyhow::{Context, Result, ensure};
 use tokio::{io::AsyncReadExt, net::TcpSocket};
@@ -9,7 +9,8 @@ use super::serve::Follower;
 /// Maximum length of a message in bytes.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Receives messages until an error occurs. The stream starts with the message length as eight bytes.
+/// Receives messages until an error occurs, and records the number at the end of each message. The stream
+/// starts with the message length as eight bytes.
 pub(super) async fn follow(follower: &Follower) -> Result<()> {
     let socket = TcpSocket::new_v4().context("no socket")?;
     socket.bind((follower.from, 0).into()).context("no address")?;

@@ -1,4 +1,4 @@
-//! Observations of all followers (simulated clients) of one process.
+//! Progress of all followers (simulated clients) of one process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use super::{FollowerProgress, now_ns};
 /// Maximum number of undrained observations; a run of minutes with a thousand followers stays below.
 const SEEN_MAX: usize = 20_000_000;
 
-/// Revisions that the followers have reached. Clones share the state of the process.
+/// Revisions that the followers of the process have reached. Clones share the data.
 #[derive(Debug, Clone)]
 pub(super) struct Tally(Arc<TallyCounters>);
 
@@ -37,7 +37,7 @@ impl Tally {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a follower holds everything up to a revision.
+    /// Records that a follower (simulated client) has received everything up to a revision.
     pub(super) fn note(&self, follower: u16, revision: u64) {
         let at_ns = now_ns();
         let mut state = self.lock();
@@ -55,7 +55,7 @@ impl Tally {
         std::mem::take(&mut self.lock().seen)
     }
 
-    /// Waits until all followers hold everything up to a revision.
+    /// Waits until all followers (simulated clients) have received everything up to a revision.
     pub(super) async fn reach(&self, revision: u64) {
         while self.lock().has.iter().any(|has| *has < revision) {
             self.0.bell.notified().await;

@@ -15,13 +15,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum silence of a watch: three heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Position in a watch event. Only the last event of each revision contains a position.
+/// Part of a watch event that contains the position (epoch and revision). Only the last event of each
+/// revision contains one.
 #[derive(Deserialize)]
 struct EventPosition {
     position: Option<Position>,
 }
 
-/// Reads the watch until an error occurs, and records each revision.
+/// Reads the watch until an error occurs, and records each revision. `held` is the position from which the
+/// watch resumes, and is updated with each revision.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
     let client = http_builder()?.local_address(follower.from).build()?;
     let mut url = format!("http://{}/v1/watch?kinds=EndpointSet", follower.server);
@@ -39,7 +41,8 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
     }
 }
 
-/// Returns the position of an event, if it has one. Only the head of the line, before the object, is parsed.
+/// Returns the position in an event, or `None` if it has none. Only the start of the line, before the object,
+/// is parsed.
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     const OBJECT: &[u8] = br#","object":"#;
     let head = line.windows(OBJECT.len()).position(|window| window == OBJECT);

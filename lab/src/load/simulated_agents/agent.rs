@@ -1,4 +1,4 @@
-//! A single simulated agent: follows its feed and sends reports, without a kernel.
+//! Simulated agent without a kernel: registers its Node, follows its feed and sends reports.
 
 use std::{
     collections::BTreeMap,
@@ -64,7 +64,7 @@ pub(super) struct SimulatedAgent {
     has_reported: bool,
 }
 
-/// Creates the Node of a member. An existing Node is not an error.
+/// Creates the Node object of an agent. An existing Node is kept.
 pub(super) async fn register(client: &Client, base: &str, member: &Member) -> Result<()> {
     let Member { node, networks, zone, behaviour: _ } = member;
     let addresses: Vec<_> = networks.iter().map(|network| network.addr().to_string()).collect();
@@ -113,7 +113,7 @@ impl SimulatedAgent {
         }
     }
 
-    /// Blocks while the agent is silent. A silent agent still sends its first report.
+    /// Waits while the agent is configured to be silent. The first report is sent in any case.
     async fn wait_to_speak(&mut self) {
         if !self.has_reported {
             return;
@@ -154,7 +154,7 @@ impl SimulatedAgent {
         }
     }
 
-    /// Processes a line and returns true if a report is due soon.
+    /// Processes a line of the feed. Returns true if the line requires a report soon.
     fn hear(&mut self, line: &[u8]) -> Result<bool> {
         if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
             return Ok(false);
@@ -207,7 +207,8 @@ impl SimulatedAgent {
         Ok(())
     }
 
-    /// Returns the position to report as verified, which depends on the agent's behavior.
+    /// Returns the position (epoch and revision) that the agent reports as verified, according to its
+    /// configured behavior.
     fn verified(&self) -> Position {
         if *self.told.borrow() == Behaviour::Lags { self.begun } else { self.received }
     }

@@ -53,7 +53,8 @@ impl Default for Options {
     }
 }
 
-/// Running large cluster. Dropping it ends its processes and removes its namespace and files.
+/// Running large cluster: a control server with simulated agents. Dropping it ends its processes and removes
+/// its namespace and files.
 #[derive(Debug)]
 pub struct Large {
     /// Simulated agents, one per node.
@@ -118,26 +119,27 @@ impl Large {
         self.api.url()
     }
 
-    /// Returns the namespace and name of the Service with this number, from 0.
+    /// Returns the namespace and name of the Service with number `number`, counted from 0.
     #[must_use]
     pub fn service(&self, number: u32) -> (&'static str, String) {
         objects::key(number)
     }
 
-    /// Returns the name of a node by its number, from 0.
+    /// Returns the name of the node with number `number`, counted from 0.
     #[must_use]
     pub fn node(&self, number: u16) -> String {
         objects::node_name(number)
     }
 
-    /// Returns the number of nodes whose agents converge.
+    /// Returns the number of nodes whose agents verify every change: all except the simulated faulty ones.
     #[must_use]
     pub fn well_nodes(&self) -> u64 {
         let nodes = self.options.nodes;
         u64::from(if nodes <= 2 * objects::UNWELL { nodes } else { nodes - objects::UNWELL })
     }
 
-    /// Writes a change without effect on traffic, and returns the position of the store after it.
+    /// Writes a change that affects no traffic, and returns the position (epoch and revision) of the store
+    /// after it.
     pub fn touch(&self) -> Result<Position> {
         let (namespace, name) = objects::key(1);
         let path = format!("/v1/namespaces/{namespace}/services/{name}");
@@ -149,7 +151,7 @@ impl Large {
         Ok(Position { revision: Revision(revision), ..self.filled })
     }
 
-    /// Waits until `wanted` agents have reported a position as verified.
+    /// Waits until at least `wanted` agents have reported `position` as verified.
     ///
     /// # Errors
     /// Returns an error on timeout.
@@ -171,7 +173,7 @@ impl Drop for Large {
     }
 }
 
-/// Stopwatch for consecutive steps.
+/// Stopwatch that measures the duration of consecutive steps.
 struct Laps {
     begun: Instant,
     times: Vec<(&'static str, Duration)>,
@@ -212,7 +214,8 @@ fn plan(options: &Options, namespace: &Namespace, directory: &Scratch) -> Result
     })
 }
 
-/// Creates all objects and returns their position.
+/// Creates all API objects of the cluster. Returns the position (epoch and revision) of the store after the
+/// last write.
 fn fill(api: &Http, options: &Options) -> Result<Position> {
     let apply = |objects: Vec<Value>| -> Result<Position> {
         let answer = api.send_json("POST", "/v1/apply", &Value::Array(objects))?.success()?.json();

@@ -56,12 +56,13 @@ const ROLES: [&str; 10] =
     ["api", "worker", "cache", "queue", "db", "admin", "front", "sync", "export", "gateway"];
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
-/// Returns the name of a node by its number, from 0.
+/// Returns the name of the node with number `number`, counted from 0.
 pub(super) fn node_name(number: u16) -> String {
     format!("node-{:03}", number + 1)
 }
 
-/// Returns the parameters of all agents. The last [`UNWELL`] agents are faulty, two with each kind of fault.
+/// Returns the parameters of one agent per node. The last [`UNWELL`] agents are faulty, two with each kind of
+/// fault.
 pub(super) fn members(nodes: u16) -> Vec<Member> {
     (0..nodes).filter_map(|number| member(number, nodes)).collect()
 }
@@ -91,7 +92,7 @@ fn member(number: u16, nodes: u16) -> Option<Member> {
     })
 }
 
-/// Returns the Service that some kernels reject.
+/// Returns the Service that the kernels of some faulty agents reject.
 fn refused() -> BTreeSet<ServiceKey> {
     let (namespace, name) = key(REFUSED);
     let key = Label::parse(namespace).ok().zip(Name::parse(&name).ok());
@@ -102,7 +103,7 @@ fn network(address: Ipv4Addr, length: u8) -> Option<IpNet> {
     Ipv4Net::new(address, length).ok().map(IpNet::from)
 }
 
-/// Returns the pool and advertisement of the external addresses.
+/// Builds the address pool of external addresses and its Advertisement.
 pub(super) fn settings() -> Vec<Value> {
     let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     vec![
@@ -111,7 +112,7 @@ pub(super) fn settings() -> Vec<Value> {
     ]
 }
 
-/// Returns the Service with this number, from 0, and its endpoints.
+/// Builds the Service with number `number`, counted from 0, and its endpoints on `nodes` nodes.
 pub(super) fn service(number: u32, nodes: u16) -> Vec<Value> {
     let (namespace, name) = key(number);
     let metadata = |labels: Value| json!({"namespace": namespace, "name": name, "labels": labels});
@@ -135,7 +136,7 @@ pub(super) fn service(number: u32, nodes: u16) -> Vec<Value> {
     objects
 }
 
-/// Returns the namespace and name of a Service by its number, from 0.
+/// Returns the namespace and name of the Service with number `number`, counted from 0.
 pub(super) fn key(number: u32) -> (&'static str, String) {
     let place = number as usize;
     let role = ROLES[(place / NAMESPACES.len()) % ROLES.len()];

@@ -39,8 +39,8 @@ impl Finding {
 }
 
 impl Browser {
-    /// Runs axe-core on the current page with the WCAG 2.2 AA and best-practice rules and returns its
-    /// findings.
+    /// Runs axe-core on the current page with its WCAG 2.2 AA and best-practice rules, and returns the
+    /// violations.
     ///
     /// # Errors
     /// Returns an error if axe-core cannot be fetched or does not run.
@@ -59,10 +59,10 @@ impl Browser {
         Ok(found["violations"].as_array().into_iter().flatten().map(finding).collect())
     }
 
-    /// Asserts that axe-core reports no serious or critical finding.
+    /// Asserts that axe-core reports no violation with serious or critical impact.
     ///
     /// # Errors
-    /// Returns the serious and critical findings.
+    /// Returns the violations with serious or critical impact.
     pub fn expect_accessible(&mut self) -> Result<()> {
         let serious: Vec<_> =
             self.axe()?.into_iter().filter(Finding::is_serious).map(|found| found.text).collect();
@@ -92,7 +92,7 @@ fn finding(found: &Value) -> Finding {
     Finding { rule, impact, text }
 }
 
-/// Returns the path of axe-core, which is fetched once per target directory.
+/// Returns the path of the axe-core script. Fetches it once per target directory.
 fn library() -> Result<PathBuf> {
     let directory = kept_directory()?.join("axe");
     let path = directory.join("node_modules/axe-core/axe.min.js");

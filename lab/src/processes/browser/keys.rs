@@ -11,7 +11,7 @@ use super::Browser;
 /// Key of the keyboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// Key of a printable character.
+    /// Key that types this character.
     Of(char),
     /// Tab key, which moves the focus to the next element.
     Tab,

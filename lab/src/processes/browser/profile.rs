@@ -31,7 +31,8 @@ const FLAGS: [&str; 14] = [
     "--hide-scrollbars",
 ];
 
-/// Returns the capabilities requested for a WebDriver session.
+/// Returns the WebDriver capabilities of a new browser session with this profile directory and these window
+/// settings.
 pub(super) fn capabilities(profile: &Path, look: Look) -> Capabilities {
     let mut arguments: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
     arguments.push(format!("--user-data-dir={}", profile.join("profile").display()));
@@ -52,8 +53,8 @@ pub(super) fn environment(profile: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Kills the processes that still use a profile of this run, because a killed driver leaves its browser
-/// behind.
+/// Kills all processes that use a profile directory of this run. A killed driver would leave its browser
+/// running.
 pub(super) fn kill_users_of(profile: &Path) {
     let wanted = profile.display().to_string();
     let Ok(processes) = fs::read_dir("/proc") else { return };

@@ -1,4 +1,5 @@
-//! WebDriver request and response codec, including ChromeDriver commands outside the standard.
+//! Encoding of WebDriver requests and parsing of responses, for commands that the WebDriver standard does not
+//! contain.
 
 use fantoccini::wd::WebDriverCompatibleCommand;
 use http::Method;
@@ -13,12 +14,12 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Builds a Chrome DevTools Protocol command.
+    /// Builds the request that runs a command of the Chrome DevTools Protocol.
     pub(super) fn devtools(command: &str, parameters: &Value) -> Self {
         Self { path: "goog/cdp/execute", body: json!({"cmd": command, "params": parameters}) }
     }
 
-    /// Builds a command that fetches the console entries since the last fetch.
+    /// Builds the request that fetches the console entries since the last fetch.
     pub(super) fn console() -> Self {
         Self { path: "se/log", body: json!({"type": "browser"}) }
     }
@@ -34,7 +35,7 @@ impl WebDriverCompatibleCommand for Command {
     }
 }
 
-/// Parses the port from the ready message of ChromeDriver.
+/// Parses the port number in the message that ChromeDriver prints when it is ready.
 pub(super) fn port_in(log: &str) -> Option<u16> {
     let rest = log.split("successfully on port ").nth(1)?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

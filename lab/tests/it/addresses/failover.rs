@@ -1,5 +1,5 @@
-//! Tests of the ownership of addresses after a crash, a partition, a return and an orderly shutdown of the
-//! owner.
+//! Tests of the owner of an address (the node that announces it) after a crash, a partition, a return and an
+//! orderly shutdown.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -15,8 +15,9 @@ fn only(node: &str) -> BTreeSet<String> {
     BTreeSet::from([node.to_owned()])
 }
 
-/// F117, F132: input: a kill of the owner's agent. Output: another node takes over, the control server records it
-/// with a higher epoch, and the returning node does not preempt it.
+/// F117, F132: if the owner's agent is killed, another node takes over the address, the control server
+/// records the new owner with a higher epoch, and the old owner does not take the address back when it
+/// returns.
 #[test]
 fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns() {
     let mut cluster = stage(3);
@@ -40,8 +41,9 @@ fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns()
     }
 }
 
-/// F117, F132: input: the owner dies while the control server is down. Output: another node takes over, the
-/// returning node does not preempt it, and the control server adopts the observed owner when it is back.
+/// F117, F132: if the owner dies while the control server is down, another node takes over the address, and
+/// the old owner does not take it back when it returns. The control server records the actual owner when it
+/// is back.
 #[test]
 fn f132_failover_needs_no_control_and_control_adopts_it_later() {
     let mut cluster = stage(3);
@@ -94,8 +96,8 @@ fn f117_an_owner_without_a_link_withdraws_and_another_takes_over() {
     assert_eq!(answerers(&cluster, vip), only(&second));
 }
 
-/// F117: a partitioned network has an owner in each part. After healing it has one owner, with and without a
-/// running control server.
+/// F117: while the network is partitioned, each part has an owner. After the partition ends, the address has
+/// one owner, with and without a running control server.
 #[test]
 fn f117_a_healed_partition_has_one_owner() {
     for has_control in [true, false] {
@@ -134,7 +136,7 @@ fn f117_a_healed_partition_has_one_owner() {
     }
 }
 
-/// F117: neither draining the owner's Node nor terminating its agent loses a new connection.
+/// F117: draining the owner's Node or terminating its agent makes no new connection fail.
 #[test]
 fn f117_a_drain_and_a_hand_over_lose_no_new_connection() {
     let mut cluster = stage(3);
@@ -162,7 +164,7 @@ fn f117_a_drain_and_a_hand_over_lose_no_new_connection() {
     assert!(reason.contains("handed over") || reason.contains("first"), "{reason}");
 }
 
-/// F117: with `--on-exit keep` a restart of the owner's agent moves no address.
+/// F117: a restart of the owner's agent with `--on-exit keep` moves no address to another node.
 #[test]
 fn f117_an_agent_that_restarts_with_keep_keeps_its_addresses() {
     let keep = vec!["--on-exit=keep".to_owned()];

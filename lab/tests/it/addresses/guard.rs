@@ -1,5 +1,5 @@
-//! Loss of the control server's database: nodes keep their state until the database is restored or the loss
-//! is confirmed.
+//! Tests of a loss of the control server's database: nodes keep their state until the database is restored or
+//! an operator confirms the loss.
 
 use std::{net::SocketAddr, time::SystemTime};
 
@@ -27,7 +27,8 @@ fn epoch(cluster: &Cluster) -> u64 {
     position.split_once('-').unwrap().0.parse().unwrap()
 }
 
-/// Restarts the control server with a different store, and returns the argument that selects the previous one.
+/// Restarts the control server with the argument `store` (`--store=…`), and returns the previous value of
+/// this argument.
 fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     cluster.server.kill();
     let arguments = cluster.server.arguments_mut();
@@ -37,8 +38,8 @@ fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     before
 }
 
-/// Restarts the control server on an empty store. The epoch is the creation time in seconds, so it must be in a
-/// later second.
+/// Restarts the control server on an empty store. Waits for the next second first, because the epoch of a
+/// store is its creation time in seconds and must differ.
 fn start_control_empty(cluster: &mut Cluster) -> String {
     let before = epoch(cluster);
     wait::until_true("the next second", || {
@@ -54,8 +55,8 @@ fn held(cluster: &Cluster, node: &str) -> Result<Value> {
     Ok(held)
 }
 
-/// Waits until every agent holds the new state back until it is confirmed, and the control server reports the
-/// reason.
+/// Waits until every agent holds the new state without applying it until it is confirmed, and the control
+/// server reports the reason.
 fn wait_held(cluster: &Cluster) {
     for node in NODES {
         let held = wait::until(&format!("{node} to hold the empty state"), || held(cluster, node)).unwrap();
@@ -90,9 +91,9 @@ fn expect_service(cluster: &Cluster, cluster_ip: SocketAddr, vip: SocketAddr) {
     cluster.expect_backends("client", vip, &BACKENDS).unwrap();
 }
 
-/// With the control server on an empty database, nodes in all modes keep serving and announcing, even after an
-/// agent restart. The restored database causes no kernel write; an empty one is applied only after confirmation,
-/// node by node.
+/// If the control server runs on an empty database, nodes in all modes continue to serve and announce, even
+/// after a restart of their agents. The return of the old database causes no kernel write. An empty state is
+/// applied only after it is confirmed on each node.
 #[test]
 fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     let mut cluster = stage_with(&Options { nodes: 3, modes: MODES.to_vec(), ..Options::default() });
@@ -144,8 +145,8 @@ fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     assert!(cluster.tcp("inside-1", cluster_port).is_err(), "the Service is gone");
 }
 
-/// Confirms the new state through the control server and on the node, and checks that both reject a confirmation
-/// for a different epoch.
+/// Confirms the new state of each node: of two nodes through the control server, of the other one on the node
+/// itself. First asserts that the control server rejects a confirmation for a different epoch.
 fn confirm_everywhere(cluster: &Cluster) {
     let epoch = epoch(cluster);
     let confirm = |node: &str, epoch: u64| {

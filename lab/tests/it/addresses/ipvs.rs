@@ -1,5 +1,5 @@
-//! ARP in ipvs mode, which assigns every address to an interface of every node, although only the elected
-//! node may reply.
+//! Test of ARP in ipvs mode, in which every node has each address on an interface, but only the owner may
+//! reply.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use super::stage::{
     add_web, answerers, asked_and_answered, stage_with, wait_moved, wait_owner, wait_reached,
 };
 
-/// F129: in the guest VM whose kernel has IPVS: every node holds the address and has `arp_ignore=1` and
-/// `arp_announce=2`; one node replies, once per request, also after a failover; `cleanup` restores the previous
-/// settings.
+/// F129: in ipvs mode, every node has the address and sets `arp_ignore=1` and `arp_announce=2`. Exactly one
+/// node replies to each ARP request, also after a failover, and `cleanup` restores the previous settings.
+/// Runs in the guest VM, whose kernel has IPVS.
 #[test]
 fn f129_in_ipvs_mode_only_the_elected_node_answers() {
     guest::run("addresses::ipvs::f129_in_ipvs_mode_only_the_elected_node_answers", || {

@@ -1,4 +1,4 @@
-//! ICMP echo replies for announced addresses.
+//! Tests of ping replies (ICMP echo) for load balancer addresses.
 
 use std::net::IpAddr;
 
@@ -25,14 +25,15 @@ fn wait_answered(cluster: &Cluster, from: &str, address: IpAddr) {
         .unwrap();
 }
 
-/// Returns the ping table of a node, or an empty string if there is none.
+/// Returns the rules of the nftables table with which a node replies to pings, or an empty string if there is
+/// no such table.
 fn table(cluster: &Cluster, node: &str) -> String {
     let ruleset = kernel::ruleset(cluster.place(node).unwrap()).unwrap();
     if ruleset.contains(TABLE) { ruleset } else { String::new() }
 }
 
-/// F124, F125: an announced address replies to ping in every mode, from outside and from a workload, also
-/// after a change of the owner. With `answerPing: false` it does not reply. After the address is deleted, no
+/// F124, F125: an announced address replies to pings in every mode, from outside and from a workload, also
+/// after a change of its owner. With `answerPing: false` it does not reply. After the address is deleted, no
 /// rule is left.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
@@ -72,8 +73,8 @@ fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     }
 }
 
-/// F124, F125: an agent that hands its addresses over removes its ping table. An agent that keeps its state leaves
-/// the table, and adopts it after the restart.
+/// F124, F125: an agent that hands its addresses over at its end removes the nftables table for ping replies.
+/// An agent that keeps its state leaves the table, and adopts it after the restart.
 #[test]
 fn f124_f125_a_restart_with_keep_goes_on_answering_to_ping() {
     for (on_exit, is_kept) in [("--on-exit=keep", true), ("--on-exit=handover", false)] {

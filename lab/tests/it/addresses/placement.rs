@@ -1,5 +1,5 @@
-//! Tests of the placement of announcements: one node per address, IPv4 and IPv6, on the right interfaces,
-//! near local endpoints.
+//! Tests of the choice of the announcing node and interface: one node per address, IPv4 and IPv6, on the
+//! interface of the address's network, and with local endpoints if the policy requires them.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -18,8 +18,8 @@ use super::stage::{
 };
 
 /// F123, F124, F125, F127: exactly one node replies to ARP and exactly one to neighbor solicitations. Through
-/// that node the outside client reaches an endpoint on another node. Every other node reports the reason for
-/// which it does not announce.
+/// this node the outside client reaches an endpoint on a different node. Every other node reports why it does
+/// not announce the address.
 #[test]
 fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
     let mut cluster = stage(3);
@@ -47,8 +47,8 @@ fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
     }
 }
 
-/// F117: with `externalTrafficPolicy: Local` the address is announced by a node with an endpoint, and moves
-/// with the endpoint.
+/// F117: an address with `externalTrafficPolicy: Local` is announced by a node that has an endpoint, and
+/// moves to another node when the endpoint does.
 #[test]
 fn f117_an_address_of_policy_local_follows_its_endpoints() {
     let mut cluster = stage(3);
@@ -112,7 +112,8 @@ fn f123_two_pools_are_announced_on_two_interfaces() {
     wait::until("the other one to stay", || lab::network::client::tcp(&other, at(side, 80))).unwrap();
 }
 
-/// F051: a requested address is allocated, and every node serves it, independent of the announcer.
+/// F051: a requested address is allocated, and the rules of every node serve it, not only those of the
+/// announcing node.
 #[test]
 fn f051_a_pinned_address_is_programmed_on_every_node() {
     let mut cluster = stage(3);
@@ -140,7 +141,8 @@ fn f051_a_pinned_address_is_programmed_on_every_node() {
     }
 }
 
-/// F052: no node replies for a cluster IP, even if an outside client considers its network on-link.
+/// F052: no node replies to requests for the link-layer address of a cluster IP, even if an outside client
+/// considers the cluster IP on-link.
 #[test]
 fn f052_cluster_ips_are_not_reachable_from_outside() {
     let mut cluster = stage(2);

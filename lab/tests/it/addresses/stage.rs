@@ -1,4 +1,5 @@
-//! Test cluster with load balancer addresses, and observations from a client on the same link.
+//! Test cluster with load balancer addresses, and observations of them by agents, the control server and a
+//! client on the same link.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +45,8 @@ pub(crate) fn advertisement(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "tidegate/v1", "kind": "Advertisement", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Creates a dual-stack Service `web` with an endpoint on each of `nodes` and returns its two addresses.
+/// Creates a dual-stack Service `web` with an endpoint on each of `nodes`. `spec` contains further fields of
+/// the Service. Returns its IPv4 and IPv6 load balancer addresses.
 pub(crate) fn add_web(cluster: &mut Cluster, nodes: &[&str], spec: &Value) -> [IpAddr; 2] {
     for (index, node) in nodes.iter().enumerate() {
         let host = 11 + u8::try_from(index).unwrap();
@@ -73,7 +75,8 @@ pub(crate) fn addresses(cluster: &Cluster, service: &str) -> Result<Vec<IpAddr>>
     Ok(all)
 }
 
-/// Returns the role and reason that each running agent reports for an address.
+/// Returns the role (such as owner) and the reason that each running agent reports for an address, by node
+/// name.
 pub(crate) fn roles(cluster: &Cluster, address: IpAddr) -> BTreeMap<String, (String, String)> {
     let said = |node: &String| {
         let all = cluster.agent(node).ok()?.get_json("/v1/announcements").ok()?;
@@ -92,13 +95,13 @@ pub(crate) fn owner(cluster: &Cluster, address: IpAddr) -> Result<String> {
     Ok(owners[0].clone())
 }
 
-/// Waits until exactly one agent owns the address and returns its node.
+/// Waits until exactly one agent reports itself as owner of the address, and returns its node.
 #[track_caller]
 pub(crate) fn wait_owner(cluster: &Cluster, address: IpAddr) -> String {
     wait::until(&format!("one owner of {address}"), || owner(cluster, address)).unwrap()
 }
 
-/// Waits until a node other than `from` owns all the addresses.
+/// Waits until one node other than `from` owns all the addresses, and returns that node.
 #[track_caller]
 pub(crate) fn wait_moved(cluster: &Cluster, addresses: &[IpAddr], from: &str) -> String {
     let moved = |address: &IpAddr| {
@@ -112,7 +115,8 @@ pub(crate) fn wait_moved(cluster: &Cluster, addresses: &[IpAddr], from: &str) ->
     addresses.iter().map(moved).next_back().unwrap()
 }
 
-/// Returns the link-layer addresses that reply when the client resolves an address several times.
+/// Returns the link-layer addresses of all machines that reply when the client resolves an address several
+/// times.
 pub(crate) fn answering(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> {
     let client = cluster.place("client").unwrap();
     let text = address.to_string();
@@ -124,7 +128,8 @@ pub(crate) fn answering(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> 
     said.unwrap().split(|c: char| !c.is_ascii_hexdigit() && c != ':').filter_map(mac).collect()
 }
 
-/// Returns the numbers of ARP requests and replies of the client for an IPv4 address over three seconds.
+/// Returns the number of ARP requests that the client sent for an IPv4 address over three seconds, and the
+/// number of replies.
 pub(crate) fn asked_and_answered(cluster: &Cluster, address: IpAddr) -> (u64, u64) {
     let client = cluster.place("client").unwrap();
     let said = client.run("sh", &["-c", &format!("arping -b -w 3 -I eth0 {address} || true")]).unwrap();
@@ -159,7 +164,7 @@ fn mac_of(cluster: &Cluster, node: &str) -> String {
     listing[0]["address"].as_str().unwrap().to_owned()
 }
 
-/// Returns the epoch and the candidates that the control server has recorded for an address.
+/// Returns the epoch of an address and its candidate nodes in order, as recorded by the control server.
 pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
     let name = model::kinds::address::name_of(address);
     let record = cluster.object(&format!("addresses/{}", name.as_str())).unwrap();
@@ -181,7 +186,7 @@ pub(crate) fn wait_first(cluster: &Cluster, address: IpAddr, node: &str) -> u64 
     .unwrap()
 }
 
-/// Waits until the outside client reaches the Service at each of its addresses.
+/// Waits until the outside client can connect to the Service at each of its addresses.
 #[track_caller]
 pub(crate) fn wait_reached(cluster: &Cluster, addresses: &[IpAddr]) {
     for address in addresses {
@@ -192,8 +197,8 @@ pub(crate) fn wait_reached(cluster: &Cluster, addresses: &[IpAddr]) {
     }
 }
 
-/// Moves the port of a node to a separate switch, so that the node is cut off although its link stays up, or moves
-/// the port back.
+/// Disconnects a node while its link stays up: moves its switch port to a separate switch. If `is_cut` is
+/// false, moves the port back.
 pub(crate) fn cut_off(cluster: &Cluster, node: &str, is_cut: bool) {
     let fabric = cluster.place("fabric").unwrap();
     if fabric.run("ip", &["link", "show", "apart"]).is_err() {
@@ -204,7 +209,7 @@ pub(crate) fn cut_off(cluster: &Cluster, node: &str, is_cut: bool) {
     fabric.ip(&[format!("link set port{} master {switch}", 100 + u16::from(index))]).unwrap();
 }
 
-/// Client that connects in a loop and records failures.
+/// Client that connects in a loop until it is stopped, and records failed connections.
 pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
@@ -229,13 +234,13 @@ impl Traffic {
         Self { stop, made, thread }
     }
 
-    /// Waits until the client has made this number of further connections.
+    /// Waits until the client has made `connections` further connections.
     pub(crate) fn wait(&self, connections: usize) {
         let until = self.made.load(Ordering::Relaxed) + connections;
         wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();
     }
 
-    /// Stops the client and returns the failures.
+    /// Stops the client and returns the descriptions of its failed connections.
     pub(crate) fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

@@ -1,4 +1,5 @@
-//! Announced routes, their next hops, and the traffic of a client behind the routers.
+//! Tests of the routes that routers learn from the nodes, their next hops, and the traffic of a client behind
+//! the routers.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +9,8 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage, object};
 
-/// F126, F127, F136: both routers spread connections over all nodes in both families; a failed node is removed
-/// from the routes after BFD detects the failure, and the others serve the client.
+/// F126, F127, F136: both routers distribute connections over all nodes in both address families. The routers
+/// remove a node from the routes when BFD detects its failure, and the other nodes serve the client.
 #[test]
 fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     let mut stage = Stage::new(3, &Peering::default());
@@ -48,8 +49,8 @@ fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     }
 }
 
-/// F117, F126: with policy Local the routes lead to the nodes with ready endpoints, and change with the
-/// endpoints; without endpoints no route is announced. The client address is preserved.
+/// F117, F126: with policy Local, the next hops are exactly the nodes with ready endpoints, also after the
+/// endpoints change. Without endpoints no route is announced. Endpoints observe the client's address.
 #[test]
 fn f117_f126_routes_of_policy_local_follow_the_endpoints() {
     let mut stage = Stage::new(3, &Peering::default());
@@ -69,8 +70,8 @@ fn f117_f126_routes_of_policy_local_follow_the_endpoints() {
     stage.wait_routed(vip, &[1]);
 }
 
-/// F126: routes have the attributes of their Advertisement, a change of the attributes does not reset the session,
-/// and an aggregate covers the addresses.
+/// F126: routes have the attributes that their Advertisement sets, a change of the attributes does not reset
+/// the session, and an aggregate route covers the addresses.
 #[test]
 fn f126_attributes_and_aggregates_follow_the_advertisement() {
     let mut stage = Stage::new(1, &Peering::default());

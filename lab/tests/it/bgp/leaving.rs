@@ -1,11 +1,11 @@
-//! Planned and unplanned departures of nodes, and the routes that routers retain meanwhile.
+//! Tests of nodes that leave, planned or not, and of the routes that routers keep in the meantime.
 
 use lab::{host::wait, processes::routers::learned};
 use serde_json::json;
 
 use super::stage::{Peering, Stage};
 
-/// F126: a drained node withdraws its routes before any other change, and no connection fails.
+/// F126: a drained node withdraws its routes before it changes anything else, so that no connection fails.
 #[test]
 fn f126_a_drained_node_withdraws_and_no_connection_fails() {
     let mut stage = Stage::new(2, &Peering::default());
@@ -19,8 +19,8 @@ fn f126_a_drained_node_withdraws_and_no_connection_fails() {
     stage.wait_routed(vip, &[1, 2]);
 }
 
-/// An agent terminated by SIGTERM withdraws its routes. During a planned restart the routers keep them
-/// (graceful restart).
+/// An agent that SIGTERM ends withdraws its routes. During a planned restart of the agent the routers keep
+/// its routes (Graceful Restart).
 #[test]
 fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     let peering = Peering {
@@ -66,8 +66,8 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     stage.spread(vip, 20);
 }
 
-/// Checks that announcements do not depend on the control server, neither while it is down nor when an agent
-/// starts without it.
+/// Routes do not depend on the control server: they stay while it is down, and an agent that starts without
+/// it announces its routes.
 #[test]
 fn routes_stay_and_come_without_control() {
     let mut stage = Stage::new(2, &Peering::default());

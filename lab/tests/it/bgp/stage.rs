@@ -1,10 +1,11 @@
-//! Test network: two routers between a client and a cluster.
+//! Test network: a client behind two routers, both of which connect to all nodes of a cluster.
 //!
 //! ```text
 //!                 ┌── router1 ──┐                   ┌── node1
 //!   outside ══════╡             ╞═══ fabric ════════╪── node2
 //!    (both)       └── router2 ──┘                   └── node3
 //! ```
+//! The client in the namespace `outside` has a link to both routers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +36,7 @@ pub(crate) const ROUTER_ASN: u32 = 64_600;
 /// Ranges of the announced addresses, IPv4 and IPv6.
 pub(crate) const POOL: [&str; 2] = ["10.200.0.0/24", "fd00:200::/120"];
 
-/// Cluster with two routers and a client behind them.
+/// Cluster, two routers, and a client behind the routers.
 pub(crate) struct Stage {
     pub(crate) routers: Vec<Frr>,
     pub(crate) outside: Namespace,
@@ -45,7 +46,7 @@ pub(crate) struct Stage {
     gateways: BTreeMap<IpAddr, u8>,
 }
 
-/// Settings of the peers that differ between tests.
+/// Settings of the BGP peers that differ between tests.
 pub(crate) struct Peering {
     /// Fields added to the spec of every `BgpPeer`.
     pub(crate) peer: Value,
@@ -60,7 +61,8 @@ impl Default for Peering {
 }
 
 impl Stage {
-    /// Starts the cluster and the routers, and waits until both routers have sessions with all nodes.
+    /// Starts a cluster of `nodes` nodes and the routers, and waits until both routers have BGP sessions with
+    /// all nodes.
     pub(crate) fn new(nodes: u8, peering: &Peering) -> Self {
         let agent_arguments = peering.arguments.clone();
         let cluster = Cluster::start(&Options { nodes, agent_arguments, ..Options::default() }).unwrap();
@@ -130,7 +132,8 @@ impl Stage {
         }
     }
 
-    /// Creates a Service `web` with an endpoint on each of these nodes and returns its IPv4 and IPv6 address.
+    /// Creates a Service `web` with an endpoint on each of `nodes`. `spec` contains further fields of the
+    /// Service. Returns its IPv4 and IPv6 load balancer addresses.
     pub(crate) fn add_web(&mut self, nodes: &[&str], spec: &Value) -> [IpAddr; 2] {
         for (host, node) in (11..).zip(nodes) {
             self.cluster.add_backend(&format!("web-{node}"), node, host, "web").unwrap();
@@ -155,7 +158,8 @@ impl Stage {
         .unwrap()
     }
 
-    /// Returns the nodes that are next hops in the route of a router's kernel to an address.
+    /// Returns the numbers of the nodes that are next hops of the route to an address, in the kernel of a
+    /// router.
     pub(crate) fn ways(&self, router: &Frr, address: IpAddr) -> Result<BTreeSet<u8>> {
         let routes = learned(&router.namespace)?;
         let Some(route) = routes.iter().find(|route| route["dst"] == address.to_string()) else {
@@ -169,7 +173,7 @@ impl Stage {
         hops.iter().map(node).collect()
     }
 
-    /// Waits until both routers have routes to an address over exactly these nodes.
+    /// Waits until the next hops of the route to an address are exactly `nodes`, on both routers.
     #[track_caller]
     pub(crate) fn wait_routed(&self, address: IpAddr, nodes: &[u8]) {
         let nodes: BTreeSet<_> = nodes.iter().copied().collect();
@@ -183,8 +187,8 @@ impl Stage {
         }
     }
 
-    /// Waits until both routers have BFD up for every path, because BFD does not detect the failure of a path that
-    /// was never up.
+    /// Waits until the BFD sessions of both routers with all nodes are up, because BFD reports no failure of
+    /// a session that was never up.
     #[track_caller]
     pub(crate) fn wait_watched(&self) {
         for router in &self.routers {
@@ -209,8 +213,8 @@ impl Stage {
         wait::until(&format!("{address} to answer"), || self.ask(address)).unwrap();
     }
 
-    /// Connects repeatedly and counts the replies per backend. One connection may fail, because a router that
-    /// reorders its next hops moves connections in progress.
+    /// Connects repeatedly from the outside client and returns the number of replies of each backend. One
+    /// connection may fail, because a router that reorders its next hops moves connections in progress.
     pub(crate) fn spread(&self, address: IpAddr, connections: usize) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         let mut failures = Vec::new();
@@ -224,12 +228,12 @@ impl Stage {
         counts
     }
 
-    /// Returns address and port at which the Service is reachable.
+    /// Returns the socket address of the Service at an IP address.
     pub(crate) fn at(&self, address: IpAddr) -> SocketAddr {
         at(address, 80)
     }
 
-    /// Sends a merge patch for an object and expects its acceptance.
+    /// Sends a merge patch for the object at `path`, and asserts that the control server accepts it.
     pub(crate) fn patch(&self, path: &str, patch: &Value) {
         self.cluster.patch(path, patch).unwrap();
     }
@@ -256,7 +260,7 @@ pub(crate) fn uplinks(host: u8) -> [(String, String); 2] {
     ]
 }
 
-/// Connects a router and the client, with the return route on every node.
+/// Connects router number `host` with the client, and adds a route back to the client on every node.
 fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster, host: u8) {
     let [(router_v4, client_v4), (router_v6, client_v6)] = uplinks(host);
     let port = format!("up{host}");

@@ -1,4 +1,4 @@
-//! Client traffic over two routers while nodes leave, restart and die.
+//! Tests of client traffic over two routers while nodes are drained and agents restart or are killed.
 
 use std::{
     net::IpAddr,
@@ -46,9 +46,9 @@ fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
     }
 }
 
-/// F126, F127: during a planned restart and after a kill of an agent its node stays a next hop: both routers keep
-/// its routes of both families, its kernel serves them, and no connection times out. BFD is disabled, because it
-/// would report the failure of the agent instead of the path.
+/// F126, F127: after a planned restart or a kill of an agent, its node remains a next hop: both routers keep
+/// its routes of both families, its kernel serves them, and no connection times out. BFD is disabled, because
+/// it would report a failure of the agent, not of the path.
 #[test]
 fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
     let peering = Peering {
@@ -101,7 +101,7 @@ fn f136_inside_and_outside_every_endpoint_answers_at_an_announced_address() {
     }
 }
 
-/// Waits until both routers have re-established their sessions with the second node.
+/// Waits until both routers have BGP sessions with the second node again.
 fn wait_sessions(stage: &Stage) {
     let node = node_addresses(2)[0];
     wait::until_true("the sessions of node2", || {
@@ -110,8 +110,8 @@ fn wait_sessions(stage: &Stage) {
     .unwrap();
 }
 
-/// Polls the kernels of both routers during an event. Returns the total number of polls, and the number of those
-/// in which a router had no next hop at the second node.
+/// Reads the routes of both routers repeatedly during an event. Returns the number of reads, and the number
+/// of those in which the second node was missing as a next hop.
 fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usize) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -134,7 +134,7 @@ fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usiz
     })
 }
 
-/// Client that connects in a loop and records failures.
+/// Client that connects in a loop until it is stopped, and records failed connections.
 struct Traffic {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
@@ -159,13 +159,13 @@ impl Traffic {
         Self { stop, made, thread }
     }
 
-    /// Waits until the client has made this number of further connections.
+    /// Waits until the client has made `connections` further connections.
     fn wait(&self, connections: usize) {
         let until = self.made.load(Ordering::Relaxed) + connections;
         wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();
     }
 
-    /// Stops the client and returns the failures.
+    /// Stops the client and returns the descriptions of its failed connections.
     fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// Padding per object in bytes, so that a disk is full after some hundred writes.
 const PADDING: usize = 4096;
 
-/// Kind of disk and of its failure.
+/// Kind of disk: its file system and the manner in which it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
     /// A few megabytes of memory: a full disk is reported at once.
@@ -84,7 +84,7 @@ impl Machine {
         self.server.wait_ready(|| api.get("/readyz")?.success().map(drop)).unwrap();
     }
 
-    /// Returns the path of the file that fills the disk, as seen by this process.
+    /// Returns the path, for this process, of the file with which the test fills the disk.
     pub(crate) fn filler(&self) -> PathBuf {
         let place = match self.medium {
             Medium::Small => "disk/filler",
@@ -95,7 +95,7 @@ impl Machine {
         root.join(own.strip_prefix("/").unwrap())
     }
 
-    /// Fills the remaining space of the disk.
+    /// Fills all remaining space of the disk.
     pub(crate) fn fill(&self) {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(self.filler()).unwrap();
         for bytes in [65_536, 4096] {
@@ -113,7 +113,7 @@ impl Machine {
         shell::run("nsenter", &arguments).unwrap();
     }
 
-    /// Creates an object and returns the status: 201, or 503 after checking the error code.
+    /// Tries to create an object and returns the status: 201, or 503, for which the error code is asserted.
     pub(crate) fn write(&self, name: &str) -> Result<u16> {
         let metadata = json!({"name": name, "annotations": {"padding": "x".repeat(PADDING)}});
         let object = json!({"metadata": metadata, "spec": {"clusterIP": "None"}});
@@ -137,7 +137,7 @@ impl Machine {
     }
 }
 
-/// Returns the `nsenter` arguments for the mount namespace of the holder.
+/// Returns the `nsenter` arguments that enter the mount namespace of the process `holder`.
 fn join(holder: &Process) -> Vec<String> {
     vec!["-t".to_owned(), holder.pid().unwrap().to_string(), "-m".to_owned()]
 }

@@ -1,4 +1,5 @@
-//! Long transfers during a drain, of which some complete, and others run until the deadline resets them.
+//! Test of long transfers during a drain of their backend: some complete, and others run until the deadline
+//! resets them.
 
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
@@ -32,7 +33,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Number of further bytes that a transfer must carry to count as alive.
 const FURTHER: u64 = 1000;
 
-/// Direction and end of a transfer.
+/// Direction of a transfer, and the event that ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// The server sends until the test orders it to finish.
@@ -112,7 +113,7 @@ fn serve(mut stream: TcpStream, name: &str, is_all: &AtomicBool, sent: &Mutex<Ve
     }
 }
 
-/// Returns a byte pattern in which a gap is detectable.
+/// Returns the bytes of a transfer. A missing part changes the sequence, so that it is detected.
 fn pattern() -> Vec<u8> {
     (0..CHUNK).map(|place| u8::try_from(place % 251).unwrap_or(0)).collect()
 }
@@ -189,9 +190,9 @@ fn upload(stream: &mut TcpStream, counted: &AtomicU64) -> io::Result<()> {
     }
 }
 
-/// Checks a drain of a workload that has transfers of each kind in each mode. During the drain all transfers
-/// continue, and new connections go to other workloads. Finite transfers complete; the deadline resets the
-/// remaining ones, not earlier, and each client receives the reset.
+/// Checks a drain of a workload with transfers of each kind in each of `modes`. During the drain all
+/// transfers continue, and new connections reach other workloads. Finite transfers complete. The deadline
+/// resets the remaining ones, not earlier, and each client receives the reset.
 pub(crate) fn outlast_a_drain_until_its_deadline(modes: &[&'static str]) {
     let nodes = u8::try_from(modes.len()).unwrap();
     let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };

@@ -1,4 +1,4 @@
-//! Test endpoint that works or fails in a chosen way, and its certificates.
+//! Test endpoint that works or fails in a selected manner, and its TLS certificates.
 
 use std::{
     collections::VecDeque,
@@ -31,7 +31,7 @@ const SLOWLY: Duration = Duration::from_secs(2);
 const IDLE_MAX: Duration = Duration::from_secs(30);
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// Behavior of a test endpoint.
+/// Behavior of a test endpoint: working, or failing in a certain manner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     /// Correct response to every request and check.
@@ -125,15 +125,15 @@ impl Answering {
         }
     }
 
-    /// Queues results of health checks: `once` in order, and then `again` repeatedly. Without a script checks
-    /// succeed.
+    /// Sets the results of the next health checks: first `once` in order, then `again` repeatedly. Without
+    /// such a script, every check succeeds.
     pub(crate) fn play(&self, once: &[bool], again: &[bool]) {
         let mut score = self.shared.score.lock().unwrap();
         score.left.extend(once);
         score.again = again.to_vec();
     }
 
-    /// Returns the number of HTTP checks answered so far.
+    /// Returns the number of HTTP health checks that the endpoint has answered so far.
     pub(crate) fn checks(&self) -> usize {
         self.shared.checks.load(Ordering::SeqCst)
     }

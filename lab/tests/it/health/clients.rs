@@ -1,4 +1,6 @@
-//! Client that connects in a loop, and the results that are acceptable in each phase of the test.
+//! Client that connects in a loop while an endpoint fails and recovers, and the results that are acceptable
+//! in each phase of the test. The phases are `Whole` (the endpoint works), `Broken` (it fails), `Out` (it is
+//! out of service) and `Back` (it is in service again).
 //!
 //! ```text
 //!  Whole ──▶ Broken ──▶ Out ──▶ Back
@@ -7,7 +9,8 @@
 //!    │         └ a connection may fail
 //!    └ every connection succeeds
 //! ```
-//! Phases are recorded at the start and end of a connection, so no clock is involved.
+//! Each client records the phases at the start and at the end of a connection. The results therefore do not depend
+//! on a clock.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -43,7 +46,7 @@ pub(crate) enum Phase {
     Back,
 }
 
-/// Current phase, shared with the clients.
+/// Current phase of the test, shared with the clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU8);
 
@@ -62,7 +65,7 @@ impl Clock {
     }
 }
 
-/// Connection that has ended, with its phases and outcome.
+/// Completed connection of a client: phases at its start and end, and outcome.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) began: Instant,
@@ -73,8 +76,8 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Returns true if the result is not acceptable: a failure while none is allowed, or a reply of an endpoint
-    /// that is out of service.
+    /// Returns true if the result of the connection is not acceptable: a failure in a phase in which none is
+    /// allowed, or a reply of the endpoint `victim` while that is out of service.
     pub(crate) fn is_wrong(&self, victim: &str) -> bool {
         let may_fail = self.begun_in <= Phase::Broken && self.ended_in >= Phase::Broken;
         match &self.outcome {
@@ -116,7 +119,7 @@ impl Client {
         Self { made, stop, thread: Some(thread) }
     }
 
-    /// Returns the backends of successful connections that began in a phase.
+    /// Returns the names of the backends that replied to connections that began in a phase.
     pub(crate) fn answers(&self, phase: Phase) -> Vec<String> {
         let made = self.made.lock().unwrap();
         made.iter().filter(|one| one.begun_in == phase).filter_map(|one| one.outcome.clone().ok()).collect()
@@ -127,7 +130,7 @@ impl Client {
         self.made.lock().unwrap().iter().filter(|one| one.outcome.is_err()).count()
     }
 
-    /// Stops the client and returns all connections.
+    /// Stops the client and returns all connections that it has made.
     pub(crate) fn finish(mut self) -> Vec<Made> {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());
@@ -141,7 +144,7 @@ impl Drop for Client {
     }
 }
 
-/// Time limit of a connection, which depends on the current phase.
+/// Time limit of a client's attempts, which depends on the current phase of the test.
 #[derive(Clone, Copy)]
 struct Patience<'a> {
     clock: &'a Clock,

@@ -1,4 +1,4 @@
-//! Test of endpoints that fail in all ways at once, with one client per Service and mode.
+//! Test of endpoints that fail in different ways at the same time, with one client per Service and mode.
 
 use std::{
     net::SocketAddr,
@@ -94,7 +94,7 @@ fn kinds(authority: &Authority, interval_ms: u64) -> Vec<Kind> {
 
 const SILENT: &str = "no answer within ";
 
-/// Service with one endpoint that fails and others that always work.
+/// Service of the test: one of its endpoints fails, and the others always work.
 struct Story {
     kind: Kind,
     victim: Answering,
@@ -178,7 +178,7 @@ impl Story {
         Ok(())
     }
 
-    /// Waits until each client has made enough further connections.
+    /// Waits until `enough` is true for each client. The first argument describes the condition in errors.
     fn wait_clients(&self, what: &str, enough: impl Fn(&Client) -> bool) {
         let (service, what) = (self.kind.service, format!("{what} of {}", self.kind.service));
         let look = || self.clients.iter().all(&enough);
@@ -195,7 +195,8 @@ impl Story {
         self.wait_clients("connections", |client| client.answers(Phase::Out).len() >= self.pace.settled);
     }
 
-    /// Asserts that no client had an unacceptable result, and prints the measured durations.
+    /// Asserts that no client had an unacceptable result, and prints the durations until endpoints left
+    /// service and came back.
     fn conclude(self, modes: &[&str]) {
         let Kind { service, check, words, .. } = &self.kind;
         let mut times = Vec::new();
@@ -226,7 +227,8 @@ impl Kind {
     }
 }
 
-/// Returns a one-line summary of a client's results.
+/// Returns a one-line summary of the connections of a client. `broken` and `repaired` are the times of the
+/// endpoint's failure and repair.
 fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String {
     let is_victim = |one: &Made| one.outcome.as_ref().is_ok_and(|name| name == VICTIM);
     let is_met = |one: &&Made| one.begun_in == Phase::Broken && (one.outcome.is_err() || is_victim(one));
@@ -244,9 +246,10 @@ fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String
     )
 }
 
-/// Endpoints of seven Services break, each in a different way, and nothing changes in the API: they leave service
-/// on every node, no client fails after that, and they come back. An endpoint that the panic threshold keeps in
-/// service is used until the threshold is removed.
+/// Checks that endpoints of seven Services, each failing in a different way, leave service on every node
+/// without a change in the API, that no client fails after that, and that the endpoints come back. An
+/// endpoint that the panic threshold (minimum share of healthy endpoints) keeps in service is used until the
+/// threshold is removed.
 pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     let pace = if guest::is_inside() { SLOW } else { QUICK };
     let stage = Stage::new(modes, pace.steady);
@@ -292,7 +295,7 @@ pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     drop(steady);
 }
 
-/// Starts the two endpoints of a workload that always work, without and with TLS.
+/// Starts the two endpoints of a workload that always work: one without TLS and one with TLS.
 fn steady(workload: &Workload, authority: &Authority) -> [Answering; 2] {
     let tls = [None, Some(authority.certificates())];
     let start = |(port, tls)| Answering::start(&workload.namespace, &workload.name, port, tls);
@@ -301,7 +304,8 @@ fn steady(workload: &Workload, authority: &Authority) -> [Answering; 2] {
     [(plain, none), (with_tls, some)].map(start)
 }
 
-/// Waits until an endpoint is unhealthy but still used, and removes the responsible threshold.
+/// Waits until an endpoint is unhealthy but still in service because of the panic threshold, and removes the
+/// threshold.
 fn panic_until_told(story: &Story, cluster: &Cluster) {
     let service = story.kind.service;
     wait_for(cluster, service, story.victim_at, "Unhealthy", 0);

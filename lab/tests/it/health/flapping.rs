@@ -1,6 +1,7 @@
-//! A flapping endpoint: its check results change all the time, and clients are always served. The test depends on
-//! counts instead of times: check results follow a script, and each part of the script is over when the agent has
-//! counted enough results.
+//! Test of a flapping endpoint, whose check results change all the time: clients are always served. The test
+//! does not depend on times: check results follow a script, and each part of the script ends when the agent
+//! has counted enough results. In the diagram, the endpoint starts in service (left) and then is out of
+//! service (right); three equal results in a row change its state.
 //!
 //! ```text
 //!  in service                                    out of service
@@ -43,7 +44,7 @@ const VICTIM: &str = "victim";
 const STEADY_PORT: u16 = 8080;
 const VICTIM_PORT: u16 = 9000;
 
-/// State of an endpoint: in or out of service.
+/// Service state of the endpoint: in or out of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     In,
@@ -58,7 +59,7 @@ impl Side {
         }
     }
 
-    /// Returns true if good check results lead to this state.
+    /// Returns true if good check results, and not bad ones, lead to this state.
     const fn is_good(self) -> bool {
         matches!(self, Self::In)
     }
@@ -70,8 +71,8 @@ impl Side {
         }
     }
 
-    /// Returns a sequence of results that must not change the state, because it has one consecutive result
-    /// fewer than the threshold.
+    /// Returns check results that must not change this state, because at least one result of the row needed
+    /// for a change is missing.
     fn flapping(self) -> [bool; ROW] {
         let mut round = [!self.is_good(); ROW];
         round[ROW - 1] = self.is_good();
@@ -79,7 +80,7 @@ impl Side {
     }
 }
 
-/// Counters of the checking agent, and decisions of the server.
+/// Counters of the agent that checks the endpoint, and the number of decisions of the control server.
 #[derive(Debug)]
 struct Seen {
     answers: u64,
@@ -151,7 +152,7 @@ impl Flapping {
         Self { victim, victim_at, checker, clock, clients, _steady: steady, stage }
     }
 
-    /// Plays the flapping sequence in one state and checks that the state does not change.
+    /// Plays check results that flap in one state and asserts that the state does not change.
     fn stay(&self, side: Side) {
         for _ in 0..TRIES_MAX {
             self.settle(side);
@@ -170,8 +171,8 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Plays exactly as many results as the threshold, checks that the state changes, and that the flapping
-    /// afterwards does not change it back.
+    /// Plays exactly as many results in a row as a change to the state `side` needs. Asserts that the state
+    /// changes and that flapping afterwards does not change it back.
     fn cross_to(&self, side: Side) {
         for _ in 0..TRIES_MAX {
             self.settle(side.other());
@@ -194,7 +195,8 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Plays only results that match the state until it is reached and the last results were not late.
+    /// Plays only results that lead to the state `side`, until the state is reached and the agent received
+    /// the last results in time.
     fn settle(&self, side: Side) {
         self.victim.play(&[], &[side.is_good()]);
         self.wait(side);
@@ -208,7 +210,7 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Waits until the server and every kernel have an endpoint in a state.
+    /// Waits until the control server and the kernels of all nodes have the endpoint in the state `side`.
     fn wait(&self, side: Side) {
         let (state, share) = side.state();
         wait_for(&self.stage.cluster, SERVICE, self.victim_at, state, share);
@@ -230,7 +232,7 @@ impl Flapping {
         Seen { answers: sum(&told), late: sum(&late), decisions }
     }
 
-    /// Waits until the agent has counted `more` further check results.
+    /// Waits until the agent has counted `more` check results since `before`, and returns the new counters.
     fn wait_answers(&self, before: &Seen, more: usize) -> Seen {
         let begun = self.victim.checks();
         // Polling the endpoint is free; polling the agent takes time from a slow machine.
@@ -243,7 +245,8 @@ impl Flapping {
         .unwrap()
     }
 
-    /// Returns the weights of the destinations in the kernel of the node in ipvs mode.
+    /// Returns the weight of each IPVS real server of the Service on the node in ipvs mode, or `None` if no node
+    /// is in this mode.
     fn destinations(&self) -> Option<BTreeMap<SocketAddr, u32>> {
         let turn = self.stage.modes.iter().position(|mode| *mode == "ipvs")?;
         let node = self.stage.cluster.place(&format!("node{}", turn + 1)).unwrap();

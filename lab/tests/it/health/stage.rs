@@ -1,4 +1,5 @@
-//! Cluster with a node per mode and a client behind each, and the endpoint health reported by the server.
+//! Test cluster with a node per proxy mode and a client behind each node, and access to the endpoint health
+//! that the control server reports.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 /// Name of a Node that has no agent, so that the Node's endpoints are not checked.
 pub(crate) const UNWATCHED: &str = "unwatched";
 
-/// Nodes `node1` and so on, each in one of the modes, and workloads `web-1` and so on behind them in
-/// rotation.
+/// Nodes `node1`, `node2` and so on, each in one of the modes. The workloads `web-1`, `web-2` and so on are
+/// distributed over the nodes in turn.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) modes: Vec<&'static str>,
@@ -48,7 +49,7 @@ impl Stage {
         Self { cluster, modes: modes.to_vec(), workloads }
     }
 
-    /// Returns the namespace of the client behind the node with mode number `turn`.
+    /// Returns the namespace of the client behind the node with index `turn`.
     pub(crate) fn inside(&self, turn: usize) -> &Namespace {
         self.cluster.place(&format!("inside-{}", turn + 1)).unwrap()
     }
@@ -64,7 +65,7 @@ pub(crate) fn service(name: &str, health_check: &Value) -> Value {
     json!({ "kind": "Service", "metadata": { "name": name }, "spec": spec })
 }
 
-/// Builds an EndpointSet of a Service with one endpoint per workload, all at the same port.
+/// Builds an EndpointSet of a Service, with one endpoint on each workload in `at`, all at port `port`.
 pub(crate) fn endpoints(name: &str, service: &str, at: &[Workload], port: u16) -> Value {
     let endpoints: Vec<_> =
         at.iter().map(|one| json!({ "address": one.address, "node": one.node })).collect();
@@ -72,7 +73,7 @@ pub(crate) fn endpoints(name: &str, service: &str, at: &[Workload], port: u16) -
     json!({ "kind": "EndpointSet", "metadata": { "name": name }, "spec": spec })
 }
 
-/// Returns the reported health of an endpoint.
+/// Returns the health of the endpoint `to` that the control server reports.
 pub(crate) fn endpoint(cluster: &Cluster, service: &str, to: SocketAddr) -> Result<Value> {
     let health = cluster.api.get_json(&format!("/v1/namespaces/default/services/{service}/health"))?;
     let all = health["endpoints"].as_array().cloned().unwrap_or_default();
@@ -81,7 +82,10 @@ pub(crate) fn endpoint(cluster: &Cluster, service: &str, to: SocketAddr) -> Resu
     found.ok_or_else(|| anyhow::anyhow!("{to} is not checked: {health:#}"))
 }
 
-/// Returns the reported health of an endpoint in a required state.
+/// Returns the health of the endpoint `to` that the control server reports.
+///
+/// # Errors
+/// Returns an error if the state or the share of traffic is not the required one.
 pub(crate) fn endpoint_in(
     cluster: &Cluster,
     service: &str,
@@ -94,7 +98,8 @@ pub(crate) fn endpoint_in(
     Ok(endpoint)
 }
 
-/// Waits until the server reports an endpoint in a given state.
+/// Waits until the control server reports the endpoint `to` in a state with a share of traffic, and returns
+/// its health.
 pub(crate) fn wait_for(cluster: &Cluster, service: &str, to: SocketAddr, state: &str, share: u64) -> Value {
     wait::until(&format!("{to} of {service} to be {state} with a share of {share} %"), || {
         endpoint_in(cluster, service, to, state, share)

@@ -1,4 +1,4 @@
-//! HAProxy as an external load balancer that connects only to node ports.
+//! Test of HAProxy as an external load balancer that knows only node ports and their health check port.
 
 use std::{
     net::IpAddr,
@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 const BALANCER_HOST: u8 = 210;
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
-/// F039: Input: a Service of type LoadBalancer without a matching pool, and a load balancer configured with the
-/// node addresses, its node port and its health check node port. Output: the load balancer uses exactly the nodes
-/// with endpoints, and follows changes without a failed connection, when a backend terminates and when it comes
-/// back. Each node is in a different mode.
+/// F039: for a Service of type LoadBalancer without a matching pool, a load balancer outside of the cluster
+/// that is configured with the node addresses, the node port and the health check node port uses exactly the
+/// nodes with endpoints. The load balancer adapts without a failed connection when a backend terminates and
+/// when it returns. Each node is in a different mode.
 #[test]
 fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
     let modes = modes::NATIVE.to_vec();
@@ -89,8 +89,8 @@ fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
     cluster.expect_backends("client", at(node_addresses(3)[0], node_port), &["web-1", "web-2"]).unwrap();
 }
 
-/// Renders the HAProxy configuration of a load balancer over the node port of all nodes, with a health check
-/// port.
+/// Renders an HAProxy configuration that balances over the node port `node_port` of all nodes and checks them
+/// at the port `health`.
 fn sections(node_port: u16, health: u16) -> String {
     let server = |index: u8| {
         let [v4, _] = node_addresses(index);
@@ -104,7 +104,7 @@ fn sections(node_port: u16, health: u16) -> String {
     )
 }
 
-/// Waits until the load balancer reports these states and last check results for the three nodes.
+/// Waits until HAProxy reports these states and last check results for the three nodes, in order.
 #[track_caller]
 fn wait_states(haproxy: &Haproxy, wanted: [(&str, &str); 3]) {
     wait::until(&format!("the balancer to say {wanted:?}"), || {
@@ -117,7 +117,7 @@ fn wait_states(haproxy: &Haproxy, wanted: [(&str, &str); 3]) {
     .unwrap();
 }
 
-/// Returns the status and body of a health check node port.
+/// Requests the health check node port of a node, and returns the status and body of the response.
 fn ask_health(from: &Namespace, node: IpAddr, port: u16) -> (u16, Value) {
     let url = format!("http://{}/healthz", at(node, port));
     let words = ["-sS", "--noproxy", "*", "--max-time", "5", "-w", "\n%{http_code}", &url];
@@ -126,7 +126,7 @@ fn ask_health(from: &Namespace, node: IpAddr, port: u16) -> (u16, Value) {
     (status.parse().unwrap(), serde_json::from_str(body).unwrap())
 }
 
-/// Connects continuously during `work` and returns the failures.
+/// Connects repeatedly to `to` while `work` runs, and returns the descriptions of failed connections.
 fn while_connecting(from: &Namespace, to: std::net::SocketAddr, work: impl FnOnce()) -> Vec<String> {
     let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
     let failures = thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Paths from a user to a page: through a pool address, node ports and an external address.
+//! Tests of paths from a user to a page: through a load balancer address, node ports and an external address.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -14,8 +14,8 @@ use super::stage::{SITE, Stage};
 const CLIENT_HOST: u8 = 200;
 const INGRESSES: [&str; 2] = ["ingress-1", "ingress-2"];
 
-/// F138, F139, F140: with nodes in nftables mode, users reach pages through nginx by the host name of the site.
-/// With policy Local the ingress sees the user's address, in both families.
+/// F138, F139, F140: with nodes in nftables mode, users reach pages through nginx by the host name of the
+/// site. With policy Local, nginx observes the user's address, in both address families.
 #[test]
 fn f138_f139_f140_users_reach_pages_through_nginx_in_nftables_mode() {
     every_way("nftables");
@@ -27,8 +27,8 @@ fn f138_f139_f140_users_reach_pages_through_nginx_in_iptables_mode() {
     every_way("iptables");
 }
 
-/// F138: in userspace mode, in which the node's relay is between user and nginx, the PROXY protocol carries
-/// the user's address, in both versions.
+/// F138: in userspace mode, in which the node's relay connects to nginx on behalf of users, the PROXY
+/// protocol gives nginx the user's address, in both protocol versions.
 #[test]
 fn f138_in_userspace_mode_nginx_hears_of_users_by_the_proxy_protocol() {
     let stage = Stage::new("userspace", true);
@@ -75,8 +75,8 @@ fn through_an_address_of_the_pool(stage: &Stage) {
     }
 }
 
-/// F139: the site is reachable at the node port of every node, also of one without an ingress, and at an external
-/// address routed to the first node.
+/// F139: the site is reachable at the node port of every node, even of one without an ingress workload, and
+/// at an external address that is routed to the first node.
 fn through_node_ports_and_an_external_address(stage: &Stage) {
     let external = [IpAddr::from(topology::EXTERNAL_V4), IpAddr::from(topology::EXTERNAL_V6)];
     set_ingress(stage, &json!({"type": "NodePort", "externalIPs": external}));
@@ -101,7 +101,8 @@ fn through_node_ports_and_an_external_address(stage: &Stage) {
     assert!(!is_refusal(&silence), "a node without ingress says nothing: {silence:#}");
 }
 
-/// F140: checks that no process listens on the nodes, and that the address follows the workloads.
+/// F140: the nodes have no listening process of nginx, which runs in workloads, and the address of the
+/// Service follows the workloads.
 fn nginx_is_a_workload_like_any_other(stage: &mut Stage) {
     for node in ["node1", "node2", "node3"] {
         let listening = stage.cluster.place(node).unwrap().run("ss", &["-Htln", "sport = :80"]).unwrap();
@@ -124,7 +125,7 @@ fn nginx_is_a_workload_like_any_other(stage: &mut Stage) {
     }
 }
 
-/// Creates or replaces the Service `ingress`, with the given changes to its spec.
+/// Creates or replaces the Service `ingress`. `changes` are merged into its default spec.
 fn set_ingress(stage: &Stage, changes: &Value) {
     let path = "namespaces/default/services/ingress";
     if stage.cluster.object(path).is_ok() {

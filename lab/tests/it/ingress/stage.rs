@@ -1,10 +1,12 @@
-//! Ingress and its backends: nginx in workloads, reached through Services.
+//! Test network in which nginx, in workloads, is an ingress: clients reach nginx through one Service, and
+//! nginx reaches the pages through another one.
 //!
 //! ```text
 //!   client ─▶ a path into Service `ingress` ─▶ ingress-1 on node1 ─┐             ┌─▶ page-1 on node2
 //!                                              ingress-2 on node2 ─┴─▶ Service ──┴─▶ page-2 on node3
 //!                                                                      `pages`
 //! ```
+//! The path into Service `ingress` is a load balancer address, a node port or an external address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,8 +53,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts three nodes in one mode, a pool in their network, two pages with their Service, and two
-    /// ingresses. `is_told` enables the PROXY protocol.
+    /// Starts three nodes in one mode, an address pool, two pages with their Service, and two ingress
+    /// workloads. `is_told` enables the PROXY protocol, by which nginx receives the user's address.
     pub(crate) fn new(mode: &'static str, is_told: bool) -> Self {
         let cluster = Cluster::start(&Options { modes: vec![mode], ..Options::default() }).unwrap();
         let object = |kind: &str, spec| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": "lan"}, "spec": spec});
@@ -69,7 +71,7 @@ impl Stage {
         stage
     }
 
-    /// Adds an ingress as a regular workload.
+    /// Adds a workload with nginx as an ingress behind a node. `host` is the last octet of its address.
     pub(crate) fn add_ingress(&mut self, name: &str, node: &str, host: u8) {
         let pages = [0, 1].map(|family| at(self.cluster.cluster_ip("default/pages", family).unwrap(), 80));
         self.add(name, node, host, "ingress", &Serves::Http(ingress(pages, self.is_told)));
@@ -84,7 +86,7 @@ impl Stage {
         self.cluster.apply_objects(&[record]).unwrap();
     }
 
-    /// Removes a workload, its object first, like a workload manager.
+    /// Removes a workload in the order that a workload manager uses: first its API object, then its server.
     pub(crate) fn remove(&mut self, name: &str) {
         self.cluster.delete(&format!("namespaces/default/workloads/{name}")).unwrap();
         self.cluster.wait_converged().unwrap();
@@ -119,7 +121,8 @@ impl Stage {
         pages
     }
 
-    /// Returns the names of the ingresses that requested the pages. Asserts that each of them is in `of`.
+    /// Returns the names of the ingress workloads that requested the pages. Asserts that each of them is in
+    /// `of`.
     pub(crate) fn ingresses(&self, pages: &[Page], of: &[&'static str]) -> BTreeSet<&'static str> {
         let name = |page: &Page| {
             let is_it = |name: &&&str| self.cluster.topology.workloads[**name].addresses.contains(&page.by);
@@ -128,7 +131,8 @@ impl Stage {
         pages.iter().map(name).collect()
     }
 
-    /// Returns the load balancer addresses of Service `ingress`, IPv4 and IPv6, after the site is reachable.
+    /// Waits until the site is reachable at the load balancer addresses of Service `ingress`, and returns
+    /// them, IPv4 first.
     pub(crate) fn wait_addresses(&self) -> Vec<IpAddr> {
         let service = self.cluster.service("default/ingress").unwrap();
         let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
@@ -140,8 +144,8 @@ impl Stage {
         addresses
     }
 
-    /// Waits until exactly one of the nodes in `of` announces the address and the client has resolved it, and
-    /// returns that node.
+    /// Waits until exactly one node, which is in `of`, announces the address and the client has resolved the
+    /// address to it. Returns that node.
     pub(crate) fn wait_owner(&self, address: IpAddr, of: &[&str]) -> String {
         let owner = self.cluster.wait_owner(address, |owner| of.contains(&owner)).unwrap();
         self.cluster.wait_moved(address, &owner).unwrap();
@@ -173,8 +177,8 @@ fn page(name: &str) -> String {
     )
 }
 
-/// Renders an ingress that uses the cluster IPs of the pages in rotation and returns failures instead of
-/// trying the other one.
+/// Renders the nginx configuration of an ingress that uses the two cluster IPs of the pages in turn, and
+/// returns the error if one fails instead of trying the other one. `is_told` enables the PROXY protocol.
 fn ingress(pages: [SocketAddr; 2], is_told: bool) -> String {
     let [v4, v6] = pages;
     let (how, users) = if is_told {

@@ -1,4 +1,4 @@
-//! Machine for package installation, with control servers and a client in the same network.
+//! Machine on which tests install packages, with backends and a client in the same network.
 
 use std::{
     collections::BTreeSet,
@@ -36,7 +36,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Version of the packages to which the test upgrades.
 pub(crate) const NEXT: &str = "99.0.0";
 
-/// Builds the packages once for all tests: this version in `packages`, the next in `packages/next`.
+/// Builds the packages once for all tests. Returns the directory, which contains the packages of this version
+/// and, in `next`, those of the version to which tests upgrade.
 pub(crate) fn packages() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -48,8 +49,8 @@ pub(crate) fn packages() -> &'static Path {
     })
 }
 
-/// Builds packages of the binaries under test, uncompressed, because compression takes most of the build
-/// time.
+/// Builds packages of the binaries under test in the directory `out`. `settings` are environment variables of
+/// the build script. The packages are not compressed, because compression takes most of the build time.
 pub(crate) fn build(out: &Path, settings: &[(&str, &str)]) {
     let agent = binaries::find("tidegate-agent").unwrap();
     let output = Command::new(root().join("packaging/debian/build.sh"))
@@ -66,7 +67,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Returns the fenced blocks of one language in one section of the guide.
+/// Returns the contents of all fenced code blocks of one language in one section of the guide.
 pub(crate) fn guide(section: &str, language: &str) -> String {
     let page = fs::read_to_string(root().join("docs/how-to/debian-packages.md")).unwrap();
     let (mut here, mut inside, mut text) = (String::new(), false, String::new());
@@ -83,7 +84,7 @@ pub(crate) fn guide(section: &str, language: &str) -> String {
     text
 }
 
-/// Machine under test with its network.
+/// Machine on which packages are installed, with its network.
 pub(crate) struct Stage {
     _servers: Vec<EchoServer>,
     _fabric: Namespace,
@@ -111,7 +112,8 @@ impl Stage {
         stage
     }
 
-    /// Creates foreign rules, a set, a route and an address, which must be unchanged in the end.
+    /// Creates nftables and iptables rules, an ipset, a route and an address that Tidegate does not own.
+    /// Tests assert that these are unchanged in the end.
     fn put_what_belongs_to_others(&self) {
         let others = "nft add table inet others
             nft add chain inet others input '{ type filter hook input priority 0; }'
@@ -150,7 +152,8 @@ impl Stage {
         self.machine.run(listings).unwrap()
     }
 
-    /// Returns the files, users and units named after Tidegate, and the processes that run its binaries.
+    /// Returns all traces of Tidegate on the machine: files, users and units with its name, and processes
+    /// that run its binaries.
     pub(crate) fn traces(&self) -> BTreeSet<String> {
         let listing = "find /etc /usr /var /run /tmp -xdev -iname '*tidegate*' | grep -v '^/usr/src/' || true
             getent passwd; getent group
@@ -166,13 +169,13 @@ impl Stage {
         assert!(left.is_empty(), "a file, user, unit or process is left: {left:?}");
     }
 
-    /// Returns a property of a unit from `systemctl show`.
+    /// Returns the value of a property of a systemd unit, as printed by `systemctl show`.
     pub(crate) fn unit(&self, unit: &str, property: &str) -> String {
         let line = self.machine.run(&format!("systemctl show --value --property {property} {unit}")).unwrap();
         line.trim().to_owned()
     }
 
-    /// Waits until a unit is active and returns its process id.
+    /// Waits until a unit is active, and returns the process ID of its main process.
     pub(crate) fn running(&self, unit: &str) -> String {
         let ready = wait::until(&format!("{unit} to run"), || {
             self.machine.run(&format!("systemctl is-active {unit}"))
@@ -182,7 +185,8 @@ impl Stage {
         self.unit(unit, "MainPID")
     }
 
-    /// Waits until the Service responds by TCP and UDP and returns its address.
+    /// Waits until the Service has an address and responds there by TCP and UDP, and returns the address with
+    /// the port.
     pub(crate) fn address(&self) -> SocketAddr {
         let address = wait::until("an address of the Service", || {
             let address = "tidegate get service web -o json | sed -n 's/.*\"ip\": *\"\\([^\"]*\\)\".*/\\1/p' | head -n 1";
@@ -211,7 +215,7 @@ fn plug(fabric: &Namespace, namespace: &Namespace, host: u8) {
     namespace.ip(&[format!("addr add 192.0.2.{host}/24 dev eth0")]).unwrap();
 }
 
-/// Observations of a client during an upgrade.
+/// Results of a client that sends traffic during an upgrade.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// Number of successful TCP connections, UDP datagrams, and lines echoed on one established connection.
@@ -222,7 +226,8 @@ pub(crate) struct Seen {
     pub(crate) sent_again: u64,
 }
 
-/// Opens connections, sends datagrams and uses an existing connection continuously during an event.
+/// Sends traffic to `address` while `event` runs: opens TCP connections, sends UDP datagrams, and uses a
+/// connection that was opened before. Returns the results.
 pub(crate) fn during(client: &Namespace, address: SocketAddr, event: impl FnOnce()) -> Seen {
     let mut old = Connection::open(client, address).unwrap();
     let ended = AtomicBool::new(false);
@@ -253,7 +258,8 @@ pub(crate) fn during(client: &Namespace, address: SocketAddr, event: impl FnOnce
     Seen { answered: counts.map(AtomicUsize::into_inner), failed, sent_again: sent_again(client) - before }
 }
 
-/// Repeats an attempt until the client is stopped or the attempt fails.
+/// Repeats an attempt and counts the successes until `ended` is set. Returns the error of the first failure,
+/// after which there are no further attempts.
 fn repeat(
     mut once: impl FnMut() -> anyhow::Result<()>,
     ended: &AtomicBool,
@@ -269,8 +275,8 @@ fn repeat(
     None
 }
 
-/// Returns the number of TCP retransmissions of this namespace, which reveal a lost packet even if it was
-/// recovered.
+/// Returns the number of TCP retransmissions in a namespace. A retransmission reveals a lost packet, even
+/// though TCP recovers from the loss.
 fn sent_again(namespace: &Namespace) -> u64 {
     let text = namespace.inside(|| fs::read_to_string("/proc/thread-self/net/snmp")).unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));

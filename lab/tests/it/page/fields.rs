@@ -1,4 +1,5 @@
-//! Check that page elements which name an API field show the value of that field.
+//! Comparison of the page with the API: each page element that names an API field must show the value of that
+//! field.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,9 @@ use serde_json::{Value, json};
 /// Maximum number of elements compared per view, because lists are long and their rows are alike.
 const FIELDS_MAX: usize = 400;
 
-/// Compares every element that names a field with the API response and returns their number. Mismatches are
-/// retried, since a value may change between rendering and the request.
+/// Compares the page elements that name an API field with the API response, and returns their number. Only
+/// the first [`FIELDS_MAX`] elements are compared. The comparison is repeated after a mismatch, because a
+/// value may change between rendering and request.
 pub(crate) fn expect_true(
     browser: &mut Browser,
     api: &lab::cluster::control::Http,
@@ -42,7 +44,7 @@ fn shown(browser: &mut Browser) -> Result<Vec<(String, String)>> {
     Ok(serde_json::from_value(seen)?)
 }
 
-/// Returns true if the rendered text represents the API value.
+/// Returns true if the text of a page element is a valid display of the API value.
 fn tells(value: &Value, text: &str) -> bool {
     let text = text.trim();
     match value {
@@ -90,13 +92,14 @@ fn is_time(word: &str) -> bool {
     word.len() >= 20 && word.as_bytes().get(10) == Some(&b'T') && word.ends_with('Z')
 }
 
-/// Returns true if a text shows a time: as clock time, or as a growing age of which only the form is checked.
+/// Returns true if the text displays the time `word` of the API: as the time of day, or as an age, of which
+/// only the format is checked.
 fn tells_time(word: &str, text: &str) -> bool {
     let clock = word.get(11..19).unwrap_or_default();
     text.contains(clock) || text == "now" || text.ends_with(" ago") || number_of(text).is_some()
 }
 
-/// Returns true if a text shows a number: unchanged, with a larger unit, or rounded to the displayed digits.
+/// Returns true if the text displays a number: in full, in a larger unit, or rounded to the displayed digits.
 fn tells_number(number: f64, text: &str) -> bool {
     // Words may precede it: `share 25 %`.
     let starts = text.char_indices().filter(|(at, one)| {
@@ -129,7 +132,8 @@ fn begins_with_number(number: f64, text: &str) -> bool {
     factors.iter().any(|factor| (shown * factor - number).abs() <= step * factor * 0.5001)
 }
 
-/// Returns the number at the start of a text, the value of its last digit, and the rest.
+/// Parses the number at the start of a text. Returns the number, the value of one unit of its last digit, and
+/// the rest of the text.
 fn number_of(text: &str) -> Option<(f64, f64, &str)> {
     let text = text.strip_prefix('r').unwrap_or(text);
     let end =
@@ -141,7 +145,7 @@ fn number_of(text: &str) -> Option<(f64, f64, &str)> {
     Some((digits.parse().ok()?, step, rest.trim()))
 }
 
-/// Returns an error unless a view has at least one element that names its API field.
+/// Returns an error if `count`, the number of page elements of a view that name an API field, is 0.
 pub(crate) fn expect_some(count: usize, what: &str) -> Result<()> {
     if count == 0 {
         bail!("no element of {what} names the field that it shows");

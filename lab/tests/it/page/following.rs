@@ -1,4 +1,4 @@
-//! Test that events in the cluster appear on the page without interaction.
+//! Test that events in the cluster appear on the page without any user interaction.
 
 use lab::fixtures::teams as demo;
 
@@ -6,8 +6,8 @@ use super::stage::{Stage, view_named};
 
 const CHECKOUT: &str = "#problems [data-problem*='checkout']";
 
-/// The death of an endpoint, the loss of a node, and an outage of the control server each appear on the page
-/// without interaction, and disappear when they are over.
+/// The failure of an endpoint, the loss of a node, and an outage of the control server each appear on the
+/// page without user interaction, and disappear from it when they are over.
 #[test]
 fn deaths_of_an_endpoint_a_node_and_the_control_server_are_seen_without_touching_the_page() {
     let mut stage = Stage::new();

@@ -1,4 +1,4 @@
-//! Test of the page with the keyboard only.
+//! Test of the page by a user who has only a keyboard.
 
 use lab::processes::browser::Key;
 use serde_json::{Value, json};
@@ -21,8 +21,8 @@ fn focused(stage: &mut Stage) -> Value {
         .unwrap()
 }
 
-/// With the keyboard alone a user can skip to the content, search and open a hit, switch views by letters, move
-/// through rows, open one, and leave a dialog. The focus is always visible.
+/// With the keyboard alone, a user can skip to the content, search and open a result, change the view by
+/// letter keys, move through rows and open one, and leave a dialog. The focus is always visible.
 #[test]
 fn everything_can_be_reached_and_left_by_the_keyboard_alone_and_the_focus_is_always_seen() {
     let mut stage = Stage::new();

@@ -1,4 +1,4 @@
-//! Login to the page, and permissions of its users.
+//! Test of the login to the page, and of the permissions of viewers and administrators.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// A control server with authentication, a viewer token and an administrator token.
+/// Control server with authentication, a token of a viewer and a token of an administrator.
 struct Guarded {
     browser: Browser,
     _server: Process,
@@ -74,8 +74,9 @@ fn send(api: &Http, token: &str, method: &str, path: &str, body: &Value) -> Valu
 const MANIFEST: &str =
     "apiVersion: tidegate/v1\nkind: Service\nmetadata: {name: other}\nspec: {ports: [{port: 80}]}\n";
 
-/// Without a token only the login form is shown, and a wrong token is rejected with a message. A viewer can read
-/// but not change, neither with the page nor directly. An administrator can change. After logout nothing is shown.
+/// Without a token the page shows only the login form. A wrong token is rejected with a message. A viewer can
+/// read but not change objects, neither with the page nor with direct requests. An administrator can log in
+/// after the viewer has logged out. After logout the page shows only the login form again.
 #[test]
 fn a_token_opens_the_page_a_viewer_cannot_change_anything_and_logging_out_closes_it() {
     let mut guarded = Guarded::new();

@@ -1,4 +1,5 @@
-//! Screenshots of the README: taken here (`UPDATE_SCREENSHOTS=1`) and compared with the rendered page.
+//! Comparison of the screenshots in the README with the rendered page. `UPDATE_SCREENSHOTS=1` rewrites the
+//! screenshots.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use super::stage::{Stage, View, view_named};
 /// runs, and a broken or rearranged view is far below.
 const LIKENESS_MIN: f64 = 0.75;
 
-/// Returns the screenshots by file name, with view and viewport.
+/// Returns the required screenshots, each as file name, view, and viewport settings.
 fn wanted() -> [(&'static str, View, Look); 4] {
     [
         ("overview", view_named("overview"), Look::DESK),
@@ -22,7 +23,8 @@ fn wanted() -> [(&'static str, View, Look); 4] {
     ]
 }
 
-/// Takes every screenshot and compares it with the stored one; stores it if there is none.
+/// Takes every screenshot and compares it with the stored one. Adds a message to `wrong` for each that
+/// differs or is not stored. If `UPDATE_SCREENSHOTS` is set, stores the screenshots instead.
 pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
     let is_update =
         std::env::var_os("UPDATE_SCREENSHOTS").is_some_and(|value| !value.is_empty() && value != "0");

@@ -42,7 +42,7 @@ pub(crate) const VIEWS: [View; 11] = [
     view("explain", "explain", "form"),
 ];
 
-/// Returns a view by name.
+/// Returns the view of the page that has this name.
 pub(crate) fn view_named(name: &str) -> View {
     *VIEWS.iter().find(|view| view.name == name).unwrap()
 }
@@ -54,7 +54,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts a cluster of three nodes with the healthy demo data set.
+    /// Starts a cluster of three nodes with the demo data set, in which all backends are healthy, and a
+    /// browser.
     pub(crate) fn new() -> Self {
         let mut cluster = Cluster::start(&Options { lan: true, ..Options::default() }).unwrap();
         demo::add(&mut cluster).unwrap();
@@ -62,7 +63,8 @@ impl Stage {
         Self { browser, cluster }
     }
 
-    /// Opens a view by its link in a newly loaded page and waits until it has loaded live data.
+    /// Loads the page anew, opens a view by its link, and waits until the view shows data from the control
+    /// server.
     #[track_caller]
     pub(crate) fn load(&mut self, view: View) {
         let newest =

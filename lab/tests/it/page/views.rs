@@ -8,8 +8,8 @@ use super::{
     stage::{Stage, VIEWS, expect_no_sideways_scroll, view_named},
 };
 
-/// Every view opens by its link and matches the API, and neither the console nor axe-core reports a serious
-/// problem, in light and dark color scheme and on a phone.
+/// Every view of the page opens by its link and shows the values of the API, and neither the browser console
+/// nor axe-core reports a serious problem, with a light and a dark color scheme and on a phone.
 #[test]
 fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
     let mut stage = Stage::new();
@@ -47,7 +47,8 @@ fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
     assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-/// A click on a number shows its API field, and the copied curl command returns it.
+/// A click on a number shows the API field that contains the number, and the curl command that the page
+/// copies returns this value.
 #[test]
 fn a_click_on_a_number_names_the_field_of_the_api_that_it_is() {
     let mut stage = Stage::new();

@@ -1,4 +1,4 @@
-//! A change on the page, from the plan to its rollback, and the packet trace form.
+//! Tests of a change made on the page, from the plan to the rollback, and of the packet trace form.
 
 use serde_json::Value;
 
@@ -8,7 +8,8 @@ use super::stage::{Stage, view_named};
 const MANIFEST: &str = "apiVersion: tidegate/v1\nkind: Service\nmetadata: {namespace: shop, name: wishlist}\n\
                         spec: {selector: {app: cart}, ports: [{name: http, port: 80, targetPort: 8080}]}\n";
 
-/// Clicks the first button with the text `words` in a view.
+/// Clicks the first enabled button among the elements that the CSS selector `place` selects whose text
+/// matches the regular expression `words`.
 #[track_caller]
 fn press(stage: &mut Stage, place: &str, words: &str) {
     let find = format!(
@@ -25,8 +26,8 @@ fn press(stage: &mut Stage, place: &str, words: &str) {
     stage.browser.click("[data-pressed]").unwrap();
 }
 
-/// A change is pasted, planned (without effect), applied, verified on all nodes, and rolled back, without a
-/// command line.
+/// A user of the page can paste a change, plan it (which has no effect), apply it, see it verified on all
+/// nodes, and roll it back, without a command line.
 #[test]
 fn a_change_is_planned_applied_and_rolled_back_by_clicks() {
     let mut stage = Stage::new();
@@ -62,7 +63,8 @@ fn a_change_is_planned_applied_and_rolled_back_by_clicks() {
     stage.browser.expect_quiet_console().unwrap();
 }
 
-/// The packet trace form shows the API's explanation: the path of a packet, or the obstacle that stops it.
+/// The packet trace form of the page shows the explanation of the API: the path of a packet, or the obstacle
+/// that stops it.
 #[test]
 fn the_form_explains_what_becomes_of_a_packet() {
     let mut stage = Stage::new();

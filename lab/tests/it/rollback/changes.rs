@@ -1,4 +1,4 @@
-//! Kinds of random change, with random parameters.
+//! Kinds of random change for the rollback test, with random parameters.
 
 use std::fmt;
 
@@ -9,14 +9,15 @@ use super::{
     stage::{endpoints, object, workload},
 };
 
-/// Write that a random change performs.
+/// Write request that performs a random change.
 pub(crate) enum Step {
     Apply(Vec<Value>),
     Patch(String, Value),
     Delete(String),
 }
 
-/// Kind of random change, with the listings in which it must appear.
+/// Kind of random change: its name, the listings in which it must be visible, and the function that chooses
+/// its parameters.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// Fragments of location names. For each fragment, the change must alter a location whose name contains it.

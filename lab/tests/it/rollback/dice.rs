@@ -1,4 +1,4 @@
-//! Seeded pseudo-random choices of the rollback test.
+//! Random choices of the rollback test, from a pseudo-random generator with a printed seed.
 
 /// Environment variable that sets the seed.
 const SEED: &str = "TIDEGATE_SEED";
@@ -11,7 +11,8 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    /// Creates the generator with the seed of the environment or the default one, and prints the seed.
+    /// Creates the generator with the seed in the environment variable, or else the default one, and prints
+    /// the seed.
     pub(crate) fn seeded() -> Self {
         let seed = std::env::var(SEED).map_or(SEED_DEFAULT, |text| text.parse().unwrap());
         println!("{SEED}={seed}");

@@ -1,4 +1,5 @@
-//! Observed state for comparison: kernels, relays, announcements and routes, by location.
+//! Observed state of a cluster for comparison: kernel listings, relay configurations, announcements and
+//! routes, as lines by location.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::stage::APPLY_SET;
 
-/// Lines by location: `node1 nft …`, `node1 announced`, `router routes`.
+/// Observed lines by location, such as `node1 nft …`, `node1 announced` or `router routes`.
 pub(crate) type Seen = BTreeMap<String, Vec<String>>;
 
 pub(crate) fn of(cluster: &Cluster, router: Option<&Frr>) -> Result<Seen> {
@@ -47,8 +48,8 @@ pub(crate) fn lines_of<'a>(seen: &'a Seen, node: &'a str) -> impl Iterator<Item 
     of_node.flat_map(|(_, lines)| lines).map(String::as_str)
 }
 
-/// Returns the lines of `later` that are missing in `earlier`, at locations with the prefix `place`,
-/// including new chains in the notation of rule-saving tools.
+/// Returns the lines that `later` contains and `earlier` does not, at all locations whose name starts with
+/// `place`.
 pub(crate) fn lines_beyond(earlier: &Seen, later: &Seen, place: &str) -> Vec<String> {
     let none = Vec::new();
     let mut beyond = Vec::new();
@@ -70,7 +71,7 @@ pub(crate) fn places_that_differ<'a>(before: &'a Seen, after: &'a Seen) -> BTree
     places.filter(|place| before.get(*place) != after.get(*place)).collect()
 }
 
-/// Renders the differences between two sets of listings.
+/// Formats the differences between two observations, by location.
 pub(crate) fn difference(before: &Seen, after: &Seen) -> String {
     let mut text = String::new();
     let none = Vec::new();
@@ -110,8 +111,8 @@ fn of_node(cluster: &Cluster, node: &str) -> Result<listings::Listing> {
     Ok(listing)
 }
 
-/// Adds the relays' configuration to the listings. Relays have no listing tool, so the configuration is taken
-/// from the plan of a full removal.
+/// Adds the configuration of the relays to the observed state. Relays have no listing tool, so the
+/// configuration is taken from a plan that removes all Services.
 fn relays(cluster: &Cluster, seen: &mut Seen) -> Result<()> {
     let path = format!("/v1/plan?applySet={APPLY_SET}&prune=true&pruneLimit=5000");
     let kept = json!({"apiVersion": "tidegate/v1", "kind": "AddressPool", "metadata": {"name": "spare"}, "spec": {"addresses": ["192.0.2.0/30"]}});
@@ -135,7 +136,8 @@ fn route(route: &Value) -> String {
     format!("{} over {}", route["dst"], hops.join(" "))
 }
 
-/// Renders the holder of an address and its candidates in order, without the epoch, which only increases.
+/// Formats the Services that hold an address and its candidate nodes in order. The epoch is omitted, because
+/// it only increases.
 fn record(record: &Value) -> String {
     let spec = &record["spec"];
     let order = &spec["announcement"];

@@ -57,7 +57,7 @@ impl Stage {
         stage
     }
 
-    /// Starts a single node in ipvs mode. The other Nodes that objects name do not exist.
+    /// Starts a cluster with a single node, in ipvs mode. Objects also refer to Nodes that do not exist.
     pub(crate) fn in_ipvs_mode() -> Self {
         let options = Options { nodes: 1, modes: modes::GUEST.to_vec(), ..Options::default() };
         let stage = Self { router: None, cluster: Cluster::start(&options).unwrap() };
@@ -66,7 +66,8 @@ impl Stage {
         stage
     }
 
-    /// Waits until everything is programmed and announced, and returns the observed state.
+    /// Waits until everything is programmed and announced and no longer changes, and returns the observed
+    /// state.
     pub(crate) fn settled(&self) -> Seen {
         self.tidegate(&["wait", "--for=verified", "--quiet"]);
         if let Some(router) = &self.router {
@@ -154,7 +155,7 @@ impl Stage {
         assert!(done.is_ok(), "{step}: {done:?}");
     }
 
-    /// Runs the CLI and returns its output.
+    /// Runs the CLI and returns its output. Panics if it fails.
     pub(crate) fn tidegate(&self, arguments: &[&str]) -> String {
         let program = binaries::find("tidegate").unwrap();
         let arguments = [&["--api", self.cluster.api.url()], arguments].concat();
@@ -173,7 +174,7 @@ fn pools() -> Vec<Value> {
     vec![pool("lan", &["172.17.8.220-172.17.8.229"]), pool("routed", &["10.200.0.0/28"])]
 }
 
-/// Builds the Advertisements of the address pools, by ARP and by BGP.
+/// Builds an Advertisement by ARP, one by BGP, and the BGP peer.
 fn announcing() -> Vec<Value> {
     vec![
         object("Advertisement", "lan", json!({"addressPools": ["lan"]})),

@@ -1,6 +1,6 @@
-//! Parser of the commands in one section of a documentation page.
+//! Parser for the commands in a section of a documentation page.
 
-/// Command of the README with the user who runs it.
+/// Command in the README, and the user (root or not) who must run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Typed {
     /// True if the command is run as root on a machine of the cluster.
@@ -9,7 +9,7 @@ pub(crate) struct Typed {
     pub(crate) text: String,
 }
 
-/// Returns the commands in the `console` blocks of a section.
+/// Returns the commands in the `console` code blocks below the heading `heading` of a page.
 pub(crate) fn commands(page: &str, heading: &str) -> Vec<Typed> {
     let section = page.lines().skip_while(|line| *line != heading).skip(1);
     let section = section.take_while(|line| !line.starts_with("## "));

@@ -1,4 +1,5 @@
-//! Machines at the addresses of the README, each with a name, a directory and its own `/var/lib`.
+//! Machines with the addresses that the README uses, each with a name, a working directory and its own
+//! `/var/lib`.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -12,13 +13,13 @@ use lab::{
 };
 use tempfile::TempDir;
 
-/// Returns a `PATH` that starts with the built binaries.
+/// Returns a value of the variable `PATH` that starts with the directory of the built binaries.
 fn path() -> String {
     let built = binaries::find("tidegate-api").unwrap();
     format!("{}:{}", built.parent().unwrap().display(), std::env::var("PATH").unwrap())
 }
 
-/// Switch with the machines connected to it.
+/// Switch, the machines connected to it, and the programs that run on them.
 pub(crate) struct Stage {
     // Field order: processes end before their namespaces are removed.
     programs: BTreeMap<String, Process>,
@@ -35,7 +36,7 @@ impl Stage {
         Self { programs: BTreeMap::new(), machines: BTreeMap::new(), switch, directory }
     }
 
-    /// Adds a machine at 10.0.0.`host`.
+    /// Adds a machine with the address 10.0.0.`host`.
     pub(crate) fn add(&mut self, machine: &'static str, host: u8) {
         let namespace = Namespace::new(machine).unwrap();
         let port = format!("port{host}");
@@ -67,7 +68,8 @@ impl Stage {
         self.place(machine).run("sh", &["-ec", &script])
     }
 
-    /// Starts a long-running command on a machine.
+    /// Starts a command on a machine. The command continues to run in the background under the name
+    /// `program`.
     pub(crate) fn start(&mut self, machine: &str, program: &str, command: &str) {
         let directory = self.file(machine, "");
         let script = format!(
@@ -87,7 +89,8 @@ impl Stage {
         self.programs.insert(label, process.unwrap());
     }
 
-    /// Starts an etcd member on each of `machines` and waits until they have a leader.
+    /// Starts an etcd member on each of `machines`, given as name and last octet of the address, and waits
+    /// until they have elected a leader.
     pub(crate) fn start_etcd(&mut self, machines: &[(&'static str, u8)]) {
         let addresses: Vec<_> = machines.iter().map(|(_, host)| [10, 0, 0, *host].into()).collect();
         for (index, (machine, _)) in machines.iter().enumerate() {

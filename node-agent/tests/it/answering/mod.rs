@@ -1,5 +1,5 @@
-//! Endpoints for tests, in a namespace: they respond well, badly, slowly or not at all, and record their
-//! requests.
+//! Endpoints for health check tests, in a namespace: they respond well, badly, slowly or not at all, and
+//! record the requests.
 
 use std::{
     convert::Infallible,
@@ -35,7 +35,8 @@ pub(crate) struct Answering {
 }
 
 impl Answering {
-    /// Starts a TCP server that passes each connection, numbered from 1, to a closure on a separate thread.
+    /// Starts a TCP server at `address`. Calls `answer` for each connection, with its number from 1, on a
+    /// separate thread.
     pub(crate) fn tcp(
         namespace: &Namespace,
         address: &str,
@@ -62,7 +63,8 @@ impl Answering {
         Self { hits, requests: Arc::default(), stop, thread: Some(thread) }
     }
 
-    /// Starts a server whose response to an HTTP request depends on the number of the request.
+    /// Starts an HTTP server at `address`. `answer` returns the response to the request with the given
+    /// number.
     pub(crate) fn http(
         namespace: &Namespace,
         address: &str,
@@ -76,7 +78,7 @@ impl Answering {
         server.noting(requests)
     }
 
-    /// Starts a server whose response to an HTTPS request depends on the number of the request.
+    /// Starts an HTTPS server at `address` that sends the same response to every request.
     pub(crate) fn https(
         namespace: &Namespace,
         address: &str,
@@ -90,7 +92,8 @@ impl Answering {
         })
     }
 
-    /// Starts a server that responds to gRPC calls with message bytes and a status.
+    /// Starts a gRPC server at `address` that replies to every call with the message bytes `message` and the
+    /// gRPC status `status`; with TLS if there is a `config`.
     pub(crate) fn grpc(
         namespace: &Namespace,
         address: &str,
@@ -123,7 +126,8 @@ impl Answering {
         server.noting(requests)
     }
 
-    /// Starts a UDP server that replies to datagrams with `answer`, or receives them without a reply.
+    /// Starts a UDP server at `address` that replies to each datagram with `answer`; if `answer` is `None`,
+    /// receives datagrams without a reply.
     pub(crate) fn udp(namespace: &Namespace, address: &str, answer: Option<&'static str>) -> Self {
         let (hits, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let requests: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -155,7 +159,7 @@ impl Answering {
         self.hits.load(Ordering::SeqCst)
     }
 
-    /// Returns the requests received so far; HTTP requests in lower case.
+    /// Returns the requests that the server has received so far; HTTP requests are in lower case.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -227,8 +231,8 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Creates a TLS server configuration with a certificate for a name or an address, valid until the end of
-    /// the year `last_year`.
+    /// Creates the TLS configuration of a server, with a certificate for `name` (a host name or an address)
+    /// that is valid until the end of the year `last_year`.
     pub(crate) fn server(&self, name: &str, last_year: i32) -> Arc<ServerConfig> {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);

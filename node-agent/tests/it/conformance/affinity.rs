@@ -1,4 +1,4 @@
-//! Scenarios of session affinity (`sessionAffinity: ClientIP`).
+//! Conformance scenarios of session affinity (`sessionAffinity: ClientIP`).
 
 use std::{collections::BTreeMap, net::IpAddr, thread, time::Duration};
 
@@ -162,7 +162,8 @@ fn outlives(b: &mut Bench) {
     assert_eq!(ask_crowd(b, at), first, "every client stays");
 }
 
-/// Returns the name of the server that each of many client addresses reaches.
+/// Connects from many client addresses to `at` (address and port) and returns the name of the server that
+/// each reached.
 fn ask_crowd(b: &mut Bench, at: (IpAddr, u16)) -> BTreeMap<IpAddr, String> {
     ask_crowd_over(b, Protocol::Tcp, at)
 }
@@ -188,7 +189,7 @@ fn name(heard: Heard) -> String {
     }
 }
 
-/// Returns the number of connections from the client that reached each server.
+/// Connects `times` times from the client and returns the number of connections that reached each server.
 pub fn count(b: &mut Bench, to: IpAddr, times: usize) -> BTreeMap<String, usize> {
     let source = Some(Client.address(b.family));
     let ask = Ask { from: Client, source, to, protocol: Protocol::Tcp, port: 80 };

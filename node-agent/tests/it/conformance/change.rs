@@ -1,4 +1,4 @@
-//! Scenarios of changes to Services and endpoints while clients send traffic.
+//! Conformance scenarios of changes to Services and endpoints while clients send traffic.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -79,7 +79,9 @@ fn follow(b: &mut Bench) {
     }
 }
 
-/// Runs a transfer from outside and one from another node, with a change in the middle of each.
+/// Starts a long transfer from outside, then one from another node, and applies `change` in the middle of
+/// each. `change` receives the Service and the host that the transfer has reached. Asserts that both
+/// transfers complete.
 fn transfer(b: &mut Bench, change: impl Fn(&mut Bench, Build, Spot)) {
     let web = b.service("web", 1);
     for from in [Client, D] {
@@ -113,8 +115,8 @@ fn without_agent(b: &mut Bench) {
     b.restart();
 }
 
-/// Replaces the endpoints one by one while clients connect continuously; a new endpoint is added before an
-/// old one is removed.
+/// Replaces endpoints one by one while clients connect continuously. A new endpoint is added before the old
+/// one is removed. `is_local` selects external traffic policy Local.
 fn rolling(b: &mut Bench, is_local: bool) {
     let build = |b: &Bench, spots: &[Spot]| {
         let web = b.service("web", 1).load_balancer_ip(b.outer(1)).tcp(80, spots);

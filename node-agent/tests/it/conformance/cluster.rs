@@ -1,4 +1,4 @@
-//! Scenarios of cluster IPs: virtual addresses inside the cluster.
+//! Conformance scenarios of cluster IPs (virtual addresses inside the cluster).
 
 use model::{
     kinds::service::Protocol::{Sctp, Tcp, Udp},

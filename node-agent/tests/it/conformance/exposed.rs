@@ -1,4 +1,4 @@
-//! Scenarios of node ports, external addresses, load balancer addresses and source ranges.
+//! Conformance scenarios of node ports, external addresses, load balancer addresses and source ranges.
 
 use model::wire::feed::NodeState;
 use node_agent::dataplane::Outcome;

@@ -1,5 +1,5 @@
-//! Scenarios with other programs in the same kernel: damage that they cause is repaired, and their own
-//! objects are not changed.
+//! Conformance scenarios with other programs that use the same kernel: damage by them is repaired, and their
+//! own kernel objects are not changed.
 
 use std::{
     thread,
@@ -63,7 +63,7 @@ fn flushed(b: &mut Bench) {
     }
 }
 
-/// Returns the commands by which another program flushes the rules of the proxy mode.
+/// Returns the shell commands that flush all rules of the proxy mode under test, as another program might.
 fn flushes(b: &Bench) -> Vec<String> {
     let tool = iptables(b);
     let tables = [format!("{tool} -t nat -F"), format!("{tool} -t filter -F")];
@@ -78,8 +78,8 @@ fn flushes(b: &Bench) -> Vec<String> {
     }
 }
 
-/// Waits until the backend detects a change by another program, and repairs the kernel state like the agent
-/// does.
+/// Waits until the backend detects a change by another program, and lets the backend repair the kernel state
+/// as the agent does. Panics if the change is not detected within five seconds.
 fn repair(b: &mut Bench, what: &str) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -105,7 +105,7 @@ fn one_deleted(b: &mut Bench) {
     b.expect(&[Client, Node, D], BOTH, b.vip(1), 80, Reach(&[A, B]));
 }
 
-/// Returns a command that deletes one kernel object of the backend.
+/// Returns a shell command that deletes one kernel object of the backend under test.
 fn deletion(b: &Bench) -> String {
     let node = b.hosts.at(Node);
     match b.lane {
@@ -187,7 +187,8 @@ fn foreign(b: &mut Bench) {
     b.restart();
 }
 
-/// Returns three lists of commands that create, list and remove objects of another program.
+/// Returns three lists of shell commands, which create, list and remove kernel objects that belong to another
+/// program.
 fn strangers(b: &Bench) -> (Vec<String>, Vec<String>, Vec<String>) {
     let tool = iptables(b);
     let mut make = Vec::new();
@@ -262,8 +263,8 @@ fn cleanup_by_another(b: &mut Bench) {
     b.expect(&[Client, Node], BOTH, b.vip(1), 80, Reach(&[A, B]));
 }
 
-/// Runs each kernel tool once, so that objects created by its first use, such as empty built-in tables, are
-/// not attributed to the backend.
+/// Creates and removes a Service, so that objects that kernel tools create at their first use, such as empty
+/// built-in tables, exist before the test compares kernel states.
 fn use_tools(b: &mut Bench) {
     let web = b.service("first", 9).both(80, &[A]).node_port(30099);
     b.set(&[&web]);
@@ -275,7 +276,7 @@ fn clean(b: &mut Bench) {
     node.run(|| backend.cleanup()).unwrap();
 }
 
-/// Returns the kernel state that the proxy mode may change, without counters and times.
+/// Returns the kernel state that the proxy mode under test may change, without counters and times.
 fn kernel(b: &Bench) -> String {
     let mut commands = vec!["ip -o addr", "ip -o link"];
     commands.extend(match b.lane {

@@ -1,11 +1,11 @@
-//! Conformance suite for all proxy modes: checks the behavior of Services on a node by real clients and
-//! servers. A lane is a proxy mode in one variant.
+//! Conformance suite of the proxy modes: checks the behavior of Services on a node with real clients and
+//! servers. A lane is a variant of a proxy mode, such as iptables with its legacy tools.
 //!
-//! Lanes that need the guest VM (`lab/guest.sh`) run this test inside it, one boot per lane, and write their
-//! results to a file.
+//! Lanes that need the guest VM (`lab/guest.sh`) run this test inside of the VM, which is booted once per
+//! lane and address family, and write their results to a file.
 //!
-//! `CONFORMANCE_LANES=nftables,ipvs` selects lanes, and `CONFORMANCE_ONLY=words` scenarios. The page of
-//! results is then not written.
+//! `CONFORMANCE_LANES=nftables,ipvs` selects lanes, and `CONFORMANCE_ONLY=text` selects the scenarios whose
+//! names contain the text. In both cases the page of results is not written.
 
 #![allow(
     clippy::unwrap_used,
@@ -86,7 +86,8 @@ fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_sa
     assert_eq!(page, Ok(()));
 }
 
-/// Runs the lanes (proxy mode variants), slow ones first, and collects their results.
+/// Runs all scenarios in the given lanes (proxy mode variants), several at a time and slow ones first, and
+/// returns their results.
 fn run_all(lanes: &[Lane]) -> Results {
     let mut slow_last = lanes.to_vec();
     // The last one starts first.
@@ -123,8 +124,8 @@ fn run_in_guest(lane: Lane, family: IpFamily) {
     println!("{} {}: the guest ended with {status}", lane.name(), family_word(family));
 }
 
-/// Runs every scenario in one lane (proxy mode variant) and address family, and writes each result as it
-/// completes.
+/// Runs all scenarios in one lane (proxy mode variant) and address family. Writes the results to a file after
+/// each scenario.
 fn run(lane: Lane, family: IpFamily) {
     let only = env::var("CONFORMANCE_ONLY").unwrap_or_default();
     let word = family_word(family);
@@ -166,8 +167,8 @@ fn read(lane: Lane, family: IpFamily) -> Results {
     text.lines().map(entry).collect()
 }
 
-/// Returns an error if the rendered page of results differs from the checked-in one. If `UPDATE_GOLDEN` is
-/// set, rewrites the page first.
+/// Returns an error if the rendered page of results differs from the checked-in page. If `UPDATE_GOLDEN` is
+/// set, first writes `page` to that file.
 fn check_page(page: &str) -> Result<(), &'static str> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/conformance.md");
     if env::var_os("UPDATE_GOLDEN").is_some() {

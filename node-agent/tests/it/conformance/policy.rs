@@ -1,5 +1,5 @@
-//! Scenarios of traffic policies, fallback to terminating endpoints, and preference for endpoints in the same
-//! zone or node.
+//! Conformance scenarios of traffic policies, of the fallback to terminating endpoints, and of the preference
+//! for endpoints on the same node or in the same zone.
 
 use model::kinds::service::TrafficDistribution::{PreferClose, PreferSameNode, PreferSameZone};
 

@@ -36,12 +36,14 @@ impl Scenario {
         Self { upstream, ..self }
     }
 
-    /// Adds a lane (proxy mode variant) whose backend must reject the Service, with the reason.
+    /// Returns the scenario with the additional expectation that the backend of this lane (proxy mode
+    /// variant) rejects the Service, for `reason`.
     pub const fn refused_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { refused: add(self.refused, lane, reason), ..self }
     }
 
-    /// Adds a lane (proxy mode variant) to which the scenario does not apply, with the reason.
+    /// Returns the scenario with the addition that it does not apply to this lane (proxy mode variant), for
+    /// `reason`.
     pub const fn not_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { beside: add(self.beside, lane, reason), ..self }
     }
@@ -50,7 +52,8 @@ impl Scenario {
         find(self.refused, lane)
     }
 
-    /// Runs the scenario on a test bed. `serial` makes its addresses different from those of other scenarios.
+    /// Runs the scenario on a test bed and returns its outcome. `serial` makes its addresses different from
+    /// those of other scenarios.
     pub fn run(&self, bench: &mut Bench, serial: u8) -> Outcome {
         if let Some(reason) = find(self.beside, bench.lane) {
             return Outcome::NotMeant(reason.to_owned());
@@ -88,13 +91,13 @@ fn find(lanes: Lanes, lane: Lane) -> Option<&'static str> {
 pub enum Outcome {
     /// The results match the packet program, which defines the correct behavior.
     Pass,
-    /// The results match the packet program except for deliberate deviations of the mode, which are described
-    /// here.
+    /// The results match the packet program except for deliberate deviations of the mode. Contains the
+    /// descriptions of these deviations.
     Differs(String),
-    /// The backend rejects the Service, for this reason.
+    /// The backend rejects the Service. Contains the reason.
     Unsupported(String),
     Failed(String),
-    /// The scenario does not apply to the mode, for this reason.
+    /// The scenario does not apply to the mode. Contains the reason.
     NotMeant(String),
 }
 

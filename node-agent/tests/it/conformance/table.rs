@@ -16,7 +16,8 @@ use crate::testbed::{Lane, lane::family_word};
 /// Results by lane (proxy mode variant), address family and scenario name.
 pub type Results = BTreeMap<(Lane, String, &'static str), Outcome>;
 
-/// Renders a table with one letter or word per result, followed by the reasons.
+/// Renders the page of results: a table with one letter or word per scenario and lane, followed by the
+/// reasons for deviations.
 pub fn render(scenarios: &[Scenario], results: &Results) -> String {
     let mut notes: Vec<String> = Vec::new();
     let mut page = String::from(HEAD);
@@ -82,7 +83,8 @@ fn word(scenario: &Scenario, lane: Lane, outcome: Option<&Outcome>, notes: &mut 
     format!("{word} ({})", index + 1)
 }
 
-/// Returns the results that are not a pass and have no reason.
+/// Returns a description of each result that is not as expected: failures, missing results, and rejections
+/// that are unexpected or absent.
 pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     let mut faults = Vec::new();
     for scenario in scenarios {
@@ -104,8 +106,8 @@ pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     faults
 }
 
-/// Returns the Kubernetes tests without an equivalent scenario, and the keys in scenarios that match no
-/// Kubernetes test.
+/// Returns a description of each Kubernetes test that has neither an equivalent scenario nor a reason for its
+/// absence (or has both), and of each key in a scenario that matches no Kubernetes test.
 pub fn uncovered(scenarios: &[Scenario]) -> Vec<String> {
     let named: BTreeSet<_> = scenarios
         .iter()

@@ -1,4 +1,5 @@
-//! Service tests of Kubernetes (`test/e2e/network` at 1.36), to which scenarios refer as their equivalents.
+//! List of the Service tests of Kubernetes (`test/e2e/network` at 1.36). Scenarios refer to the tests that
+//! check the same.
 
 /// Kubernetes test: its key, its file, its subject, and the reason if no scenario covers it.
 pub struct Upstream {

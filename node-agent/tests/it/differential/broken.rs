@@ -1,5 +1,5 @@
-//! Tests in which commands damage the kernel state: the trace contains the place of the damage and the actual
-//! result for packets.
+//! Tests of traces through a damaged kernel state: after a command has deleted kernel objects, the trace must
+//! contain the place of the damage and the actual result for packets.
 
 use std::process::Command;
 
@@ -22,7 +22,8 @@ const CONNECTIONS: usize = 8;
 
 const FRONTEND: &str = "{ 10.96.0.10 . tcp . 80 }";
 
-/// Builds a node with one Service that has two endpoints, and a connection to this Service.
+/// Creates a node with one Service that has two endpoints. Returns the node and a connection to this Service
+/// that still works.
 fn simple(lane: Lane) -> (Bench, Ask) {
     let mut bench = Bench::open("tb", lane, IpFamily::V4).unwrap();
     let service = Build::new("web", IpFamily::V4).cluster_ip("10.96.0.10".parse().unwrap());
@@ -36,8 +37,8 @@ fn simple(lane: Lane) -> (Bench, Ask) {
     (bench, ask)
 }
 
-/// Damages the kernel state by a command. Returns the trace, which differs from the desired state, and its
-/// first odd step.
+/// Runs a command that damages the kernel state, and traces a connection. Asserts that the result of the
+/// trace differs from the desired one. Returns the trace and its first step that is marked as odd.
 fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep) {
     let output =
         bench.hosts.at(Spot::Node).run(|| Command::new("sh").args(["-c", command]).output()).unwrap();
@@ -51,7 +52,7 @@ fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep
     (traced, odd)
 }
 
-/// Returns the place of the damage according to the explanation that contains this trace.
+/// Builds the explanation of a connection from a trace, and returns the place of the first difference in it.
 fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     let desired = follow::desired(bench, ask);
     let node = bench.place.node.clone();
@@ -78,7 +79,7 @@ fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     difference.place.clone()
 }
 
-/// Opens connections and asserts that the result of each matches the trace.
+/// Opens real connections and asserts that the result of each matches the trace.
 fn hears(bench: &Bench, ask: Ask, traced: &PacketTrace) {
     let is_silent = |end: &End| matches!(end, End::Dropped | End::Untouched);
     let patience = if traced.ends.iter().any(is_silent) { SILENCE } else { PATIENCE };

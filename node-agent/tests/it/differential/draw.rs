@@ -1,4 +1,5 @@
-//! Generates random states, and random connections between the hosts of the test bed.
+//! Generator of random states (Services and networks) and of random connections between the hosts of the test
+//! bed.
 
 use std::net::IpAddr;
 
@@ -48,7 +49,8 @@ pub fn state(family: IpFamily, connections: usize) -> impl Strategy<Value = Draw
     )
 }
 
-/// Returns true if the client can observe the expected result and it does not depend on other nodes.
+/// Returns true if the client of a connection can observe the expected result, and this result does not
+/// depend on other nodes.
 pub fn is_sound(ask: Ask, expected: &Expected) -> bool {
     match expected {
         // A workload of another node reaches itself through that node.

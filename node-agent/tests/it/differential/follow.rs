@@ -1,5 +1,5 @@
-//! Compares traces through the kernel state with the oracle (pure interpreter of packet programs) and with
-//! the results of clients.
+//! Comparison of traces through the kernel state with the oracle (pure interpreter of packet programs) and
+//! with the results that clients observe.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,11 @@ use crate::{
     testbed::{Ask, Bench, Heard, Spot, judge},
 };
 
-/// Traces connections through the kernel state. Returns an error for the first trace whose possible results
-/// differ from the desired state, or that has an odd step.
+/// Traces connections through the kernel state and returns the traces.
+///
+/// # Errors
+/// Returns a description of the first trace whose possible results differ from those of the desired state, or
+/// that has a step marked as odd.
 pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> {
     let traced = traces(bench, asks);
     for (ask, traced) in asks.iter().zip(&traced) {
@@ -31,7 +34,10 @@ pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> 
     Ok(traced)
 }
 
-/// Returns an error if the result that the client observed does not match the trace.
+/// Compares a trace with the result that the client observed.
+///
+/// # Errors
+/// Returns a description of the trace and the observed result if they do not match.
 pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), String> {
     if judge::bears_out(&traced.ends, ask, heard) {
         return Ok(());
@@ -39,13 +45,13 @@ pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), Stri
     Err(format!("{ask:?}\n{}\n  heard:   {heard:?}", said(traced)))
 }
 
-/// Returns the possible results of a connection according to the desired state, including deliberate
-/// deviations of the proxy mode.
+/// Returns the possible results of a connection according to the desired state. Deliberate deviations of the
+/// proxy mode are applied.
 pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
     ends(&bench.lowered(ask), judge::connection(ask).is_from_node)
 }
 
-/// Traces connections through the kernel state.
+/// Traces connections through the kernel state and returns the traces in the same order.
 pub fn traces(bench: &mut Bench, asks: &[Ask]) -> Vec<PacketTrace> {
     let packets: Vec<_> = asks.iter().copied().map(packet).collect();
     let (node, backend) = (bench.hosts.at(Spot::Node), &mut bench.backend);

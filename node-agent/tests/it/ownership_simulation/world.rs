@@ -1,4 +1,4 @@
-//! Simulated link, nodes and control server. Times are in milliseconds.
+//! Simulated link with nodes and a control server, in virtual time. All times are in milliseconds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -243,8 +243,8 @@ impl World {
         self.longest_gap
     }
 
-    /// Asserts that each connected part of the network has at most one owner, and exactly one if a node in it
-    /// is eligible.
+    /// Asserts that each connected part of the network has at most one owner of the address, and exactly one
+    /// if a node in it is eligible.
     pub(crate) fn assert_settled(&self) {
         for address in addresses() {
             for side in [false, true] {
@@ -456,8 +456,8 @@ impl World {
         }
     }
 
-    /// Removes a node that cannot serve the Service from the candidate order, or appends it again when it
-    /// can.
+    /// Updates the candidate order after the node's ability to serve the Service has changed: removes the
+    /// node, or appends it at the end.
     fn rerank_without(&mut self, node: usize) {
         for address in addresses() {
             let (epoch, mut candidates) = self.control.orders[&address].clone();

@@ -21,7 +21,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Creates a node on which only nftables mode can be opened.
+    /// Creates the in-memory kernels of a node on which only nftables mode can be opened.
     pub fn only(kernel: &MemoryKernel) -> Self {
         Self { by_mode: [(ProxyMode::Nftables, kernel.clone())].into(), flows: MemoryFlows::default() }
     }
@@ -44,7 +44,8 @@ impl Kernels {
     }
 }
 
-/// Creates an agent with a state directory and these kernels.
+/// Creates an agent with a state directory, these in-memory kernels, and a counter `tally` of its actions.
+/// `now` is the initial time.
 pub fn agent(dir: &StateDir, kernels: &Kernels, tally: &Tally, now: std::time::Instant) -> Agent {
     let (journal, state) = dir.open();
     let beginning = Beginning {

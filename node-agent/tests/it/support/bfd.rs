@@ -1,4 +1,4 @@
-//! Two nodes on one link, with BFD between them.
+//! Test network of two nodes on one link, with BFD between them.
 
 use std::{
     collections::BTreeMap,
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub const V4: (&str, &str) = ("192.0.2.1", "192.0.2.2");
 pub const V6: (&str, &str) = ("2001:db8::1", "2001:db8::2");
 
-/// Two namespaces with one link, `eth0` on both sides: the node under test has the first address of each
-/// address family, the peer the second.
+/// Two namespaces connected by a link that is called `eth0` on both sides. The node under test has the first
+/// address of each address family, its peer the second.
 pub struct Pair {
     pub ours: Namespace,
     pub theirs: Namespace,
@@ -84,7 +84,7 @@ pub fn is_up(bfd: &Bfd, key: PeerKey) -> bool {
     state(bfd, key).state == State::Up
 }
 
-/// Waits until a condition holds. On timeout, the test fails with the text that `shown` returns.
+/// Waits until `holds` returns true. On timeout, the test fails with the text that `shown` returns.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool, shown: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
@@ -93,7 +93,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool, shown: impl Fn() 
     }
 }
 
-/// Waits until a session satisfies a condition, and returns its state.
+/// Waits until the session with the key `key` satisfies a condition, and returns the state of the session.
 pub fn wait(bfd: &Bfd, key: PeerKey, what: &str, holds: impl Fn(&PeerState) -> bool) -> PeerState {
     eventually(what, || holds(&state(bfd, key)), || format!("{:#?}", state(bfd, key)));
     state(bfd, key)

@@ -1,4 +1,5 @@
-//! BGP speakers of Tidegate in namespaces, and a scriptable neighbor.
+//! BGP test network: speakers of Tidegate in namespaces, and a BGP neighbor that the test controls message by
+//! message.
 
 use std::{
     collections::BTreeSet,
@@ -70,7 +71,7 @@ impl Node {
         self.speaker.configure(Some(&state(asn, peers)));
     }
 
-    /// Returns the session with the only neighbor of a peer; for a dynamic neighbor the name is
+    /// Returns the session with the peer `peer`. For a neighbor that was accepted dynamically, the name is
     /// `peer@address`.
     pub fn session(&self, peer: &str) -> Option<BgpSession> {
         let shown = self.speaker.shown().borrow().clone();
@@ -104,7 +105,7 @@ impl Node {
     }
 }
 
-/// Starts speakers without peers in two namespaces on one link.
+/// Creates two namespaces on one link and starts a speaker without peers in each.
 pub fn two(test: &str) -> (Pair, Node, Node) {
     let pair = Pair::new(test);
     let one = Node::start(&pair.ours, "one", &LINK);
@@ -143,7 +144,8 @@ fn key(text: &str) -> NeighbourKey {
     }
 }
 
-/// Builds the BGP state of a node, with a BGP Identifier derived from its AS number.
+/// Builds the BGP settings of a node with an AS number and peers. The BGP Identifier is derived from the AS
+/// number.
 pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpState {
     BgpState {
         asn,
@@ -154,7 +156,8 @@ pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpS
     }
 }
 
-/// Builds the configuration of a directly connected external neighbor, with short timers.
+/// Builds the configuration of a directly connected neighbor with another AS number (eBGP), with short
+/// timers.
 pub fn neighbour(local_asn: u32, remote: &str, peer_asn: u32) -> BgpNeighbour {
     BgpNeighbour {
         remote: BgpRemote::Address(remote.parse().unwrap()),
@@ -182,7 +185,7 @@ pub fn password(text: &str) -> Option<Secret> {
     Some(Secret::new(text.to_owned()))
 }
 
-/// Scriptable BGP neighbor that has sent OPEN and KEEPALIVE.
+/// BGP neighbor that the test controls message by message. OPEN and KEEPALIVE are already sent.
 pub struct Puppet {
     pub stream: TcpStream,
     pub context: Context,

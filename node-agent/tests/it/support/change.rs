@@ -1,4 +1,4 @@
-//! Measures the kernel writes and the duration of one endpoint change, by proxy mode and number of Services.
+//! Measurement of one endpoint change: kernel writes and duration, by proxy mode and number of Services.
 
 use std::{
     fmt::Write as _,
@@ -40,7 +40,8 @@ pub struct Change {
     pub first_messages: u64,
 }
 
-/// Programs the Services, then repeatedly replaces an endpoint of the Service in the middle.
+/// Programs the Services in a proxy mode, then repeatedly replaces an endpoint of the Service in the middle.
+/// Returns the kernel writes and durations of these changes.
 pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
     let Size { services, endpoints, changes } = *size;
     let namespace = Namespace::new(&format!("{test}-{}{services}", mode.as_str()));

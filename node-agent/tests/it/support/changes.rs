@@ -1,4 +1,5 @@
-//! Kinds of change for the preview tests of all proxy modes.
+//! Kinds of change to Services and networks for the preview tests of all proxy modes, and the comparison of
+//! previews with kernel listings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +35,7 @@ use super::{
     states::{full, network, node_name, position},
 };
 
-/// State of a node as sent by the control server.
+/// Simulated state of the control server, as an agent on one node receives it.
 #[derive(Debug, Clone)]
 pub struct World {
     pub services: BTreeMap<ServiceKey, CompiledService>,
@@ -42,7 +43,7 @@ pub struct World {
     pub node: NodeState,
 }
 
-/// Kind of change: its name, and the function that changes the state.
+/// Kind of change: its name, and the function that changes the simulated state.
 pub struct Kind {
     pub name: &'static str,
     pub change: fn(&mut World),
@@ -132,7 +133,7 @@ impl World {
         self.services.insert(service.service.clone(), service);
     }
 
-    /// Returns the desired kernel state of node `n1`, as derived by the agent.
+    /// Returns the desired kernel state that the agent on node `n1` derives from this state.
     pub fn desired(&self) -> DesiredState {
         let mut state = State::default();
         let change = |service: &CompiledService| ServiceChange::Set(Arc::new(service.clone()));
@@ -151,7 +152,7 @@ impl World {
         derived.desired().clone()
     }
 
-    /// Returns the scope of the Services that differ between two states.
+    /// Returns the scope (set of Services) of a kernel update from this state to the state `other`.
     pub fn scope_to(&self, other: &Self) -> Scope {
         let names: BTreeSet<_> = self.services.keys().chain(other.services.keys()).collect();
         let differs = |name: &&ServiceKey| self.services.get(name) != other.services.get(name);
@@ -326,7 +327,7 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-/// Names the ports of a Service that has several ports.
+/// Gives a name to each port of a Service, which is required if it has several ports.
 fn name_ports(service: &mut CompiledService) {
     for (number, port) in (1..).zip(&mut service.ports) {
         port.name = Some(Label::parse(&format!("p{number}")).unwrap());
@@ -385,7 +386,8 @@ pub fn difference(before: &Listing, after: &Listing) -> Vec<LineChange> {
     changes.collect()
 }
 
-/// Compares the previewed with the actual changes, line by line.
+/// Asserts that the previewed changes `planned` equal the actual changes `happened`, regardless of their
+/// order.
 pub fn assert_same(name: &str, planned: &[LineChange], happened: &[LineChange]) {
     let (planned, happened) = (shown(planned), shown(happened));
     let without = |these: &[String], those: &[String]| -> Vec<String> {
@@ -395,7 +397,7 @@ pub fn assert_same(name: &str, planned: &[LineChange], happened: &[LineChange]) 
     assert_eq!(planned, happened, "{name}: some line is there more than once");
 }
 
-/// Formats changes like for users, sorted.
+/// Formats line changes as users see them, sorted.
 fn shown(changes: &[LineChange]) -> Vec<String> {
     let sign = |change| match change {
         LineFate::Removed => '-',

@@ -1,5 +1,5 @@
-//! Simulated control server: serves the paths that an agent uses, with scripted responses. Unlike a real one,
-//! it can send half a frame, fall silent, or go back to an older state.
+//! Simulated control server: serves the API paths that an agent uses, with scripted responses. Unlike a real
+//! server, it can send half a frame, stop sending, or return to an older state.
 
 use std::{
     net::SocketAddr,
@@ -30,7 +30,7 @@ pub struct Control {
     server: JoinHandle<()>,
 }
 
-/// Requests received by the simulated control server, and settings that determine its responses.
+/// Requests that the simulated control server has received, and settings that determine its responses.
 #[derive(Default)]
 pub struct Said {
     /// Every request in order, as `METHOD path`.
@@ -55,7 +55,8 @@ pub struct Said {
     pub reports_in_flight: (u32, u32),
 }
 
-/// Feed or query stream that an agent has opened. Dropping it ends the stream.
+/// Feed stream or query stream that an agent has opened at the simulated control server. Dropping it ends the
+/// stream.
 pub struct Stream {
     /// Position (epoch and revision) from which the agent's request resumes.
     pub resume: Option<String>,
@@ -75,7 +76,7 @@ impl Stream {
         self.body.unbounded_send(Ok(bytes.into())).expect("the agent reads the stream");
     }
 
-    /// Ends the stream in the middle of the transfer, like a crashed server.
+    /// Breaks the stream off in the middle of the transfer, as a crashed server would.
     pub fn cut(self) {
         let _ = self.body.unbounded_send(Err(std::io::Error::other("cut")));
     }
@@ -125,12 +126,12 @@ impl Control {
         self.said.lock().unwrap()
     }
 
-    /// Returns the next feed stream opened by the agent.
+    /// Waits until the agent opens a feed stream, and returns the stream.
     pub async fn accept(&mut self) -> Stream {
         timeout(PATIENCE, self.streams.recv()).await.expect("the agent connects").unwrap()
     }
 
-    /// Returns the next query stream opened by the agent.
+    /// Waits until the agent opens a query stream, and returns the stream.
     pub async fn accept_listener(&mut self) -> Stream {
         timeout(PATIENCE, self.listeners.recv()).await.expect("the agent listens").unwrap()
     }

@@ -1,5 +1,5 @@
-//! Measures each proxy mode and a direct path without Tidegate: rate and latency of new connections, and
-//! throughput of one long connection.
+//! Measurement of the cost of each proxy mode, compared with a direct path without Tidegate: rate and latency
+//! of new connections, and throughput of one long connection.
 //!
 //! Each path has its own namespaces, which exist side by side. Each round measures all paths, in alternating
 //! order, so that other load on the machine affects all paths equally. Ratios are computed within a round.
@@ -41,7 +41,7 @@ pub struct Size {
     pub bytes: usize,
 }
 
-/// Results for one path: medians over all rounds.
+/// Results of the measurement of one path: medians over all rounds.
 #[derive(Debug, Clone)]
 pub struct Cost {
     /// Mode and number of Services; `None` for the direct path, whose node has no rules.
@@ -52,14 +52,14 @@ pub struct Cost {
     pub bytes_per_second: Option<Compared>,
 }
 
-/// Measured value, and its ratio to the value on the direct path.
+/// Measured value of a path, and its ratio to the value of the direct path.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared {
     pub figure: f64,
     pub share: f64,
 }
 
-/// Runs the measurement and returns the results, of which the first is for the direct path.
+/// Measures all paths and returns their results, of which the first belongs to the direct path.
 pub fn measure(test: &str, size: &Size) -> Vec<Cost> {
     let mut ways = vec![Way::direct(test)];
     for mode in &size.modes {
@@ -160,7 +160,7 @@ impl Drop for Way {
     }
 }
 
-/// Results of one round on one path. Latencies are in seconds; the throughput is infinite if it is not
+/// Results of one path in one round. Latencies are in seconds; the throughput is infinite if it is not
 /// measured.
 struct Round {
     connections_per_second: f64,
@@ -186,7 +186,8 @@ impl Round {
     }
 }
 
-/// Builds this number of Services. Only the first and the last Service by name have endpoints that respond.
+/// Builds `services` Services with `endpoints` endpoints each. Only the endpoints of the first and the last
+/// Service by name respond.
 fn desired(services: u32, endpoints: u32) -> DesiredState {
     let mut desired = many(services.saturating_sub(2), endpoints);
     for (name, virtual_address) in ["a-first", "z-last"].into_iter().zip(VIRTUAL) {
@@ -235,7 +236,7 @@ pub fn table(costs: &[Cost]) -> String {
     text
 }
 
-/// Describes this machine and its kernel for the results.
+/// Returns a description of this machine and its kernel, for the header of the results.
 pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let processors = read("/proc/cpuinfo");
@@ -249,7 +250,7 @@ pub fn machine() -> String {
     )
 }
 
-/// Parses a proxy mode given on a command line.
+/// Parses a proxy mode that was given as a command-line argument.
 pub fn mode(word: &str) -> Result<ProxyMode, String> {
     let mode = ProxyMode::ALL.iter().copied().find(|mode| mode.as_str() == word);
     mode.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Traffic counter test for all proxy modes, on a node without a running agent loop.
+//! Test of the traffic counters for all proxy modes, on a node without a running agent loop.
 
 use std::{
     io::{Read, Write},
@@ -43,8 +43,9 @@ struct Figures {
     inactive: Option<u64>,
 }
 
-/// The traffic counters contain exactly the connections and flows of the test and at least their bytes, and
-/// the number of open ones; a new agent continues the counters of the kernel.
+/// Checks the traffic counters of the backend that `open` creates: the counters contain exactly the
+/// connections and flows of the test, at least their bytes, and the number of open ones. A new agent
+/// continues the counters of the kernel.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     let _tcp = TcpServer::start(&topology.a, TARGET.1, echo);
     let _udp = UdpEcho::start(&topology.a, TARGET.1);
@@ -125,7 +126,7 @@ fn figures(node: &mut Node, protocol: Protocol) -> Figures {
     figures
 }
 
-/// Opens a TCP connection and exchanges the bytes of the test on it.
+/// Opens a TCP connection and exchanges a fixed number of bytes on it. Returns the open connection.
 fn converse(client: &Namespace) -> std::net::TcpStream {
     let mut stream = connect(client, VIP, 7).unwrap();
     stream.write_all(&[7; BYTES]).unwrap();
@@ -133,7 +134,7 @@ fn converse(client: &Namespace) -> std::net::TcpStream {
     stream
 }
 
-/// Opens a UDP flow and exchanges the datagrams of the test on it.
+/// Opens a UDP flow and exchanges a fixed number of datagrams on it. Returns the socket.
 fn ask(client: &Namespace) -> UdpSocket {
     let socket = udp(client, VIP, 7);
     for _ in 0..DATAGRAMS {

@@ -1,4 +1,4 @@
-//! State directory of a test, removed when its guard is dropped.
+//! Agent state directory of a test, removed when its guard is dropped.
 
 use std::{
     fs,
@@ -27,7 +27,8 @@ impl StateDir {
         self.0.join(JOURNAL_FILE)
     }
 
-    /// Opens the journal as the agent of the test node does.
+    /// Opens the journal in the directory as the agent of the test node, and returns the journal with the
+    /// state in it.
     pub fn open(&self) -> (Journal, State) {
         let lock = StateDirLock::acquire(&self.0).unwrap();
         Journal::open(&self.0, &node_name(), lock).unwrap()
@@ -41,7 +42,7 @@ impl StateDir {
         fs::write(self.journal_path(), bytes).unwrap();
     }
 
-    /// Returns the content of the file that was moved aside as damaged, if any.
+    /// Returns the content of the damaged journal file that was moved aside, or `None` if there is none.
     pub fn damaged(&self) -> Option<Vec<u8>> {
         fs::read(self.0.join("state.ndjson.damaged")).ok()
     }

@@ -1,4 +1,4 @@
-//! A Docker engine inside a network namespace, with one image and without access to a registry.
+//! Docker engine inside a network namespace, with one image and without access to a registry.
 //!
 //! Published ports use Docker's rules only (`--userland-proxy=false`): the userland proxy would respond even
 //! with broken rules.
@@ -70,7 +70,7 @@ impl<'a> Docker<'a> {
         self.wait_until_it_answers();
     }
 
-    /// Starts a container with a published port. The container starts again whenever the engine starts.
+    /// Starts a container and publishes `ports` of it. The container starts again whenever the engine starts.
     pub fn publish(&self, name: &str, ports: &str) {
         self.client(&[
             "run",
@@ -93,12 +93,12 @@ impl<'a> Docker<'a> {
         address.trim().parse().unwrap_or_else(|_| panic!("{name} has no address: {address:?}"))
     }
 
-    /// Connects from a container to an address and port, and returns the reply.
+    /// Connects from inside a container to `address` (IP address and port), and returns the reply.
     pub fn ask_from(&self, name: &str, address: &str) -> String {
         self.client(&["exec", name, "/program", address])
     }
 
-    /// Runs the `docker` command and returns its output.
+    /// Runs the `docker` command for this engine and returns its output.
     fn client(&self, arguments: &[&str]) -> String {
         run("docker", &[&["--host", &socket(self.dir.path())], arguments].concat())
     }
@@ -122,7 +122,8 @@ impl<'a> Docker<'a> {
         }
     }
 
-    /// Stops the engine like a service manager. Returns true if it ended without being killed.
+    /// Stops the engine with SIGTERM, as a service manager does. Returns true if it ended without being
+    /// killed.
     fn stop(&mut self) -> bool {
         let pid = Pid::from_raw(i32::try_from(self.daemon.id()).expect("process ids are small"));
         let _ = kill(pid, Signal::SIGTERM);
@@ -157,7 +158,7 @@ impl Drop for Docker<'_> {
 }
 
 /// Starts the engine from a thread inside the namespace, because `ip netns exec` would hide the control
-/// groups.
+/// groups. The engine's directories are below `dir`.
 fn spawn(namespace: &Namespace, dir: &Path, cgroup: &str) -> Child {
     let in_dir = |name: &str| dir.join(name).display().to_string();
     fs::write(dir.join("daemon.json"), "{}").unwrap();

@@ -1,4 +1,4 @@
-//! Drain test for all proxy modes, on a node without a running agent loop.
+//! Test of draining endpoints for all proxy modes, on a node without a running agent loop.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -31,7 +31,7 @@ const VIP: &str = "10.96.0.7";
 const A: (&str, u16, u16) = ("10.1.1.2", 7, 1);
 const B: (&str, u16, u16) = ("10.1.2.2", 7, 1);
 
-/// Node without a running agent loop; the test does the work of the loop.
+/// Node without a running agent loop. The test does the work of the loop step by step.
 pub struct Node {
     pub backend: Box<dyn Dataplane>,
     pub cleaner: Cleaner,
@@ -39,7 +39,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node, and programs the desired state over the kernel state that an earlier node has left.
+    /// Creates a node and programs the desired state. The kernel may contain the state that an earlier node
+    /// has left.
     pub fn begin(backend: Box<dyn Dataplane>, desired: DesiredState) -> Self {
         let mut node = Self { backend, cleaner: Cleaner::new(Box::new(KernelFlows::default())), desired };
         node.pass(&Scope::Everything, Depth::Everything);
@@ -59,7 +60,7 @@ impl Node {
         self.keep_up();
     }
 
-    /// Does the work that the agent loop does once a second.
+    /// Lets backend and conntrack cleaner do the work that the agent loop triggers once a second.
     fn keep_up(&mut self) {
         self.backend.upkeep().unwrap();
         thread::sleep(BUSY);
@@ -72,7 +73,8 @@ impl Node {
         self.cleaner.tell(self.backend.take_cut(), Instant::now());
     }
 
-    /// Returns the number of open connections of a target, read from the counters that the mode uses.
+    /// Returns the number of open connections of the target at `address`, from the counters of the proxy
+    /// mode.
     fn active(&mut self, address: &str) -> u64 {
         if self.backend.is_counted_by_flows() {
             self.cleaner.read_flows(&self.desired.networks).unwrap();
@@ -89,7 +91,8 @@ impl Node {
 /// Target of a Service: address, port and weight.
 type Given<'a> = (&'a str, u16, u16);
 
-/// Builds an echo Service with removal policy `reset`, with regular and draining targets.
+/// Builds an echo Service with removal policy `reset`. `list` contains the regular targets, `leaving` the
+/// draining ones with their deadlines in Unix seconds.
 fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
     let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::Always, list) };
     let mut program = program(&[VIP], &[], &[(at(VIP, Protocol::Tcp, 7), verdict)]);
@@ -105,8 +108,9 @@ fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
     program
 }
 
-/// With removal policy `reset`, connections of a draining target continue until the deadline, which is set,
-/// extended, cleared and reached; also if the agent dies meanwhile, or the target comes back or is removed.
+/// Checks the drain of a target by the backend that `open` creates, with removal policy `reset`: connections
+/// continue until the deadline, which is set, extended, cleared and reached, even if the agent dies
+/// meanwhile, or the target comes back or is removed.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     start_echo(&topology.a);
     start_echo(&topology.b);
@@ -179,7 +183,7 @@ fn eventually(what: &str, mut look: impl FnMut() -> bool) {
     }
 }
 
-/// TCP connection from a client to the echo server.
+/// TCP connection of a client through a Service to an echo server.
 struct Conversation(TcpStream);
 
 impl Conversation {
@@ -196,8 +200,8 @@ impl Conversation {
         conversation
     }
 
-    /// Sends a line. Returns true if the line comes back and false if the connection has ended; panics if
-    /// neither happens.
+    /// Sends a line. Returns true if the server sends the line back, or false if the connection has ended.
+    /// Panics if neither happens.
     fn goes_on(&mut self) -> bool {
         let mut buffer = [0; 5];
         match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {
@@ -213,7 +217,7 @@ impl Conversation {
         !self.goes_on()
     }
 
-    /// Returns true if an idle client was notified of the end of its connection.
+    /// Returns true if an idle client receives a notification of the end of its connection (RST or FIN).
     fn is_told(&mut self) -> bool {
         self.0.set_nonblocking(true).unwrap();
         match self.0.read(&mut [0; 1]) {

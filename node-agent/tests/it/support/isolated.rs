@@ -1,7 +1,7 @@
 //! Runs tests again in isolation: in a separate process or PID namespace, or in the guest VM
 //! (`lab/guest.sh`).
 //!
-//! A test is named by its full name, as `--list` prints it: `module::name`.
+//! Tests are given by their full names, as `--list` prints them: `module::name`.
 
 use std::{
     env, fs,
@@ -14,7 +14,8 @@ const ALONE: &str = "TIDEGATE_TEST_ALONE";
 /// Environment variable that `lab/guest.sh` sets in the guest VM.
 const GUEST: &str = "TIDEGATE_GUEST";
 
-/// Runs the work of a test in a separate PID namespace.
+/// Runs `work` in a separate PID namespace. `test` is the full name of the calling test, which is started
+/// again there.
 pub fn alone(test: &str, work: impl FnOnce()) {
     if env::var_os(ALONE).is_some() {
         return work();
@@ -24,7 +25,8 @@ pub fn alone(test: &str, work: impl FnOnce()) {
     rerun(unshare.env(ALONE, std::process::id().to_string()), &[test]);
 }
 
-/// Runs the work of a test in the guest VM (`lab/guest.sh`).
+/// Runs `work` in the guest VM (`lab/guest.sh`). `test` is the full name of the calling test, which is
+/// started again there.
 pub fn in_guest(test: &str, work: impl FnOnce()) {
     if env::var_os(GUEST).is_some() {
         return work();
@@ -37,7 +39,7 @@ pub fn guest() -> Command {
     Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/guest.sh"))
 }
 
-/// Returns the process ID outside of the PID namespace, for names that must be unique on the machine.
+/// Returns the ID of this process outside of the PID namespace, for names that must be unique on the machine.
 pub fn outer_id() -> String {
     env::var(ALONE).unwrap_or_else(|_| std::process::id().to_string())
 }
@@ -49,8 +51,8 @@ pub fn started() -> u64 {
     line.split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Runs tests of this program again, one after another, in the environment that `command` creates for the
-/// program in its last argument. Returns their output.
+/// Runs the given tests of this program again, one after another, and returns their output. `command` starts
+/// a program, given as its last argument, in the desired environment.
 ///
 /// # Panics
 /// Panics if a test is not found or fails.

@@ -1,4 +1,5 @@
-//! Output of the kernel tools line by line, in the network namespace of the calling thread.
+//! Output of the kernel tools, line by line, for comparison. The tools run in the network namespace of the
+//! calling thread.
 //!
 //! Packet counters, interface indices, random choices of the kernel, and the built-in chains of iptables
 //! tables are omitted.
@@ -56,7 +57,7 @@ pub fn rules(flavour: Flavour) -> Listing {
     listing
 }
 
-/// Returns the output of the tools for IPVS, ipset and links, with IP addresses in a uniform notation.
+/// Returns the output of the tools for IPVS, ipsets and links. IP addresses have a uniform notation.
 pub fn around_ipvs() -> Listing {
     const PLACE: &str = "link tidegate-ipvs";
     let mut listing = Listing::new();
@@ -83,7 +84,7 @@ pub fn around_ipvs() -> Listing {
     listing
 }
 
-/// Returns the iptables rules and the sysctls that ipvs mode sets.
+/// Returns the iptables rules and sysctls that ipvs mode sets in addition to IPVS itself.
 pub fn beneath_ipvs() -> Listing {
     let mut listing = rules(Flavour::Legacy);
     let settings = [

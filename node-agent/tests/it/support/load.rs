@@ -1,4 +1,4 @@
-//! Load for measurements: servers that use no CPU while idle, short connections, and one long-lived
+//! Load generator for measurements: servers that use no CPU while idle, many short connections, and one long
 //! connection.
 
 use std::{
@@ -25,7 +25,7 @@ pub const LONG_PORT: u16 = 9001;
 const ACCEPTORS: usize = 4;
 const CHUNK: usize = 128 << 10;
 
-/// Servers on [`SHORT_PORT`] and [`LONG_PORT`] of a namespace, stopped when dropped.
+/// Servers in a namespace on the ports [`SHORT_PORT`] and [`LONG_PORT`], stopped when dropped.
 pub struct Servers {
     listeners: Vec<TcpListener>,
     threads: Vec<JoinHandle<()>>,
@@ -74,14 +74,14 @@ fn send(mut stream: TcpStream) {
     while stream.write_all(&chunk).is_ok() {}
 }
 
-/// Results of many short connections from several clients at the same time.
+/// Results of many short connections from several concurrent clients.
 pub struct Short {
     pub connections_per_second: f64,
     /// Time from the first packet to the first byte of the reply for each connection, ascending.
     pub latencies: Vec<Duration>,
 }
 
-/// Opens short connections from `clients` clients at the same time, to the destinations in turn.
+/// Opens `connections` short connections from `clients` concurrent clients, to the destinations `to` in turn.
 pub fn short(from: &Namespace, to: &[SocketAddr], connections: usize, clients: usize) -> Short {
     let begun = Instant::now();
     let each = connections.div_ceil(clients);
@@ -106,7 +106,7 @@ fn ask(address: SocketAddr) -> Duration {
     latency
 }
 
-/// Receives this number of bytes on one connection and returns the rate in bytes per second.
+/// Opens a connection, receives `bytes` bytes on it, and returns the rate in bytes per second.
 pub fn long(from: &Namespace, to: SocketAddr, bytes: usize) -> f64 {
     from.run(|| {
         let mut stream = TcpStream::connect(to).unwrap();

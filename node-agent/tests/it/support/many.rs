@@ -10,7 +10,7 @@ use node_agent::dataplane::DesiredState;
 
 use super::programs::{at, forward, program, set};
 
-/// Builds Services `s0`, `s1`, … at 10.96.x.y with this number of endpoints each.
+/// Builds `services` Services `s0`, `s1`, … at 10.96.x.y with `endpoints` endpoints each.
 pub fn many(services: u32, endpoints: u32) -> DesiredState {
     let mut desired = DesiredState::default();
     for number in 0..services {
@@ -19,8 +19,8 @@ pub fn many(services: u32, endpoints: u32) -> DesiredState {
     desired
 }
 
-/// Builds the Service with this number, at TCP port 80. A different `changed` results in a different first
-/// endpoint.
+/// Builds the Service with number `service` at TCP port 80. The first of its endpoints is different for each
+/// value of `changed`.
 pub fn numbered(service: u32, endpoints: u32, changed: u32) -> Program {
     let virtual_address = Ipv4Addr::from(0x0a60_0000 + service + 1).to_string();
     let list: Vec<_> = (0..endpoints)

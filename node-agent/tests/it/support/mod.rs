@@ -112,7 +112,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Returns a name that no other test of this machine uses at the same time.
+/// Returns a name for a namespace that no other test on this machine uses at the same time.
 pub fn unique(test: &str) -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("tg-{test}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))

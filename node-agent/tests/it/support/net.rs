@@ -1,4 +1,5 @@
-//! Network of a node, two workloads behind the node and an outside client, and connections between them.
+//! Test network of a node, two workloads behind the node and an outside client, with functions that open
+//! connections.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -144,19 +145,19 @@ fn parse(text: &str) -> Answer {
 }
 
 impl Namespace {
-    /// Requests a reply over a new TCP connection.
+    /// Opens a TCP connection and returns the reply of the server.
     pub fn ask_tcp(&self, ip: &str, port: u16) -> io::Result<Answer> {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
         self.run(move || ask_tcp(address))
     }
 
-    /// Requests many replies over TCP, one after another from one thread.
+    /// Opens `times` TCP connections one after another, from one thread, and returns the replies.
     pub fn ask_tcp_often(&self, ip: &str, port: u16, times: usize) -> Vec<Answer> {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
         self.run(move || (0..times).map(|_| ask_tcp(address).unwrap()).collect())
     }
 
-    /// Requests a reply over UDP from a new source port.
+    /// Sends a UDP request from a new source port and returns the reply of the server.
     pub fn ask_udp(&self, ip: &str, port: u16) -> io::Result<Answer> {
         self.udp(ip, port).ask(PATIENCE)
     }
@@ -188,7 +189,10 @@ fn ask_tcp(address: SocketAddr) -> io::Result<Answer> {
 pub struct UdpClient(UdpSocket);
 
 impl UdpClient {
-    /// Sends datagrams repeatedly until a reply or an error arrives, or `patience` elapses.
+    /// Sends datagrams repeatedly until a reply arrives, and returns the reply.
+    ///
+    /// # Errors
+    /// Returns an error if the datagrams are rejected or `patience` elapses.
     pub fn ask(&self, patience: Duration) -> io::Result<Answer> {
         let end = Instant::now() + patience;
         self.0.set_read_timeout(Some(Duration::from_millis(200)))?;

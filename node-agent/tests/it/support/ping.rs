@@ -1,4 +1,5 @@
-//! Sends ICMP and ICMPv6 echo requests like `ping`. The tests of the crate `lab` use this file as well.
+//! Sender of ICMP and ICMPv6 echo requests, as the `ping` tool sends them. The tests of the crate `lab` use
+//! this file as well.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part of the support")]
 

@@ -1,4 +1,4 @@
-//! Runs agents in separate processes in userspace mode, with the relay processes that they leave running.
+//! Agent processes in userspace mode, and the relay processes that they leave running.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -49,7 +49,7 @@ impl Home {
         self.dir.path()
     }
 
-    /// Returns the access to the relay processes of the program under test.
+    /// Returns the handle by which backends start and find relay processes in this directory.
     pub fn relays(&self) -> Relays {
         self.relays_of(AGENT.into())
     }
@@ -73,7 +73,7 @@ impl Home {
         pid
     }
 
-    /// Saves a state in the journal as if an agent had received it.
+    /// Saves a state with these Services in the journal, as if an agent had received it.
     pub fn save(&self, services: Vec<CompiledService>) {
         let (mut journal, mut state) = self.dir.open();
         let touched = state.apply(full("7-10", services)).unwrap();
@@ -99,7 +99,7 @@ pub fn runs(pid: u32) -> bool {
     !has_ended || threads > 1
 }
 
-/// Returns the session ID of a process.
+/// Returns the session ID (setsid(2)) of a process.
 pub fn session(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.rsplit_once(") ").unwrap();
@@ -156,7 +156,8 @@ impl AgentProcess {
         Self::start_program(node, home, Path::new(AGENT), "userspace")
     }
 
-    /// Starts an agent and waits until it has programmed the saved state.
+    /// Starts the agent program `program` in the proxy mode `mode`, and waits until it has programmed the
+    /// saved state.
     pub fn start_program(node: &Namespace, home: &Home, program: &Path, mode: &str) -> Self {
         let mut child = Command::new("ip")
             .args(["netns", "exec", node.name()])
@@ -172,7 +173,7 @@ impl AgentProcess {
         Self { child, node: node.name().to_owned() }
     }
 
-    /// Returns a command for an agent run that ends by itself or by a timeout.
+    /// Returns a command that runs an agent which ends by itself or after a timeout.
     pub fn once(node: &Namespace, home: &Home) -> Command {
         let mut command = Command::new("timeout");
         command.args(["60", "ip", "netns", "exec", node.name(), AGENT]).args(Self::settings(home));

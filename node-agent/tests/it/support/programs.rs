@@ -32,7 +32,7 @@ pub fn node_port(family: IpFamily, protocol: Protocol, number: u16) -> Frontend 
     Frontend { destination: Destination::AnyLocal(family), protocol, ports: port(number).into() }
 }
 
-/// Parses targets given as address, port and weight.
+/// Converts a list of targets, each given as address, port and weight.
 pub fn targets(list: &[(&str, u16, u16)]) -> BTreeMap<Target, Weight> {
     let target = |ip: &str, number| Target { address: address(ip), port: Some(port(number)) };
     list.iter().map(|&(ip, number, weight)| (target(ip, number), Weight(weight))).collect()
@@ -42,7 +42,7 @@ pub fn forward(masquerade: Masquerade, list: &[(&str, u16, u16)]) -> Verdict {
     Verdict::Forward { masquerade, targets: Arc::new(targets(list)) }
 }
 
-/// Builds a program with frontends at virtual and other addresses. Endpoints in `hairpins` are on this node.
+/// Builds a program with these frontends and virtual addresses. `hairpins` are the endpoints on this node.
 pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Frontend, Verdict)]) -> Program {
     Program {
         frontends: frontends
@@ -56,7 +56,8 @@ pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Fron
     }
 }
 
-/// Builds a route that has one verdict for workloads, one for the node and one for other sources.
+/// Builds the route of a frontend with three verdicts: for workloads, for the node itself, and for other
+/// sources.
 pub fn by_source(frontend: &Frontend, [workloads, node, elsewhere]: [Verdict; 3]) -> Route {
     Route { from_workloads: workloads, from_node: node, ..route(frontend, elsewhere) }
 }
@@ -79,7 +80,7 @@ pub fn range(ip: &str, protocol: Protocol, first: u16, last: u16) -> Frontend {
     }
 }
 
-/// Builds a verdict that forwards to targets without a change of the destination port.
+/// Builds a verdict that forwards to the addresses in `list` without a change of the destination port.
 pub fn forward_ports(masquerade: Masquerade, list: &[&str]) -> Verdict {
     let target = |ip: &&str| (Target { address: address(ip), port: None }, Weight(1));
     Verdict::Forward { masquerade, targets: Arc::new(list.iter().map(target).collect()) }

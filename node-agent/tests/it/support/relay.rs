@@ -1,4 +1,4 @@
-//! A node in userspace mode, and scriptable servers as targets.
+//! Test network with a node in userspace mode, and servers as targets whose behavior the test determines.
 
 use std::{
     io::{self, Read, Write},
@@ -26,7 +26,7 @@ use super::{
 /// Maximum time to wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Creates a topology whose node relays the Services of the desired state.
+/// Creates a topology and a userspace backend on its node that relays the Services of `desired`.
 pub fn relaying(test: &str, desired: &DesiredState, limits: Limits) -> (Topology, UserspaceBackend) {
     let topology = Topology::new(test);
     let mut backend = open(&topology.node, limits);
@@ -38,7 +38,7 @@ pub fn open(node: &Namespace, limits: Limits) -> UserspaceBackend {
     node.run(|| UserspaceBackend::open(BackendOptions::default().masquerade_mark, limits).unwrap())
 }
 
-/// Changes the routes of a desired Service.
+/// Applies `change` to each route of the Service `service` in the desired state.
 pub fn change(desired: &mut DesiredState, service: &str, mut change: impl FnMut(&mut Route)) {
     let service = desired.programs.get_mut(&key(service)).unwrap();
     Arc::make_mut(&mut service.program).frontends.iter_mut().map(|(_, route)| route).for_each(&mut change);
@@ -164,7 +164,7 @@ pub fn read_pattern(stream: &mut impl Read) -> io::Result<usize> {
     }
 }
 
-/// Waits until a condition holds.
+/// Waits until `holds` returns true. The first argument describes the condition in errors.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE * 4;
     while !holds() {

@@ -1,4 +1,5 @@
-//! Machines on one Ethernet segment, some of them with an announcer, and access to raw frames.
+//! Test network of machines on one Ethernet segment, some of them with an announcer, and access to raw
+//! frames.
 
 use std::{
     collections::BTreeMap,
@@ -57,7 +58,7 @@ impl Segment {
         segment
     }
 
-    /// Connects a further interface of a member, with addresses derived from `number`.
+    /// Connects a further interface of a member to the segment, with addresses derived from `number`.
     pub fn plug(&self, member: &Namespace, interface: &str, number: usize) {
         let port = format!("port{number}");
         self.hub.ip(&[
@@ -86,7 +87,7 @@ pub fn mac_of(namespace: &Namespace, interface: &str) -> Mac {
     Mac(bytes.try_into().unwrap())
 }
 
-/// ARP and NDP announcer in a namespace, run like by an agent.
+/// ARP and NDP announcer in a namespace, driven by the test as an agent drives it.
 pub struct Node {
     announcer: Announcer,
     conflicts: mpsc::Receiver<L2Conflict>,
@@ -136,7 +137,7 @@ impl Node {
         self.announcer.status().blocking_recv().unwrap()
     }
 
-    /// Returns the next conflict that the announcer reports.
+    /// Waits for the next address conflict that the announcer reports, and returns it.
     pub fn conflict(&mut self) -> L2Conflict {
         let next = async { tokio::time::timeout(PATIENCE, self.conflicts.recv()).await };
         self.runtime.block_on(next).expect("a conflict is told").unwrap()
@@ -184,7 +185,8 @@ impl Tap {
         let _lost = send(self.descriptor.as_raw_fd(), frame, MsgFlags::empty());
     }
 
-    /// Waits for the next frame from another machine that satisfies a condition.
+    /// Waits for the next frame from another machine that satisfies `wanted`, and returns the frame parsed
+    /// and as bytes.
     pub fn next(&self, what: &str, wanted: impl Fn(&Frame) -> bool) -> (Frame, Vec<u8>) {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -196,7 +198,8 @@ impl Tap {
         panic!("no {what} in {PATIENCE:?}");
     }
 
-    /// Returns a frame from another machine that was already received and satisfies a condition, or `None`.
+    /// Returns the next frame from another machine that satisfies `wanted`, parsed and as bytes, if it has
+    /// already been received; else `None`.
     pub fn look(&self, wanted: impl Fn(&Frame) -> bool) -> Option<(Frame, Vec<u8>)> {
         let mut buffer = [0; 2048];
         while let Ok(bytes) = recv(self.descriptor.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
@@ -212,7 +215,8 @@ impl Tap {
     }
 }
 
-/// Returns the entry for an address in the neighbor table of a namespace: MAC address and state.
+/// Returns the MAC address and the state of the neighbor entry for an address, or `None` if there is no
+/// entry.
 pub fn neighbor(namespace: &Namespace, address: &str) -> Option<(String, String)> {
     let entry = namespace.exec(&["ip", "neigh", "show", "to", address]);
     let words: Vec<&str> = entry.split_whitespace().collect();
@@ -230,7 +234,7 @@ pub fn knock(namespace: &Namespace, address: &str) {
     });
 }
 
-/// Polls until a condition holds.
+/// Waits until `is_so` returns true. The first argument describes the condition in errors.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {

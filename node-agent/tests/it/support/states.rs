@@ -42,7 +42,8 @@ pub fn cluster_ip(number: u16) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 96, high, low))
 }
 
-/// Builds a TCP Service with this number, number of endpoints and revision.
+/// Builds a TCP Service. `number` determines its name and address, and `endpoints` the number of its
+/// endpoints.
 pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
     let endpoint = |index| CompiledEndpoint {
         address: IpAddr::V4(Ipv4Addr::new(10, 244, 1, index)),
@@ -71,7 +72,7 @@ pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
     }
 }
 
-/// Builds a TCP Service with a setting that no agent supports.
+/// Builds a TCP Service that contains a setting which no agent supports.
 pub fn unsupported(number: u16, revision: u64) -> CompiledService {
     let field = UnsupportedField {
         field: "spec.sessionAffinity".to_owned(),
@@ -107,7 +108,7 @@ pub fn heartbeat(at: &str) -> Frame {
     Frame::Heartbeat { position: position(at) }
 }
 
-/// Builds the feed frames of a full state.
+/// Builds the feed frames of a full state at the position `at` (epoch and revision).
 pub fn full_frames(at: &str, services: Vec<CompiledService>) -> Vec<Frame> {
     let head = [
         start(StartMode::Full, at),
@@ -117,7 +118,7 @@ pub fn full_frames(at: &str, services: Vec<CompiledService>) -> Vec<Frame> {
     head.into_iter().chain(services.into_iter().map(set)).chain([synced(at)]).collect()
 }
 
-/// Builds a batch with a full state.
+/// Builds a batch that contains a full state at the position `at` (epoch and revision).
 pub fn full(at: &str, services: Vec<CompiledService>) -> Batch {
     Batch {
         mode: StartMode::Full,
@@ -129,7 +130,7 @@ pub fn full(at: &str, services: Vec<CompiledService>) -> Batch {
     }
 }
 
-/// Builds a batch (delta) with changed Services.
+/// Builds a batch (delta) up to the position `at` (epoch and revision) in which these Services have changed.
 pub fn delta(at: &str, services: Vec<CompiledService>) -> Batch {
     Batch {
         mode: StartMode::Delta,
@@ -141,7 +142,8 @@ pub fn delta(at: &str, services: Vec<CompiledService>) -> Batch {
     }
 }
 
-/// Builds a batch (delta) that removes Services.
+/// Builds a batch (delta) up to the position `at` (epoch and revision) that removes the Services with these
+/// numbers.
 pub fn without(at: &str, numbers: &[u16]) -> Batch {
     let revision = position(at).revision;
     let gone = |number: &u16| (service_key(*number), ServiceChange::Removed(revision));

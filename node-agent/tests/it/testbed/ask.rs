@@ -1,4 +1,4 @@
-//! Opens client connections on the test bed, many at a time, and collects their results.
+//! Client connections on the test bed: opens many at a time and collects their results.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ const RESEND: Duration = Duration::from_millis(250);
 /// Maximum number of connections that one host opens at the same time.
 const AT_ONCE: usize = 48;
 
-/// Connection that a host of the test bed is to open.
+/// Connection that a host of the test bed opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     pub from: Spot,
@@ -45,8 +45,8 @@ pub struct Ask {
 /// Result of a connection, as the client observes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Heard {
-    /// The client received a reply: the server name, and the source address and port of the client that the
-    /// server observed.
+    /// Reply from a server. Contains the name of the server, and the source address and port of the client as
+    /// the server observed them.
     Answer { name: String, source: IpAddr, port: u16 },
     /// The client received a TCP reset or ICMP port unreachable.
     Refused,
@@ -54,7 +54,7 @@ pub enum Heard {
     Prohibited,
     /// No reply arrived within the time to wait.
     Silence,
-    /// Any other result, as text.
+    /// Any other result. Contains a description.
     Odd(String),
 }
 
@@ -83,8 +83,9 @@ impl Hosts {
     }
 }
 
-/// Opens the connections of one host, in whose namespace the calling thread is. A single-threaded runtime is
-/// used, because a socket belongs to the namespace of the thread that creates it.
+/// Opens those connections of `asks` whose `indices` are given, from the namespace of the calling thread,
+/// which is that of their host. Returns each result with its index. The runtime is single-threaded, because a
+/// socket belongs to the namespace of the thread that creates it.
 fn ask_from_here(asks: &[(Ask, Duration)], indices: &[usize]) -> Vec<(usize, Heard)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

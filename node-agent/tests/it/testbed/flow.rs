@@ -21,7 +21,7 @@ const CHUNK: usize = 64 * 1024;
 /// is detected.
 const PATTERN: usize = 251 * 257;
 
-/// TCP transfer that sends bytes to a server and receives them back until [`Self::finish`].
+/// Endless TCP transfer that sends bytes to a server and receives them back until [`Self::finish`].
 pub struct Transfer {
     stop: Arc<AtomicBool>,
     writer: JoinHandle<std::io::Result<usize>>,
@@ -114,7 +114,8 @@ impl Datagrams {
         })
     }
 
-    /// Sends datagrams until a reply arrives, and returns the server name in it.
+    /// Sends datagrams until a reply arrives or `patience` elapses, and returns the name of the server that
+    /// replied.
     pub fn ask(&self, patience: Duration) -> Option<String> {
         let end = Instant::now() + patience;
         let mut buffer = [0; 128];
@@ -128,7 +129,7 @@ impl Datagrams {
         None
     }
 
-    /// Sends a large datagram, and returns true if it comes back complete.
+    /// Sends a datagram of `bytes` bytes up to ten times, and returns true if one comes back complete.
     pub fn echo(&self, bytes: usize) -> bool {
         let body = &pattern()[..bytes];
         let mut buffer = vec![0; bytes + 256];

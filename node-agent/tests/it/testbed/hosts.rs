@@ -65,7 +65,7 @@ impl Spot {
         text.parse().unwrap()
     }
 
-    /// Returns the host with this primary address.
+    /// Returns the host whose primary address is `address`, or `None` if no host has it.
     pub fn of(address: IpAddr) -> Option<Self> {
         Self::ALL.into_iter().find(|spot| spot.address(IpFamily::of(address)) == address)
     }
@@ -183,7 +183,7 @@ pub fn client_address(family: IpFamily, number: usize) -> IpAddr {
     list[number].parse().unwrap()
 }
 
-/// Returns the client addresses for affinity tests.
+/// Returns the many client addresses that affinity tests use.
 pub fn crowd(family: IpFamily) -> Vec<IpAddr> {
     let address = |number: u8| match family {
         IpFamily::V4 => format!("192.0.2.{}", 100 + number),

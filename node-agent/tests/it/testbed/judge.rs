@@ -1,5 +1,5 @@
-//! Computes the expected result of a connection, from the oracle (pure interpreter of packet programs) and
-//! the hosts of the test bed, and compares it with the observed result.
+//! Expected results of connections on the test bed: computes them from the oracle (pure interpreter of packet
+//! programs) and from the hosts, and compares them with observed results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use crate::support::programs::port;
 /// Expected result of a connection, as the client should observe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// One of these servers replies, and observes the given kind of source address.
+    /// Reply from one of these servers, which must observe the given kind of source address.
     Answer(BTreeMap<(IpAddr, Port), Seen>),
     /// The daemon that runs on the node itself replies.
     Daemon,
@@ -38,14 +38,14 @@ pub enum Expected {
     Nobody,
 }
 
-/// Source address that the replying server must observe.
+/// Source address of a connection that the replying server must observe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     Client,
     Node,
 }
 
-/// Converts a connection to the input of the oracle (pure interpreter of packet programs).
+/// Converts a connection on the test bed to the input of the oracle (pure interpreter of packet programs).
 pub fn connection(ask: Ask) -> Connection {
     let own = node_addresses();
     let is_from_node = ask.from == Spot::Node;
@@ -62,12 +62,12 @@ pub fn connection(ask: Ask) -> Connection {
     }
 }
 
-/// Returns the result of a connection according to the oracle (pure interpreter of packet programs).
+/// Returns the result that the oracle (pure interpreter of packet programs) computes for a connection.
 pub fn fate<'a>(programs: impl Iterator<Item = &'a Program> + Clone, networks: &Networks, ask: Ask) -> Fate {
     oracle::fate(programs, networks, &connection(ask))
 }
 
-/// Returns the result that the client should observe if the oracle computes this fate.
+/// Converts the result that the oracle computed to the result that the client should observe.
 pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     match fate {
         Fate::Untouched => untouched(ask),
@@ -84,8 +84,8 @@ pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     }
 }
 
-/// Returns true if the observed result matches one of the possible results of a trace. A reply on a connected
-/// socket also proves that the return path works.
+/// Returns true if the observed result `heard` is one of `ends`, the possible results of a trace. A reply on
+/// a connected socket also proves that the return path works.
 pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     ends.iter().any(|end| {
         let expected = match end {
@@ -106,8 +106,8 @@ pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     })
 }
 
-/// Returns the expected result if no rule applies to the connection: the host with the destination address
-/// replies.
+/// Returns the result that the client should observe if no rule of the backend applies to the connection.
+/// Then the host with the destination address replies.
 fn untouched(ask: Ask) -> Expected {
     let is_own = node_addresses().contains(&ask.to) || ask.to.is_loopback();
     match Spot::of(ask.to) {
@@ -131,7 +131,7 @@ fn listens(spot: Spot, number: u16) -> bool {
     }
 }
 
-/// Returns true if the observed result of a connection matches the expected one.
+/// Returns true if the observed result `heard` of a connection matches the expected one.
 pub fn agrees(expected: &Expected, ask: Ask, heard: &Heard) -> bool {
     match (expected, heard) {
         (Expected::Refused, Heard::Refused) | (Expected::Silence | Expected::Nobody, Heard::Silence) => true,

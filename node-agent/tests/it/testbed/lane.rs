@@ -1,4 +1,4 @@
-//! Lanes of the test suites: variants of the proxy modes that are compared.
+//! Lanes of the test suites: the variants of proxy modes that are tested and compared.
 
 use model::{kinds::node::ProxyMode, primitives::net::IpFamily, program::Program};
 use node_agent::dataplane::{ipvs, userspace};
@@ -45,8 +45,8 @@ impl Lane {
         matches!(self, Self::IptablesLegacy | Self::Ipvs)
     }
 
-    /// Returns the packet program with the deliberate deviations of the mode, or `None` if the mode rejects
-    /// the program.
+    /// Returns a copy of the packet program with the deliberate deviations of the mode, or `None` if the mode
+    /// rejects the program.
     pub fn lower(self, program: &Program) -> Option<Program> {
         match self {
             Self::Nftables | Self::Iptables | Self::IptablesLegacy => Some(program.clone()),
@@ -56,7 +56,7 @@ impl Lane {
     }
 }
 
-/// Returns the short name of an address family in test output.
+/// Returns the short name of an address family in test output: `v4` or `v6`.
 pub const fn family_word(family: IpFamily) -> &'static str {
     match family {
         IpFamily::V4 => "v4",

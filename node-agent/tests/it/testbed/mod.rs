@@ -1,6 +1,6 @@
-//! Test bed with a node under test: hosts in network namespaces, servers on them, a real backend on the node,
-//! real connections, and an oracle (pure interpreter of packet programs) that determines their expected
-//! result.
+//! Test bed with a node under test: hosts in network namespaces with servers, a real backend on the node, and
+//! functions that open real connections. The expected result of each connection comes from an oracle (pure
+//! interpreter of packet programs).
 //!
 //! ```text
 //!                                                  ┌─ a 10.1.1.2 ┐

@@ -1,5 +1,5 @@
-//! Node under test: desired state, real backend, and expected results of connections, which are checked
-//! against the oracle (pure interpreter of packet programs) and by real connections.
+//! Node under test: its desired state, its real backend, and the expectations of scenarios. Expectations are
+//! compared with the oracle (pure interpreter of packet programs) and with the results of real connections.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,14 +37,15 @@ pub const TCP: &[Protocol] = &[Protocol::Tcp];
 pub const UDP: &[Protocol] = &[Protocol::Udp];
 pub const BOTH: &[Protocol] = &[Protocol::Tcp, Protocol::Udp];
 
-/// Expected result of the connections in a scenario.
+/// Expectation of a scenario about the results of connections.
 #[derive(Debug, Clone, Copy)]
 pub enum Claim<'a> {
-    /// Connections reach each of these hosts, and no other host.
+    /// Connections reach each of the contained hosts, and no other host.
     Reach(&'a [Spot]),
-    /// Connections reach each of these hosts, which observe the client's address.
+    /// Connections reach each of the contained hosts, and no other host. These observe the client's address.
     Keep(&'a [Spot]),
-    /// Connections reach each of these hosts, which observe an address of the node.
+    /// Connections reach each of the contained hosts, and no other host. These observe an address of the
+    /// node.
     Mask(&'a [Spot]),
     /// The daemon that runs on the node replies.
     Daemon,
@@ -52,7 +53,7 @@ pub enum Claim<'a> {
     Silence,
 }
 
-/// Panic payload of a scenario whose Service the backend rejects, with the reason.
+/// Panic payload that ends a scenario whose Service the backend rejects. Contains the reason.
 pub struct Unsupported(pub String);
 
 pub struct Bench {
@@ -90,7 +91,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Begins a scenario on a node without Services. `serial` determines the addresses of the scenario.
+    /// Begins a scenario: removes all Services from the node. `serial` determines the addresses of the
+    /// scenario.
     pub fn begin(&mut self, serial: u8) {
         self.serial = serial;
         self.differences.clear();
@@ -103,7 +105,7 @@ impl Bench {
     }
 
     /// Flushes the conntrack table. Scenarios share node ports, so that a reused client port would continue a
-    /// connection of an earlier scenario. In the product, the agent deletes these entries, not the backend
+    /// connection of an earlier scenario. In the product, the agent deletes such entries, not the backend
     /// under test.
     fn forget_flows(&self) {
         let status = self.conntrack(&["-F"]);
@@ -181,13 +183,13 @@ impl Bench {
             networks(&NetworkState { workload_cidrs: cidrs, ..NetworkState::default() }, node);
     }
 
-    /// Programs Services, asserts success, and returns the number of kernel writes.
+    /// Programs Services, asserts that the kernel update succeeded, and returns the number of kernel writes.
     pub fn set(&mut self, services: &[&Build]) -> u64 {
         let pass = self.try_set(services);
         verified(&pass)
     }
 
-    /// Programs Services and returns the result of the kernel update.
+    /// Programs Services and returns the result of the kernel update, which may be a failure.
     pub fn try_set(&mut self, services: &[&Build]) -> Pass {
         for build in services {
             self.want(build);
@@ -195,8 +197,8 @@ impl Bench {
         self.apply(&Scope::Services(services.iter().map(|build| build.key()).collect()))
     }
 
-    /// Removes all Services and the backend's kernel objects, because connections that earlier Services left
-    /// to drain would end during later steps.
+    /// Removes all Services and all kernel objects of the backend, because draining connections of earlier
+    /// Services would end during later steps.
     pub fn begin_anew(&mut self) {
         let node = self.hosts.at(Spot::Node);
         let backend = &mut self.backend;
@@ -225,7 +227,8 @@ impl Bench {
         self.hosts.at(Spot::Node).run(|| backend.apply(desired, scope))
     }
 
-    /// Opens a new backend, as after an agent upgrade, and returns the number of its kernel writes.
+    /// Replaces the backend by a new one, as an upgrade of the agent does, and returns the number of kernel
+    /// writes of the new backend.
     pub fn restart(&mut self) -> u64 {
         let (lane, home) = (self.lane, &self.home);
         let mut backend = self.hosts.at(Spot::Node).run(|| open(lane, home)).expect("it opens again");
@@ -237,8 +240,9 @@ impl Bench {
         verified(&self.apply(&Scope::Everything))
     }
 
-    /// Checks connections from each host over each protocol. Workloads of other nodes do not connect to
-    /// Services that they serve themselves, because they would reach these through their own node.
+    /// Opens connections from each host over each protocol and asserts that their results match the claim.
+    /// Workloads of other nodes are skipped for Services that they serve themselves, because they would reach
+    /// these through their own node.
     pub fn expect(&mut self, from: &[Spot], over: &[Protocol], to: IpAddr, port: u16, claim: Claim<'_>) {
         for protocol in over {
             let asks: Vec<_> = from
@@ -254,7 +258,8 @@ impl Bench {
         }
     }
 
-    /// Checks connections from these source addresses of the client.
+    /// Opens connections from these source addresses of the client and asserts that their results match the
+    /// claim.
     pub fn expect_from(&mut self, sources: &[IpAddr], to: IpAddr, port: u16, claim: Claim<'_>) {
         let ask = |source: &IpAddr| Ask {
             from: Spot::Client,
@@ -301,8 +306,8 @@ impl Bench {
         }
     }
 
-    /// Opens connections and asserts that each result matches the oracle (pure interpreter of packet
-    /// programs) for this mode.
+    /// Opens connections, asserts that each result is the one that the oracle (pure interpreter of packet
+    /// programs) computes for this mode, and returns the results.
     pub fn ask(&mut self, asks: &[Ask]) -> Vec<Heard> {
         // IPVS has its own connection table, which drops entries without a destination.
         if self.lane != Lane::Ipvs && asks.iter().any(|ask| ask.protocol == Protocol::Udp) {
@@ -330,13 +335,13 @@ impl Bench {
         heard
     }
 
-    /// Returns the result of a connection according to the packet program.
+    /// Returns the result of a connection according to the packet programs.
     fn intended(&self, ask: Ask) -> Fate {
         let programs: Vec<_> = self.desired.programs.values().map(|desired| &*desired.program).collect();
         judge::fate(programs.into_iter(), &self.desired.networks, ask)
     }
 
-    /// Returns the result of a connection according to the packet program with the deliberate deviations of
+    /// Returns the result of a connection according to the packet programs with the deliberate deviations of
     /// the mode.
     pub fn lowered(&self, ask: Ask) -> Fate {
         let programs: BTreeMap<&ServiceKey, Program> = self
@@ -349,12 +354,12 @@ impl Bench {
     }
 }
 
-/// Opens the backend for a proxy mode variant, like an agent.
+/// Opens the dataplane backend for a proxy mode variant, in the same way as the agent does.
 pub fn open(lane: Lane, home: &Home) -> Result<Box<dyn Dataplane>, OpenError> {
     home.relays().opener()(lane.mode(), &BackendOptions::default())
 }
 
-/// Returns the time to wait for an expected result; long if a reply is expected.
+/// Returns the time to wait for the result of a connection: long if a reply is expected, else short.
 pub fn patience(expected: &Expected) -> Duration {
     match expected {
         Expected::Answer(_) | Expected::Daemon | Expected::Refused => PATIENCE,
@@ -362,7 +367,8 @@ pub fn patience(expected: &Expected) -> Duration {
     }
 }
 
-/// Asserts that the whole kernel update succeeded, and returns the number of kernel writes.
+/// Asserts that a kernel update succeeded for every Service, and returns the number of kernel writes. Panics
+/// with [`Unsupported`] if the backend rejects a Service.
 pub fn verified(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     for (service, outcome) in &pass.outcomes {
@@ -377,14 +383,15 @@ pub fn verified(pass: &Pass) -> u64 {
     pass.writes
 }
 
-/// Returns the number of kernel writes of an update in which Services may have failed.
+/// Asserts that a kernel update did not fail as a whole, and returns the number of kernel writes. Single
+/// Services may have failed.
 pub fn verified_writes(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     pass.writes
 }
 
-/// Describes the deviation of a mode from the packet program, or returns `None` if the expected results are
-/// equal.
+/// Describes the deviation of a mode: `intended` is the result according to the packet program, `by_mode` the
+/// one with the mode's deviations. Returns `None` if they are equal.
 pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static str> {
     match (intended, by_mode) {
         _ if intended == by_mode => None,
@@ -395,8 +402,8 @@ pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static st
     }
 }
 
-/// Checks the expectation of a scenario against the oracle (pure interpreter of packet programs) before any
-/// packet is sent.
+/// Asserts that the claim of a scenario about a connection agrees with the result that the oracle computed,
+/// before any packet is sent.
 fn check_claim(claim: Claim<'_>, ask: Ask, expected: &Expected) {
     let reach = |spots: &[Spot], wanted: Option<Seen>| match expected {
         Expected::Answer(targets) => {

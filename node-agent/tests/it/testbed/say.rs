@@ -24,12 +24,12 @@ pub fn label(text: &str) -> Label {
     Label::parse(text).unwrap()
 }
 
-/// Returns the location of the node under test: n1 in zone z1.
+/// Returns the node and zone of the node under test: n1 in zone z1.
 pub fn place() -> NodeLocation {
     NodeLocation { node: Name::parse("n1").unwrap(), zone: Some(label("z1")) }
 }
 
-/// Returns the node and zone of a host.
+/// Returns the names of the node and zone to which a host belongs.
 fn home(spot: Spot) -> (&'static str, &'static str) {
     match spot {
         Spot::A | Spot::B | Spot::C | Spot::Node => ("n1", "z1"),
@@ -55,7 +55,7 @@ pub fn endpoint(spot: Spot, family: IpFamily, number: u16) -> CompiledEndpoint {
     }
 }
 
-/// Service builder. Each setting applies to the whole Service or to the port added last.
+/// Builder of a Service. Each setting applies to the whole Service or to the port that was added last.
 #[derive(Debug, Clone)]
 pub struct Build {
     pub service: CompiledService,
@@ -87,7 +87,7 @@ impl Build {
         self
     }
 
-    /// Adds a port with endpoints at target port 8080.
+    /// Adds a port with endpoints on the hosts `spots`, at target port 8080.
     pub fn port(self, protocol: Protocol, number: u16, spots: &[Spot]) -> Self {
         self.port_to(protocol, number, 8080, spots)
     }
@@ -100,7 +100,7 @@ impl Build {
         self.port(Protocol::Udp, number, spots)
     }
 
-    /// Adds a port over TCP and the same port over UDP.
+    /// Adds a port over TCP and the same port over UDP, with endpoints on the hosts `spots`.
     pub fn both(self, number: u16, spots: &[Spot]) -> Self {
         self.tcp(number, spots).udp(number, spots)
     }
@@ -121,19 +121,19 @@ impl Build {
         self
     }
 
-    /// Turns the last port into a port range that ends at `end`.
+    /// Turns the port that was added last into a port range that ends at `end`.
     pub fn to(mut self, end: u16) -> Self {
         self.last().end_port = Some(port(end));
         self
     }
 
-    /// Adds a node port to the port of the Service that was added last.
+    /// Adds a node port to the port that was added last.
     pub fn node_port(mut self, number: u16) -> Self {
         self.last().node_port = Some(port(number));
         self
     }
 
-    /// Changes the endpoints on a host, at all ports.
+    /// Applies `change` to the endpoints on a host, at all ports.
     pub fn at(mut self, spot: Spot, change: impl Fn(&mut CompiledEndpoint)) -> Self {
         let address = spot.address(self.family);
         let endpoints = self.service.ports.iter_mut().flat_map(|port| &mut port.endpoints);

@@ -1,4 +1,5 @@
-//! Servers that send their name and the client's address and port that they observe, and then echo.
+//! Servers on the test bed. Each sends its name and the client address and port that it observes, and then
+//! echoes.
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
@@ -19,7 +20,7 @@ pub struct Servers {
     runtime: Runtime,
 }
 
-/// Address on which a server listens.
+/// Addresses on which a server listens.
 #[derive(Clone, Copy)]
 pub enum Listen {
     Anywhere,
@@ -33,7 +34,7 @@ impl Servers {
         Self { runtime }
     }
 
-    /// Serves TCP, UDP and, if the kernel supports it, SCTP on these ports.
+    /// Starts a server on these ports, for TCP, UDP and, if the kernel supports it, SCTP.
     pub fn serve(&self, namespace: &Namespace, name: &'static str, ports: &[u16], at: Listen) {
         let address = match at {
             Listen::Anywhere => Ipv6Addr::UNSPECIFIED.into(),

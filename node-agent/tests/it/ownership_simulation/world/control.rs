@@ -1,4 +1,5 @@
-//! Simulated control server: sends candidate orders, receives reports, and records takeovers.
+//! Simulated control server of the ownership simulation: sends candidate orders, receives reports, and
+//! records takeovers.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,8 @@ impl World {
         self.control.runs && !self.sides[node] && self.nodes[node].owners.is_some()
     }
 
-    /// Notifies each agent if the control server receives its reports.
+    /// Notifies each agent of a change of its connection to the control server: if its reports currently
+    /// arrive or not.
     pub(super) fn tell_control(&mut self) {
         for node in 0..self.nodes.len() {
             let is_heard = self.control_hears(node);
@@ -44,7 +46,8 @@ impl World {
         }
     }
 
-    /// Records a takeover that an agent reports: the new owner becomes the first candidate.
+    /// Processes a report by agent `from` that it has taken over an address: makes its node the first
+    /// candidate.
     pub(super) fn take_report(&mut self, from: usize, address: IpAddr) {
         if !self.control_hears(from) {
             return;

@@ -1,4 +1,4 @@
-//! Simulated BFD sessions between nodes, with detection delays.
+//! Simulated BFD sessions between the nodes of the ownership simulation, with detection times.
 
 use node_agent::announce::machine::Liveness;
 

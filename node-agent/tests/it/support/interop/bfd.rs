@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 /// Builds a BFD profile with an interval of 200 ms and Detect Mult ten, so that a busy machine causes no
-/// failure. BIRD sends multihop packets with the default TTL.
+/// failure. For BIRD, the minimum TTL is lower, because BIRD sends multihop packets with the default TTL.
 fn profile(kind: Kind) -> BfdProfileSpec {
     BfdProfileSpec {
         receive_interval: 200,
@@ -30,9 +30,9 @@ fn profile(kind: Kind) -> BfdProfileSpec {
 /// Hold time so long that only BFD can detect a failure in time.
 const HOLD_TIME: u16 = 600;
 
-/// When the router is frozen, BFD ends the BGP session and Tidegate reports the reason; when the router
-/// continues, both come up again. When all packets are dropped, BFD ends the router's session, and the router
-/// removes the routes.
+/// Checks that BFD ends the BGP session in two cases. First the router is frozen: Tidegate reports the
+/// reason, and both sessions come up again when the router continues. Then all packets are dropped: the
+/// router ends its session and removes the routes. `is_far` selects a path with a hop in between.
 pub fn failing(kind: Kind, is_far: bool) {
     let (v4, v6) = if is_far { (FAR_V4, FAR_V6) } else { (V4, V6) };
     for (addresses, test) in [(v4, "bfd4"), (v6, "bfd6")] {

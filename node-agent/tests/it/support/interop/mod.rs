@@ -1,5 +1,5 @@
-//! BGP interoperability scenarios of Tidegate's speaker with any third-party router; assertions use the
-//! routes and sessions as reported by the router.
+//! BGP interoperability scenarios between Tidegate's speaker and any third-party router. Assertions use the
+//! routes and sessions that the router reports.
 //!
 //! A scenario is a function of the [`Kind`] of router; each test file selects its scenarios and lists
 //! features that its router lacks.
@@ -38,7 +38,7 @@ pub enum Kind {
     ExaBgp,
 }
 
-/// Router of some kind, running in its namespace.
+/// Third-party router of any kind, running in its namespace.
 pub type AnyRouter = Box<dyn Router + Send + Sync>;
 
 impl Kind {
@@ -82,7 +82,8 @@ pub fn wait_table(router: &AnyRouter, expected: &BTreeMap<String, Route>) {
     eventually("the routes", || router.table() == *expected, shown);
 }
 
-/// Waits until the router has exactly these prefixes, all announced by a peer whose session is established.
+/// Waits until the router has exactly the prefixes `expected`, all announced by a peer whose session is
+/// established.
 pub fn wait_prefixes(router: &AnyRouter, expected: &[&str]) {
     let expected: BTreeMap<_, _> =
         expected.iter().map(|prefix| ((*prefix).to_owned(), Kept::Announced)).collect();
@@ -90,7 +91,7 @@ pub fn wait_prefixes(router: &AnyRouter, expected: &[&str]) {
     eventually("the prefixes", || router.prefixes() == expected, shown);
 }
 
-/// Waits for a while, in which some event must not happen. The result of a test does not depend on the exact
+/// Waits long enough for an event that must not happen. The result of a test does not depend on the exact
 /// duration.
 pub fn linger() {
     thread::sleep(Duration::from_millis(1500));

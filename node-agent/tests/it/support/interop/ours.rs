@@ -1,4 +1,5 @@
-//! Tidegate's side of the interoperability tests: a speaker in a namespace, run like by an agent.
+//! Tidegate's side of the interoperability tests: a BGP speaker in a namespace, driven by the test as an
+//! agent drives it.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -40,7 +41,8 @@ impl Ours {
         ours
     }
 
-    /// Starts a speaker without applying the configuration of these peers, so that it does not connect yet.
+    /// Creates a speaker with these peers but does not apply their configuration yet, so that it does not
+    /// connect.
     fn silent(namespace: &Namespace, peers: &[(&str, BgpNeighbour)]) -> Self {
         let peers: BTreeMap<_, _> = peers.iter().map(|(peer, how)| (name(peer), how.clone())).collect();
         let state = BgpState {
@@ -61,7 +63,7 @@ impl Ours {
         })
     }
 
-    /// Starts a speaker like an agent after a restart: the End-of-RIB marker is delayed until
+    /// Starts a speaker as an agent does after a restart: the End-of-RIB marker is only sent after
     /// [`Self::complete`].
     pub fn restarted(namespace: &Namespace, peers: &[(&str, BgpNeighbour)]) -> Self {
         let ours = Self::silent(namespace, peers);
@@ -70,18 +72,18 @@ impl Ours {
         ours
     }
 
-    /// Lets the speaker send the End-of-RIB marker, because all routes have been announced.
+    /// Informs the speaker that all routes have been announced, so that it sends the End-of-RIB marker.
     pub fn complete(&self) {
         self.speaker.hold_end_of_rib(false);
     }
 
-    /// Changes the configuration of one peer.
+    /// Changes the configuration of one peer and applies it.
     pub fn change(&mut self, peer: &str, change: impl FnOnce(&mut BgpNeighbour)) {
         change(self.state.peers.get_mut(&name(peer)).unwrap());
         self.speaker.configure(Some(&self.state));
     }
 
-    /// Announces prefixes to all peers.
+    /// Announces prefixes to all peers, each with the attributes of `route`.
     pub fn announce(&self, prefixes: &[&str], route: &Route) {
         self.tell(prefixes, Some(route));
     }
@@ -103,7 +105,7 @@ impl Ours {
         self.speaker.shown().borrow().clone()
     }
 
-    /// Returns the sessions with a peer. A dynamic peer (a network) may have several.
+    /// Returns the sessions with a peer. A dynamic peer (any neighbor in a network) may have several.
     pub fn sessions(&self, peer: &str) -> Vec<BgpSession> {
         let shown = self.shown();
         let of_peer = shown.neighbours.iter().filter(|(key, _)| key.peer.as_str() == peer);
@@ -162,7 +164,7 @@ pub fn secret(text: &str) -> Option<Secret> {
     Some(Secret::new(text.to_owned()))
 }
 
-/// Builds a route with communities in the notation of `model::community`.
+/// Builds a route with these communities, given in the notation of `model::community`.
 pub fn route(communities: &[&str]) -> Route {
     let mut route = Route::default();
     for community in communities {

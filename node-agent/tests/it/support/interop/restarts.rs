@@ -1,4 +1,5 @@
-//! Interoperability scenarios about routes that a router keeps after Tidegate's speaker has ended.
+//! Interoperability scenarios about the routes that a router keeps or removes after Tidegate's speaker has
+//! ended.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,8 +34,8 @@ fn restarting() -> BgpNeighbour {
     }
 }
 
-/// While Tidegate's speaker restarts, the router always has every route; routes that are not announced again
-/// are removed at End-of-RIB.
+/// Checks Graceful Restart: while Tidegate's speaker restarts, the router always has every route. Routes that
+/// are not announced again are removed at End-of-RIB.
 pub fn graceful(kind: Kind) {
     let stage = Stage::direct(kind, "gr");
     let router = keeper(kind, &stage);
@@ -70,8 +71,8 @@ pub fn graceful(kind: Kind) {
     drop(seen);
 }
 
-/// After a shutdown of Tidegate's speaker, the router removes the routes at once, although Graceful Restart
-/// was negotiated, and receives the shutdown message.
+/// Checks that after a shutdown of Tidegate's speaker the router removes the routes at once, although
+/// Graceful Restart was negotiated, and receives the shutdown message.
 pub fn shutdown(kind: Kind) {
     let stage = Stage::direct(kind, "hard");
     let router = keeper(kind, &stage);
@@ -91,7 +92,7 @@ pub fn shutdown(kind: Kind) {
     }
 }
 
-/// Without Graceful Restart, the router removes the routes when the session ends.
+/// Checks that without Graceful Restart the router removes the routes when the session ends.
 pub fn ungraceful(kind: Kind) {
     let stage = Stage::direct(kind, "ungr");
     let router = keeper(kind, &stage);
@@ -104,7 +105,7 @@ pub fn ungraceful(kind: Kind) {
     wait_prefixes(&router, &[]);
 }
 
-/// Results of polling a router's table during an event.
+/// Tables of a router that were read repeatedly during an event, and the result of the event.
 struct Seen<T> {
     tables: Vec<BTreeMap<String, Kept>>,
     _result: T,
@@ -121,7 +122,7 @@ impl<T> Seen<T> {
     }
 }
 
-/// Polls the table of a router while `event` runs.
+/// Reads the table of a router repeatedly while `event` runs.
 fn watch<T>(router: &AnyRouter, event: impl FnOnce() -> T) -> Seen<T> {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -24,15 +24,17 @@ const COMMUNITIES: [&str; 9] = [
     "soo:4200000001:9",
 ];
 
-/// Starts a router and Tidegate's speaker, with one session between these addresses of one link.
+/// Starts a router of this kind and Tidegate's speaker, with one session between `addresses`, Tidegate's and
+/// the router's. `asn` is the AS number of the router.
 pub fn meet(kind: Kind, stage: &Stage, addresses: (&str, &str), asn: u32) -> (AnyRouter, Ours) {
     let router = kind.start(&stage.theirs, asn, vec![Peering::new(addresses.1, addresses.0, OUR_ASN)]);
     let ours = Ours::start(&stage.ours, &[("tor", neighbour(addresses.1, asn))]);
     (router, ours)
 }
 
-/// The router has exactly the attributes of the announced routes, over IPv4 and over IPv6, as an external and
-/// as an internal peer. A change of a route takes one message, and withdrawn routes are removed.
+/// Checks that the router has exactly the attributes of the announced routes, over IPv4 and over IPv6. A
+/// change of a route takes one message, and withdrawn routes are removed. `is_internal` selects a router with
+/// the same AS number (iBGP).
 pub fn attributes(kind: Kind, is_internal: bool) {
     let asn = if is_internal { OUR_ASN } else { THEIR_ASN };
     for (addresses, test) in [(V4, "at4"), (V6, "at6")] {
@@ -93,8 +95,9 @@ pub fn attributes(kind: Kind, is_internal: bool) {
     }
 }
 
-/// Waits until the router has the expected routes, like [`wait_table`]. A router itself chooses the local
-/// preference for routes from an external peer.
+/// Waits until the router has the routes `expected`, as [`wait_table`] does, but only their first next hop is
+/// compared. The local preference of routes from an external peer is not compared either, because the router
+/// chooses it.
 fn wait_seen(kind: Kind, router: &AnyRouter, is_internal: bool, expected: &BTreeMap<String, Route>) {
     let seen = || {
         let mut table = router.table();
@@ -115,7 +118,8 @@ fn wait_seen(kind: Kind, router: &AnyRouter, is_internal: bool, expected: &BTree
     eventually("the routes", || seen() == *expected, shown);
 }
 
-/// A range of addresses is announced as one prefix, and prefixes of every length arrive.
+/// Checks that a range of addresses is announced as one prefix, and that prefixes of every length arrive at
+/// the router.
 pub fn lengths(kind: Kind) {
     let stage = Stage::direct(kind, "len");
     let (router, ours) = meet(kind, &stage, V4, THEIR_ASN);
@@ -136,7 +140,8 @@ pub fn lengths(kind: Kind) {
     wait_prefixes(&router, &prefixes);
 }
 
-/// Five thousand prefixes arrive in few messages, and all of them are withdrawn at once.
+/// Checks that five thousand prefixes arrive at the router in few messages, and that all of them are
+/// withdrawn at once.
 pub fn many(kind: Kind) {
     const COUNT: u32 = 5000;
     let stage = Stage::direct(kind, "many");
@@ -154,7 +159,8 @@ pub fn many(kind: Kind) {
     wait_prefixes(&router, &[]);
 }
 
-/// The router requests a route refresh and gets all routes in the same session.
+/// Checks that the router receives all routes again in the same session after it has sent a route refresh
+/// request.
 pub fn refresh(kind: Kind) {
     let stage = Stage::direct(kind, "ref");
     let (router, ours) = meet(kind, &stage, V4, THEIR_ASN);

@@ -1,5 +1,5 @@
-//! Interoperability scenarios about the establishment of sessions with a router, and about reasons for
-//! failures.
+//! Interoperability scenarios about sessions with a router: how they are established, and the reported
+//! reasons if they are not.
 
 use std::{thread, time::Duration};
 
@@ -20,8 +20,8 @@ use crate::support::{
     speakers::{Peer, Peering},
 };
 
-/// With a different MD5 password on each side, no packet is accepted, and the reported reason names the
-/// probable cause. With the same password, the session is established.
+/// Checks MD5 passwords. If they differ, no packet is accepted, and the reported reason names the probable
+/// cause. If they are equal, the session is established.
 pub fn passwords(kind: Kind) {
     for (addresses, test) in [(V4, "md4"), (V6, "md6")] {
         let stage = Stage::direct(kind, test);
@@ -45,8 +45,8 @@ pub fn passwords(kind: Kind) {
     }
 }
 
-/// A session is established if one side is passive and the other side connects, with either side as the
-/// passive one.
+/// Checks that a session is established if one side is passive and the other side connects, with either side
+/// as the passive one.
 pub fn passive(kind: Kind) {
     for is_ours in [true, false] {
         let stage = Stage::direct(kind, if is_ours { "pas-o" } else { "pas-t" });
@@ -69,7 +69,7 @@ pub fn passive(kind: Kind) {
     }
 }
 
-/// A session over several hops is established, over IPv4 and over IPv6.
+/// Checks that a session over several hops is established, over IPv4 and over IPv6.
 pub fn far_away(kind: Kind) {
     for (addresses, test) in [(FAR_V4, "far4"), (FAR_V6, "far6")] {
         let stage = Stage::routed(kind, test);
@@ -89,8 +89,8 @@ pub fn far_away(kind: Kind) {
     }
 }
 
-/// With GTSM (RFC 5082) on both sides the session is established. With GTSM only on Tidegate's side, packets
-/// from the router are dropped until GTSM is disabled.
+/// Checks GTSM (RFC 5082). If both sides use it, the session is established. If only Tidegate uses it,
+/// packets from the router are dropped until GTSM is disabled.
 pub fn near_only(kind: Kind) {
     let stage = Stage::direct(kind, "gtsm");
     let peering = Peering { has_gtsm: true, ..Peering::new(V4.1, V4.0, OUR_ASN) };
@@ -120,7 +120,7 @@ pub fn near_only(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// Tidegate accepts dynamic neighbors from a network, with one password for all of them.
+/// Checks that Tidegate accepts dynamic neighbors from a network, all with the same password.
 pub fn guests(kind: Kind) {
     let stage = Stage::direct(kind, "guest");
     let mut how = neighbour(V4.1, THEIR_ASN);
@@ -141,7 +141,7 @@ pub fn guests(kind: Kind) {
     wait_prefixes(&router, &[VIP_V6]);
 }
 
-/// The router accepts Tidegate as a dynamic neighbor.
+/// Checks that the router accepts Tidegate as a dynamic neighbor.
 pub fn as_guest(kind: Kind) {
     let stage = Stage::direct(kind, "range");
     let peering = Peering {
@@ -156,8 +156,9 @@ pub fn as_guest(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// If both sides connect before either receives an OPEN, one of the two connections is kept, and the session
-/// stays established. Returns the number of rounds in which two connections existed.
+/// Checks a connection collision: if both sides connect before either receives an OPEN, one of the two
+/// connections is kept, and the session stays established. Returns the number of rounds in which there were
+/// two connections.
 pub fn collision(kind: Kind) -> usize {
     let mut collisions = 0;
     for round in 0..3u8 {
@@ -184,8 +185,8 @@ pub fn collision(kind: Kind) -> usize {
     collisions
 }
 
-/// When the router is frozen, the Hold Timer ends the session; when the router continues, the session is
-/// established again.
+/// Checks that the Hold Timer ends the session when the router is frozen, and that the session is established
+/// again when the router continues.
 pub fn silence(kind: Kind) {
     let stage = Stage::direct(kind, "mute");
     let peering = Peering { hold_time: 3, ..Peering::new(V4.1, V4.0, OUR_ASN) };
@@ -207,7 +208,8 @@ pub fn silence(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// If the AS number of the router is not the configured one, the reported reason contains both numbers.
+/// Checks that the reported reason contains both AS numbers if the router's AS number is not the configured
+/// one.
 pub fn wrong_as(kind: Kind) {
     let stage = Stage::direct(kind, "as");
     let router = kind.start(&stage.theirs, THEIR_ASN + 1, vec![Peering::new(V4.1, V4.0, OUR_ASN)]);

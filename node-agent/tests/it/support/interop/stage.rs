@@ -1,4 +1,4 @@
-//! Network between Tidegate's speaker and a router: a single link, or with a hop in between.
+//! Test network between Tidegate's speaker and a router: a single link, or two links with a hop in between.
 
 use crate::support::{Namespace, bfd::V4, bfd::V6};
 
@@ -66,21 +66,22 @@ impl Stage {
         Self { ours, theirs, hop: None }
     }
 
-    /// Blocks or unblocks data on TCP connections. New connections can still be opened.
+    /// Blocks data on TCP connections, or unblocks it if `is_hushed` is false. New connections can still be
+    /// opened.
     pub fn hush(&self, is_hushed: bool) {
         for namespace in [&self.ours, &self.theirs] {
             drop_in(namespace, "iifname eth0 tcp flags & psh == psh", is_hushed);
         }
     }
 
-    /// Blocks or unblocks all packets between the two sides, while all links stay up.
+    /// Blocks all packets between the two sides, or unblocks them if `is_cut` is false. All links stay up.
     pub fn cut(&self, is_cut: bool) {
         for namespace in [&self.ours, &self.theirs] {
             drop_in(namespace, "iifname eth0", is_cut);
         }
     }
 
-    /// Returns the established BGP connections on Tidegate's side.
+    /// Returns the established TCP connections on the BGP port, as seen on Tidegate's side.
     pub fn connections(&self) -> Vec<String> {
         let text = self.ours.exec(&["ss", "-Htan", "( sport = :179 or dport = :179 )"]);
         text.lines().filter(|line| line.starts_with("ESTAB")).map(str::to_owned).collect()

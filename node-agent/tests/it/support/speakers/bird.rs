@@ -34,7 +34,7 @@ impl Bird {
         Self { daemon, namespace: namespace.to_owned(), place, begun: Mutex::default() }
     }
 
-    /// Starts BIRD with one BGP protocol per session, called `peer0` and so on.
+    /// Starts BIRD with a BGP protocol for each session in `settings`, called `peer0`, `peer1` and so on.
     pub fn bgp(namespace: &str, settings: &Settings) -> Self {
         Self::start(namespace, &configuration(settings))
     }
@@ -44,15 +44,15 @@ impl Bird {
         run(&self.namespace, &[&["birdc", "-s", &control], command].concat())
     }
 
-    /// Replaces the configuration.
+    /// Replaces the configuration of the running BIRD.
     pub fn configure(&self, configuration: &str) {
         self.place.write("bird.conf", configuration);
         let answer = self.birdc(&["configure"]);
         assert!(answer.contains("Reconfigur"), "{answer}");
     }
 
-    /// Returns the columns of BIRD's output for a BFD session: address, interface, state, since, interval,
-    /// timeout.
+    /// Returns the columns of BIRD's output for the BFD session with a peer: address, interface, state,
+    /// since, interval, timeout.
     pub fn bfd_session(&self, peer: &str) -> Vec<String> {
         let text = self.birdc(&["show", "bfd", "sessions"]);
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(peer));
@@ -63,7 +63,8 @@ impl Bird {
         self.bfd_session(peer).get(2).is_some_and(|state| state == "Up")
     }
 
-    /// Returns the start time of a session as BIRD printed it first, which identifies the session.
+    /// Returns the start time of a session in the form in which BIRD printed it first, so that it can
+    /// identify the session.
     fn begun(&self, since: String) -> String {
         let mut begun = self.begun.lock().unwrap();
         let is_same = |known: &&String| milliseconds(known).abs_diff(milliseconds(&since)) <= CLOCKS_APART_MS;
@@ -141,19 +142,19 @@ impl Router for Bird {
     }
 }
 
-/// Returns the time of day in a date and time, in milliseconds.
+/// Converts the time of day in a text with date and time to milliseconds since midnight.
 fn milliseconds(since: &str) -> u64 {
     let time = since.split(' ').next_back().unwrap_or_default();
     let numbers = time.split([':', '.']).map(|number| number.parse().unwrap_or(0));
     numbers.zip([3_600_000, 60_000, 1000, 1]).map(|(number, of): (u64, u64)| number * of).sum()
 }
 
-/// Returns the value after a key at the start of a line.
+/// Returns the rest of the first line of `text` that starts with `key`.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Returns the sum of the first number after a key, over all channels in the output.
+/// Returns the sum over all channels in the output of the first number after `key`.
 fn counted(text: &str, key: &str) -> u64 {
     let rows = text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
     rows.filter_map(|row| row.split_whitespace().next()?.parse::<u64>().ok()).sum()
@@ -178,7 +179,7 @@ fn attribute(route: &mut Route, key: &str, value: &str) {
     }
 }
 
-/// Converts `(65000, 1) (65000,2)` to `65000:1`, `65000:2`.
+/// Parses a list such as `(65000, 1) (65000,2)` and returns its items in the form `65000:1`, `65000:2`.
 fn tuples(text: &str) -> impl Iterator<Item = String> {
     let inner =
         text.split('(').filter_map(|part| part.split(')').next()).filter(|part| !part.trim().is_empty());

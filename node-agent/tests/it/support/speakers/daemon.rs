@@ -1,4 +1,5 @@
-//! Process in the foreground of a namespace, with a directory for its configuration, sockets and log.
+//! Daemon that runs in the foreground in a namespace, with a directory for its configuration, sockets and
+//! log.
 
 use std::{
     fs,
@@ -60,7 +61,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a command with these environment variables. Its output goes to a file named after the command.
+    /// Starts `command` in a namespace, with the environment variables `variables`. The output of the daemon
+    /// goes to a file in `place` that is named after `name`.
     pub fn start(
         namespace: &str,
         place: &Place,
@@ -86,7 +88,8 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until the daemon is ready. Fails at once if the daemon ends.
+    /// Waits until `is_ready` returns true. Panics if the daemon ends before that. The first argument
+    /// describes the condition in errors.
     pub fn wait(&mut self, what: &str, mut is_ready: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_ready() {
@@ -115,8 +118,10 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs a command in a namespace to completion. Returns its standard output or, on failure, its standard
-/// error.
+/// Runs a command in a namespace to completion and returns its standard output.
+///
+/// # Errors
+/// Returns its standard error if the command fails.
 pub fn try_run(namespace: &str, command: &[&str]) -> Result<String, String> {
     let output = Command::new("ip").args(["netns", "exec", namespace]).args(command).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,5 +1,5 @@
-//! `ExaBGP` as a router of the interoperability tests. It has no routing table and no BFD, but prints every
-//! received message; the table here is built from these messages.
+//! `ExaBGP` as a router of the interoperability tests. `ExaBGP` has no routing table and no BFD, but prints
+//! every received message. The table here is built from these messages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -89,14 +89,15 @@ impl ExaBgp {
             .collect()
     }
 
-    /// Returns the events of one kind that concern a peer.
+    /// Returns the events of the type `kind` that concern the peer `peer`.
     pub fn events_of(&self, peer: &str, kind: &str) -> Vec<Value> {
         let mut events = self.events();
         events.retain(|event| event["type"] == kind && event["neighbor"]["address"]["peer"] == peer);
         events
     }
 
-    /// Returns the NOTIFICATION messages of a session: direction, code, subcode, and the data as text.
+    /// Returns the NOTIFICATION messages of the sessions with a peer, each as text: direction, code, subcode
+    /// and data.
     pub fn words(&self, peer: &str) -> Vec<String> {
         let said = |event: Value| {
             let (direction, said) = (&event["neighbor"]["direction"], &event["neighbor"]["notification"]);
@@ -170,7 +171,7 @@ impl Router for ExaBgp {
     }
 }
 
-/// Applies the `update` part of a message to a table of routes.
+/// Applies the `update` part of a received message to a table of routes.
 fn take(table: &mut BTreeMap<String, Route>, update: &Value) {
     let families = |part: &str| update[part].as_object().cloned().unwrap_or_default().into_values();
     let prefix = |entry: &Value| entry["nlri"].as_str().unwrap_or_default().to_owned();

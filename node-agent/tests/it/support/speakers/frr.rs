@@ -67,7 +67,7 @@ impl Frr {
         self.daemons.push(started);
     }
 
-    /// Runs `vtysh` commands one after another, and returns their output.
+    /// Runs `vtysh` commands one after another and returns their output.
     pub fn vtysh(&self, commands: &[&str]) -> String {
         let directory = self.place.path().to_str().unwrap();
         let arguments = commands.iter().flat_map(|command| ["-c", command]);
@@ -75,18 +75,18 @@ impl Frr {
         run(&self.namespace, &command)
     }
 
-    /// Runs configuration commands of `vtysh`, in order.
+    /// Runs commands in the configuration mode of `vtysh`, in order.
     pub fn configure(&self, commands: &[&str]) {
         self.vtysh(&[&["configure terminal"], commands].concat());
     }
 
-    /// Runs `show … json` and returns its output.
+    /// Runs a `show` command with JSON output in `vtysh`, and returns the output.
     pub fn show(&self, what: &str) -> Value {
         let text = self.vtysh(&[&format!("show {what} json")]);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Returns the BFD session with a peer as shown by FRR.
+    /// Returns the BFD session with a peer, as FRR shows it in JSON.
     pub fn bfd_peer(&self, peer: &str) -> Value {
         let peers = self.show("bfd peers");
         let found = peers.as_array().unwrap().iter().find(|entry| entry["peer"] == peer);
@@ -198,7 +198,7 @@ fn configuration(settings: &Settings) -> String {
 
 const KEEPS: &str = " bgp graceful-restart\n bgp graceful-restart notification\n";
 
-/// Returns the name of a neighbor in FRR's configuration.
+/// Returns the name by which FRR's configuration refers to a neighbor.
 fn name(peering: &Peering) -> &str {
     match &peering.peer {
         Peer::Address(name) | Peer::Interface(name) => name,

@@ -1,7 +1,9 @@
-//! Third-party routers as processes in a namespace, with the sessions and received routes that they report.
+//! Third-party routers as processes in a namespace, with access to the sessions and received routes that they
+//! report.
 //!
-//! Assertions use these reports: nothing here depends on Tidegate's speaker. The directory is self-contained,
-//! so that tests of other packages can include it by path; namespaces are passed by name for the same reason.
+//! Assertions use only these reports: nothing here depends on Tidegate's speaker. The directory is
+//! self-contained, so that tests of other packages can include it by path. For the same reason, namespaces
+//! are passed by name.
 
 #![allow(unused_imports, reason = "each test file uses its part")]
 
@@ -20,12 +22,12 @@ pub use gobgp::GoBgp;
 
 /// Third-party BGP router that runs in a namespace.
 pub trait Router {
-    /// Returns the session with a peer as reported by the router. The peer is named by its address, or by the
-    /// interface if unnumbered.
+    /// Returns the session with a peer as the router reports it. `peer` is the address of the peer or, for an
+    /// unnumbered session, the interface.
     fn session(&self, peer: &str) -> Session;
 
-    /// Returns the prefixes that the router has received from its peers, and which of them are kept after the
-    /// end of the session.
+    /// Returns the prefixes that the router has received, each with the reason why the router has it: the
+    /// peer announces it, or it is kept after the end of the session.
     fn prefixes(&self) -> BTreeMap<String, Kept>;
 
     /// Returns the best received route for each prefix, with its attributes.
@@ -64,7 +66,8 @@ impl Session {
     }
 }
 
-/// Reason why a router has a route: its peer announces it, or it is kept after the session ended.
+/// Reason why a router has a route: its peer announces it, or the router keeps it after the session has
+/// ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// The peer announces the route.
@@ -158,12 +161,12 @@ impl Peering {
     }
 }
 
-/// Joins the parts that are present as lines.
+/// Joins the texts that are `Some`, one per line.
 fn lines(parts: &[Option<String>]) -> String {
     parts.iter().flatten().fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// Converts a community to the notation of `model::community`.
+/// Converts a community in the notation of a router to that of `model::community`.
 fn community(text: &str) -> String {
     let parsed: Result<model::primitives::community::Community, _> = text.parse();
     parsed.map_or_else(|_| text.to_owned(), |community| community.to_string())
