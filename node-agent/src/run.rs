@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     network::Network,
-    tasks::{Started, Tasks},
+    tasks::{RunningAgent, Tasks},
 };
 use crate::{
     agent::{
@@ -85,7 +85,7 @@ pub async fn run(
         labels: config.labels,
         zone: config.zone,
     };
-    let started = Started {
+    let running_agent = RunningAgent {
         node: node.clone(),
         boot_id: uuid::Uuid::new_v4().to_string(),
         control,
@@ -94,21 +94,22 @@ pub async fn run(
         stop: stop.clone(),
     };
     let (is_known, known) = watch::channel(false);
-    let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * started.control.urls.len());
-    let outlets = Outlets { batches, questions, is_known, link: feed_end, tally: started.tally.clone() };
+    let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * running_agent.control.urls.len());
+    let outlets =
+        Outlets { batches, questions, is_known, link: feed_end, tally: running_agent.tally.clone() };
     let tasks = Tasks {
-        service_manager: started.notify_service_manager(running.beats.clone()),
-        listening: started.hear_questions(&outlets.questions),
-        answers: started.answer(config.allow_fixes, asked, errands),
-        report: started.report(&network, known),
-        server: started.serve(&network, &certificate, listener),
-        check: started.check_flags(&certificate, &registration),
-        feed: started.follow(&certificate, &registration, position, outlets),
+        service_manager: running_agent.notify_service_manager(running.beats.clone()),
+        listening: running_agent.hear_questions(&outlets.questions),
+        answers: running_agent.answer(config.allow_fixes, asked, errands),
+        report: running_agent.report(&network, known),
+        server: running_agent.serve(&network, &certificate, listener),
+        check: running_agent.check_flags(&certificate, &registration),
+        feed: running_agent.follow(&certificate, &registration, position, outlets),
     };
 
     if running.first_turn.await.is_ok() {
         // The receiver may be gone.
-        let mode = started.status.borrow().mode;
+        let mode = running_agent.status.borrow().mode;
         let _gone = ready.send(Ready { listen, mode });
     }
     // The loop ends when the feed ends, which happens on stop, or on a fault of its own.

@@ -55,7 +55,7 @@ impl Tasks {
 }
 
 /// Parts of a started agent that its tasks use.
-pub(super) struct Started {
+pub(super) struct RunningAgent {
     pub(super) node: Name,
     pub(super) boot_id: String,
     pub(super) control: Arc<Control>,
@@ -64,7 +64,7 @@ pub(super) struct Started {
     pub(super) stop: CancellationToken,
 }
 
-impl Started {
+impl RunningAgent {
     pub(super) fn notify_service_manager(&self, beats: LoopCounter) -> JoinHandle<()> {
         let notifier = Notifier::of_environment();
         tokio::spawn(service_status::tell(notifier, beats, self.status.clone(), self.stop.clone()))

@@ -1,5 +1,4 @@
-//! `GET /v1/what-if`: effect of a simulated failure of nodes on addresses and Services. The simulation changes
-//! nothing.
+//! Effect of a simulated failure of nodes on addresses and Services (`/v1/what-if`). No state is changed.
 
 use std::collections::BTreeSet;
 

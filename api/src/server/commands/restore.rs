@@ -52,15 +52,15 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     say("tokens and certificates that were revoked after the backup are valid again: revoke them again")
 }
 
-/// Prompts the user to confirm the action `what` at the terminal, unless `--yes` is given. Returns an error if
+/// Prompts the user to confirm `action` at the terminal, unless `--yes` is given. Returns an error if
 /// the user declines or there is no terminal.
-fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
+fn confirm(action: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
         return Ok(());
     }
     let (input, mut error) = (std::io::stdin(), std::io::stderr());
-    ensure!(input.is_terminal(), "to {what}, pass --yes: there is no terminal for a confirmation");
-    write!(error, "{what}? [y/N] ")?;
+    ensure!(input.is_terminal(), "to {action}, pass --yes: there is no terminal for a confirmation");
+    write!(error, "{action}? [y/N] ")?;
     let mut answer = String::new();
     input.lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
     ensure!(matches!(answer.trim(), "y" | "Y" | "yes"), "nothing was changed");
