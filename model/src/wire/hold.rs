@@ -7,7 +7,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::primitives::quantity::{Position, Timestamp};
+use crate::primitives::{
+    name::Name,
+    quantity::{Position, Timestamp},
+};
 
 /// Number of virtual addresses, or endpoints, whose loss is always accepted: in a small cluster every loss is
 /// a large share.
@@ -42,6 +45,17 @@ pub struct HeldState {
     pub vips: Loss,
     /// Endpoints that would no longer receive connections, counted for each Service.
     pub endpoints: Loss,
+}
+
+/// Result of a confirmation: the state that the node applies now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Confirmed)]
+pub struct ConfirmedState {
+    /// Name of the Node.
+    pub node: Name,
+    /// State that the node rejected before, and applies now.
+    pub confirmed: HeldState,
 }
 
 /// Reason why a node rejects a state: `MuchLost` (another epoch of the store, in which too much is missing;

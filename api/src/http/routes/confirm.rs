@@ -12,11 +12,11 @@ use model::{
     primitives::{name::Name, quantity::Epoch},
     wire::{
         ask::{Question, Reply},
-        hold::HeldState,
+        hold::ConfirmedState,
     },
 };
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::HttpMethod};
 
 use super::feed::{NodePath, require_node};
 use crate::{
@@ -46,16 +46,6 @@ struct ConfirmQuery {
     epoch: u64,
 }
 
-/// Result of a confirmation: the state that the node applies now.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Confirmed {
-    /// Name of the Node.
-    node: Name,
-    /// State that the node rejected before, and applies now.
-    confirmed: HeldState,
-}
-
 /// Registers the route that confirms a state held by an agent.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("confirmState", "Node", "Confirm a state that a node rejects")
@@ -66,7 +56,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .named("node", "Name of the Node.")
         .query::<ConfirmQuery>()
-        .answer::<Confirmed>(200, "Returned if the node applies the state.", &OBJECT_TYPES, &[])
+        .answer::<ConfirmedState>(200, "Returned if the node applies the state.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,
             Code::NodeNotFound,
@@ -103,7 +93,7 @@ async fn confirm(
         Reply::Confirmed(confirmed) => {
             tracing::info!(%node, offered = %confirmed.offered, "a state rejected by the state guard of \
                                                                  a node was confirmed");
-            Ok(render(form, &Confirmed { node, confirmed }))
+            Ok(render(form, &ConfirmedState { node, confirmed }))
         }
         Reply::Failed { message } => {
             Err(Problem::new(Code::NodeCannotSay, format!("Node {node}: {message}")))

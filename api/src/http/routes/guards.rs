@@ -1,17 +1,16 @@
 //! `…/guards/health`: unhealthy endpoints that the health guard keeps in service, and the confirmation of
 //! their removal.
 
-use std::net::IpAddr;
-
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    kinds::resource::ServiceKey,
-    observed::health::{GUARD_WINDOW_SECS, Guard},
-    primitives::quantity::{Port, Timestamp},
+    observed::{
+        health::{GUARD_WINDOW_SECS, Guard},
+        service_health::{GuardedEndpoint, HealthGuard},
+    },
+    primitives::quantity::Timestamp,
 };
-use serde::Serialize;
-use utoipa::{ToSchema, openapi::HttpMethod};
+use utoipa::openapi::HttpMethod;
 
 use crate::{
     base::{
@@ -28,44 +27,6 @@ use crate::{
 
 /// Maximum number of listed endpoints; the total counts all.
 const HELD_LISTED_MAX: usize = 1000;
-
-/// State of the health guard.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct HealthGuard {
-    /// Maximum percentage of the checked endpoints that may leave service within the window. 100 disables the
-    /// guard.
-    percent: u8,
-    /// Length of the window in seconds. Endpoints that leave service within it count together.
-    window_seconds: i64,
-    /// Number of endpoints with health checks, counted once per Service.
-    checked: usize,
-    /// Number of these endpoints that left service within the window.
-    left: usize,
-    /// Number of these endpoints that are held in service although unhealthy.
-    held_total: usize,
-    /// Endpoints held in service; the first 1000.
-    #[schema(max_items = 1000)]
-    held: Vec<HeldEndpoint>,
-}
-
-/// An unhealthy endpoint held in service.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct HeldEndpoint {
-    /// Service of the endpoint, as `namespace/name`.
-    #[schema(value_type = String, example = "default/web")]
-    service: ServiceKey,
-    /// IP address of the endpoint.
-    #[schema(value_type = String)]
-    address: IpAddr,
-    /// Port of the health check.
-    port: Port,
-    /// Time since when the endpoint is held.
-    since: Timestamp,
-    /// Result of the failed health check, as text.
-    message: String,
-}
 
 /// Registers the routes of the health guard.
 pub(super) fn add(router: Routes) -> Routes {
@@ -133,7 +94,7 @@ fn not_leader() -> Problem {
 }
 
 fn guard_view(guard: &Guard, now: Timestamp) -> HealthGuard {
-    let held = guard.held().take(HELD_LISTED_MAX).map(|(service, key, held)| HeldEndpoint {
+    let held = guard.held().take(HELD_LISTED_MAX).map(|(service, key, held)| GuardedEndpoint {
         service: service.clone(),
         address: key.address,
         port: key.port,
