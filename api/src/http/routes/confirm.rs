@@ -9,7 +9,7 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::{
     kinds::resource::Kind,
-    primitives::{name::Name, quantity::Epoch},
+    primitives::quantity::Epoch,
     wire::{
         ask::{Question, Reply},
         hold::ConfirmedState,
