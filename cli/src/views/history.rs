@@ -6,6 +6,7 @@ use model::{
         history::{FieldChange, Maker},
     },
     kinds::address::address_of,
+    observed::lag::{ChangeConvergence, NodeProgress},
     primitives::quantity::Timestamp,
 };
 use serde_json::Value;
@@ -22,11 +23,8 @@ use crate::{
         columns::bgp::or_dash,
         render::field_path,
         typed::{
-            Word, decode,
-            documents::{
-                AuditDecision, AuditRow, ChangeConvergence, ChangedObject, HistoryEntry, NodeSteps,
-                ObjectName,
-            },
+            Word, decode, decode_or_default,
+            documents::{AuditDecision, AuditRow, ChangedObject, HistoryEntry, ObjectName},
             rows, word,
         },
     },
@@ -115,17 +113,17 @@ pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
 /// Renders the convergence of a change, with lagging and slowest nodes; empty if it concerns no node.
 #[must_use]
 pub fn convergence(curve: &Value) -> String {
-    let ChangeConvergence { concerns_nodes, verified, total, p50_ms, p99_ms, max_ms, nodes } =
-        decode(curve).unwrap_or_default();
+    let ChangeConvergence { concerns_nodes, verified, total, p50_ms, p99_ms, max_ms, nodes, .. } =
+        decode_or_default(Some(curve));
     if !concerns_nodes || total == 0 {
         return String::new();
     }
     let mut lines = vec![String::new(), format!("verified by {verified} of {total} nodes")];
-    if verified > 0 {
+    if let (Some(p50_ms), Some(p99_ms), Some(max_ms)) = (p50_ms, p99_ms, max_ms) {
         lines[1]
             .push_str(&format!(": 50 % within {p50_ms} ms, 99 % within {p99_ms} ms, all within {max_ms} ms"));
     }
-    let (lagging, done): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| !node.why.is_empty());
+    let (lagging, done): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.why.is_some());
     for nodes in [lagging, done] {
         lines.extend(nodes.into_iter().take(NODES_SHOWN).map(node_steps));
     }
@@ -133,13 +131,13 @@ pub fn convergence(curve: &Value) -> String {
 }
 
 /// Renders the progress of a node for a change, with times and the pending reason.
-fn node_steps(steps: &NodeSteps) -> String {
-    let NodeSteps { node, received_ms, applied_ms, verified_ms, why } = steps;
+fn node_steps(steps: &NodeProgress) -> String {
+    let NodeProgress { node, received_ms, applied_ms, verified_ms, why } = steps;
     let times = [("received", received_ms), ("applied", applied_ms), ("verified", verified_ms)];
     let took = |(step, took): (&str, &Option<u64>)| took.map(|took| format!("{step} after {took} ms"));
-    let why = Some(clean(why)).filter(|why| !why.is_empty());
+    let why = why.as_ref().map(|why| clean(why));
     let words: Vec<_> = times.into_iter().filter_map(took).chain(why).collect();
-    format!("  {}: {}", clean(node), words.join(", "))
+    format!("  {node}: {}", words.join(", "))
 }
 
 fn object_lines(object: &ChangedObject, style: Style, lines: &mut Vec<String>) {

@@ -174,42 +174,6 @@ pub(crate) struct ObjectName {
     pub(crate) name: String,
 }
 
-/// Progress of all nodes with a write: `GET /v1/history/REVISION/convergence`.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct ChangeConvergence {
-    /// True if the write changes data that nodes receive.
-    pub(crate) concerns_nodes: bool,
-    /// Number of nodes that have verified the write.
-    pub(crate) verified: u64,
-    /// Number of nodes that have to verify the write.
-    pub(crate) total: u64,
-    /// Median of the time until verification, in milliseconds.
-    pub(crate) p50_ms: u64,
-    /// 99th percentile of the time until verification, in milliseconds.
-    pub(crate) p99_ms: u64,
-    /// Longest time until verification, in milliseconds.
-    pub(crate) max_ms: u64,
-    /// Progress of each node: pending nodes first, then the slowest.
-    pub(crate) nodes: Vec<NodeSteps>,
-}
-
-/// Progress of one node with a write; times are in milliseconds since the commit.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct NodeSteps {
-    /// Name of the Node.
-    pub(crate) node: String,
-    /// Time until the node reported that it received the write.
-    pub(crate) received_ms: Option<u64>,
-    /// Time until the node reported that it applied the write.
-    pub(crate) applied_ms: Option<u64>,
-    /// Time until the node reported that it verified the write.
-    pub(crate) verified_ms: Option<u64>,
-    /// Reason why the node has not verified the write; empty if it has.
-    pub(crate) why: String,
-}
-
 /// Request in the audit log: an item of `GET /v1/audit`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
