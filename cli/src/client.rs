@@ -14,7 +14,7 @@ pub(crate) use ::client::Request;
 use crate::{
     connection::Connection,
     error::{Failure, Problem},
-    lenient_json::clean,
+    terminal::clean,
 };
 
 /// Connect timeout if there are several servers; another one can be tried after it.
@@ -116,9 +116,8 @@ impl Lines<'_> {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::Rejected(problem) => {
-                let ::client::Problem { status, document, .. } = *problem;
-                Self::Refused(Box::new(Problem { status, document, items: Vec::new() }))
+            Error::Rejected(rejection) => {
+                Self::Refused(Box::new(Problem { rejection: *rejection, items: Vec::new() }))
             }
             Error::Token(error) => error.into(),
             Error::Output(error) => Self::Output(error),

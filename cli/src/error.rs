@@ -3,7 +3,6 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use client::Error;
-use serde_json::Value;
 
 /// Exit code of the process. Stable, because scripts depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,14 +88,12 @@ pub(crate) enum Failure {
     Output(#[from] io::Error),
 }
 
-/// A problem document (RFC 9457) sent by the server.
+/// Rejection by the server, with the request that it concerns.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
-    /// HTTP status code of the response.
-    pub(crate) status: u16,
-    /// Problem document of the response (RFC 9457), a JSON object.
-    pub(crate) document: Value,
-    /// Display names of the items in the request, used for violations whose pointer starts with `/items/N`.
+    /// Problem document of the response.
+    pub(crate) rejection: client::Problem,
+    /// Names of the items of the request, for violations whose pointer starts with `/items/N`.
     pub(crate) items: Vec<String>,
 }
 
@@ -117,7 +114,7 @@ impl Failure {
     /// Returns the stable code of a rejection.
     pub(crate) fn problem_code(&self) -> Option<&str> {
         match self {
-            Self::Refused(problem) => problem.document.get("code").and_then(Value::as_str),
+            Self::Refused(problem) => Some(problem.rejection.code.as_str()).filter(|code| !code.is_empty()),
             Self::Usage { .. }
             | Self::Control(_)
             | Self::File { .. }
@@ -158,7 +155,7 @@ impl Failure {
                  `tidegate undrain …` cancels it"
                     .to_owned(),
             ],
-            Self::Refused(problem) if problem.status == 401 => vec![
+            Self::Refused(problem) if problem.rejection.status == 401 => vec![
                 "give a token with --token-file FILE or TIDEGATE_TOKEN; an admin can create one with \
                  `tidegate token create NAME --role ROLE`"
                     .to_owned(),

@@ -1,17 +1,16 @@
 //! The `tidegate` command line client of the control API.
 //!
 //! The client makes no decisions of the server: files are sent unmodified, and the server parses and
-//! validates them. Output is produced by pure functions ([`columns`], [`describe`], [`render`], [`table`])
-//! from a response, the time and a [`style::Style`]; only [`client`] and the modules under `commands` do I/O.
-//! Responses are read leniently ([`view`]), so that a newer or faulty server causes a gap in a table or an
-//! error, never a panic.
+//! validates them. Output is produced by the pure functions of [`views`] from a response, the time and a
+//! [`terminal::style::Style`]; only `client` and the modules under `commands` do I/O. Responses are decoded
+//! leniently (`views::typed`), so that a newer or faulty server causes a gap in a table or an error, never a
+//! panic.
 
 pub mod args;
 mod client;
 mod commands;
 mod connection;
 mod error;
-pub mod lenient_json;
 mod manifest;
 mod output;
 mod resource;

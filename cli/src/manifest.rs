@@ -14,10 +14,9 @@ use serde_json::Value;
 use crate::{
     error::Failure,
     import::Source,
-    lenient_json::text,
     parse::{self, Language},
     resource::parse_kind,
-    views::render::object_name,
+    views::{render::object_name, typed::ObjectHeader},
 };
 
 /// Maximum total size of all files in bytes; above the server's request limit, so that the server reports the
@@ -93,8 +92,8 @@ impl Manifest {
         for file in &self.files {
             let Ok(objects) = parse::objects(file.language, &file.bytes) else { return Vec::new() };
             names.extend(objects.iter().map(|object| {
-                let named = !text(object, "/metadata/name").is_empty();
-                if named {
+                let is_named = !ObjectHeader::of(object).metadata.name.is_empty();
+                if is_named {
                     format!("{} in {}", object_name(object), file.name)
                 } else {
                     format!("an object in {}", file.name)
@@ -121,10 +120,10 @@ impl Manifest {
 }
 
 fn key_of(object: &Value) -> Result<ObjectKey, String> {
-    let kind = parse_kind(&text(object, "/kind")).map_err(|error| format!("kind: {error}"))?;
-    let name =
-        Name::parse(&text(object, "/metadata/name")).map_err(|error| format!("metadata.name: {error}"))?;
-    let namespace = Some(text(object, "/metadata/namespace")).filter(|text| !text.is_empty());
+    let ObjectHeader { kind, metadata } = ObjectHeader::of(object);
+    let kind = parse_kind(&kind).map_err(|error| format!("kind: {error}"))?;
+    let name = Name::parse(&metadata.name).map_err(|error| format!("metadata.name: {error}"))?;
+    let namespace = Some(metadata.namespace).filter(|namespace| !namespace.is_empty());
     let namespace = kind.is_namespaced().then(|| Namespace::parse(namespace.as_deref().unwrap_or("default")));
     let namespace = namespace.transpose().map_err(|error| format!("metadata.namespace: {error}"))?;
     Ok(ObjectKey { kind, namespace, name })

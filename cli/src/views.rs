@@ -14,6 +14,6 @@ pub mod render;
 pub mod security;
 pub mod servers;
 pub mod traffic;
-mod typed;
+pub(crate) mod typed;
 pub(crate) mod waiting;
 pub mod what_if;

@@ -9,10 +9,16 @@ use crate::{
     args::{Apply, ApplyOutput, Document},
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
-    lenient_json::{flag, items, text},
     manifest::Manifest,
     output::Terminal,
-    views::render,
+    views::{
+        render,
+        typed::{
+            decode, decode_items,
+            documents::{ApplyHead, ApplyResult},
+            word,
+        },
+    },
 };
 
 pub(crate) async fn run(
@@ -63,10 +69,9 @@ fn show(
 
 /// Prints one line per object of an apply response with its outcome, such as `created` or `unchanged`.
 pub(super) fn print_outcomes(answer: &Value, dry_run: bool, terminal: &mut Terminal) -> Result<(), Failure> {
-    let dry_run = dry_run || flag(answer, "/dryRun", false);
-    for result in items(answer, "/results") {
-        let object = result.get("object").unwrap_or(result);
-        terminal.print(&render::outcome(object, &text(result, "/action"), dry_run, terminal.style))?;
+    let dry_run = dry_run || decode::<ApplyHead>(answer).unwrap_or_default().dry_run;
+    for ApplyResult { action, object } in decode_items(answer, "/results") {
+        terminal.print(&render::outcome(&object, &word(&action), dry_run, terminal.style))?;
     }
     Ok(())
 }

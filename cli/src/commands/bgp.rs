@@ -11,9 +11,11 @@ use crate::{
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::items,
     output::Terminal,
-    views::bgp,
+    views::{
+        bgp,
+        typed::{documents::continue_token, items},
+    },
 };
 
 const NO_SESSION: &str = "\
@@ -92,7 +94,7 @@ async fn events(client: &Client, arguments: BgpEvents, terminal: &mut Terminal) 
     let empty = if is_filtered { "no event matches the filters" } else { NO_EVENT };
     let style = terminal.style;
     print(&listing, form, || bgp::events(&listing, style), empty, terminal)?;
-    if form.is_none() && listing.pointer("/metadata/continue").is_some() {
+    if form.is_none() && continue_token(&listing).is_some() {
         let shown = items(&listing, "/items").len();
         terminal.note(&format!("showing the last {shown} events; use --last N for more"));
     }

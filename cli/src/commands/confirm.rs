@@ -1,13 +1,15 @@
 //! `confirm`: shows state that a node rejected pending confirmation, and confirms it.
 
+use model::wire::hold::{ConfirmedState, HeldState};
 use serde_json::Value;
 
 use crate::{
     args::confirm::Confirm,
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::{clean, items, number, text},
     output::Terminal,
+    terminal::clean,
+    views::typed::{conditions, decode},
 };
 
 pub(crate) async fn run(
@@ -22,25 +24,27 @@ pub(crate) async fn run(
     };
     let path = format!("/v1/nodes/{node}/confirm");
     let answer = client.send(Request::post(path).query("epoch", Some(epoch.to_string()))).await?;
-    let offered = clean(&text(&answer, "/confirmed/offered"));
-    let [vips, endpoints] =
-        ["vips", "endpoints"].map(|what| number(&answer, &format!("/confirmed/{what}/lost")));
-    terminal.print(&format!(
-        "node/{node} accepts {offered}: {vips} virtual addresses and {endpoints} endpoints are removed\n"
-    ))?;
+    let text = match decode(&answer) {
+        Some(ConfirmedState { confirmed: HeldState { offered, vips, endpoints, .. }, .. }) => format!(
+            "node/{node} accepts {offered}: {} virtual addresses and {} endpoints are removed\n",
+            vips.lost, endpoints.lost
+        ),
+        None => format!("node/{node} accepts the state\n"),
+    };
+    terminal.print(&text)?;
     Ok(ExitCode::Success)
 }
 
 /// Shows the state that the node rejected. If there is one, exits with the same code as a `plan` with
 /// changes.
 fn show(object: &Value, node: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    // The presence alone, because the reason for the rejection may be unknown to this version.
     if object.pointer("/status/held").is_none() {
         terminal.note(&format!("node/{node} has no state pending confirmation"));
         return Ok(ExitCode::Success);
     }
-    let conditions = items(object, "/status/conditions");
-    let held = conditions.iter().find(|condition| text(condition, "/reason") == "StateHeld");
-    let (message, hint) = held.map(|it| (text(it, "/message"), text(it, "/hint"))).unwrap_or_default();
-    terminal.print(&format!("node/{node}: {}\nhint: {}\n", clean(&message), clean(&hint)))?;
+    let held = conditions(object).into_iter().find(|condition| condition.reason == "StateHeld");
+    let held = held.unwrap_or_default();
+    terminal.print(&format!("node/{node}: {}\nhint: {}\n", clean(&held.message), clean(&held.hint)))?;
     Ok(ExitCode::Usage)
 }

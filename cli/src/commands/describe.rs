@@ -1,6 +1,9 @@
 //! `describe`: details of one object, with its computed endpoints, traffic, health and addresses.
 
-use model::kinds::resource::Kind;
+use model::kinds::{
+    resource::Kind,
+    service::{ServiceSpec, ServiceType},
+};
 use serde_json::Value;
 
 use super::{
@@ -11,10 +14,12 @@ use crate::{
     args::Describe,
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::{items, text},
     output::Terminal,
     resource::Resource,
-    views::describe::{DescribeSubject, describe},
+    views::{
+        describe::{DescribeSubject, describe},
+        typed::{decode, items},
+    },
 };
 
 pub(crate) async fn run(
@@ -46,7 +51,7 @@ pub(crate) async fn run(
         Resource::Object(_) | Resource::Endpoints => (None, None, None),
     };
     let addresses = match resource {
-        Resource::Object(Kind::Service) if text(&object, "/spec/type") == "LoadBalancer" => {
+        Resource::Object(Kind::Service) if is_load_balancer(&object) => {
             let key = format!("{}/{name}", arguments.namespace);
             Some(addresses(client, "service", &key).await?)
         }
@@ -68,6 +73,11 @@ pub(crate) async fn run(
     };
     terminal.print(&describe(&subject, now(), terminal.style))?;
     Ok(ExitCode::Success)
+}
+
+fn is_load_balancer(service: &Value) -> bool {
+    let spec: Option<ServiceSpec> = service.get("spec").and_then(decode);
+    spec.is_some_and(|spec| spec.service_type == ServiceType::LoadBalancer)
 }
 
 /// Lists the Address objects of a pool (`of` = `pool`) or of a Service (`service`).

@@ -13,10 +13,12 @@ use crate::{
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::{items, text},
     output::Terminal,
     resource::Resource,
-    views::doctor::{done, has_failed, is_broken, safe_fixes, table},
+    views::{
+        doctor::{done, has_failed, is_broken, safe_fixes, table},
+        typed::{ObjectHeader, decode_items},
+    },
 };
 
 pub(crate) async fn run(
@@ -135,5 +137,6 @@ async fn nodes(client: &Client, given: &[String]) -> Result<Vec<Name>, Failure> 
         return bare.map(|name| parse_name(resource, name)).collect();
     }
     let listing = client.list(|| Request::get(format!("/v1/{}", Kind::Node.plural()))).await?.envelope;
-    items(&listing, "/items").iter().map(|node| parse_name(resource, &text(node, "/metadata/name"))).collect()
+    let nodes = decode_items::<ObjectHeader>(&listing, "/items");
+    nodes.iter().map(|node| parse_name(resource, &node.metadata.name)).collect()
 }

@@ -10,6 +10,7 @@ use model::{
     kinds::{
         address::address_of,
         resource::{Kind, ObjectKey},
+        workload::WorkloadSpec,
     },
     primitives::quantity::Timestamp,
 };
@@ -20,13 +21,13 @@ use crate::{
     args::drain::{Drain, DrainOptions, DrainSubject, Maintenance, What},
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::{flag, items, number, text},
     output::Terminal,
     resource::Resource,
     terminal::style::Tone,
     views::{
         drain::{entity_tag, merged, patch, patch_set, progress},
         render::object_name,
+        typed::{ObjectHeader, decode, items},
     },
 };
 
@@ -143,14 +144,13 @@ async fn requests_for_address(
     for set in items(&client.list(|| Request::get(path.clone())).await?.envelope, "/items") {
         let Some(patch) = patch_set(set, address, &wish.maintenance) else { continue };
         // The list is sent as a whole, so the object must be unchanged since it was read (If-Match).
-        let at = format!("{path}/{}", text(set, "/metadata/name"));
+        let at = format!("{path}/{}", ObjectHeader::of(set).metadata.name);
         requests.push(Request::patch(at).json(&patch).if_match(entity_tag(set)));
     }
     let path = collection(Kind::Workload);
     for workload in items(&client.list(|| Request::get(path.clone())).await?.envelope, "/items") {
-        let addresses = items(workload, "/spec/addresses").iter();
-        if addresses.filter_map(Value::as_str).any(|found| found.parse() == Ok(address)) {
-            let at = format!("{path}/{}", text(workload, "/metadata/name"));
+        if addresses(workload).contains(&address) {
+            let at = format!("{path}/{}", ObjectHeader::of(workload).metadata.name);
             requests.push(Request::patch(at).json(&patch(&wish.maintenance)));
         }
     }
@@ -164,6 +164,12 @@ async fn requests_for_address(
         ));
     }
     Ok(requests)
+}
+
+/// Returns the addresses of a Workload.
+fn addresses(workload: &Value) -> Vec<IpAddr> {
+    let spec: Option<WorkloadSpec> = workload.get("spec").and_then(decode);
+    spec.map(|spec| spec.addresses).unwrap_or_default()
 }
 
 fn parse_address(text: &str) -> Result<IpAddr, Failure> {
@@ -188,10 +194,10 @@ async fn wait(
     loop {
         let mut lists = Vec::new();
         for request in looks(subject, changed)? {
-            lists.push(client.send(request).await?);
+            lists.push(decode(&client.send(request).await?).unwrap_or_default());
         }
-        let list = merged(&lists);
-        if flag(&list, "/isOver", false) {
+        let list = merged(lists);
+        if list.is_over {
             terminal.print("no connection is left\n")?;
             return Ok(());
         }
@@ -201,7 +207,7 @@ async fn wait(
             said = line;
         }
         if let Some(patience) = patience.filter(|patience| begun.elapsed() >= *patience) {
-            return Err(Failure::StillOpen { connections: number(&list, "/connections"), after: patience });
+            return Err(Failure::StillOpen { connections: list.connections, after: patience });
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -218,8 +224,8 @@ fn looks(subject: &DrainSubject, changed: &[Value]) -> Result<Vec<Request>, Fail
             vec![in_namespace().query("address", Some(parse_address(&subject.name)?.to_string()))]
         }
         What::Workload => {
-            let addresses = changed.iter().flat_map(|object| items(object, "/spec/addresses"));
-            addresses.filter_map(Value::as_str).map(|it| in_namespace().query("address", Some(it))).collect()
+            let addresses = changed.iter().flat_map(addresses);
+            addresses.map(|address| in_namespace().query("address", Some(address.to_string()))).collect()
         }
     })
 }

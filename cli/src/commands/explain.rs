@@ -1,7 +1,7 @@
 //! `explain`: traces a packet, an address or a Service.
 
 use clap::ValueEnum;
-use model::kinds::resource::Kind;
+use model::{kinds::resource::Kind, views::explain::Explanation};
 
 use super::{document, get::object_path};
 use crate::{
@@ -11,10 +11,9 @@ use crate::{
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::text,
     output::Terminal,
     resource::Resource,
-    views::explain,
+    views::{explain, typed::decode_or_default},
 };
 
 pub(crate) async fn run(
@@ -51,7 +50,8 @@ pub(crate) async fn run(
     let answer = client.send(request).await?;
     let text = match output {
         ExplainOutput::Text if graph.is_some() => {
-            let drawing = text(&answer, "/graph");
+            let Explanation { graph, .. } = decode_or_default(Some(&answer));
+            let drawing = graph.unwrap_or_default();
             if drawing.is_empty() {
                 terminal.note("the graph is empty: the Service is not programmed");
             }

@@ -10,11 +10,13 @@ use crate::{
     args::{Document, Get, GetOutput},
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::text,
     output::Terminal,
     resource::{self, Resource},
     terminal::table::Table,
-    views::columns::{self, Columns, identity},
+    views::{
+        columns::{self, Columns, identity},
+        typed::{ObjectHeader, documents::WatchEvent, items},
+    },
 };
 
 pub(crate) async fn run(
@@ -182,7 +184,7 @@ fn print_tables(
 }
 
 fn objects(listed: bool, answer: &Value) -> &[Value] {
-    if listed { crate::lenient_json::items(answer, "/items") } else { std::slice::from_ref(answer) }
+    if listed { items(answer, "/items") } else { std::slice::from_ref(answer) }
 }
 
 async fn follow(
@@ -213,11 +215,14 @@ async fn follow(
     };
     follow
         .run(client, terminal, |event, terminal| {
-            let wanted = name.is_none_or(|name| text(event, "/object/metadata/name") == name.as_str());
+            let is_named = |object: &&Value| {
+                name.is_none_or(|name| ObjectHeader::of(object).metadata.name == name.as_str())
+            };
+            let object = WatchEvent::object(event).filter(is_named);
             let form = match arguments.output {
                 GetOutput::Table | GetOutput::Wide => {
-                    let word = text(event, "/type");
-                    if let Some(object) = event.get("object").filter(|object| object.is_object() && wanted) {
+                    let word = WatchEvent::of(event).event_type;
+                    if let Some(object) = object {
                         match &mut initial {
                             Some(initial) => drop(initial.insert(identity(resource, object), object.clone())),
                             None => columns::push(&mut table, resource, columns, object, now(), &word),
@@ -245,9 +250,7 @@ async fn follow(
                 GetOutput::Json => Some(Document::Json),
                 GetOutput::Yaml => Some(Document::Yaml),
             };
-            let Some(object) = event.get("object").filter(|object| object.is_object() && wanted) else {
-                return Ok(());
-            };
+            let Some(object) = object else { return Ok(()) };
             match form {
                 None => {
                     terminal.print(&format!("{}/{}\n", resource.singular(), identity(resource, object).1))

@@ -1,16 +1,15 @@
 //! `health`: health check results of a Service's endpoints, and the mass-failure guard.
 
-use model::kinds::resource::Kind;
+use model::{kinds::resource::Kind, observed::service_health::HealthGuard};
 
 use super::{document, get::object_path, now};
 use crate::{
     args::{Document, Health, HealthOutput},
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::number,
     output::Terminal,
     resource::Resource,
-    views::health,
+    views::{health, typed::decode_or_default},
 };
 
 /// Path of the mass-failure guard.
@@ -57,7 +56,7 @@ async fn guard(
         HealthOutput::Json => Some(document(&answer, Document::Json)),
         HealthOutput::Yaml => Some(document(&answer, Document::Yaml)),
     };
-    let held = number(&answer, "/heldTotal");
+    let HealthGuard { held_total: held, .. } = decode_or_default(Some(&answer));
     match (held, is_confirmed) {
         (0, _) => terminal.note("no unhealthy endpoint is kept in service"),
         (_, true) => terminal.note(&format!("{held} unhealthy endpoints are taken out of service")),

@@ -10,9 +10,11 @@ use crate::{
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::items,
     output::Terminal,
-    views::{history, plan},
+    views::{
+        history, plan,
+        typed::{documents::continue_token, items},
+    },
 };
 
 pub(crate) async fn run(
@@ -121,7 +123,7 @@ async fn audit_pages(client: &Client, last: u32) -> Result<Value, Failure> {
         let request = Request::get("/v1/audit").query("limit", Some(left.min(PAGE_MAX).to_string()));
         let mut listing = client.send(request.query("continue", token)).await?;
         entries.extend(items(&listing, "/items").iter().take(left).cloned());
-        token = listing.pointer("/metadata/continue").and_then(Value::as_str).map(str::to_owned);
+        token = continue_token(&listing);
         if token.is_none() || entries.len() >= usize::try_from(last).unwrap_or(usize::MAX) {
             listing["items"] = Value::Array(entries);
             return Ok(listing);

@@ -36,8 +36,9 @@ use crate::{
     client::{Client, Request},
     connection::Connection,
     error::{ExitCode, Failure},
-    lenient_json::{clean, text},
     output::Terminal,
+    terminal::clean,
+    views::typed::{decode, documents::ClusterStatus},
 };
 
 /// Runs the selected subcommand and returns its exit code.
@@ -99,7 +100,8 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
 async fn version(client: &Client, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     terminal.print(concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"))?;
     let status = client.send(Request::get("/v1/status")).await?;
-    terminal.print(&format!("server {} at {}\n", clean(&text(&status, "/version")), client.url()))?;
+    let ClusterStatus { version, .. } = decode(&status).unwrap_or_default();
+    terminal.print(&format!("server {} at {}\n", clean(&version), client.url()))?;
     Ok(ExitCode::Success)
 }
 

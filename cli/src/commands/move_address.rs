@@ -7,10 +7,9 @@ use crate::{
     args::Move,
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::{clean, text},
     output::Terminal,
     terminal::style::Tone,
-    views::render::object_name,
+    views::{render::object_name, typed::Address},
 };
 
 pub(crate) async fn run(
@@ -25,14 +24,15 @@ pub(crate) async fn run(
     let answer = client.send(request).await?;
     // Prints the candidate that the server stored rather than the requested one; a response without either
     // prints the request.
-    let first = text(&answer, "/spec/announcement/candidates/0/node");
-    let node = if first.is_empty() { node.to_string() } else { clean(&first) };
+    let moved = Address::of(&answer);
+    let first = moved.as_ref().and_then(|address| address.spec.announcement.candidates.first());
+    let node = first.map_or(&node, |candidate| &candidate.node);
     let name = match answer.get("kind") {
         Some(_) => object_name(&answer),
         None => format!("address/{address}"),
     };
-    let moved = terminal.style.paint(Tone::Good, "moved");
+    let verb = terminal.style.paint(Tone::Good, "moved");
     let suffix = if dry_run { " (dry run)" } else { "" };
-    terminal.print(&format!("{name} {moved} to {node}{suffix}\n"))?;
+    terminal.print(&format!("{name} {verb} to {node}{suffix}\n"))?;
     Ok(ExitCode::Success)
 }

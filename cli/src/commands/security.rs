@@ -12,10 +12,16 @@ use crate::{
     },
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
-    lenient_json::{clean, flag, items, text},
     manifest::Manifest,
     output::Terminal,
-    views::security,
+    terminal::clean,
+    views::{
+        security,
+        typed::{
+            decode, decode_items,
+            documents::{PermissionCheck, TokenRow, TokenText},
+        },
+    },
 };
 
 pub(crate) async fn token(
@@ -55,8 +61,9 @@ async fn create(client: &Client, wanted: TokenCreate, terminal: &mut Terminal) -
         body["ttlSeconds"] = json!(life.as_secs());
     }
     let answer = client.send(Request::post("/v1/tokens").json(&body)).await?;
-    terminal.print(&format!("{}\n", clean(&text(&answer, "/token"))))?;
-    let id = clean(&text(&answer, "/id"));
+    print_token(&answer, terminal)?;
+    let TokenRow { id, .. } = decode(&answer).unwrap_or_default();
+    let id = clean(&id);
     terminal.note(&format!("token {name} created; id {id}. It cannot be displayed again: save it to a file"));
     Ok(ExitCode::Success)
 }
@@ -64,12 +71,13 @@ async fn create(client: &Client, wanted: TokenCreate, terminal: &mut Terminal) -
 async fn revoke(client: &Client, which: TokenRevoke, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let all = client.send(Request::get("/v1/tokens")).await?;
     let wanted = which.token.as_str();
-    let is_wanted = |token: &&Value| text(token, "/name") == wanted || text(token, "/id") == wanted;
+    let mut tokens = decode_items::<TokenRow>(&all, "/items").into_iter();
     // An id that is not listed is sent anyway; the server reports that it does not exist.
-    let id = items(&all, "/items").iter().find(is_wanted).map(|token| text(token, "/id"));
+    let id = tokens.find(|token| token.name == wanted || token.id == wanted).map(|token| token.id);
     let id = id.unwrap_or_else(|| wanted.to_owned());
     let answer = client.send(Request::delete(format!("/v1/tokens/{}", clean(&id)))).await?;
-    terminal.print(&format!("token {} revoked\n", clean(&text(&answer, "/name"))))?;
+    let TokenRow { name, .. } = decode(&answer).unwrap_or_default();
+    terminal.print(&format!("token {} revoked\n", clean(&name)))?;
     Ok(ExitCode::Success)
 }
 
@@ -119,9 +127,9 @@ pub(crate) async fn can_i(client: &Client, wish: CanI, terminal: &mut Terminal) 
         .query("kind", Some(kind))
         .query("namespace", namespace.map(|namespace| namespace.to_string()));
     let answer = client.send(request).await?;
-    let is_allowed = flag(&answer, "/allowed", false);
-    terminal.print(if is_allowed { "yes\n" } else { "no\n" })?;
-    Ok(if is_allowed { ExitCode::Success } else { ExitCode::Failed })
+    let PermissionCheck { allowed } = decode(&answer).unwrap_or_default();
+    terminal.print(if allowed { "yes\n" } else { "no\n" })?;
+    Ok(if allowed { ExitCode::Success } else { ExitCode::Failed })
 }
 
 pub(crate) async fn node(
@@ -138,9 +146,15 @@ pub(crate) async fn node(
         body["ttlSeconds"] = json!(life.as_secs().max(1));
     }
     let answer = client.send(Request::post("/v1/jointokens").json(&body)).await?;
-    terminal.print(&format!("{}\n", clean(&text(&answer, "/token"))))?;
+    print_token(&answer, terminal)?;
     terminal.note("the token lets one agent join, once: pass it to tidegate-agent with --join-token-file");
     Ok(ExitCode::Success)
+}
+
+/// Prints the text of a created token alone on its line, so that scripts can read it.
+fn print_token(answer: &Value, terminal: &mut Terminal) -> Result<(), Failure> {
+    let TokenText { token } = decode(answer).unwrap_or_default();
+    terminal.print(&format!("{}\n", clean(&token)))
 }
 
 fn show(

@@ -12,9 +12,11 @@ use crate::{
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::number,
     output::Terminal,
-    views::{lag, traffic},
+    views::{
+        lag, traffic,
+        typed::{decode, documents::OmittedRows},
+    },
 };
 
 /// Poll interval; nodes report every 10 s, not synchronized with each other.
@@ -70,13 +72,13 @@ fn shown(answer: &Value, arguments: &Top, manner: TopOutput, terminal: &Terminal
 }
 
 fn note_omitted(answer: &Value, terminal: &mut Terminal) {
-    for (at, what) in [
-        ("/servicesOmitted", "Services, with less traffic, are included in the total only"),
-        ("/nodesOmitted", "nodes are not listed"),
+    let OmittedRows { services_omitted, nodes_omitted } = decode(answer).unwrap_or_default();
+    for (omitted, rows) in [
+        (services_omitted, "Services, with less traffic, are included in the total only"),
+        (nodes_omitted, "nodes are not listed"),
     ] {
-        let omitted = number(answer, at);
         if omitted > 0 {
-            terminal.note(&format!("{omitted} more {what}"));
+            terminal.note(&format!("{omitted} more {rows}"));
         }
     }
 }

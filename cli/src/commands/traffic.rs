@@ -1,16 +1,18 @@
 //! `traffic`: traffic of one Service.
 
-use model::kinds::resource::Kind;
+use model::{kinds::resource::Kind, observed::traffic::NodeTraffic};
 
 use super::{document, get::object_path};
 use crate::{
     args::{Document, Traffic, TrafficOutput},
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::{entries, number},
     output::Terminal,
     resource::Resource,
-    views::traffic,
+    views::{
+        traffic,
+        typed::{decode, documents::OmittedRows, named_rows},
+    },
 };
 
 pub(crate) async fn run(
@@ -22,12 +24,12 @@ pub(crate) async fn run(
     let path = format!("{}/traffic", object_path(service, &arguments.namespace, &arguments.service));
     let answer = client.send(Request::get(path)).await?;
     let text = match arguments.output {
-        TrafficOutput::Table if entries(&answer, "/nodes").next().is_none() => {
+        TrafficOutput::Table if named_rows::<NodeTraffic>(&answer, "/nodes").next().is_none() => {
             terminal.note("no node has reported traffic of this Service yet");
             return Ok(ExitCode::Success);
         }
         TrafficOutput::Table => {
-            let omitted = number(&answer, "/nodesOmitted");
+            let OmittedRows { nodes_omitted: omitted, .. } = decode(&answer).unwrap_or_default();
             if omitted > 0 {
                 terminal.note(&format!(
                     "{omitted} more nodes, with fewer connections, are included in the \

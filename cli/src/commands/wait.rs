@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use model::kinds::resource::Kind;
+use model::{kinds::resource::Kind, primitives::quantity::Revision};
 
 use super::get::{object_path, parse_name};
 use crate::{
     args::wait::{Goal, Wait},
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::text,
     output::Terminal,
     resource::Resource,
-    views::waiting::{Progress, of_nodes, of_object},
+    views::{
+        typed::{decode, documents::ClusterStatus},
+        waiting::{Progress, of_nodes, of_object},
+    },
 };
 
 /// Initial poll interval; doubled after each poll up to [`LOOK_CAP`].
@@ -61,7 +63,7 @@ pub(crate) async fn run(
 /// Object or nodes that are polled.
 enum PolledObjects {
     Object { name: String, path: String },
-    Nodes { revision: u64 },
+    Nodes { revision: Revision },
 }
 
 impl PolledObjects {
@@ -71,9 +73,8 @@ impl PolledObjects {
                 return Err(Failure::usage("which object?", "an object is required for this goal"));
             }
             let status = client.send(Request::get("/v1/status")).await?;
-            let position = text(&status, "/position");
-            let revision = position.rsplit_once('-').and_then(|(_, revision)| revision.parse().ok());
-            return Ok(Self::Nodes { revision: revision.unwrap_or(0) });
+            let ClusterStatus { position, .. } = decode(&status).unwrap_or_default();
+            return Ok(Self::Nodes { revision: position.unwrap_or_default().revision });
         };
         let [resource @ Resource::Object(_)] = target.resources[..] else {
             return Err(Failure::usage(

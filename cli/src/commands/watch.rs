@@ -19,9 +19,9 @@ use crate::{
     args::{EventOutput, Watch},
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lenient_json::text,
     output::Terminal,
-    views::render,
+    terminal::clean,
+    views::{render, typed::documents::WatchEvent},
 };
 
 /// Initial delay before reconnecting.
@@ -54,27 +54,24 @@ pub(crate) async fn run(
     };
     follow
         .run(client, terminal, |event, terminal| match arguments.output {
-            EventOutput::Json if text(event, "/type") == "HEARTBEAT" => Ok(()),
+            EventOutput::Json if WatchEvent::of(event).event_type == "HEARTBEAT" => Ok(()),
             EventOutput::Json => terminal.print(&format!("{event}\n")),
             EventOutput::Lines => match render::event(event, terminal.style) {
                 Some(line) => terminal.print(&format!("{line}\n")),
-                None if is_initial(event) => {
-                    terminal
-                        .note(&format!("-- end of the listing at {}; changes follow", position_of(event)));
+                None => {
+                    note_end_of_listing(&WatchEvent::of(event), terminal);
                     Ok(())
                 }
-                None => Ok(()),
             },
         })
         .await
 }
 
-fn is_initial(event: &Value) -> bool {
-    event.get("initial").and_then(Value::as_bool).unwrap_or(false)
-}
-
-fn position_of(event: &Value) -> String {
-    crate::lenient_json::clean(&text(event, "/position"))
+fn note_end_of_listing(event: &WatchEvent, terminal: &mut Terminal) {
+    if event.initial {
+        let position = clean(event.position.as_deref().unwrap_or_default());
+        terminal.note(&format!("-- end of the listing at {position}; changes follow"));
+    }
 }
 
 impl Follow {
@@ -133,8 +130,8 @@ impl Follow {
     /// Records the position of `event`, if it has one; only such events are resume points. Objects of a
     /// partially received revision are therefore sent again: delivery is at least once.
     fn take_position(&mut self, event: &Value) {
-        if let Some(position) = event.get("position").and_then(Value::as_str) {
-            self.position = Some(position.to_owned());
+        if let Some(position) = WatchEvent::of(event).position {
+            self.position = Some(position);
         }
     }
 
@@ -156,18 +153,18 @@ impl Follow {
             Some(failure) => failure.to_string(),
         };
         let place = self.position.as_deref().map_or_else(|| "the beginning".to_owned(), str::to_owned);
-        Ok(format!(
-            "-- disconnected: {}; resuming from {}",
-            crate::lenient_json::clean(&cause),
-            crate::lenient_json::clean(&place)
-        ))
+        Ok(format!("-- disconnected: {}; resuming from {}", clean(&cause), clean(&place)))
     }
 }
 
 /// Returns true if a retry would fail in the same way, because the server rejects the request itself.
 fn is_final(failure: &Failure) -> bool {
     match failure {
-        Failure::Refused(problem) => problem.status < 500 && problem.status != 429 && problem.status != 408,
+        Failure::Refused(problem) => {
+            problem.rejection.status < 500
+                && problem.rejection.status != 429
+                && problem.rejection.status != 408
+        }
         Failure::Control(error) => matches!(error, Error::TooLarge { .. }),
         Failure::Usage { .. }
         | Failure::File { .. }

@@ -4,8 +4,11 @@
 use unicode_width::UnicodeWidthStr;
 
 use crate::{
-    lenient_json::clean,
-    terminal::style::{Style, Tone},
+    terminal::{
+        clean,
+        style::{Style, Tone},
+    },
+    views::typed::UNREADABLE,
 };
 
 /// Number of blanks between columns.
@@ -66,7 +69,7 @@ impl Table {
 
     /// Adds a placeholder for a row that this version cannot decode.
     pub(crate) fn push_unreadable(&mut self) {
-        let mut row = vec![Cell::toned(Tone::Waiting, "<unreadable>")];
+        let mut row = vec![Cell::toned(Tone::Waiting, UNREADABLE)];
         row.resize(self.header.len().max(1), Cell::from(""));
         self.push(row);
     }

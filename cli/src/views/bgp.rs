@@ -16,12 +16,12 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{clean, items},
     terminal::{
+        clean,
         style::{Style, Tone},
         table::{Cell, Table},
     },
-    views::typed::{decode, decode_items, word, words},
+    views::typed::{decode_items, rows, word, words},
 };
 
 /// Placeholder for a cell without a value.
@@ -48,8 +48,8 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
         ]);
     }
     let mut table = Table::new(header);
-    for item in items(listing, "/items") {
-        let Some(item) = decode::<BgpSessionItem>(item) else {
+    for item in rows::<BgpSessionItem>(listing, "/items") {
+        let Some(item) = item else {
             table.push_unreadable();
             continue;
         };
@@ -138,8 +138,8 @@ pub fn routes(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Opti
     let mut header = vec!["NODE", "PREFIX", "ROUTER", "STATE", "SINCE", "DETAILS"];
     header.extend(wide.then_some("ADDRESSES"));
     let mut table = Table::new(header);
-    for item in items(listing, "/items") {
-        let Some(item) = decode::<BgpRouteItem>(item) else {
+    for item in rows::<BgpRouteItem>(listing, "/items") {
+        let Some(item) = item else {
             table.push_unreadable();
             continue;
         };
@@ -186,8 +186,8 @@ fn addresses(item: &BgpRouteItem) -> String {
 #[must_use]
 pub fn events(listing: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["TIME", "NODE", "PEER", "NEIGHBOUR", "SESSION", "COUNT", "MESSAGE"]);
-    for event in items(listing, "/items").iter().rev() {
-        let Some(event) = decode::<BgpEvent>(event) else {
+    for event in rows::<BgpEvent>(listing, "/items").rev() {
+        let Some(event) = event else {
             table.push_unreadable();
             continue;
         };

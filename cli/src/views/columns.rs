@@ -22,13 +22,15 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::text,
     resource::Resource,
     terminal::{
         style::Tone,
         table::{Cell, Table},
     },
-    views::typed::{ConditionRow, EndpointSet, Node, Service, TypedObject, Workload, compiled, word, words},
+    views::typed::{
+        ConditionRow, EndpointSet, Node, ObjectHeader, Service, TypedObject, Workload, compiled, documents,
+        word, words,
+    },
     views::{
         columns::{addresses as columns_addresses, bgp as columns_bgp},
         health,
@@ -177,9 +179,12 @@ pub fn in_order(resource: Resource, objects: &[Value]) -> Vec<&Value> {
 pub fn identity(resource: Resource, object: &Value) -> (String, String) {
     match resource {
         Resource::Object(Kind::Address) => (String::new(), columns_addresses::written(object)),
-        Resource::Object(_) => (text(object, "/metadata/namespace"), text(object, "/metadata/name")),
+        Resource::Object(_) => {
+            let metadata = ObjectHeader::of(object).metadata;
+            (metadata.namespace, metadata.name)
+        }
         Resource::Endpoints => {
-            let service = text(object, "/service");
+            let service = documents::service_of(object);
             let (namespace, name) = service.split_once('/').unwrap_or(("", &service));
             (namespace.to_owned(), name.to_owned())
         }

@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{clean, text},
     resource::Resource,
     terminal::{
+        clean,
         style::{Style, Tone},
         table::Table,
     },
-    views::typed::{self, TypedObject, compiled, decode, decode_or_default, word},
+    views::typed::{self, ObjectHeader, TypedObject, UNREADABLE, compiled, decode, decode_or_default, word},
     views::{
         columns::{self, Columns, condition_tone, endpoint_counts, labels},
         describe::{addresses as describe_addresses, bgp as describe_bgp, objects as describe_objects},
@@ -131,13 +131,13 @@ fn sections<Spec: DeserializeOwned, Status: DeserializeOwned + Serialize + Defau
         describe(page, &object);
     } else {
         page.section("Spec");
-        page.line("  <unreadable>: this version cannot decode the object; `get -o yaml` prints it");
+        page.line(&format!("  {UNREADABLE}: this version cannot decode the object; `get -o yaml` prints it"));
     }
 }
 
 fn identity(page: &mut Page, object: &Value, now: Timestamp) {
     let Some(metadata) = object.get("metadata").and_then(decode::<Metadata>) else {
-        page.field("Name", &text(object, "/metadata/name"));
+        page.field("Name", &ObjectHeader::of(object).metadata.name);
         return;
     };
     page.field("Name", &word(&metadata.name));

@@ -2,20 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::wire::doctor::{FindingState, FixOutcome};
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, items, text},
     terminal::{
+        clean,
         style::{Style, Tone},
         table::{Cell, Table},
+    },
+    views::typed::{
+        Word, decode, decode_items,
+        documents::{NodeFinding, NodeFindings, NodeFix, NodeFixes},
+        items, word,
     },
 };
 
 /// Returns true if any finding has the state `Broken`.
 #[must_use]
 pub fn is_broken(answers: &Value) -> bool {
-    findings(answers).any(|(_, finding)| text(finding, "/state") == "Broken")
+    findings(answers).any(|(_, finding)| finding.state == Word::Known(FindingState::Broken))
 }
 
 /// Returns the fixes that agents would apply, by node.
@@ -23,9 +29,8 @@ pub fn is_broken(answers: &Value) -> bool {
 pub fn safe_fixes(answers: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let mut fixes: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for (node, finding) in findings(answers) {
-        let fix = text(finding, "/safeFix");
-        if !fix.is_empty() {
-            fixes.entry(node).or_default().insert(fix);
+        if !finding.safe_fix.is_empty() {
+            fixes.entry(node).or_default().insert(finding.safe_fix);
         }
     }
     fixes
@@ -34,68 +39,69 @@ pub fn safe_fixes(answers: &Value) -> BTreeMap<String, BTreeSet<String>> {
 /// Returns one line per applied fix with its outcome.
 #[must_use]
 pub fn done(answer: &Value) -> String {
-    let node = text(answer, "/node");
-    let line = |fix: &Value| {
-        let [name, outcome, message] = ["/fix", "/outcome", "/message"].map(|field| text(fix, field));
-        clean(&format!("{node}: {name} {outcome}: {message}")) + "\n"
+    let NodeFixes { node, fixes } = decode(answer).unwrap_or_default();
+    let line = |NodeFix { fix, outcome, message }: &NodeFix| {
+        clean(&format!("{node}: {fix} {}: {message}", word(outcome))) + "\n"
     };
-    items(answer, "/fixes").iter().map(line).collect()
+    fixes.iter().map(line).collect()
 }
 
 /// Returns true if any fix failed.
 #[must_use]
 pub fn has_failed(answer: &Value) -> bool {
-    items(answer, "/fixes").iter().any(|fix| text(fix, "/outcome") == "Failed")
+    let NodeFixes { fixes, .. } = decode(answer).unwrap_or_default();
+    fixes.iter().any(|fix| fix.outcome == Word::Known(FixOutcome::Failed))
 }
 
 /// Returns one row per finding, worst first; findings without a problem only with `all`. Below, explains
 /// effect and remedy of each kind of finding.
 #[must_use]
 pub fn table(answers: &Value, all: bool, style: Style) -> String {
-    let mut shown: Vec<_> =
-        findings(answers).filter(|(_, finding)| all || text(finding, "/state") != "Fine").collect();
-    shown.sort_by_key(|(node, finding)| {
-        (rank(&text(finding, "/state")), text(finding, "/check"), node.clone())
-    });
+    let fine = Word::Known(FindingState::Fine);
+    let mut shown: Vec<_> = findings(answers).filter(|(_, finding)| all || finding.state != fine).collect();
+    shown.sort_by_cached_key(|(node, finding)| (rank(&finding.state), finding.check.clone(), node.clone()));
     if shown.is_empty() {
         let nodes = items(answers, "").len();
         return format!("{nodes} of {nodes} nodes: no problems found\n");
     }
     let mut table = Table::new(vec!["NODE", "CHECK", "STATE", "FOUND"]);
-    let (mut remedies, mut told) = (String::new(), BTreeSet::new());
+    let (mut remedies, mut explained) = (String::new(), BTreeSet::new());
     for (node, finding) in shown {
-        let state = text(finding, "/state");
-        let tone = match state.as_str() {
-            "Fine" => Tone::Good,
-            "Warning" => Tone::Waiting,
-            _ => Tone::Bad,
+        let tone = match finding.state {
+            Word::Known(FindingState::Fine) => Tone::Good,
+            Word::Known(FindingState::Warning) => Tone::Waiting,
+            Word::Known(FindingState::Broken) | Word::Unknown(_) => Tone::Bad,
         };
-        let [check, message, why, fix] =
-            ["/check", "/message", "/why", "/fix"].map(|field| clean(&text(finding, field)));
-        if state != "Fine" && told.insert((check.clone(), fix.clone())) {
-            let by_agent = if text(finding, "/safeFix").is_empty() { "" } else { " (--fix applies it)" };
+        let [check, why, fix] = [&finding.check, &finding.why, &finding.fix].map(|text| clean(text));
+        if finding.state != fine && explained.insert((check.clone(), fix.clone())) {
+            let by_agent = if finding.safe_fix.is_empty() { "" } else { " (--fix applies it)" };
             remedies += &format!("\n{check}: {why}\n");
             if !fix.is_empty() {
                 remedies += &format!("  fix: {fix}{by_agent}\n");
             }
         }
-        table.push(vec![node.into(), check.into(), Cell::toned(tone, clean(&state)), message.into()]);
+        table.push(vec![
+            node.into(),
+            check.into(),
+            Cell::toned(tone, word(&finding.state)),
+            finding.message.into(),
+        ]);
     }
     table.render(style) + &remedies
 }
 
-fn rank(state: &str) -> u8 {
+const fn rank(state: &Word<FindingState>) -> u8 {
     match state {
-        "Broken" => 0,
-        "Warning" => 1,
-        _ => 2,
+        Word::Known(FindingState::Broken) => 0,
+        Word::Known(FindingState::Warning) => 1,
+        Word::Known(FindingState::Fine) | Word::Unknown(_) => 2,
     }
 }
 
-fn findings(answers: &Value) -> impl Iterator<Item = (String, &Value)> {
-    items(answers, "").iter().flat_map(|answer| {
-        let node = clean(&text(answer, "/node"));
-        items(answer, "/findings").iter().map(move |finding| (node.clone(), finding))
+fn findings(answers: &Value) -> impl Iterator<Item = (String, NodeFinding)> {
+    decode_items::<NodeFindings>(answers, "").into_iter().flat_map(|NodeFindings { node, findings }| {
+        let node = clean(&node);
+        findings.into_iter().map(move |finding| (node.clone(), finding))
     })
 }
 

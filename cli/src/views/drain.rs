@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde_json::{Value, json};
 
-use crate::lenient_json::{clean, entries, flag, items, number, text};
+use crate::{
+    terminal::clean,
+    views::typed::{ObjectHeader, documents::RemainingConnections, items},
+};
 
 /// Maximum number of nodes in a progress line.
 const NODES_NAMED_MAX: usize = 5;
@@ -41,39 +44,39 @@ pub fn patch_set(set: &Value, address: IpAddr, maintenance: &Value) -> Option<Va
 }
 
 fn has_address(endpoint: &Value, address: IpAddr) -> bool {
-    text(endpoint, "/address").parse() == Ok(address)
+    endpoint.get("address").and_then(Value::as_str).is_some_and(|found| found.parse() == Ok(address))
 }
 
 /// Returns the entity tag of an object, used to detect concurrent changes.
 #[must_use]
 pub fn entity_tag(object: &Value) -> String {
-    format!("\"{}.{}\"", text(object, "/metadata/uid"), text(object, "/metadata/resourceVersion"))
+    let metadata = ObjectHeader::of(object).metadata;
+    format!("\"{}.{}\"", metadata.uid, metadata.resource_version)
 }
 
 /// Merges several responses of `/v1/drains`.
-#[must_use]
-pub fn merged(lists: &[Value]) -> Value {
-    let all: Vec<Value> = lists.iter().flat_map(|list| items(list, "/items")).cloned().collect();
-    let connections: u64 = lists.iter().map(|list| number(list, "/connections")).sum();
-    let is_over = lists.iter().all(|list| flag(list, "/isOver", false));
-    json!({ "connections": connections, "isOver": is_over, "items": all })
+pub(crate) fn merged(lists: Vec<RemainingConnections>) -> RemainingConnections {
+    RemainingConnections {
+        connections: lists.iter().map(|list| list.connections).sum(),
+        is_over: lists.iter().all(|list| list.is_over),
+        items: lists.into_iter().flat_map(|list| list.items).collect(),
+    }
 }
 
 /// Returns a progress line such as `3 connections left: node1 2, node2 1; unknown: node3 (its agent is
 /// silent)`.
-#[must_use]
-pub fn progress(list: &Value) -> String {
+pub(crate) fn progress(list: &RemainingConnections) -> String {
     let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
     let mut unknown: BTreeMap<String, String> = BTreeMap::new();
-    for item in items(list, "/items") {
-        for (node, count) in entries(item, "/nodes") {
-            *by_node.entry(clean(node)).or_default() += count.as_u64().unwrap_or(0);
+    for item in &list.items {
+        for (node, count) in &item.nodes {
+            *by_node.entry(clean(node)).or_default() += count;
         }
-        for (node, why) in entries(item, "/unknown") {
-            unknown.insert(clean(node), clean(why.as_str().unwrap_or_default()));
+        for (node, why) in &item.unknown {
+            unknown.insert(clean(node), clean(why));
         }
     }
-    let mut line = match number(list, "/connections") {
+    let mut line = match list.connections {
         1 => "1 connection left".to_owned(),
         count => format!("{count} connections left"),
     };
@@ -96,6 +99,7 @@ fn named(before: &str, mut words: Vec<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::typed::decode;
 
     #[test]
     fn only_the_endpoint_with_the_address_changes_and_its_short_form_goes() {
@@ -119,6 +123,7 @@ mod tests {
             item(json!({ "n1": 2, "n2": 1 }), json!({})),
             item(json!({ "n1": 1 }), json!({ "n3": "silent" })),
         ] });
+        let progress = |list: &Value| progress(&decode(list).unwrap());
         assert_eq!(progress(&list), "4 connections left: n1 3, n2 1; unknown: n3 (silent)");
         assert_eq!(progress(&json!({ "connections": 1 })), "1 connection left");
     }

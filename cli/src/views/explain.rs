@@ -9,17 +9,14 @@ use model::{
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, items},
     terminal::{
+        clean,
         style::{Style, Tone},
         table::{Cell, Table},
     },
     views::columns::socket,
-    views::typed::{decode, decode_or_default, word},
+    views::typed::{UNREADABLE, decode, decode_or_default, items, rows, word},
 };
-
-/// Placeholder for a part of an explanation that this version cannot decode.
-const UNREADABLE: &str = "<unreadable>";
 
 /// Renders an explanation: the summary, the common steps, then the path through each node.
 #[must_use]
@@ -27,6 +24,7 @@ pub fn explanation(explanation: &Value, style: Style) -> String {
     let whole: Explanation = decode_or_default(Some(explanation));
     let mut out = String::new();
     line(&mut out, &style.paint(Tone::Title, &clean(&whole.subject)));
+    // The presence alone, because this version may be unable to decode the broken step.
     let tone = if explanation.get("broken").is_some() { Tone::Bad } else { Tone::Good };
     line(&mut out, &style.paint(tone, &clean(&whole.summary)));
     if !items(explanation, "/steps").is_empty() {
@@ -78,8 +76,8 @@ fn kernel(out: &mut String, kernel: &KernelSide, style: Style) {
 
 /// Adds the steps of an explanation or of a path.
 fn steps(out: &mut String, whole: &Value, style: Style) {
-    for one in items(whole, "/steps") {
-        match decode::<Step>(one) {
+    for one in rows::<Step>(whole, "/steps") {
+        match one {
             Some(step) => self::step(out, &step, style),
             None => line(out, &format!("  {:<6}  {UNREADABLE}", "?")),
         }
@@ -104,8 +102,8 @@ fn step(out: &mut String, step: &Step, style: Style) {
 
 fn candidates(out: &mut String, path: &Path, whole: &Value, style: Style) {
     let mut table = Table::new(vec!["    ENDPOINT", "NODE", "ZONE", "WEIGHT", "USED", "WHY"]);
-    for one in items(whole, "/candidates") {
-        let Some(one) = decode::<CandidateEndpoint>(one) else {
+    for one in rows::<CandidateEndpoint>(whole, "/candidates") {
+        let Some(one) = one else {
             table.push_unreadable();
             continue;
         };

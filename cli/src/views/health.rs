@@ -2,19 +2,19 @@
 
 use model::{
     kinds::endpoint_health::EndpointHealthSpec,
-    observed::service_health::{CheckedEndpoint, HealthState},
+    observed::service_health::{CheckedEndpoint, GuardedEndpoint, HealthState},
     primitives::quantity::Timestamp,
 };
 use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{clean, items, joined, text, time},
     terminal::{
+        clean,
         style::{Style, Tone},
         table::{Cell, Table},
     },
-    views::typed::{EndpointHealth, decode, word, words},
+    views::typed::{EndpointHealth, decode_items, rows, word, words},
     views::{
         columns::{age_cell, socket},
         describe::Page,
@@ -41,8 +41,8 @@ fn table(health: &Value, is_wide: bool, now: Timestamp) -> Option<Table> {
     let mut header = vec!["ENDPOINT", "STATE", "SINCE", "SHARE", "CHECKED-BY", "RESULT"];
     header.extend(is_wide.then_some("SAID"));
     let mut table = Table::new(header);
-    for endpoint in items(health, "/endpoints") {
-        let Some(endpoint) = decode::<CheckedEndpoint>(endpoint) else {
+    for endpoint in rows::<CheckedEndpoint>(health, "/endpoints") {
+        let Some(endpoint) = endpoint else {
             table.push_unreadable();
             continue;
         };
@@ -87,7 +87,7 @@ fn results(endpoint: &CheckedEndpoint) -> String {
 /// port does.
 #[must_use]
 pub fn panic(health: &Value) -> Option<String> {
-    let ports = joined(health, "/panicPorts");
+    let ports = decode_items::<String>(health, "/panicPorts").join(",");
     (!ports.is_empty()).then(|| {
         format!("too few endpoints of {} are healthy (panicThreshold): all endpoints are used", clean(&ports))
     })
@@ -97,13 +97,16 @@ pub fn panic(health: &Value) -> Option<String> {
 #[must_use]
 pub fn held(guard: &Value, now: Timestamp, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["SERVICE", "ENDPOINT", "HELD", "RESULT"]);
-    for endpoint in items(guard, "/held") {
-        let since = time(endpoint, "/since").map_or_else(|| "-".to_owned(), |since| age(since, now));
+    for endpoint in rows::<GuardedEndpoint>(guard, "/held") {
+        let Some(endpoint) = endpoint else {
+            table.push_unreadable();
+            continue;
+        };
         table.push(vec![
-            text(endpoint, "/service").into(),
-            socket(&text(endpoint, "/address"), &text(endpoint, "/port")).into(),
-            since.into(),
-            text(endpoint, "/message").into(),
+            word(&endpoint.service).into(),
+            socket(&endpoint.address.to_string(), &endpoint.port.to_string()).into(),
+            age(endpoint.since, now).into(),
+            endpoint.message.into(),
         ]);
     }
     (!table.is_empty()).then(|| table.render(style))

@@ -1,15 +1,32 @@
 //! Output of `history` and `audit`: a row per change, one change field by field, and the audit log.
 
-use model::{kinds::address::address_of, primitives::quantity::Timestamp};
+use model::{
+    cluster::{
+        change::ChangeKind,
+        history::{FieldChange, Maker},
+    },
+    kinds::address::address_of,
+    observed::lag::{ChangeConvergence, NodeProgress},
+    primitives::quantity::Timestamp,
+};
 use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{clean, flag, items, number, text, time},
     resource::Resource,
     terminal::{
+        clean,
         style::{Style, Tone},
         table::{Cell, Table},
+    },
+    views::{
+        columns::bgp::or_dash,
+        render::field_path,
+        typed::{
+            Word, decode, decode_or_default,
+            documents::{AuditDecision, AuditRow, ChangedObject, HistoryEntry, ObjectName},
+            rows, word,
+        },
     },
 };
 
@@ -22,15 +39,19 @@ const NODES_SHOWN: usize = 5;
 #[must_use]
 pub fn list(listing: &Value, now: Timestamp, style: Style) -> String {
     let mut table = Table::new(vec!["REVISION", "AGE", "AUTHOR", "CHANGES", "MESSAGE"]);
-    for item in items(listing, "/items") {
-        let tone = if text(item, "/maker") == "client" { Tone::Plain } else { Tone::Faint };
-        let message = text(item, "/message");
+    for item in rows::<HistoryEntry>(listing, "/items") {
+        let Some(item) = item else {
+            table.push_unreadable();
+            continue;
+        };
+        let tone = if item.maker == Word::Known(Maker::Client) { Tone::Plain } else { Tone::Faint };
+        let changes = changes(&item);
         table.push(vec![
-            Cell::toned(tone, text(item, "/revision")),
-            Cell::toned(tone, since(item, now)),
-            Cell::toned(tone, text(item, "/author")),
-            Cell::toned(tone, changes(item)),
-            Cell::toned(tone, if message.is_empty() { "-".to_owned() } else { message }),
+            Cell::toned(tone, word(&item.revision)),
+            Cell::toned(tone, since(item.at, now)),
+            Cell::toned(tone, item.author),
+            Cell::toned(tone, changes),
+            Cell::toned(tone, or_dash(item.message)),
         ]);
     }
     table.render(style)
@@ -40,26 +61,27 @@ pub fn list(listing: &Value, now: Timestamp, style: Style) -> String {
 #[must_use]
 pub fn audit(listing: &Value, now: Timestamp, style: Style) -> String {
     let mut table = Table::new(vec!["AGE", "AUTHOR", "FROM", "ASKED", "OBJECTS", "DECISION", "REVISION"]);
-    for item in items(listing, "/items") {
-        let decision = text(item, "/decision");
-        let tone = match decision.as_str() {
-            "accepted" => Tone::Good,
-            "refused" => Tone::Bad,
-            _ => Tone::Waiting,
+    for item in rows::<AuditRow>(listing, "/items") {
+        let Some(item) = item else {
+            table.push_unreadable();
+            continue;
         };
-        let code = text(item, "/code");
-        let dry_run = if flag(item, "/dryRun", false) { " (dry run)" } else { "" };
-        let decision = if code.is_empty() { decision } else { format!("{decision}: {code}") };
-        let named: Vec<_> =
-            items(item, "/objects").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let tone = match item.decision {
+            Word::Known(AuditDecision::Accepted) => Tone::Good,
+            Word::Known(AuditDecision::Refused) => Tone::Bad,
+            Word::Known(AuditDecision::Failed) | Word::Unknown(_) => Tone::Waiting,
+        };
+        let dry_run = if item.dry_run { " (dry run)" } else { "" };
+        let decision = word(&item.decision);
+        let decision = if item.code.is_empty() { decision } else { format!("{decision}: {}", item.code) };
         table.push(vec![
-            since(item, now).into(),
-            text(item, "/author").into(),
-            dash(text(item, "/source")).into(),
-            format!("{} {}", text(item, "/method"), text(item, "/path")).into(),
-            dash(shortened(named, number(item, "/objectsTotal"))).into(),
+            since(item.at, now).into(),
+            item.author.into(),
+            or_dash(word(&item.source)).into(),
+            format!("{} {}", item.method, item.path).into(),
+            or_dash(shortened(item.objects, item.objects_total)).into(),
             Cell::toned(tone, format!("{decision}{dry_run}")),
-            dash(text(item, "/revision")).into(),
+            or_dash(word(&item.revision)).into(),
         ]);
     }
     table.render(style)
@@ -68,24 +90,20 @@ pub fn audit(listing: &Value, now: Timestamp, style: Style) -> String {
 /// Renders one change: author and reason, then each object with its changed fields.
 #[must_use]
 pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
-    let title = format!("revision {}", text(entry, "/revision"));
-    let mut who = format!("by {}", text(entry, "/author"));
-    let source = text(entry, "/source");
-    if !source.is_empty() {
-        who.push_str(&format!(" from {source}"));
-    }
+    let entry: HistoryEntry = decode(entry).unwrap_or_default();
+    let title = format!("revision {}", word(&entry.revision));
+    let source = entry.source.map(|source| format!(" from {source}")).unwrap_or_default();
     let mut lines = vec![format!(
-        "{}, {} ({} ago), {}",
-        style.paint(Tone::Title, &clean(&title)),
-        clean(&text(entry, "/at")),
-        since(entry, now),
-        clean(&who)
+        "{}, {} ({} ago), by {}{source}",
+        style.paint(Tone::Title, &title),
+        word(&entry.at),
+        since(entry.at, now),
+        clean(&entry.author)
     )];
-    let message = text(entry, "/message");
-    if !message.is_empty() {
-        lines.push(format!("    {}", clean(&message)));
+    if !entry.message.is_empty() {
+        lines.push(format!("    {}", clean(&entry.message)));
     }
-    for object in items(entry, "/objects") {
+    for object in &entry.objects {
         lines.push(String::new());
         object_lines(object, style, &mut lines);
     }
@@ -95,17 +113,17 @@ pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
 /// Renders the convergence of a change, with lagging and slowest nodes; empty if it concerns no node.
 #[must_use]
 pub fn convergence(curve: &Value) -> String {
-    if !flag(curve, "/concernsNodes", false) || number(curve, "/total") == 0 {
+    let ChangeConvergence { concerns_nodes, verified, total, p50_ms, p99_ms, max_ms, nodes, .. } =
+        decode_or_default(Some(curve));
+    if !concerns_nodes || total == 0 {
         return String::new();
     }
-    let (verified, total) = (number(curve, "/verified"), number(curve, "/total"));
     let mut lines = vec![String::new(), format!("verified by {verified} of {total} nodes")];
-    if verified > 0 {
-        let [half, most, all] = ["/p50Ms", "/p99Ms", "/maxMs"].map(|pointer| number(curve, pointer));
-        lines[1].push_str(&format!(": 50 % within {half} ms, 99 % within {most} ms, all within {all} ms"));
+    if let (Some(p50_ms), Some(p99_ms), Some(max_ms)) = (p50_ms, p99_ms, max_ms) {
+        lines[1]
+            .push_str(&format!(": 50 % within {p50_ms} ms, 99 % within {p99_ms} ms, all within {max_ms} ms"));
     }
-    let (lagging, done): (Vec<_>, Vec<_>) =
-        items(curve, "/nodes").iter().partition(|node| !text(node, "/why").is_empty());
+    let (lagging, done): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.why.is_some());
     for nodes in [lagging, done] {
         lines.extend(nodes.into_iter().take(NODES_SHOWN).map(node_steps));
     }
@@ -113,26 +131,24 @@ pub fn convergence(curve: &Value) -> String {
 }
 
 /// Renders the progress of a node for a change, with times and the pending reason.
-fn node_steps(node: &Value) -> String {
-    let steps = [("received", "/receivedMs"), ("applied", "/appliedMs"), ("verified", "/verifiedMs")];
-    let took = |(word, pointer): (&str, &str)| {
-        let took = node.pointer(pointer).and_then(Value::as_u64)?;
-        Some(format!("{word} after {took} ms"))
-    };
-    let why = Some(clean(&text(node, "/why"))).filter(|why| !why.is_empty());
-    let words: Vec<_> = steps.into_iter().filter_map(took).chain(why).collect();
-    format!("  {}: {}", clean(&text(node, "/node")), words.join(", "))
+fn node_steps(steps: &NodeProgress) -> String {
+    let NodeProgress { node, received_ms, applied_ms, verified_ms, why } = steps;
+    let times = [("received", received_ms), ("applied", applied_ms), ("verified", verified_ms)];
+    let took = |(step, took): (&str, &Option<u64>)| took.map(|took| format!("{step} after {took} ms"));
+    let why = why.as_ref().map(|why| clean(why));
+    let words: Vec<_> = times.into_iter().filter_map(took).chain(why).collect();
+    format!("  {node}: {}", words.join(", "))
 }
 
-fn object_lines(object: &Value, style: Style, lines: &mut Vec<String>) {
-    let (mark, tone) = mark(&text(object, "/kind"));
-    lines.push(style.paint(tone, &format!("{mark} {}", name(object.get("object").unwrap_or(&Value::Null)))));
-    for field in items(object, "/fields") {
-        let pointer = text(field, "/pointer");
+fn object_lines(object: &ChangedObject, style: Style, lines: &mut Vec<String>) {
+    let (mark, tone) = mark(&object.kind);
+    lines.push(style.paint(tone, &format!("{mark} {}", name(&object.object))));
+    for FieldChange { pointer, before, after } in &object.fields {
+        let sides = [(before, Tone::Bad, '-'), (after, Tone::Good, '+')];
         if pointer.is_empty() {
             // The whole object was added or removed.
-            for (at, tone, sign) in [("/before/spec", Tone::Bad, '-'), ("/after/spec", Tone::Good, '+')] {
-                let spec = field.pointer(at);
+            for (object, tone, sign) in sides {
+                let spec = object.as_ref().and_then(|object| object.get("spec"));
                 lines.extend(
                     spec.into_iter()
                         .flat_map(yaml_lines)
@@ -141,15 +157,16 @@ fn object_lines(object: &Value, style: Style, lines: &mut Vec<String>) {
             }
             continue;
         }
-        lines.push(format!("    {}", clean(crate::views::render::field_path(&pointer).as_str())));
-        for (at, tone, sign) in [("/before", Tone::Bad, '-'), ("/after", Tone::Good, '+')] {
-            let value = field.pointer(at);
+        lines.push(format!("    {}", clean(&field_path(pointer))));
+        for (value, tone, sign) in sides {
             lines.extend(
-                value.map(|value| style.paint(tone, &format!("      {sign} {}", clean(&value.to_string())))),
+                value
+                    .as_ref()
+                    .map(|value| style.paint(tone, &format!("      {sign} {}", clean(&value.to_string())))),
             );
         }
     }
-    let omitted = number(object, "/fieldsOmitted");
+    let omitted = object.fields_omitted;
     if omitted > 0 {
         lines.push(format!("    and {omitted} more fields; use -o json for complete objects"));
     }
@@ -161,16 +178,16 @@ fn yaml_lines(value: &Value) -> Vec<String> {
     yaml.lines().map(clean).collect()
 }
 
-fn since(item: &Value, now: Timestamp) -> String {
-    time(item, "/at").map(|at| age(at, now)).unwrap_or_default()
+fn since(at: Option<Timestamp>, now: Timestamp) -> String {
+    at.map(|at| age(at, now)).unwrap_or_default()
 }
 
-fn changes(item: &Value) -> String {
-    let named = items(item, "/changes").iter().map(|change| {
-        let (mark, _) = mark(&text(change, "/kind"));
-        format!("{mark}{}", name(change.get("object").unwrap_or(&Value::Null)))
+fn changes(item: &HistoryEntry) -> String {
+    let named = item.changes.iter().map(|change| {
+        let (mark, _) = mark(&change.kind);
+        format!("{mark}{}", name(&change.object))
     });
-    shortened(named.collect(), number(item, "/changesTotal"))
+    shortened(named.collect(), item.changes_total)
 }
 
 /// Returns the first names and the number of remaining ones.
@@ -181,31 +198,25 @@ fn shortened(mut named: Vec<String>, total: u64) -> String {
     named.into_iter().chain(more).collect::<Vec<_>>().join(" ")
 }
 
-fn mark(kind: &str) -> (char, Tone) {
+const fn mark(kind: &Word<ChangeKind>) -> (char, Tone) {
     match kind {
-        "ADDED" => ('+', Tone::Good),
-        "DELETED" => ('-', Tone::Bad),
-        _ => ('~', Tone::Waiting),
+        Word::Known(ChangeKind::Added) => ('+', Tone::Good),
+        Word::Known(ChangeKind::Deleted) => ('-', Tone::Bad),
+        Word::Known(ChangeKind::Modified) | Word::Unknown(_) => ('~', Tone::Waiting),
     }
 }
 
 /// Formats the object's name as `service/web`, with the namespace unless it is the default one.
-fn name(object: &Value) -> String {
-    let kind = text(object, "/kind");
+fn name(object: &ObjectName) -> String {
+    let ObjectName { kind, namespace, name } = object;
     let word = kind
         .parse::<Resource>()
         .map_or_else(|_| kind.to_ascii_lowercase(), |kind| kind.singular().to_owned());
-    let name = text(object, "/name");
-    let name = match address_of(&name).filter(|_| word == "address") {
+    let name = match address_of(name).filter(|_| word == "address") {
         Some(address) => address.to_string(),
-        None => name,
+        None => name.clone(),
     };
-    let namespace = text(object, "/namespace");
     let place =
         if matches!(namespace.as_str(), "" | "default") { String::new() } else { format!(" in {namespace}") };
     clean(&format!("{word}/{name}{place}"))
-}
-
-fn dash(text: String) -> String {
-    if text.is_empty() { "-".to_owned() } else { text }
 }

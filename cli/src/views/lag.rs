@@ -4,17 +4,16 @@ use model::observed::lag::{LagOverview, NodeLag};
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, items},
-    terminal::{style::Style, table::Table},
-    views::typed::{decode, word},
+    terminal::{clean, style::Style, table::Table},
+    views::typed::{decode, rows, word},
 };
 
 /// Renders the table of `top nodes`: one row per node, slowest first. `None` without nodes.
 #[must_use]
 pub fn by_node(answer: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["NODE", "CHANGES", "P50", "P99", "WAITING", "REASON", "MESSAGE"]);
-    for node in items(answer, "/nodes") {
-        let Some(node) = decode::<NodeLag>(node) else {
+    for node in rows::<NodeLag>(answer, "/nodes") {
+        let Some(node) = node else {
             table.push_unreadable();
             continue;
         };

@@ -1,10 +1,22 @@
 //! Rendering of a plan as added and removed lines. Pure.
 
+use model::{
+    cluster::{change::Action, history::FieldChange},
+    wire::plan::{AddressPlan, AddressUse, LineChange, LineFate, NodePlan, Preview},
+};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, entries, items, number, text},
-    terminal::style::{Style, Tone},
+    terminal::{
+        clean,
+        style::{Style, Tone},
+    },
+    views::typed::{
+        UNREADABLE, Word, decode,
+        documents::{PlanHead, PlannedObject},
+        items, named_rows, rows, word,
+    },
 };
 
 /// Maximum length of a field value on one line; longer values are split into lines.
@@ -24,20 +36,19 @@ pub fn whole(plan: &Value, style: Style) -> String {
         return out;
     }
     let addresses: String =
-        items(plan, "/addresses").iter().map(|address| address_lines(address, style)).collect();
+        rows(plan, "/addresses").map(|address| address_lines(address.as_ref(), style)).collect();
     if !addresses.is_empty() {
         out += &format!("\n{}\n{addresses}", style.paint(Tone::Title, "addresses"));
     }
     out += &nodes(plan, style);
-    let guards = items(plan, "/guards");
+    let PlanHead { id, expires, guards } = decode(plan).unwrap_or_default();
     if !guards.is_empty() {
         out += "\n";
     }
     for guard in guards {
-        let guard = clean(guard.as_str().unwrap_or_default());
-        out += &format!("{} {guard}\n", style.paint(Tone::Waiting, "guard:"));
+        out += &format!("{} {}\n", style.paint(Tone::Waiting, "guard:"), clean(&guard));
     }
-    let (id, expires) = (clean(&text(plan, "/id")), clean(&text(plan, "/expires")));
+    let (id, expires) = (clean(&id), word(&expires));
     out + &format!("\nplan {id}, valid until {expires}; apply it with: tidegate apply --plan {id}\n")
 }
 
@@ -45,8 +56,8 @@ pub fn whole(plan: &Value, style: Style) -> String {
 #[must_use]
 pub fn nodes(plan: &Value, style: Style) -> String {
     let title = |name: &str| style.paint(Tone::Title, &format!("node/{}", clean(name)));
-    let nodes = entries(plan, "/nodes");
-    nodes.map(|(name, node)| format!("\n{}\n{}", title(name), node_lines(node, style))).collect()
+    let nodes = named_rows(plan, "/nodes");
+    nodes.map(|(name, node)| format!("\n{}\n{}", title(name), node_lines(node.as_ref(), style))).collect()
 }
 
 /// Renders the changes of objects, field by field.
@@ -55,31 +66,31 @@ pub fn objects(plan: &Value, style: Style) -> String {
     if !has_changes(plan) {
         return "Nothing would change.\n".to_owned();
     }
-    items(plan, "/objects").iter().map(|object| object_lines(object, style)).collect()
+    rows(plan, "/objects").map(|object| object_lines(object, style)).collect()
 }
 
-fn object_lines(object: &Value, style: Style) -> String {
-    let (name, action) = (clean(&text(object, "/object")), text(object, "/action"));
-    let (sign, tone) = match action.as_str() {
-        "created" => ('+', Tone::Good),
-        "deleted" | "pruned" => ('-', Tone::Bad),
-        _ => ('~', Tone::Waiting),
+fn object_lines(object: Option<PlannedObject>, style: Style) -> String {
+    let Some(PlannedObject { object, action, fields, omitted }) = object else { return unreadable() };
+    let (sign, tone) = match action {
+        Word::Known(Action::Created) => ('+', Tone::Good),
+        Word::Known(Action::Deleted | Action::Pruned) => ('-', Tone::Bad),
+        Word::Known(Action::Updated | Action::Unchanged) | Word::Unknown(_) => ('~', Tone::Waiting),
     };
-    let mut out = style.paint(tone, &format!("{sign} {name} {}", clean(&action))) + "\n";
-    let fields = items(object, "/fields");
+    let title = format!("{sign} {} {}", clean(&object), clean(&word(&action)));
+    let mut out = style.paint(tone, &title) + "\n";
     if fields.is_empty() {
         out += "    (the changed fields are secret)\n";
     }
-    for field in fields {
-        let pointer = clean(&text(field, "/pointer"));
-        for (side, sign, tone) in [("before", '-', Tone::Bad), ("after", '+', Tone::Good)] {
-            let Some(value) = field.get(side) else { continue };
-            for line in value_lines(&pointer, value) {
+    for FieldChange { pointer, before, after } in fields {
+        let pointer = clean(&pointer);
+        for (value, sign, tone) in [(before, '-', Tone::Bad), (after, '+', Tone::Good)] {
+            let Some(value) = value else { continue };
+            for line in value_lines(&pointer, &value) {
                 out += &(style.paint(tone, &format!("  {sign} {line}")) + "\n");
             }
         }
     }
-    match number(object, "/omitted") {
+    match omitted {
         0 => out,
         omitted => out + &format!("    {omitted} more fields not shown\n"),
     }
@@ -119,20 +130,17 @@ fn shortened(value: &str) -> String {
     }
 }
 
-fn address_lines(address: &Value, style: Style) -> String {
-    let name = clean(&text(address, "/address"));
+fn address_lines(plan: Option<&AddressPlan>, style: Style) -> String {
+    let Some(AddressPlan { address, before, after }) = plan else { return unreadable() };
     let mut out = String::new();
-    for (side, sign, tone) in [("before", '-', Tone::Bad), ("after", '+', Tone::Good)] {
-        let Some(usage) = address.get(side) else { continue };
-        let list = |pointer: &str| {
-            let names = items(usage, pointer).iter().filter_map(Value::as_str).map(clean);
-            names.collect::<Vec<_>>().join(", ")
-        };
-        let mut line = format!("{sign} {name} of {}", list("/services"));
-        for (pointer, word) in [("/nodes", "answered by"), ("/advertisements", "announced to routers by")] {
-            match list(pointer) {
-                names if names.is_empty() => {}
-                names => line += &format!(", {word} {names}"),
+    for (usage, sign, tone) in [(before, '-', Tone::Bad), (after, '+', Tone::Good)] {
+        let Some(AddressUse { services, nodes, advertisements }) = usage else { continue };
+        let mut line = format!("{sign} {address} of {}", listed(services));
+        for (names, role) in
+            [(listed(nodes), "answered by"), (listed(advertisements), "announced to routers by")]
+        {
+            if !names.is_empty() {
+                line += &format!(", {role} {names}");
             }
         }
         out += &format!("  {}\n", style.paint(tone, &line));
@@ -140,44 +148,63 @@ fn address_lines(address: &Value, style: Style) -> String {
     out
 }
 
-fn node_lines(node: &Value, style: Style) -> String {
-    if let Some(error) = node.get("error").and_then(Value::as_str) {
-        return format!("  {} {}\n", style.paint(Tone::Waiting, "not known:"), clean(error));
+fn listed<'a, T: Serialize + 'a>(names: impl IntoIterator<Item = &'a T>) -> String {
+    names.into_iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+fn node_lines(node: Option<&Value>, style: Style) -> String {
+    let Some(NodePlan { preview, error }) = node.and_then(decode) else { return unreadable() };
+    if let Some(error) = error {
+        return format!("  {} {}\n", style.paint(Tone::Waiting, "not known:"), clean(&error));
     }
+    let Preview { omitted, session_resets, connections_at_risk, failures, .. } = preview.unwrap_or_default();
     let mut out = String::new();
-    for list in ["/preview/announcements", "/preview/kernel"] {
-        let mut place = String::new();
-        let mut changes: Vec<&Value> = items(node, list).iter().collect();
-        // Sorted by place; within a place, removed lines come before added ones.
-        changes.sort_by_key(|change| (text(change, "/place"), text(change, "/change") == "added"));
-        for change in changes {
-            let at = clean(&text(change, "/place"));
-            if at != place {
-                out += &format!("  {}\n", style.paint(Tone::Faint, &at));
-                place = at;
-            }
-            let (sign, tone) =
-                if text(change, "/change") == "added" { ('+', Tone::Good) } else { ('-', Tone::Bad) };
-            let line = format!("{sign} {}", clean(&text(change, "/line")));
-            out += &format!("    {}\n", style.paint(tone, &line));
-        }
+    for listing in ["/preview/announcements", "/preview/kernel"] {
+        // The lines are decoded one by one, so that an invalid one is not left out.
+        out += &listing_lines(node.into_iter().flat_map(|node| rows(node, listing)), style);
     }
-    for (pointer, word) in [
-        ("/preview/sessionResets", "BGP session restarts:"),
-        ("/preview/failures", "unsupported, or not shown:"),
-    ] {
-        for said in items(node, pointer).iter().filter_map(Value::as_str) {
-            out += &format!("  {} {}\n", style.paint(Tone::Bad, word), clean(said));
-        }
-    }
-    if let Some(count) =
-        node.pointer("/preview/connectionsAtRisk").and_then(Value::as_u64).filter(|count| *count > 0)
+    for (texts, title) in
+        [(session_resets, "BGP session restarts:"), (failures, "unsupported, or not shown:")]
     {
+        for text in texts {
+            out += &format!("  {} {}\n", style.paint(Tone::Bad, title), clean(&text));
+        }
+    }
+    if let Some(count) = connections_at_risk.filter(|count| *count > 0) {
         out += &format!("  {count} established connections would be terminated or moved\n");
     }
-    match number(node, "/preview/omitted") {
+    match omitted {
         0 if out.is_empty() => "  nothing\n".to_owned(),
         0 => out,
         omitted => out + &format!("  {omitted} more lines not shown\n"),
     }
+}
+
+/// Renders the changed lines of one listing, sorted by place; within a place, removed lines come first.
+fn listing_lines(lines: impl Iterator<Item = Option<LineChange>>, style: Style) -> String {
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort_by_cached_key(|line| line.as_ref().map(|line| (line.place.clone(), line.change)));
+    let (mut out, mut shown_place) = (String::new(), String::new());
+    for line in lines {
+        let Some(LineChange { change, place, line }) = line else {
+            out += &unreadable();
+            continue;
+        };
+        let place = clean(&place);
+        if place != shown_place {
+            out += &format!("  {}\n", style.paint(Tone::Faint, &place));
+            shown_place = place;
+        }
+        let (sign, tone) = match change {
+            LineFate::Added => ('+', Tone::Good),
+            LineFate::Removed => ('-', Tone::Bad),
+        };
+        let line = format!("{sign} {}", clean(&line));
+        out += &format!("    {}\n", style.paint(tone, &line));
+    }
+    out
+}
+
+fn unreadable() -> String {
+    format!("  {UNREADABLE}\n")
 }

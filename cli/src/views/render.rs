@@ -1,6 +1,11 @@
 //! Output that is neither a table nor a description: errors, the status summary, outcomes and events.
 
-use model::{kinds::resource::Kind, observed::status::ConditionType, primitives::quantity::Timestamp};
+use model::{
+    kinds::resource::Kind,
+    observed::status::ConditionType,
+    primitives::quantity::Timestamp,
+    views::overview::{Impact, PrecedingChange},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -9,12 +14,18 @@ pub use translate::json::field_path;
 use crate::{
     age::age,
     error::{Failure, Problem},
-    lenient_json::{clean, entries, flag, items, number, scalar, text, time},
     resource::Resource,
-    terminal::style::{Style, Tone},
+    terminal::{
+        clean,
+        style::{Style, Tone},
+    },
     views::typed::{
-        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, EndpointHealth, EndpointSet, Node, Service,
-        TypedObject, Workload, word, words,
+        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, EndpointHealth, EndpointSet, Node,
+        ObjectHeader, Service, TypedObject, Word, Workload, decode,
+        documents::{
+            ClusterStatus, ProblemExtension, StatusNodes, StatusProblem, StatusServices, WatchEvent,
+        },
+        word, words,
     },
     views::{
         columns::{self, addresses as columns_addresses, bgp as columns_bgp, labels},
@@ -43,46 +54,41 @@ pub(crate) fn failure(failure: &Failure, style: Style) -> String {
 
 /// Returns the error line of a rejection: its detail, or else its title, with code and status.
 pub(crate) fn problem_title(problem: &Problem) -> String {
-    let said = ["/detail", "/title"].map(|pointer| text(&problem.document, pointer));
-    let said = said
+    let client::Problem { status, code, detail, document, .. } = &problem.rejection;
+    let ProblemExtension { title, .. } = decode(document).unwrap_or_default();
+    let text = [detail, &title]
         .into_iter()
         .find(|text| !text.is_empty())
-        .unwrap_or_else(|| "the server rejected the request".to_owned());
-    let code = Some(text(&problem.document, "/code")).filter(|code| !code.is_empty());
-    format!("{said} ({}{})", code.map(|code| format!("{code}, ")).unwrap_or_default(), problem.status)
+        .map_or("the server rejected the request", String::as_str);
+    let code = if code.is_empty() { String::new() } else { format!("{code}, ") };
+    format!("{text} ({code}{status})")
 }
 
 fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
-    let violations = items(&problem.document, "/errors");
+    let rejection = &problem.rejection;
+    let violations = &rejection.violations;
     for violation in violations.iter().take(VIOLATIONS_SHOWN) {
-        let (item, field) = split_item(&text(violation, "/pointer"), &problem.items);
+        let (item, field) = split_item(&violation.pointer, &problem.items);
         let place: String =
             [item, field].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
-        lines.push(format!("{}: {}", clean(&place), clean(&text(violation, "/message"))));
-        let hint = text(violation, "/hint");
-        lines.extend((!hint.is_empty()).then(|| format!("  hint: {}", clean(&hint))));
+        lines.push(format!("{}: {}", clean(&place), clean(&violation.message)));
+        lines.extend(violation.hint.as_ref().map(|hint| format!("  hint: {}", clean(hint))));
     }
     if violations.len() > VIOLATIONS_SHOWN {
         lines.push(format!("and {} more", violations.len() - VIOLATIONS_SHOWN));
     }
-    let pruned = items(&problem.document, "/wouldPrune");
-    lines.extend(
-        pruned.iter().take(PRUNED_SHOWN).map(|object| format!("would prune {}", clean(&scalar(object)))),
-    );
-    if pruned.len() > PRUNED_SHOWN {
-        lines.push(format!("and {} more", pruned.len() - PRUNED_SHOWN));
+    let ProblemExtension { would_prune, would_remove, .. } = decode(&rejection.document).unwrap_or_default();
+    for (names, verb) in [(would_prune, "prune"), (would_remove, "remove")] {
+        let shown = names.iter().take(PRUNED_SHOWN);
+        lines.extend(shown.map(|name| format!("would {verb} {}", clean(name))));
+        if names.len() > PRUNED_SHOWN {
+            lines.push(format!("and {} more", names.len() - PRUNED_SHOWN));
+        }
     }
-    let held = items(&problem.document, "/wouldRemove");
-    lines.extend(held.iter().take(PRUNED_SHOWN).map(|what| format!("would remove {}", clean(&scalar(what)))));
-    if held.len() > PRUNED_SHOWN {
-        lines.push(format!("and {} more", held.len() - PRUNED_SHOWN));
-    }
-    let hint = command_hint(&text(&problem.document, "/code"))
-        .map_or_else(|| text(&problem.document, "/hint"), str::to_owned);
-    lines.extend((!hint.is_empty()).then(|| format!("  hint: {}", clean(&hint))));
-    let request = text(&problem.document, "/requestId");
-    if problem.status >= 500 && !request.is_empty() {
-        lines.push(format!("  hint: see the log of the control server for request {}", clean(&request)));
+    let hint = command_hint(&rejection.code).or(rejection.hint.as_deref());
+    lines.extend(hint.map(|hint| format!("  hint: {}", clean(hint))));
+    if let Some(request) = rejection.request_id.as_ref().filter(|_| rejection.status >= 500) {
+        lines.push(format!("  hint: see the log of the control server for request {}", clean(request)));
     }
 }
 
@@ -115,19 +121,18 @@ fn split_item(pointer: &str, known: &[String]) -> (String, String) {
 /// Formats the name of an object, such as `service/web`.
 #[must_use]
 pub fn object_name(object: &Value) -> String {
-    let kind = text(object, "/kind");
+    let ObjectHeader { kind, metadata } = ObjectHeader::of(object);
     let word = kind
         .parse::<Resource>()
         .map_or_else(|_| kind.to_ascii_lowercase(), |kind| kind.singular().to_owned());
-    let name =
-        if word == "address" { columns_addresses::written(object) } else { text(object, "/metadata/name") };
+    let name = if word == "address" { columns_addresses::written(object) } else { metadata.name };
     clean(&format!("{word}/{name}"))
 }
 
 /// Returns the outcome line of an object, such as `service/web created`.
 #[must_use]
 pub fn outcome(object: &Value, action: &str, dry_run: bool, style: Style) -> String {
-    let namespace = text(object, "/metadata/namespace");
+    let namespace = ObjectHeader::of(object).metadata.namespace;
     let place =
         if matches!(namespace.as_str(), "" | "default") { String::new() } else { format!(" in {namespace}") };
     let tone = match action {
@@ -142,127 +147,116 @@ pub fn outcome(object: &Value, action: &str, dry_run: bool, style: Style) -> Str
 /// Renders the output of `status`, with convergence times if known.
 #[must_use]
 pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style) -> String {
-    let mut lines = vec![format!(
-        "Control    {}, at {}",
-        or_unknown(text(status, "/version")),
-        or_unknown(text(status, "/position"))
-    )];
-    if flag(status, "/insecure", false) {
+    let ClusterStatus { position, version, insecure, nodes, services, objects, problems, .. } =
+        decode(status).unwrap_or_default();
+    let mut lines = vec![format!("Control    {}, at {}", or_unknown(version), or_unknown(word(&position)))];
+    if insecure {
         lines.push(
             style.paint(Tone::Bad, "           INSECURE: anyone who can reach the API can change everything"),
         );
     }
-    let [total, connected, converged] =
-        ["total", "connected", "converged"].map(|key| number(status, &format!("/nodes/{key}")));
+    let StatusNodes { total, connected, converged } = nodes;
     let tone = if converged == total && connected == total { Tone::Good } else { Tone::Bad };
     lines.push(format!(
         "Nodes      {}",
         style.paint(tone, &format!("{connected}/{total} connected, {converged}/{total} converged"))
     ));
     lines.extend(lag.and_then(crate::views::lag::summary));
-    let [total, ready] = ["total", "ready"].map(|key| number(status, &format!("/services/{key}")));
+    let StatusServices { total, ready } = services;
     let tone = if ready == total { Tone::Good } else { Tone::Bad };
     lines.push(format!("Services   {}", style.paint(tone, &format!("{ready}/{total} ready"))));
-    let objects: Vec<String> = entries(status, "/objects")
+    let objects: Vec<String> = objects
+        .iter()
         .map(|(kind, count)| {
-            format!(
-                "{} {}{}",
-                clean(&scalar(count)),
-                clean(kind),
-                match (count.as_u64(), kind.ends_with('s')) {
-                    (Some(1), _) => "",
-                    (_, true) => "es",
-                    (_, false) => "s",
-                }
-            )
+            let suffix = match (count, kind.ends_with('s')) {
+                (1, _) => "",
+                (_, true) => "es",
+                (_, false) => "s",
+            };
+            format!("{count} {}{suffix}", clean(kind))
         })
         .collect();
     if !objects.is_empty() {
         lines.push(format!("Objects    {}", objects.join(", ")));
     }
-    let problems = items(status, "/problems");
-    if problems.is_empty() {
-        lines.push(format!("Problems   {}", style.paint(Tone::Good, "none")));
-    } else {
-        lines.push(format!("Problems   {}", style.paint(Tone::Bad, &problems.len().to_string())));
-    }
-    for problem in problems {
-        let since =
-            time(problem, "/since").map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
-        let object = style.paint(Tone::Title, &clean(&text(problem, "/object")));
-        let reason = style.paint(Tone::Bad, &clean(&text(problem, "/reason")));
-        let impact = impact(problem);
-        lines.push(format!("\n  {object}: {impact}{reason}{since}"));
-        lines.push(format!("    {}", clean(&text(problem, "/message"))));
-        let hint = text(problem, "/hint");
-        lines.extend((!hint.is_empty()).then(|| format!("    hint: {}", clean(&hint))));
-        lines.extend(preceding(problem, now));
+    let count = match problems.len() {
+        0 => style.paint(Tone::Good, "none"),
+        count => style.paint(Tone::Bad, &count.to_string()),
+    };
+    lines.push(format!("Problems   {count}"));
+    for problem in &problems {
+        status_problem(problem, now, style, &mut lines);
     }
     lines.join("\n") + "\n"
 }
 
+fn status_problem(problem: &StatusProblem, now: Timestamp, style: Style, lines: &mut Vec<String>) {
+    let StatusProblem { object, impact, since, reason, message, hint, change } = problem;
+    let since = since.map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
+    let object = style.paint(Tone::Title, &clean(object));
+    let reason = style.paint(Tone::Bad, &clean(reason));
+    lines.push(format!("\n  {object}: {}{reason}{since}", self::impact(impact)));
+    lines.push(format!("    {}", clean(message)));
+    lines.extend((!hint.is_empty()).then(|| format!("    hint: {}", clean(hint))));
+    lines.extend(change.as_ref().map(|change| preceding(change, now)));
+}
+
 /// Returns the user impact of a problem as a prefix of its reason; empty if the server does not report it.
-fn impact(problem: &Value) -> String {
-    let word = text(problem, "/impact");
-    let words = match word.as_str() {
-        "" => return String::new(),
-        "unreachable" => "users cannot connect",
-        "degraded" => "degraded",
-        "risk" => "at risk",
-        "notice" => "notice",
-        other => other,
+fn impact(impact: &Word<Impact>) -> String {
+    let text = match impact {
+        Word::Known(Impact::Unreachable) => "users cannot connect",
+        Word::Known(Impact::Degraded) => "degraded",
+        Word::Known(Impact::Risk) => "at risk",
+        Word::Known(Impact::Notice) => "notice",
+        Word::Unknown(word) if word.is_empty() => return String::new(),
+        Word::Unknown(word) => word,
     };
-    format!("{}, ", clean(words))
+    format!("{}, ", clean(text))
 }
 
 /// Returns the line about the write that preceded a problem.
-fn preceding(problem: &Value, now: Timestamp) -> Option<String> {
-    let change = problem.get("change").filter(|change| change.is_object())?;
-    let author = text(change, "/author");
-    let by = if author.is_empty() { String::new() } else { format!(" by {}", clean(&author)) };
-    let ago = time(change, "/at").map(|at| format!(", {} ago", age(at, now))).unwrap_or_default();
-    let message = text(change, "/message");
-    let why = if message.is_empty() { String::new() } else { format!(": {}", clean(&message)) };
-    let revision = clean(&text(change, "/revision"));
-    Some(format!("    before it: revision {revision}{by}{ago}{why} (`tidegate history {revision}`)"))
+fn preceding(change: &PrecedingChange, now: Timestamp) -> String {
+    let PrecedingChange { revision, at, author, message } = change;
+    let part = |before: &str, text: &Option<String>| {
+        let text = text.as_ref().filter(|text| !text.is_empty());
+        text.map(|text| format!("{before}{}", clean(text))).unwrap_or_default()
+    };
+    let (by, why) = (part(" by ", author), part(": ", message));
+    let ago = age(*at, now);
+    format!("    before it: revision {revision}{by}, {ago} ago{why} (`tidegate history {revision}`)")
 }
 
 /// Returns true if `status` exits with 0: no problems, every node converged, every Service ready.
 #[must_use]
 pub fn is_healthy(status: &Value) -> bool {
-    let same = |a: &str, b: &str| number(status, a) == number(status, b);
-    items(status, "/problems").is_empty()
-        && same("/nodes/total", "/nodes/connected")
-        && same("/nodes/total", "/nodes/converged")
-        && same("/services/total", "/services/ready")
+    let ClusterStatus { nodes, services, problems, .. } = decode(status).unwrap_or_default();
+    problems.is_empty()
+        && nodes.total == nodes.connected
+        && nodes.total == nodes.converged
+        && services.total == services.ready
 }
 
 /// Renders one line of `watch` without the line end; `None` for events without an object.
 #[must_use]
 pub fn event(event: &Value, style: Style) -> Option<String> {
-    let object = event.get("object").filter(|object| object.is_object())?;
-    let word = text(event, "/type");
-    let tone = match word.as_str() {
+    let object = WatchEvent::object(event)?;
+    let WatchEvent { event_type, revision, .. } = WatchEvent::of(event);
+    let tone = match event_type.as_str() {
         "ADDED" => Tone::Good,
         "DELETED" => Tone::Bad,
         _ => Tone::Waiting,
     };
-    let namespace = text(object, "/metadata/namespace");
+    let namespace = ObjectHeader::of(object).metadata.namespace;
     let place = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
-    let padded = style.paint(tone, &format!("{:<8}", clean(&word)));
+    let padded = style.paint(tone, &format!("{:<8}", clean(&event_type)));
     let summary = clean(&summary(object));
-    let line = format!(
-        "{:>8} {padded} {}{}  {summary}",
-        number(event, "/revision"),
-        object_name(object),
-        clean(&place)
-    );
+    let line = format!("{revision:>8} {padded} {}{}  {summary}", object_name(object), clean(&place));
     Some(line.trim_end().to_owned())
 }
 
 /// Returns the summary that follows the name of an object in an event; empty if the object cannot be decoded.
 fn summary(object: &Value) -> String {
-    let parts = match Kind::parse(&text(object, "/kind")) {
+    let parts = match Kind::parse(&ObjectHeader::of(object).kind) {
         Some(Kind::Service) => parts(object, service_summary),
         Some(Kind::EndpointSet) => parts(object, |EndpointSet { spec, .. }| {
             vec![format!("for service/{}", spec.service), format!("{} endpoints", spec.endpoints.len())]

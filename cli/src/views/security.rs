@@ -3,10 +3,18 @@
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, flag, items, text},
     terminal::{
+        clean,
         style::Style,
         table::{Cell, Table},
+    },
+    views::{
+        columns::bgp::or_dash,
+        typed::{
+            decode,
+            documents::{CallerIdentity, CallerInfo, RoleBinding, RoleRow, TokenRow},
+            rows, word,
+        },
     },
 };
 
@@ -14,17 +22,20 @@ use crate::{
 #[must_use]
 pub fn tokens(answer: &Value, style: Style) -> String {
     let mut table = Table::new(vec!["NAME", "ID", "MAY", "EXPIRES", "LAST USED", "MADE BY"]);
-    for token in items(answer, "/items") {
-        let may: Vec<_> = items(token, "/bindings").iter().map(binding).collect();
-        let cells = [
-            text(token, "/name"),
-            text(token, "/id"),
-            may.join("; "),
-            or_dash(text(token, "/expires")),
-            or_dash(text(token, "/lastUsed")),
-            text(token, "/createdBy"),
-        ];
-        table.push(cells.iter().map(Cell::from).collect());
+    for token in rows::<TokenRow>(answer, "/items") {
+        let Some(token) = token else {
+            table.push_unreadable();
+            continue;
+        };
+        let may: Vec<_> = token.bindings.iter().map(binding).collect();
+        table.push(vec![
+            token.name.into(),
+            token.id.into(),
+            may.join("; ").into(),
+            or_dash(word(&token.expires)).into(),
+            or_dash(word(&token.last_used)).into(),
+            token.created_by.into(),
+        ]);
     }
     if table.is_empty() { "No tokens.\n".to_owned() } else { table.render(style) }
 }
@@ -33,15 +44,15 @@ pub fn tokens(answer: &Value, style: Style) -> String {
 #[must_use]
 pub fn roles(answer: &Value, style: Style) -> String {
     let mut table = Table::new(vec!["ROLE", "VERBS", "KINDS", "NAMESPACES"]);
-    for role in items(answer, "/items") {
-        let mut name = text(role, "/name");
-        if flag(role, "/builtIn", false) {
-            name += " (built in)";
-        }
-        for rule in items(role, "/rules") {
-            let namespaces = words(rule, "/namespaces");
-            let place = if namespaces.is_empty() { "all".to_owned() } else { namespaces };
-            let cells = [name.clone(), words(rule, "/verbs"), words(rule, "/kinds"), place];
+    for role in rows::<RoleRow>(answer, "/items") {
+        let Some(RoleRow { name, built_in, rules }) = role else {
+            table.push_unreadable();
+            continue;
+        };
+        let name = if built_in { format!("{name} (built in)") } else { name };
+        for rule in rules {
+            let place = if rule.namespaces.is_empty() { "all".to_owned() } else { rule.namespaces.join(",") };
+            let cells = [name.clone(), rule.verbs.join(","), rule.kinds.join(","), place];
             table.push(cells.iter().map(Cell::from).collect());
         }
     }
@@ -51,33 +62,27 @@ pub fn roles(answer: &Value, style: Style) -> String {
 /// Renders the output of `whoami`.
 #[must_use]
 pub fn who(answer: &Value) -> String {
-    let who = match text(answer, "/identity/type").as_str() {
-        "token" => format!("token {} ({})", text(answer, "/identity/name"), text(answer, "/identity/id")),
-        "agent" => format!("the agent of node {}", text(answer, "/identity/node")),
-        _ => "anonymous: authentication is disabled, and all requests are allowed".to_owned(),
+    let CallerInfo { identity, bindings } = decode(answer).unwrap_or_default();
+    let who = match identity {
+        CallerIdentity::Token { id, name } => format!("token {name} ({id})"),
+        CallerIdentity::Agent { node } => format!("the agent of node {node}"),
+        CallerIdentity::Anyone => {
+            "anonymous: authentication is disabled, and all requests are allowed".to_owned()
+        }
     };
-    let bindings = items(answer, "/bindings").iter().map(|to| format!("  {}\n", clean(&binding(to))));
+    let bindings = bindings.iter().map(|to| format!("  {}\n", clean(&binding(to))));
     format!("{}\n{}", clean(&who), bindings.collect::<String>())
 }
 
-fn binding(binding: &Value) -> String {
-    let mut said = text(binding, "/role");
-    for (pointer, before) in
-        [("/namespaces", "in"), ("/pools", "with pools"), ("/endpointRanges", "with endpoints in")]
+fn binding(binding: &RoleBinding) -> String {
+    let RoleBinding { role, namespaces, pools, endpoint_ranges } = binding;
+    let mut words = role.clone();
+    for (limits, before) in
+        [(namespaces, "in"), (pools, "with pools"), (endpoint_ranges, "with endpoints in")]
     {
-        let words = words(binding, pointer);
-        if !words.is_empty() {
-            said = format!("{said} {before} {words}");
+        if !limits.is_empty() {
+            words = format!("{words} {before} {}", limits.join(","));
         }
     }
-    said
-}
-
-fn words(value: &Value, pointer: &str) -> String {
-    let words: Vec<_> = items(value, pointer).iter().filter_map(Value::as_str).collect();
-    words.join(",")
-}
-
-fn or_dash(text: String) -> String {
-    if text.is_empty() { "-".to_owned() } else { text }
+    words
 }

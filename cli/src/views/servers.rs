@@ -3,8 +3,11 @@
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, flag, text},
-    terminal::style::{Style, Tone},
+    terminal::{
+        clean,
+        style::{Style, Tone},
+    },
+    views::typed::{decode, documents::ClusterStatus, word},
 };
 
 /// Control server with its status response, or the reason why it sent none.
@@ -31,11 +34,12 @@ pub fn lines(servers: &[Server], style: Style) -> String {
 }
 
 fn of_status(status: &Value) -> String {
-    let mut words = vec![format!("at {}", clean(&text(status, "/position")))];
-    let name = clean(&text(status, "/replica/name"));
-    words.extend((!name.is_empty()).then(|| format!("replica {name}")));
-    words.extend(flag(status, "/replica/isLeader", false).then(|| "leads".to_owned()));
-    words.join(", ")
+    let ClusterStatus { position, replica, .. } = decode(status).unwrap_or_default();
+    let mut parts = vec![format!("at {}", word(&position))];
+    let name = clean(&replica.name);
+    parts.extend((!name.is_empty()).then(|| format!("replica {name}")));
+    parts.extend(replica.is_leader.then(|| "leads".to_owned()));
+    parts.join(", ")
 }
 
 #[cfg(test)]

@@ -4,16 +4,16 @@ use model::{
     observed::traffic::{BusyService, EndpointTraffic, NodeTraffic},
     wire::traffic_counts::{Counts, Rate, TargetFailures},
 };
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{entries, items},
     terminal::{
         style::Style,
         table::{Cell, Table},
     },
     views::columns::socket,
-    views::typed::{decode, decode_or_default, word},
+    views::typed::{decode_or_default, named_rows, rows, word},
 };
 
 /// Placeholder for a value that a proxy mode does not count.
@@ -27,8 +27,8 @@ const COUNTS: [&str; 8] =
 #[must_use]
 pub fn by_node(traffic: &Value, style: Style) -> String {
     let mut table = table(&["NODE", "MODE", "ENDPOINT", "PORTS"], &["AGE"]);
-    for (name, node) in entries(traffic, "/nodes") {
-        let Some(node) = decode::<NodeTraffic>(node) else {
+    for (name, node) in named_rows::<NodeTraffic>(traffic, "/nodes") {
+        let Some(node) = node else {
             table.push_unreadable();
             continue;
         };
@@ -51,8 +51,8 @@ pub fn by_node(traffic: &Value, style: Style) -> String {
 #[must_use]
 pub fn busiest(answer: &Value, style: Style) -> Option<String> {
     let mut table = table(&["SERVICE", "NODES"], &[]);
-    for service in items(answer, "/services") {
-        let Some(service) = decode::<BusyService>(service) else {
+    for service in rows::<BusyService>(answer, "/services") {
+        let Some(service) = service else {
             table.push_unreadable();
             continue;
         };
@@ -73,8 +73,8 @@ pub fn busiest(answer: &Value, style: Style) -> Option<String> {
 #[must_use]
 pub fn by_endpoint(traffic: &Value, style: Style) -> Option<String> {
     let mut table = table(&["ENDPOINT", "PORTS"], &[]);
-    for endpoint in items(traffic, "/endpoints") {
-        match decode::<EndpointTraffic>(endpoint) {
+    for endpoint in rows::<EndpointTraffic>(traffic, "/endpoints") {
+        match endpoint {
             Some(endpoint) => table.push(endpoint_cells(&endpoint)),
             None => table.push_unreadable(),
         }
@@ -85,7 +85,7 @@ pub fn by_endpoint(traffic: &Value, style: Style) -> Option<String> {
 /// Formats the number of reporting nodes.
 #[must_use]
 pub fn reporting_nodes(traffic: &Value) -> String {
-    match entries(traffic, "/nodes").count() {
+    match named_rows::<IgnoredAny>(traffic, "/nodes").count() {
         1 => "1 node".to_owned(),
         nodes => format!("{nodes} nodes"),
     }

@@ -4,11 +4,17 @@
 //! that it expects. Neither stops a table or a description:
 //! - unknown fields are ignored, also of types that reject them on input;
 //! - a list entry, map entry or optional field with an invalid value is dropped;
-//! - a missing field of a status has its default.
+//! - a missing field of a status has its default;
+//! - a row of a table that cannot be decoded is printed as [`UNREADABLE`].
 //!
-//! `-o json` and `-o yaml` bypass this module and print the complete response.
+//! [`documents`] has the responses without a type in `model`. Whole objects and events stay JSON, because
+//! their kinds may be unknown; [`ObjectHeader`] reads the fields that all objects have. `-o json` and `-o
+//! yaml` bypass this module and print the complete response.
 
+pub(crate) mod documents;
+mod header;
 mod reader;
+mod word;
 
 use std::borrow::Cow;
 
@@ -21,17 +27,22 @@ use model::{
         workload::WorkloadSpec,
     },
     observed::status::{
-        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus, Condition,
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
         ConditionStatus, EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
     },
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use serde_path_to_error::Segment;
+use translate::json::{entries, scalar};
 
 use self::reader::LenientReader;
-use crate::lenient_json::{items, scalar, text};
 
+pub(crate) use self::{header::ObjectHeader, word::Word};
+pub(crate) use translate::json::items;
+
+/// Placeholder for a part of a response that this version cannot decode.
+pub(crate) const UNREADABLE: &str = "<unreadable>";
 /// Maximum number of invalid values dropped from one response; each costs another pass over it.
 const DROPPED_MAX: usize = 200;
 
@@ -73,9 +84,11 @@ impl<Spec: DeserializeOwned, Status: DeserializeOwned + Serialize + Default> Typ
 }
 
 /// Condition of an object, of a known type or not.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub(crate) struct ConditionRow {
     /// Condition type, spelled as in the response.
+    #[serde(rename = "type")]
     pub(crate) condition_type: String,
     /// Condition status; `Unknown` if this version has no such status.
     pub(crate) status: ConditionStatus,
@@ -87,35 +100,21 @@ pub(crate) struct ConditionRow {
     pub(crate) hint: String,
 }
 
-impl From<Condition> for ConditionRow {
-    fn from(condition: Condition) -> Self {
-        let Condition { condition_type, status, reason, message, hint } = condition;
+impl Default for ConditionRow {
+    fn default() -> Self {
         Self {
-            condition_type: word(&condition_type),
-            status,
-            reason: reason.as_str().to_owned(),
-            message,
-            hint: hint.unwrap_or_default(),
+            condition_type: String::new(),
+            status: ConditionStatus::Unknown,
+            reason: String::new(),
+            message: String::new(),
+            hint: String::new(),
         }
     }
 }
 
 /// Returns the conditions of an object.
 pub(crate) fn conditions(object: &Value) -> Vec<ConditionRow> {
-    let unknown = |condition: &Value| ConditionRow {
-        condition_type: text(condition, "/type"),
-        status: condition.get("status").and_then(decode).unwrap_or(ConditionStatus::Unknown),
-        reason: text(condition, "/reason"),
-        message: text(condition, "/message"),
-        hint: text(condition, "/hint"),
-    };
-    items(object, "/status/conditions")
-        .iter()
-        .filter(|condition| condition.is_object())
-        .map(|condition| {
-            decode::<Condition>(condition).map_or_else(|| unknown(condition), ConditionRow::from)
-        })
-        .collect()
+    decode_items(object, "/status/conditions")
 }
 
 /// Decodes the endpoints that the server computed for a Service.
@@ -148,9 +147,25 @@ pub(crate) fn decode_or_default<T: DeserializeOwned + Serialize + Default>(value
     decode(&merged).unwrap_or_default()
 }
 
-/// Decodes the entries of an array, without the invalid ones.
+/// Decodes the entries of the array at a JSON pointer, without the invalid ones.
 pub(crate) fn decode_items<T: DeserializeOwned>(value: &Value, pointer: &str) -> Vec<T> {
-    items(value, pointer).iter().filter_map(decode).collect()
+    rows(value, pointer).flatten().collect()
+}
+
+/// Decodes the entries of the array at a JSON pointer; `None` stands for an invalid entry.
+pub(crate) fn rows<T: DeserializeOwned>(
+    value: &Value,
+    pointer: &str,
+) -> impl DoubleEndedIterator<Item = Option<T>> {
+    items(value, pointer).iter().map(decode)
+}
+
+/// Decodes the entries of the object at a JSON pointer, in key order; `None` stands for an invalid entry.
+pub(crate) fn named_rows<'a, T: DeserializeOwned>(
+    value: &'a Value,
+    pointer: &str,
+) -> impl Iterator<Item = (&'a str, Option<T>)> {
+    entries(value, pointer).map(|(name, entry)| (name, decode(entry)))
 }
 
 /// Returns a scalar as the API writes it; empty for `None`.

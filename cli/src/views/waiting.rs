@@ -1,10 +1,18 @@
 //! Evaluation of `wait` goals from the responses of the server. Pure.
 
+use model::{
+    observed::status::{ConditionStatus, ConditionType, NodeStatus},
+    primitives::quantity::Revision,
+};
 use serde_json::Value;
 
 use crate::{
     args::wait::Goal,
-    lenient_json::{clean, items, text},
+    terminal::clean,
+    views::{
+        columns::condition,
+        typed::{ObjectHeader, conditions, decode_or_default, items, word},
+    },
 };
 
 /// Maximum number of nodes named in one line.
@@ -25,41 +33,38 @@ pub(crate) enum Progress {
 pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
     let (wanted, status) = match goal {
         Goal::Deleted => return Progress::NotYet("the object still exists".to_owned()),
-        Goal::Verified if text(object, "/kind") == "Node" => ("Converged", "True"),
+        Goal::Verified if ObjectHeader::of(object).kind == "Node" => ("Converged", "True"),
         Goal::Verified => ("Programmed", "True"),
         Goal::Condition { condition, status } => (condition.as_str(), status.as_str()),
     };
-    let conditions = items(object, "/status/conditions");
-    let Some(found) = conditions.iter().find(|condition| text(condition, "/type") == wanted) else {
-        let known: Vec<_> = conditions.iter().map(|condition| clean(&text(condition, "/type"))).collect();
+    let conditions = conditions(object);
+    let Some(found) = conditions.iter().find(|condition| condition.condition_type == wanted) else {
+        let known: Vec<_> = conditions.iter().map(|condition| clean(&condition.condition_type)).collect();
         return Progress::Never(known.join(", "));
     };
-    if text(found, "/status") == status {
+    let is = word(&found.status);
+    if is == status {
         return Progress::Reached;
     }
-    let words = [text(found, "/reason"), text(found, "/message")];
-    let words: Vec<_> = words.iter().map(|word| clean(word)).filter(|word| !word.is_empty()).collect();
-    Progress::NotYet(format!("{wanted} is {}: {}", clean(&text(found, "/status")), words.join(", ")))
+    let texts = [&found.reason, &found.message].map(|text| clean(text));
+    let texts: Vec<_> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    Progress::NotYet(format!("{wanted} is {is}: {}", texts.join(", ")))
 }
 
 /// Evaluates whether all connected nodes have verified everything up to a revision. Nodes that are not
 /// connected are returned separately, because their state is unknown.
-pub(crate) fn of_nodes(nodes: &Value, revision: u64) -> (Progress, Vec<String>) {
+pub(crate) fn of_nodes(nodes: &Value, revision: Revision) -> (Progress, Vec<String>) {
     let (mut behind, mut absent) = (Vec::new(), Vec::new());
     for node in items(nodes, "/items") {
-        let name = clean(&text(node, "/metadata/name"));
-        let is_connected = items(node, "/status/conditions")
-            .iter()
-            .any(|condition| text(condition, "/type") == "Connected" && text(condition, "/status") == "True");
-        let verified = text(node, "/status/verified");
-        let reached = verified.rsplit_once('-').and_then(|(_, revision)| revision.parse().ok()).unwrap_or(0);
-        if !is_connected {
+        let name = clean(&ObjectHeader::of(node).metadata.name);
+        let connected = condition(&conditions(node), ConditionType::Connected);
+        let status: NodeStatus = decode_or_default(node.get("status"));
+        let verified = status.verified;
+        if connected != Some(ConditionStatus::True) {
             absent.push(name);
-        } else if reached < revision {
-            behind.push(format!(
-                "{name} ({})",
-                if verified.is_empty() { "nothing" } else { verified.as_str() }
-            ));
+        } else if verified.map(|verified| verified.revision).unwrap_or_default() < revision {
+            let verified = verified.map_or_else(|| "nothing".to_owned(), |verified| verified.to_string());
+            behind.push(format!("{name} ({verified})"));
         }
     }
     if behind.is_empty() {
@@ -107,8 +112,8 @@ mod tests {
         let nodes = json!({ "items": [node("a", "True", "17-40"), node("b", "True", "17-38"), node("c", "False", "17-2")] });
         let away = vec!["c".to_owned()];
         let behind = Progress::NotYet("behind revision 40: b (17-38)".to_owned());
-        assert_eq!(of_nodes(&nodes, 40), (behind, away.clone()));
-        assert_eq!(of_nodes(&nodes, 38), (Progress::Reached, away));
+        assert_eq!(of_nodes(&nodes, Revision(40)), (behind, away.clone()));
+        assert_eq!(of_nodes(&nodes, Revision(38)), (Progress::Reached, away));
     }
 
     #[test]

@@ -5,12 +5,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, items},
     terminal::{
+        clean,
         style::{Style, Tone},
         table::{Cell, Table},
     },
-    views::typed::{decode, decode_items, decode_or_default, word},
+    views::typed::{decode_items, decode_or_default, rows, word},
 };
 
 /// Maximum number of names in one cell; the count covers all.
@@ -55,8 +55,8 @@ pub fn tables(answer: &Value, style: Style) -> String {
 
 fn addresses(answer: &Value) -> Table {
     let mut table = Table::new(vec!["ADDRESS", "SERVICES", "ANNOUNCED BY", "THEN BY", "BGP PATHS"]);
-    for address in items(answer, "/addresses") {
-        let Some(address) = decode::<AddressMove>(address) else {
+    for address in rows::<AddressMove>(answer, "/addresses") {
+        let Some(address) = address else {
             table.push_unreadable();
             continue;
         };
@@ -76,8 +76,8 @@ fn addresses(answer: &Value) -> Table {
 
 fn services(answer: &Value) -> Table {
     let mut table = Table::new(vec!["SERVICE", "ENDPOINTS LEFT", "CAPACITY LEFT"]);
-    for service in items(answer, "/services") {
-        let Some(service) = decode::<ServiceLoss>(service) else {
+    for service in rows::<ServiceLoss>(answer, "/services") {
+        let Some(service) = service else {
             table.push_unreadable();
             continue;
         };
@@ -93,8 +93,8 @@ fn services(answer: &Value) -> Table {
 
 fn single_points(answer: &Value) -> Table {
     let mut table = Table::new(vec!["NODE", "SERVICES", "ADDRESSES"]);
-    for point in items(answer, "/singlePoints") {
-        let Some(point) = decode::<SinglePoint>(point) else {
+    for point in rows::<SinglePoint>(answer, "/singlePoints") {
+        let Some(point) = point else {
             table.push_unreadable();
             continue;
         };

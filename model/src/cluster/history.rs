@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -104,18 +104,23 @@ pub struct RevisedObject {
 }
 
 /// Field that differs between two states of an object.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FieldChange {
     /// JSON pointer (RFC 6901) to the field, from the root of the object.
     pub pointer: String,
     /// Previous value; absent if the field did not exist.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
     /// New value; absent if the field no longer exists.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
+}
+
+/// Reads the value of a field that exists; `null` is a value too.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 impl Origin {

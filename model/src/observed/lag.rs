@@ -43,7 +43,63 @@ pub struct ChangeProgress {
     pub nodes: BTreeMap<Name, Steps>,
 }
 
-/// Propagation times of the last changes, for all nodes together and for each node.
+/// Progress of one node with a write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = NodeConvergence)]
+pub struct NodeProgress {
+    /// Name of the Node.
+    #[schema(value_type = String)]
+    pub node: Name,
+    /// Time from the commit to the report that the node received the write, in milliseconds. Absent until
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_ms: Option<u64>,
+    /// Time from the commit to the report that the node applied the write, in milliseconds. Absent until
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_ms: Option<u64>,
+    /// Time from the commit to the report that the node verified the write in its kernel, in milliseconds.
+    /// Absent until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_ms: Option<u64>,
+    /// Reason why the node has not verified the write. Absent if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// Progress of all nodes with a write.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ConvergenceAnswer)]
+pub struct ChangeConvergence {
+    /// Revision created by the write.
+    pub revision: Revision,
+    /// True if the write changes data that nodes receive.
+    pub concerns_nodes: bool,
+    /// Time since the commit in milliseconds.
+    pub age_ms: u64,
+    /// Number of nodes that have verified the write.
+    pub verified: u64,
+    /// Number of nodes that have to verify the write.
+    pub total: u64,
+    /// Time from the commit after which 50 % of the verifying nodes had verified the write, in milliseconds. Absent if
+    /// none has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_ms: Option<u64>,
+    /// Time from the commit after which 99 % of the verifying nodes had verified the write, in milliseconds. Absent if
+    /// none has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<u64>,
+    /// Time from the commit after which all of the verifying nodes had verified the write, in milliseconds. Absent if
+    /// none has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_ms: Option<u64>,
+    /// Progress of each node: pending nodes first, then the slowest.
+    pub nodes: Vec<NodeProgress>,
+}
+
+/// Propagation time of changes to the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LagOverview {

@@ -1,4 +1,5 @@
-//! Health of a Service's endpoints as the API presents it: check results of the nodes, and the resulting decisions.
+//! Health of endpoints as the API presents it: check results of the nodes, the resulting decisions, and the health
+//! guard.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -100,4 +101,43 @@ impl CheckedEndpoint {
 /// Formats a Service port for [`ServiceHealth::panic_ports`], such as `80/TCP`.
 pub(crate) fn port_word(range: PortRange, protocol: crate::kinds::service::Protocol) -> String {
     format!("{range}/{}", protocol.as_str())
+}
+
+/// State of the health guard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthGuard {
+    /// Maximum percentage of the checked endpoints that may leave service within the window. 100 disables the
+    /// guard.
+    pub percent: u8,
+    /// Length of the window in seconds. Endpoints that leave service within it count together.
+    pub window_seconds: i64,
+    /// Number of endpoints with health checks, counted once per Service.
+    pub checked: usize,
+    /// Number of these endpoints that left service within the window.
+    pub left: usize,
+    /// Number of these endpoints that are held in service although unhealthy.
+    pub held_total: usize,
+    /// Endpoints held in service; the first 1000.
+    #[schema(max_items = 1000)]
+    pub held: Vec<GuardedEndpoint>,
+}
+
+/// An unhealthy endpoint held in service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = HeldEndpoint)]
+pub struct GuardedEndpoint {
+    /// Service of the endpoint, as `namespace/name`.
+    #[schema(value_type = String, example = "default/web")]
+    pub service: ServiceKey,
+    /// IP address of the endpoint.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// Port of the health check.
+    pub port: Port,
+    /// Time since when the endpoint is held.
+    pub since: Timestamp,
+    /// Result of the failed health check, as text.
+    pub message: String,
 }

@@ -9,7 +9,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::primitives::quantity::{Position, Timestamp};
+use crate::primitives::{
+    name::Name,
+    quantity::{Position, Timestamp},
+};
 
 /// Number of virtual addresses or endpoints whose loss the state guard always accepts. In a small cluster, every
 /// loss is a large share.
@@ -46,8 +49,19 @@ pub struct HeldState {
     pub endpoints: Loss,
 }
 
-/// Reason why a node rejects a state: `MuchLost` (the state is of another epoch of the store and lacks too much;
-/// it can be confirmed) or `ControlBehind` (the state is older than the state in force; it is never applied).
+/// Result of a confirmation: the state that the node applies now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Confirmed)]
+pub struct ConfirmedState {
+    /// Name of the Node.
+    pub node: Name,
+    /// State that the node rejected before, and applies now.
+    pub confirmed: HeldState,
+}
+
+/// Reason why a node rejects a state: `MuchLost` (another epoch of the store, in which too much is missing;
+/// can be confirmed) or `ControlBehind` (older than the state in force; never applied).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HeldReason {
     /// The state is of another epoch of the store and lacks too much of the state in force. An operator can

@@ -159,7 +159,7 @@ pub struct ObjectPlan {
 }
 
 /// Effect of a plan on one load balancer address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressPlan {
     /// Load balancer address, such as `192.0.2.10`.
@@ -174,7 +174,7 @@ pub struct AddressPlan {
 }
 
 /// Services and announcing nodes of a load balancer address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressUse {
     /// Services with the address, as `namespace/name`.
@@ -189,7 +189,7 @@ pub struct AddressUse {
 }
 
 /// Effect of a plan on one node. Contains either `preview` or `error`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePlan {
     /// Preview computed by the agent. Absent if it is not available.

@@ -9,14 +9,14 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::{
     kinds::resource::Kind,
-    primitives::{name::Name, quantity::Epoch},
+    primitives::quantity::Epoch,
     wire::{
         ask::{Question, Reply},
-        hold::HeldState,
+        hold::ConfirmedState,
     },
 };
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::HttpMethod};
 
 use super::feed::{NodePath, require_node};
 use crate::{
@@ -47,17 +47,7 @@ struct ConfirmQuery {
     epoch: u64,
 }
 
-/// Result of a confirmation: the state that the node applies now.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Confirmed {
-    /// Name of the Node.
-    node: Name,
-    /// State that the node rejected before, and applies now.
-    confirmed: HeldState,
-}
-
-/// Registers the route that confirms a state rejected by an agent's state guard.
+/// Registers the route that confirms a state held by an agent.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("confirmState", "Node", "Confirm a state that a node rejects")
         .describe(
@@ -67,7 +57,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .named("node", "Name of the Node.")
         .query::<ConfirmQuery>()
-        .answer::<Confirmed>(200, "Returned if the node applies the state.", &OBJECT_TYPES, &[])
+        .answer::<ConfirmedState>(200, "Returned if the node applies the state.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,
             Code::NodeNotFound,
@@ -104,7 +94,7 @@ async fn confirm(
         Reply::Confirmed(confirmed) => {
             tracing::info!(%node, offered = %confirmed.offered, "a state rejected by the state guard of \
                                                                  a node was confirmed");
-            Ok(render(form, &Confirmed { node, confirmed }))
+            Ok(render(form, &ConfirmedState { node, confirmed }))
         }
         Reply::Failed { message } => {
             Err(Problem::new(Code::NodeCannotSay, format!("Node {node}: {message}")))

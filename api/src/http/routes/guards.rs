@@ -1,17 +1,16 @@
 //! `…/guards/health`: unhealthy endpoints that the health guard keeps in service because too many failed at once,
 //! and the confirmation of their removal.
 
-use std::net::IpAddr;
-
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    kinds::resource::ServiceKey,
-    observed::health::{GUARD_WINDOW_SECS, Guard},
-    primitives::quantity::{Port, Timestamp},
+    observed::{
+        health::{GUARD_WINDOW_SECS, Guard},
+        service_health::{GuardedEndpoint, HealthGuard},
+    },
+    primitives::quantity::Timestamp,
 };
-use serde::Serialize;
-use utoipa::{ToSchema, openapi::HttpMethod};
+use utoipa::openapi::HttpMethod;
 
 use crate::{
     base::{
@@ -28,44 +27,6 @@ use crate::{
 
 /// Maximum number of endpoints listed as kept in service; the total includes all.
 const HELD_LISTED_MAX: usize = 1000;
-
-/// State of the health guard, which keeps unhealthy endpoints in service if too many fail at once.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct HealthGuard {
-    /// Maximum percentage of the health-checked endpoints that may leave service within the window. 100 disables
-    /// the guard.
-    percent: u8,
-    /// Length of the window in seconds. The guard counts the endpoints that leave service within it.
-    window_seconds: i64,
-    /// Number of endpoints with health checks. An endpoint of several Services counts once for each.
-    checked: usize,
-    /// Number of health-checked endpoints that left service within the window.
-    left: usize,
-    /// Number of health-checked endpoints that are unhealthy but kept in service by the guard.
-    held_total: usize,
-    /// Endpoints that are unhealthy but kept in service; at most the first 1000.
-    #[schema(max_items = 1000)]
-    held: Vec<HeldEndpoint>,
-}
-
-/// Unhealthy endpoint that the health guard keeps in service.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct HeldEndpoint {
-    /// Service of the endpoint, as `namespace/name`.
-    #[schema(value_type = String, example = "default/web")]
-    service: ServiceKey,
-    /// IP address of the endpoint.
-    #[schema(value_type = String)]
-    address: IpAddr,
-    /// Port of the health check.
-    port: Port,
-    /// Time since which the guard keeps the endpoint in service (RFC 3339, UTC).
-    since: Timestamp,
-    /// Result of the failed health check, as text.
-    message: String,
-}
 
 /// Registers the routes of the health guard.
 pub(super) fn add(router: Routes) -> Routes {
@@ -133,7 +94,7 @@ fn not_leader() -> Problem {
 }
 
 fn guard_view(guard: &Guard, now: Timestamp) -> HealthGuard {
-    let held = guard.held().take(HELD_LISTED_MAX).map(|(service, key, held)| HeldEndpoint {
+    let held = guard.held().take(HELD_LISTED_MAX).map(|(service, key, held)| GuardedEndpoint {
         service: service.clone(),
         address: key.address,
         port: key.port,

@@ -10,7 +10,7 @@ use model::{
     cluster::history::{RevisedObject, RevisionEntry, RevisionHead, differences},
     kinds::resource::{Kind, ObjectKey},
     observed::{
-        lag::{Steps, percentile},
+        lag::{ChangeConvergence, NodeProgress, Steps, percentile},
         rollup::NodeView,
     },
     primitives::{
@@ -110,12 +110,7 @@ pub(super) fn add(router: Routes) -> Routes {
              to the arrival of the node's report.",
         )
         .numbered("revision", "Revision of the write.")
-        .answer::<schema::ConvergenceAnswer>(
-            200,
-            "Returned with the progress of each node.",
-            &OBJECT_TYPES,
-            &[],
-        )
+        .answer::<ChangeConvergence>(200, "Returned with the progress of each node.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let rules_doc = Doc::new("readRuleChanges", "Cluster", "Read the ruleset changes of one write")
         .describe(
@@ -281,18 +276,26 @@ async fn convergence(
     sorted.reverse();
     let row = |(node, steps): &(&NodeView<'_>, Steps)| {
         let Steps { received, applied, verified, is_first_report: _ } = steps;
-        json!({
-            "node": node.name, "receivedMs": received, "appliedMs": applied, "verifiedMs": verified,
-            "why": verified.is_none().then(|| why(node, at)),
-        })
+        NodeProgress {
+            node: node.name.clone(),
+            received_ms: *received,
+            applied_ms: *applied,
+            verified_ms: *verified,
+            why: verified.is_none().then(|| why(node, at).to_owned()),
+        }
     };
-    let nodes: Vec<Value> = rows.iter().map(row).map(without_null).collect();
-    let answer = json!({
-        "revision": revision, "concernsNodes": concerns_nodes, "ageMs": age_ms, "verified": sorted.len(),
-        "total": rows.len(), "p50Ms": percentile(&sorted, 50), "p99Ms": percentile(&sorted, 99), "maxMs": sorted.last(),
-        "nodes": nodes,
-    });
-    Ok(render(form, &without_null(answer)))
+    let answer = ChangeConvergence {
+        revision,
+        concerns_nodes,
+        age_ms,
+        verified: sorted.len() as u64,
+        total: rows.len() as u64,
+        p50_ms: percentile(&sorted, 50),
+        p99_ms: percentile(&sorted, 99),
+        max_ms: sorted.last().copied(),
+        nodes: rows.iter().map(row).collect(),
+    };
+    Ok(render(form, &answer))
 }
 
 /// Returns the reason why a node has not verified the state at a position.

@@ -15,9 +15,8 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::text,
     terminal::{style::Tone, table::Cell},
-    views::typed::{Address, AddressPool, Advertisement, ConditionRow, decode, word, words},
+    views::typed::{Address, AddressPool, Advertisement, ConditionRow, ObjectHeader, decode, word, words},
     views::{
         bgp,
         columns::{age_cell, bgp::or_dash, condition_tone, labels},
@@ -224,7 +223,7 @@ pub(crate) fn conflicts(address: &Address) -> Vec<String> {
 #[must_use]
 pub(crate) fn written(object: &Value) -> String {
     let spec: Option<AddressSpec> = object.get("spec").and_then(decode);
-    spec.map_or_else(|| text(object, "/metadata/name"), |spec| spec.address.to_string())
+    spec.map_or_else(|| ObjectHeader::of(object).metadata.name, |spec| spec.address.to_string())
 }
 
 /// Returns the sort key of an address: IPv4 before IPv6, each in numerical order; invalid addresses last.

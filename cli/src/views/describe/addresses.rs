@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::clean,
     resource::Resource,
     terminal::{
+        clean,
         style::Tone,
         table::{Cell, Table},
     },

@@ -7,8 +7,7 @@ use model::{
 };
 
 use crate::{
-    lenient_json::clean,
-    terminal::table::Table,
+    terminal::{clean, table::Table},
     views::typed::{BfdProfile, BgpPeer, word, words},
     views::{
         bgp,

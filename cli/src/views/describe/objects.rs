@@ -13,9 +13,8 @@ use model::{
 
 use crate::{
     age::age,
-    lenient_json::{clean, entries, scalar},
-    terminal::style::Tone,
-    views::typed::{EndpointSet, Node, Service, Workload, word, words},
+    terminal::{clean, style::Tone},
+    views::typed::{EndpointSet, Node, Service, Workload, named_rows, word, words},
     views::{
         columns::{cluster_addresses, external_addresses, labels, node_status, workload_ports},
         describe::{Page, bgp as describe_bgp},
@@ -239,8 +238,8 @@ pub(crate) fn node(page: &mut Page, object: &Node, now: Timestamp) {
     }
     page.section("Counters since agent start");
     let counters = serde_json::to_value(state.counters).unwrap_or_default();
-    for (counter, value) in entries(&counters, "") {
-        page.field(&format!("  {}", clean(&spaced(counter))), &scalar(value));
+    for (counter, value) in named_rows::<u64>(&counters, "") {
+        page.field(&format!("  {}", clean(&spaced(counter))), &word(&value));
     }
     happenings(page, object, now);
 }
