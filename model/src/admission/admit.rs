@@ -146,8 +146,8 @@ pub struct ApplySet {
     pub adopt: bool,
 }
 
-/// Current time and random seed of one admission; arguments, because the `model` crate has no clock or random
-/// source.
+/// Current time and random seed of one admission. The caller supplies them, because the `model` crate has no clock
+/// or random source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entropy {
     /// Current time.

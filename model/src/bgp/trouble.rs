@@ -11,8 +11,8 @@ use crate::{
     kinds::{bgp_peer::BgpPeerSpec, condition_reason::ConditionReason},
 };
 
-/// Maximum age of a NOTIFICATION, relative to a session state, at which it explains the state, in seconds. The
-/// pauses between connection attempts grow to one minute.
+/// Maximum time from a NOTIFICATION to the last change of the session state, in seconds, for which the
+/// NOTIFICATION counts as the cause of the state. The pauses between connection attempts grow to one minute.
 const EXPLAINS_WITHIN_SECS: i64 = 180;
 
 /// Reason why a session is not established, with its remedy.

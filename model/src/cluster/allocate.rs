@@ -108,8 +108,8 @@ pub(crate) fn room(
     }
 }
 
-/// Checks that a Service may share an address with its holders. The policies are compared with one holder only,
-/// because all holders agree with each other; the ports are compared with each.
+/// Checks that a Service may share an address with the Services that have it. Traffic policy and selector are
+/// compared with one of these Services only, because all of them agree; ports are compared with each of them.
 fn share(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, record: &AddressSpec) -> Result<(), Denial> {
     let Some(holder) = record.services.iter().find(|holder| **holder != wanted.key) else { return Ok(()) };
     let key = wanted.sharing_key.as_ref().filter(|key| record.sharing_key.as_ref() == Some(key));

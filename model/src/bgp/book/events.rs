@@ -221,7 +221,8 @@ fn differences(before: &[BgpSession], after: &[BgpSession], now: Timestamp) -> V
     found
 }
 
-/// Returns true if two reported sessions are the same one. The address of an unnumbered peer is not always known.
+/// Returns true if two reports describe the same session: equal peer, and equal addresses unless one of them is
+/// unknown, as it may be for an unnumbered peer.
 fn is_same(a: &BgpSession, b: &BgpSession) -> bool {
     a.peer == b.peer && (a.address == b.address || a.address.is_none() || b.address.is_none())
 }

@@ -27,7 +27,7 @@ pub(crate) struct MissingAddress {
 }
 
 /// Returns the reason why an address is missing, for the first of the IP families in which none is available.
-/// Returns `Waiting` if all families have an available address.
+/// Returns the reason [`ConditionReason::Waiting`] if all families have an available address.
 pub(crate) fn explain(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,
