@@ -1,9 +1,9 @@
 //! Packet program: maps the destination and source of a new connection to a verdict, on one node and for one
 //! Service.
 //!
-//! The pure function [`program()`] derives it; all backends, the drift checks, the test oracle ([`oracle`]) and
-//! `explain` use its result. The kernel objects of every proxy mode follow from packet programs alone. A frontend
-//! is an address, protocol and port at which a Service accepts connections.
+//! The pure function [`program()`] derives it from a compiled Service. All backends, the drift checks, the test
+//! oracle ([`oracle`]) and `explain` use this function. The kernel objects of every proxy mode follow from packet
+//! programs alone. A frontend is an address, protocol and port at which a Service accepts connections.
 //!
 //! ```text
 //! new connection ─▶ to a frontend? ── no ──▶ to another port of a virtual address? ── yes ──▶ reject

@@ -66,8 +66,8 @@ fn newest_error(session: &BgpSession) -> Option<(Sender, &BgpError)> {
     (age <= EXPLAINS_WITHIN_SECS).then_some(newest)
 }
 
-/// Classifies a NOTIFICATION by its error code (RFC 4271 §4.5) and subcode (RFC 4271 §6, RFC 4486, RFC 5492, RFC
-/// 9234, RFC 9384).
+/// Returns the condition reason and the remedy for a NOTIFICATION, by its error code (RFC 4271 §4.5) and subcode
+/// (RFC 4271 §6, RFC 4486, RFC 5492, RFC 9234, RFC 9384); `None` if the codes are not classified.
 fn of_error(
     session: &BgpSession,
     sender: Sender,
@@ -150,8 +150,8 @@ fn of_error(
     Some((hint.0, Some(hint.1)))
 }
 
-/// Classifies a session that is not established by its BGP state. `after_error` is true if a recent NOTIFICATION
-/// ended the session.
+/// Returns the condition reason and the remedy for a session that is not established, by its BGP state.
+/// `after_error` is true if a recent NOTIFICATION ended the session.
 fn of_state(session: &BgpSession, after_error: bool) -> (ConditionReason, Option<String>) {
     let (ours, counters) = (session.local_asn, &session.counters);
     if counters.md5_failures > 0 {

@@ -57,7 +57,7 @@ pub fn lower(program: &Program) -> Result<Program, String> {
     Ok(lowered)
 }
 
-/// Returns all single addresses in the frontends of a program.
+/// Returns the destination addresses of the frontends of a program, except node ports, which have no own address.
 pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     let of = |frontend: &Frontend| match frontend.destination {
         Destination::Address(address) => Some(address),
