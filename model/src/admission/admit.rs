@@ -186,8 +186,8 @@ pub enum Refusal {
     AlreadyExists(Arc<Object>),
     /// The object's revision is not the one that the request requires (`If-Match`). Contains the current object.
     PreconditionFailed(Arc<Object>),
-    /// `metadata.resourceVersion` or `metadata.uid` of the body differs from the current object, which is
-    /// contained.
+    /// `metadata.resourceVersion` or `metadata.uid` of the body differs from that of the current object. Contains
+    /// the current object.
     Conflict(Arc<Object>),
     /// Fields with invalid values. For [`Operation::Apply`], their JSON pointers start with `/items/N`.
     Invalid(Vec<Violation>),
