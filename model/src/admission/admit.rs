@@ -89,8 +89,8 @@ pub enum Operation {
         /// Revision that the object must have; `None` deletes any revision.
         if_revision: Option<Revision>,
     },
-    /// Restores a former state of an object, with its allocated values as far as they are free. Only a rollback
-    /// uses this operation.
+    /// Restores a former state of an object, with those of its former allocated values that are still free. Only a
+    /// rollback uses this operation.
     Restore {
         /// State of the object to restore.
         object: Object,

@@ -161,8 +161,8 @@ fn pools<'a>(
     named.into_iter().chain(unnamed).filter(|(_, pool)| is_for(pool, wanted))
 }
 
-/// Chooses an address, and its pool, for a Service that names none in this family. In order of preference: an
-/// address in quarantine for this Service, an address with the same sharing key, the first free address.
+/// Chooses an address, and its pool, for a Service that requests no specific address in this family. In order of
+/// preference: an address in quarantine for this Service, an address with the same sharing key, the first free one.
 pub(crate) fn choose(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

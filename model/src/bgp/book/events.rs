@@ -238,8 +238,8 @@ fn happened(session: &BgpSession, reason: EventReason, message: &str) -> Session
     }
 }
 
-/// Describes the reason why a session was interrupted before it was established again, as far as its NOTIFICATION
-/// messages show it.
+/// Describes the interruption of a session that was established again before the next report, with the newest
+/// NOTIFICATION that was sent or received, if any.
 fn interruption(session: &BgpSession) -> String {
     let errors = [("sent", &session.last_sent), ("received", &session.last_received)];
     let newest = errors.iter().filter_map(|(how, error)| Some((error.as_ref()?, how)));
