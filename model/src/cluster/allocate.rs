@@ -162,7 +162,7 @@ fn pools<'a>(
 }
 
 /// Chooses an address, and its pool, for a Service that requests no specific address in this family. In order of
-/// preference: an address in quarantine for this Service, an address with the same sharing key, the first free one.
+/// preference: an address in quarantine for this Service, one with the same sharing key, the first free one.
 pub(crate) fn choose(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

@@ -211,8 +211,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Assigns to a Service the addresses that it requests explicitly. If one is not available, a new request for it
-    /// is a violation; a request from an earlier write leaves the Service pending.
+    /// Assigns to a Service the addresses that it requests explicitly. If one is not available, a new request is a
+    /// violation; a request from an earlier write leaves the Service pending.
     fn claim(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
