@@ -1,4 +1,4 @@
-//! Tests of the allocator and its metrics, in a program that has selected the allocator.
+//! Tests of the allocator and its metrics, in a test program that uses it as its `#[global_allocator]`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

@@ -95,8 +95,8 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// Rules for sending a failed request again to another server.
     pub failover: Failover,
-    /// Minimum position (epoch and revision), or revision, of the state that reads return; `None` accepts any
-    /// state.
+    /// Minimum position (epoch and revision) or minimum revision of the state that reads return; `None` accepts
+    /// any state.
     pub min_position: Option<String>,
     /// True if reads must return a state that includes the client's own last write, on any server.
     pub reads_own_writes: bool,

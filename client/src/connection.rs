@@ -9,7 +9,7 @@ use tls_trust::{Pin, Trust, Untrusted};
 
 use crate::token::{TokenError, TokenSource};
 
-/// Maximum number of control servers in a client configuration; no store has as many members.
+/// Maximum number of control servers in a client configuration; no store has that many members.
 pub const SERVERS_MAX: usize = 8;
 
 /// Servers, trusted certificates and credentials of a client.

@@ -80,7 +80,7 @@ fn respond(stream: &mut TcpStream, status: &str, media_type: &str, body: &str) {
     let _gone = write!(stream, "{head}content-length: {length}\r\n\r\n{body}");
 }
 
-/// Writes the head of a response without `Content-Length`, so that closing the connection marks its end.
+/// Writes a response head without `Content-Length`, and `body`. Only the end of the connection ends the response.
 fn begin(stream: &mut TcpStream, body: &str) {
     let _gone = write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\nconnection: close\r\n\r\n{body}");
 }

@@ -128,7 +128,8 @@ pub fn services_served_by(snapshot: &Snapshot, object: &Object) -> Vec<ServiceKe
     }
 }
 
-/// Returns the Services with endpoints on a Node whose loss or maintenance has changed.
+/// Returns the Services with endpoints that a change of a Node's lost state or maintenance affects; an empty set
+/// if neither has changed.
 fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSet<ServiceKey> {
     let is_maintained_as_before = before.maintenance_of(node) == after.maintenance_of(node);
     if before.is_lost(node) == after.is_lost(node) && is_maintained_as_before {

@@ -1,9 +1,9 @@
 //! Packet program: maps the destination and source of a new connection to a verdict, on one node and for one
 //! Service.
 //!
-//! All backends, the drift checks, the test oracle ([`oracle`]) and `explain` use this one pure function. The
-//! kernel objects of every proxy mode follow from the programs alone. A frontend is an address, protocol and
-//! port at which a Service accepts connections.
+//! The pure function [`program()`] derives it from a compiled Service. All backends, the drift checks, the test
+//! oracle ([`oracle`]) and `explain` use this function. The kernel objects of every proxy mode follow from packet
+//! programs alone. A frontend is an address, protocol and port at which a Service accepts connections.
 //!
 //! ```text
 //! new connection ─▶ to a frontend? ── no ──▶ to another port of a virtual address? ── yes ──▶ reject
@@ -49,8 +49,8 @@ use crate::{
 /// Packet program: the treatment of packets of one Service on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Treatment of new connections by frontend. Most programs have one frontend; a `BTreeMap` node would reserve
-    /// space for eleven.
+    /// Treatment of new connections by frontend. The map is a sorted vector, because most programs have one
+    /// frontend and a node of a `BTreeMap` reserves space for eleven.
     pub frontends: LiteMap<Frontend, Route>,
     /// Cluster IPs and load balancer addresses of the Service. Connections to a port of these addresses that is
     /// not a frontend of any Service are rejected.
@@ -266,7 +266,7 @@ pub struct Target {
     pub port: Option<Port>,
 }
 
-/// Node for which a program is made, with its zone.
+/// Node for which a packet program is derived, with its zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLocation {
     /// Name of the node.

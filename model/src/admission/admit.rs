@@ -89,8 +89,8 @@ pub enum Operation {
         /// Revision that the object must have; `None` deletes any revision.
         if_revision: Option<Revision>,
     },
-    /// Restores a former state of an object, with its allocated values as far as they are free. Only a rollback
-    /// uses this operation.
+    /// Restores a former state of an object, with those of its former allocated values that are still free. Only a
+    /// rollback uses this operation.
     Restore {
         /// State of the object to restore.
         object: Object,
@@ -146,8 +146,8 @@ pub struct ApplySet {
     pub adopt: bool,
 }
 
-/// Current time and random seed of one admission; arguments, because the `model` crate has no clock or random
-/// source.
+/// Current time and random seed of one admission. The caller supplies them, because the `model` crate has no clock
+/// or random source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entropy {
     /// Current time.
@@ -186,8 +186,8 @@ pub enum Refusal {
     AlreadyExists(Arc<Object>),
     /// The object's revision is not the one that the request requires (`If-Match`). Contains the current object.
     PreconditionFailed(Arc<Object>),
-    /// `metadata.resourceVersion` or `metadata.uid` of the body differs from the current object, which is
-    /// contained.
+    /// `metadata.resourceVersion` or `metadata.uid` of the body differs from that of the current object. Contains
+    /// the current object.
     Conflict(Arc<Object>),
     /// Fields with invalid values. For [`Operation::Apply`], their JSON pointers start with `/items/N`.
     Invalid(Vec<Violation>),

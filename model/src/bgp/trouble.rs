@@ -11,8 +11,8 @@ use crate::{
     kinds::{bgp_peer::BgpPeerSpec, condition_reason::ConditionReason},
 };
 
-/// Maximum age of a NOTIFICATION, relative to a session state, at which it explains the state, in seconds. The
-/// pauses between connection attempts grow to one minute.
+/// Maximum time from a NOTIFICATION to the last change of the session state, in seconds, for which the
+/// NOTIFICATION counts as the cause of the state. The pauses between connection attempts grow to one minute.
 const EXPLAINS_WITHIN_SECS: i64 = 180;
 
 /// Reason why a session is not established, with its remedy.
@@ -66,8 +66,8 @@ fn newest_error(session: &BgpSession) -> Option<(Sender, &BgpError)> {
     (age <= EXPLAINS_WITHIN_SECS).then_some(newest)
 }
 
-/// Classifies a NOTIFICATION by its error code (RFC 4271 §4.5) and subcode (RFC 4271 §6, RFC 4486, RFC 5492, RFC
-/// 9234, RFC 9384).
+/// Returns the condition reason and the remedy for a NOTIFICATION, by its error code (RFC 4271 §4.5) and subcode
+/// (RFC 4271 §6, RFC 4486, RFC 5492, RFC 9234, RFC 9384); `None` if the codes are not classified.
 fn of_error(
     session: &BgpSession,
     sender: Sender,
@@ -150,8 +150,8 @@ fn of_error(
     Some((hint.0, Some(hint.1)))
 }
 
-/// Classifies a session that is not established by its BGP state. `after_error` is true if a recent NOTIFICATION
-/// ended the session.
+/// Returns the condition reason and the remedy for a session that is not established, by its BGP state.
+/// `after_error` is true if a recent NOTIFICATION ended the session.
 fn of_state(session: &BgpSession, after_error: bool) -> (ConditionReason, Option<String>) {
     let (ours, counters) = (session.local_asn, &session.counters);
     if counters.md5_failures > 0 {

@@ -108,8 +108,8 @@ pub(crate) fn room(
     }
 }
 
-/// Checks that a Service may share an address with its holders. The policies are compared with one holder only,
-/// because all holders agree with each other; the ports are compared with each.
+/// Checks that a Service may share an address with the Services that have it. Traffic policy and selector are
+/// compared with one of these Services only, because all of them agree; ports are compared with each of them.
 fn share(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, record: &AddressSpec) -> Result<(), Denial> {
     let Some(holder) = record.services.iter().find(|holder| **holder != wanted.key) else { return Ok(()) };
     let key = wanted.sharing_key.as_ref().filter(|key| record.sharing_key.as_ref() == Some(key));
@@ -161,8 +161,8 @@ fn pools<'a>(
     named.into_iter().chain(unnamed).filter(|(_, pool)| is_for(pool, wanted))
 }
 
-/// Chooses an address, and its pool, for a Service that names none in this family. In order of preference: an
-/// address in quarantine for this Service, an address with the same sharing key, the first free address.
+/// Chooses an address, and its pool, for a Service that requests no specific address in this family. In order of
+/// preference: an address in quarantine for this Service, one with the same sharing key, the first free one.
 pub(crate) fn choose(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

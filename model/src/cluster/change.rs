@@ -30,7 +30,7 @@ pub struct Change {
     pub object: Arc<Object>,
 }
 
-/// Type of a change.
+/// Type of a change of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ChangeKind {

@@ -46,10 +46,10 @@ pub enum ConfigError {
     /// A Service range has host bits set; contains the range and its network.
     #[error("--service-cidr {0} must be a network: its host bits are set; use {1}")]
     ServiceCidrHostBits(IpNet, IpNet),
-    /// A range contains addresses that are not allowed.
+    /// A Service range contains addresses that are not allowed; contains the range and their type.
     #[error("--service-cidr {0} must be an ordinary unicast range: its first address is {1}")]
     ServiceCidrForbidden(IpNet, &'static str),
-    /// This Service range has fewer than eight addresses.
+    /// A Service range has fewer than eight addresses; contains the range.
     #[error("--service-cidr {0} must hold at least 8 addresses")]
     ServiceCidrTooSmall(IpNet),
     /// The node port range contains port 0 or is empty.

@@ -71,7 +71,7 @@ impl Numbering {
         }
     }
 
-    /// Returns the first address at or after `plain` that has a number in this numbering; both as integers.
+    /// Returns the first address at or after `plain` that has a number in this numbering. Addresses are integers.
     fn up(self, plain: u128) -> u128 {
         match (self, plain % 256) {
             (Self::V4Inner, 0) => plain + 1,
@@ -80,8 +80,8 @@ impl Numbering {
         }
     }
 
-    /// Returns the last address at or before `plain` that has a number in this numbering; both as integers. `None`
-    /// if there is none.
+    /// Returns the last address at or before `plain` that has a number in this numbering, or `None` if no address
+    /// has one. Addresses are integers.
     fn down(self, plain: u128) -> Option<u128> {
         match (self, plain % 256) {
             (Self::V4Inner, 0) => plain.checked_sub(2),
@@ -115,8 +115,8 @@ impl AddressPoolSpec {
         sizes.fold(0, |sum: u128, (first, last)| sum.saturating_add((last - first).saturating_add(1)))
     }
 
-    /// Returns the first assignable address of a family that is free. `first_free` returns the first free number
-    /// between two numbers of a numbering; at most one call is made for each piece of the pool.
+    /// Returns the first assignable address of a family that is free. The argument `first_free` searches the first
+    /// free number between two numbers of a numbering; it is called at most once for each piece of the pool.
     pub(crate) fn first_free(
         &self,
         family: IpFamily,

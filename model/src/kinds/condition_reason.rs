@@ -37,7 +37,7 @@ pub enum ConditionReason {
     #[strum(message = "Set `spec.disabled` to false.")]
     Disabled,
 
-    /// The Service is of type ExternalName: it has no addresses, and no endpoints reach it.
+    /// The Service is of type ExternalName: it has no addresses and uses no endpoints.
     #[strum(
         message = "No action is required for the Service. Change its type, or delete an EndpointSet for it."
     )]

@@ -33,7 +33,7 @@ pub(crate) struct LoadBalancerRequest<'a> {
     pub(crate) metadata: &'a Metadata,
     /// Name of the pool from which addresses are allocated; `None` permits all pools with `autoAssign`.
     pub(crate) pool: Option<Name>,
-    /// Addresses that the Service requests by value, at most one per IP family.
+    /// Addresses that the Service requests explicitly, at most one per IP family.
     pub(crate) addresses: Vec<IpAddr>,
     /// Sharing key of the Service; Services with the same key may share an address.
     pub(crate) sharing_key: Option<Name>,
@@ -81,12 +81,12 @@ impl<'a> LoadBalancerRequest<'a> {
         families
     }
 
-    /// Returns the address that the Service requests by value in an IP family, if any.
+    /// Returns the address that the Service requests explicitly in an IP family, if any.
     pub(crate) fn named(&self, family: IpFamily) -> Option<IpAddr> {
         self.addresses.iter().copied().find(|address| IpFamily::of(*address) == family)
     }
 
-    /// True if the Service may keep an assigned address: the Service requests the address by value, or needs an
+    /// True if the Service may keep an assigned address: the Service requests this address explicitly, or needs an
     /// address of this family and names none.
     pub(crate) fn wants(&self, address: IpAddr) -> bool {
         let family = IpFamily::of(address);

@@ -70,8 +70,8 @@ impl Maintenance {
     pub(crate) const DRAIN: Self =
         Self { mode: MaintenanceMode::Drain, reason: None, by: None, deadline: None };
 
-    /// Returns the strongest of several maintenances. Mode Maintenance precedes Drain; then the earliest deadline
-    /// decides; then the first in order.
+    /// Returns the strongest of several maintenance settings: mode Maintenance before Drain, then the earliest
+    /// deadline, then the first in the given order.
     #[must_use]
     pub fn stronger<'a>(all: impl IntoIterator<Item = Option<&'a Self>>) -> Option<&'a Self> {
         let rank = |one: &Self| {

@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds. Listings use this order, and objects applied together are applied in it.
+    /// All kinds, in the order of listings and of the changes of one write.
     pub const ALL: [Self; Self::VARIANTS.len()] =
         *Self::VARIANTS.first_chunk().expect("an array has as many elements as its length");
 
@@ -135,7 +135,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Kind, namespace and name, which identify an object. Keys are ordered in this sequence.
+/// Kind, namespace and name, which identify an object. Keys are ordered by kind, then namespace, then name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Kind of the identified object.

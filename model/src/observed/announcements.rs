@@ -35,7 +35,7 @@ pub struct AnnouncementBook {
     /// Addresses for which each node has a stored state.
     nodes: BTreeMap<Name, BTreeSet<IpAddr>>,
     parts: usize,
-    /// Logical clock that orders reports and records; increased by each of them.
+    /// Logical clock, increased by each report of an agent and by each candidate order that the server records.
     turn: u64,
     /// Number of states that were not stored because [`PARTS_KEPT_MAX`] was reached.
     pub refused: u64,
@@ -113,8 +113,8 @@ impl AnnouncementBook {
         was_there
     }
 
-    /// Records that the server has written a new candidate order for an address. Owners that nodes reported
-    /// earlier no longer count as a takeover.
+    /// Records that the server has written a new candidate order for an address. Ownership that a node reported
+    /// before no longer counts as a takeover.
     pub fn record_order(&mut self, address: IpAddr) {
         self.turn += 1;
         self.pages.entry(address).or_default().ordered_at = self.turn;

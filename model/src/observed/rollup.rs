@@ -84,8 +84,8 @@ pub struct NodeView<'a> {
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
     views: Vec<NodeView<'a>>,
-    /// Sorted positions that the Nodes have received; `applied` and `verified` are alike. A binary search counts
-    /// the Nodes that have reached a position.
+    /// Positions up to which the Nodes have received changes, sorted; `applied` and `verified` are the same for
+    /// programmed and verified changes. A binary search counts the Nodes that have reached a position.
     received: Vec<Position>,
     applied: Vec<Position>,
     verified: Vec<Position>,

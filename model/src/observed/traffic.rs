@@ -31,8 +31,8 @@ pub use self::busiest::{BUSIEST_LISTED_MAX, Busiest, BusyService, SortBy};
 /// Maximum number of stored counters, one for each node and endpoint: about 200 bytes each, so 40 MB. Further
 /// counters are not stored.
 pub const TARGETS_KEPT_MAX: usize = 200_000;
-/// Maximum number of endpoint rows in one response, for the Service and over all of its nodes: about 2 MB. The
-/// sums include all endpoints.
+/// Maximum number of endpoint rows in one response, about 2 MB. The limit applies once to the endpoints of the
+/// Service and once to the rows of all nodes together. The sums include all endpoints.
 pub const ROWS_LISTED_MAX: usize = 10_000;
 /// Time after which counters are discarded if a restarted agent does not report them again, in seconds. An agent
 /// reads its counters every 10 s and distributes many of them over several reports.

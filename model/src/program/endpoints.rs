@@ -83,8 +83,8 @@ impl SelectedEndpoints {
     }
 
     /// Returns the verdict of policy Local: forwarding to the endpoints of this node. If only other nodes have
-    /// endpoints, packets are dropped, so that health checks of an external load balancer fail over. If no node
-    /// has any, they are rejected.
+    /// endpoints, packets are dropped, so that an external load balancer fails over. If no node has endpoints,
+    /// packets are rejected.
     pub(super) fn here(&self, masquerade: Masquerade) -> Verdict {
         let otherwise = if self.exist { Verdict::Drop } else { Verdict::Reject };
         forward(&self.here, masquerade).unwrap_or(otherwise)

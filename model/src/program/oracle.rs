@@ -143,8 +143,8 @@ pub enum Admission {
     Denied,
 }
 
-/// Returns the fate of a new connection. Frontends with an exact address take precedence over node ports, and
-/// earlier programs over later ones.
+/// Returns the result of the given packet programs for a new connection. Frontends with an exact address take
+/// precedence over node ports, and earlier programs over later ones.
 pub fn fate<'a>(
     programs: impl Iterator<Item = &'a Program> + Clone,
     networks: &Networks,
@@ -153,7 +153,7 @@ pub fn fate<'a>(
     decide(programs.map(|program| ((), program)), networks, connection).fate
 }
 
-/// Returns the fate of a new connection, with the frontend, source class and source check that led to it.
+/// Returns the result for a new connection, as [`fate`] does, with the frontend, source class and source check.
 pub fn decide<'a, K>(
     programs: impl Iterator<Item = (K, &'a Program)> + Clone,
     networks: &Networks,

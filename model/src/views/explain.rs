@@ -120,7 +120,7 @@ pub enum About {
     SourceRanges,
     /// Traffic policy (Cluster or Local) that applies to the source of the packet.
     Policy,
-    /// Session affinity, which may fix the endpoint.
+    /// Session affinity, which may determine the endpoint.
     Affinity,
     /// Endpoints that can receive the packet.
     Candidates,

@@ -441,7 +441,7 @@ pub struct AffectedObject {
     pub name: Name,
 }
 
-/// Last write before a problem.
+/// Last write before a problem, which is the likely cause of the problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrecedingChange {

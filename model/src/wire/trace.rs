@@ -123,8 +123,8 @@ impl fmt::Display for Packet {
     }
 }
 
-/// Returns the possible outcomes of a packet for a fate that the oracle determined. If `is_from_node` is
-/// true, the endpoint sees the node as the source, with or without masquerading.
+/// Converts `fate`, the result of the oracle (the interpreter of packet programs) for a packet, to its possible
+/// outcomes. If `is_from_node` is true, the endpoint sees the node as the source even without masquerading.
 #[must_use]
 pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
     match fate {

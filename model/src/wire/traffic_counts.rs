@@ -63,7 +63,7 @@ impl Counts {
         self.connections > 0 || self.failed.is_some_and(|failed| failed != TargetFailures::default())
     }
 
-    /// Returns the sum of several counters.
+    /// Returns the sum of several sets of counters.
     #[must_use]
     pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         all.fold(Self::default(), |mut sum, one| {

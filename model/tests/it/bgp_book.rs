@@ -44,8 +44,8 @@ fn sessions(sessions: Vec<BgpSession>) -> BgpReportUpdate {
     BgpReportUpdate { bgp: Some(bgp), ..BgpReportUpdate::default() }
 }
 
-/// Returns a BGP route for load balancer addresses. `peers` is the announcement to each peer; one with a time is
-/// announced.
+/// Returns a BGP route for load balancer addresses. `peers` contains the state of the route for each peer: the
+/// route is announced to a peer if the state has a time (`since`).
 fn route(addresses: &[&str], peers: Value, withheld: Option<&str>) -> BgpRoute {
     serde_json::from_value(json!({ "addresses": addresses, "peers": peers, "withheld": withheld })).unwrap()
 }

@@ -43,8 +43,8 @@ fn verdicts(cluster: &Cluster, name: &str) -> Vec<Verdict> {
     routes.map(|route| route.uniform().unwrap().clone()).collect()
 }
 
-/// F020, F021: a selector selects exactly the matching Workloads of the namespace that are running or terminating,
-/// with their readiness.
+/// F020, F021: the endpoints of a Service are exactly the Workloads of its namespace that match its selector and
+/// are running or terminating. Each endpoint has the readiness of its Workload.
 #[test]
 fn f020_a_selector_picks_exactly_the_matching_workloads() {
     let mut cluster = Cluster::new();

@@ -209,7 +209,7 @@ fn f148_silent_nodes_change_no_verdict() {
     assert_eq!(nodes.decide(&mut cluster, 5), [(1, 0)], "of those that report, all");
 }
 
-/// F148: if the Node of an endpoint has an agent, its result alone decides the health of the endpoint.
+/// F148: if the Node of an endpoint has an agent, the result of this agent alone decides the endpoint's health.
 #[test]
 fn f148_the_node_of_an_endpoint_decides_alone() {
     let nodes: BTreeSet<Name> = ["a", "b", "c", "d"].map(name).into();

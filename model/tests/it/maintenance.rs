@@ -117,8 +117,8 @@ fn endpoints_workloads_nodes_and_services_can_be_taken_out_of_service() {
     expect(&cluster, &[], &[]);
 }
 
-/// A drain is over when every node has counted the connections since the change and found none. Before that,
-/// missing and older counts are unknown, and open connections are listed by node.
+/// A drain is over when every node has counted its connections after the start of the drain and found none. Before
+/// that, the list shows open connections by node, and missing or older counts as unknown.
 #[test]
 fn a_drain_is_over_when_every_node_has_counted_since_and_found_none() {
     let mut cluster = web();

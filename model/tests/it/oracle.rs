@@ -26,8 +26,7 @@ use model::{
 use proptest::{prelude::*, sample::select};
 
 const WORKLOAD_NET: [&str; 2] = ["10.1.0.0/16", "fd00:1::/64"];
-/// IPv4 and IPv6 source addresses: `NODE` is the node, source ranges allow `ALLOWED`, and they do not allow
-/// `STRANGER`.
+/// IPv4 and IPv6 addresses of the node. Source ranges in the tests allow `ALLOWED` and do not allow `STRANGER`.
 const NODE: [&str; 2] = ["172.17.8.101", "fd00:17::101"];
 const ALLOWED: [&str; 2] = ["198.51.100.9", "2001:db8:51::9"];
 const STRANGER: [&str; 2] = ["203.0.113.9", "2001:db8:113::9"];

@@ -187,7 +187,7 @@ impl<'a> State<'a> {
     }
 
     /// True if a Service may have an address, regardless of the present holders. `asked` is true if the Service
-    /// requests the address by value, `held` if the Service already has the address.
+    /// requests the address explicitly, `held` if the Service already has the address.
     fn may_have(&self, key: &ServiceKey, address: IpAddr, asked: bool, held: bool) -> bool {
         let (object, spec) = self.services[key];
         let wanted = wanted(spec);
@@ -246,7 +246,7 @@ fn wanted(spec: &ServiceSpec) -> LoadBalancer {
 }
 
 /// Returns the IP families in which a Service needs a load balancer address, each with the address that it
-/// requests by value, if any.
+/// requests explicitly, if any.
 fn wants(spec: &ServiceSpec) -> BTreeMap<IpFamily, Option<IpAddr>> {
     if spec.service_type != ServiceType::LoadBalancer {
         return BTreeMap::new();

@@ -88,8 +88,8 @@ fn f118_addresses_are_allocated_from_the_ranges_only() {
     assert_eq!((has(&cluster, "s5"), has(&cluster, "s6")), (vec!["203.0.114.3".to_owned()], vec![]));
 }
 
-/// F119, F120: a Service receives an address of the pool that it names; otherwise, of the first matching pool with
-/// selectors, then without, each ordered by priority. A named pool does not need `autoAssign`.
+/// F119, F120: a Service receives an address of the pool that it names, or else of the first matching pool. Pools
+/// with selectors precede those without; priority orders each group. A named pool does not need `autoAssign`.
 #[test]
 fn f119_f120_a_pool_is_chosen_by_name_then_by_selector_then_by_priority() {
     let mut cluster = Cluster::new();

@@ -118,8 +118,8 @@ fn targets_that_a_restarted_agent_does_not_repeat_are_forgotten() {
     assert_eq!((shown(&book).nodes.len(), connections(&book)), (0, 0));
 }
 
-/// A response has a limited number of endpoint rows. Whole nodes are listed, those with the most connections
-/// first; the sums include all nodes.
+/// A response has a limited number of endpoint rows. The nodes with the most connections are listed with all of
+/// their rows, other nodes are omitted, and the sums include all nodes.
 #[test]
 fn a_response_lists_the_busiest_nodes_and_sums_all() {
     let mut book = TrafficBook::default();

@@ -4,7 +4,7 @@
 //! for the Service, and then has the first claim on them. All changes of a write to pools, Services and
 //! neighbors are therefore judged against one state, and addresses that are not claimed again stay released.
 //! Allocation has three steps: all Services keep their addresses, then all receive the addresses that they
-//! request by value, then each receives free ones. Pending Services of earlier writes come last, so that a
+//! request explicitly, then each receives free ones. Pending Services of earlier writes come last, so that a
 //! write is never refused because of them.
 
 use std::{
@@ -211,8 +211,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Assigns to a Service the addresses that it requests by value. If one is not available, a new request for it
-    /// is a violation; a request from an earlier write leaves the Service pending.
+    /// Assigns to a Service the addresses that it requests explicitly. If one is not available, a new request is a
+    /// violation; a request from an earlier write leaves the Service pending.
     fn claim(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };

@@ -79,8 +79,8 @@ fn outside_service_range(config: &ClusterConfig, at: String, address: IpAddr, fo
     }
 }
 
-/// Checks that the external IPs of a Service are allowed and not in use otherwise. Load balancer addresses are
-/// checked during their allocation.
+/// Checks that the external IPs of a Service lie in allowed ranges, and that no pool, workload network or other
+/// Service uses them. Load balancer addresses are checked during their allocation.
 fn check_external_ips(
     snapshot: &Snapshot,
     config: &ClusterConfig,

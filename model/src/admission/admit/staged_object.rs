@@ -29,7 +29,8 @@ pub(super) struct StagedObject {
     pub(super) is_restored: bool,
 }
 
-/// Resolves the operations to staged objects and checks their preconditions.
+/// Converts the operations of a request to staged objects (old and new state of one object each), and checks the
+/// preconditions of the operations.
 pub(super) fn resolve(
     snapshot: &Snapshot,
     request: &Request,

@@ -165,7 +165,7 @@ impl DecodeError {
 
 /// JSON type that a serde visitor expects, for error messages.
 enum ExpectedType {
-    /// Unsigned integer, with its maximum unless that is `u64::MAX`.
+    /// Unsigned integer. Contains the maximum value; `None` if that is `u64::MAX`.
     Whole(Option<u64>),
     Bool,
     Text,

@@ -111,7 +111,8 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 }
 
-/// Name of an enum variant without data. The API has no enums with data that are read this way.
+/// Name of an enum variant without data, as a serde accessor. Variants with data are errors, because no enum that
+/// this deserializer reads has one.
 struct UnitVariant<'de>(&'de str);
 
 impl<'de> EnumAccess<'de> for UnitVariant<'de> {

@@ -221,7 +221,8 @@ fn differences(before: &[BgpSession], after: &[BgpSession], now: Timestamp) -> V
     found
 }
 
-/// Returns true if two reported sessions are the same one. The address of an unnumbered peer is not always known.
+/// Returns true if two reports describe the same session: equal peer, and equal addresses unless one of them is
+/// unknown, as it may be for an unnumbered peer.
 fn is_same(a: &BgpSession, b: &BgpSession) -> bool {
     a.peer == b.peer && (a.address == b.address || a.address.is_none() || b.address.is_none())
 }
@@ -237,8 +238,8 @@ fn happened(session: &BgpSession, reason: EventReason, message: &str) -> Session
     }
 }
 
-/// Describes the reason why a session was interrupted before it was established again, as far as its NOTIFICATION
-/// messages show it.
+/// Describes the interruption of a session that was established again before the next report, with the newest
+/// NOTIFICATION that was sent or received, if any.
 fn interruption(session: &BgpSession) -> String {
     let errors = [("sent", &session.last_sent), ("received", &session.last_received)];
     let newest = errors.iter().filter_map(|(how, error)| Some((error.as_ref()?, how)));

@@ -27,7 +27,7 @@ pub(crate) enum Denial {
     ExternalIp(ServiceKey),
     /// The address is neither in a pool nor in a range that the operator allows.
     OutsideEveryPool,
-    /// The Service names a pool that does not contain the address.
+    /// The Service names the pool `named`, but the address is in `pool`, or in no pool if that is `None`.
     NotInNamedPool { named: Name, pool: Option<Name> },
     /// The address is in `spec.reserved` of this pool, so it is never assigned.
     Reserved(Name),

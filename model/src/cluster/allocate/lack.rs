@@ -26,8 +26,8 @@ pub(crate) struct MissingAddress {
     pub(crate) hint: &'static str,
 }
 
-/// Returns the reason why an address is missing, for the first of the IP families in which none is available.
-/// Returns `Waiting` if all families have an available address.
+/// Returns the reason why a Service lacks an address, for the first IP family of `lacking` in which no address is
+/// available. Returns the reason [`ConditionReason::Waiting`] if each of these families has an available address.
 pub(crate) fn explain(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

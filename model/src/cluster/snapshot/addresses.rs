@@ -1,7 +1,7 @@
 //! Index of load balancer addresses: pools, records, quarantines, and Services without an address.
 //!
 //! An address record names the Services that have the address, and each Service lists its ports. Both determine
-//! the Service behind each port of an address, and the Services that still need one. Index entries are updated
+//! the Service behind each port of an address, and the Services that lack an address. Index entries are updated
 //! when a record or a Service changes. The entries depend only on the current objects, so snapshots built from the
 //! same objects in any order are equal.
 

@@ -36,7 +36,7 @@ pub struct HealthInputs<'a> {
     pub book: &'a HealthBook,
     /// Nodes that check endpoints (`NetworkState.checkers`).
     pub checkers: &'a BTreeSet<Name>,
-    /// Returns true if the agent of a node reports. Results of other nodes are ignored.
+    /// Function that returns true if the agent of a node reports. Results of other nodes are ignored.
     pub is_reporting: &'a dyn Fn(&Name) -> bool,
     /// Time at which the decision is made.
     pub now: Timestamp,

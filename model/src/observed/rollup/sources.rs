@@ -1,4 +1,4 @@
-//! Roll-up of EndpointSets and Workloads: whether Services use their endpoints.
+//! Roll-up of EndpointSets and Workloads: computes their status, mainly whether Services use their endpoints.
 
 use crate::{
     cluster::snapshot::Snapshot,

@@ -6,7 +6,7 @@
 //!   like all others. Without endpoints there, they use all endpoints, and a filter drops connections from elsewhere.
 //! - Every address that a frontend names is local on the node. All its ports that are no frontend are rejected, not
 //!   only those of virtual addresses, because the node's own daemons would accept connections there.
-//! - Programs that require more are rejected.
+//! - Programs that IPVS cannot implement even with these changes are rejected.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ pub fn lower(program: &Program) -> Result<Program, String> {
     Ok(lowered)
 }
 
-/// Returns all single addresses in the frontends of a program.
+/// Returns the destination addresses of the frontends of a program, except node ports, which have no own address.
 pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     let of = |frontend: &Frontend| match frontend.destination {
         Destination::Address(address) => Some(address),

@@ -10,7 +10,7 @@ use crate::{
     primitives::{name::Name, quantity::Port},
 };
 
-/// Returns the Services whose programs may match packets to an address, and to a port if one is given.
+/// Returns the Services whose packet programs may match packets to an address, and to a port if one is given.
 pub(super) fn holders(
     snapshot: &Snapshot,
     address: IpAddr,

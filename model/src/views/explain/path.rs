@@ -144,7 +144,8 @@ impl<'a> NodeContext<'a> {
         }
     }
 
-    /// Returns the programs that may match the packet, each with its state on the node.
+    /// Returns the packet programs that may match the packet, and the steps that show the state of the node and
+    /// of each program on it.
     fn programs(&self, of: &AnnouncementInputs<'_>, packet: &Packet) -> (Programs<'a>, Vec<Step>) {
         let mut steps = vec![self.node_step()];
         let mut programs = Programs::new();

@@ -16,7 +16,7 @@ pub struct Forms<'a> {
 }
 
 impl<'a> Forms<'a> {
-    /// Creates an unsorted list; `list` returns the compiled Services when they are first needed.
+    /// Creates a list whose contents `list` returns at the first use. `epoch` is the epoch of all revisions.
     #[must_use]
     pub const fn new(epoch: Epoch, list: &'a dyn Fn() -> Vec<(Revision, ServiceKey)>) -> Self {
         Self { epoch, list, sorted: OnceCell::new() }

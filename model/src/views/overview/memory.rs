@@ -12,8 +12,8 @@ use crate::{
     primitives::quantity::Timestamp,
 };
 
-/// Maximum time in seconds between two evaluations at which the start time of a new finding is known. Evaluations
-/// without watchers take place every 12 seconds.
+/// Maximum time between two evaluations, in seconds, for which the time of the second one counts as the start time
+/// of its new findings. Evaluations without watchers take place every 12 seconds.
 pub const LOOK_GAP_MAX_SECS: i64 = 30;
 /// Time in seconds after a server start during which agents send their first reports. Findings from reports that
 /// appear during this time have an unknown start time.

@@ -101,8 +101,8 @@ impl BgpRules<'_> {
         selected.peek().is_some() && !selected.any(has_peer) && self.nodes().any(has_peer)
     }
 
-    /// Returns the address families of the named pools as text, if none of the named peers exchanges routes of
-    /// these families.
+    /// Returns, as text, the IP families of the pools that an Advertisement names, if none of the peers that it
+    /// names exchanges routes of these families; otherwise `None`.
     pub(super) fn families_without_receiver(&self, spec: &AdvertisementSpec) -> Option<String> {
         let pools = spec.address_pools.iter().filter_map(|name| self.snapshot.pool(name));
         let held: BTreeSet<IpFamily> =
