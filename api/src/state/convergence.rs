@@ -78,8 +78,8 @@ impl Convergence {
         curves.drain(..surplus);
     }
 
-    /// Marks a revision as one that changes data of nodes. For other revisions nodes report no progress until the
-    /// next one that does.
+    /// Marks a revision as one that changes data of nodes. Nodes do not receive other revisions, and report them
+    /// as verified only together with a later revision that changes their data.
     pub(crate) fn concerns_nodes(&self, revision: Revision) {
         if let Some(curve) = self.lock().iter_mut().rev().find(|curve| curve.revision == revision) {
             curve.concerns_nodes = true;

@@ -1,6 +1,6 @@
-//! Task that retries the allocation of load balancer addresses for Services without one as time passes, for
-//! example when the quarantine of a released address ends. The task only submits a request if a retry may succeed;
-//! the writer allocates.
+//! Task that retries the allocation of a load balancer address for each Service that has none, for example when
+//! the quarantine of a released address ends. The task submits a request only if a retry may succeed; the writer
+//! allocates the address.
 
 use std::sync::Arc;
 

@@ -85,7 +85,7 @@ impl KubernetesRoutes {
     }
 }
 
-/// Middleware that requires an authenticated caller without any particular permission.
+/// Middleware that rejects unauthenticated callers. Authenticated callers need no particular permission.
 async fn known(path: RawPathParams, request: Request, next: Next) -> Response {
     permission::guard(Permission::Known, path, request, next).await
 }

@@ -61,8 +61,8 @@ impl Assigner {
         }
     }
 
-    /// Marks the addresses of a Service whose compiled form has changed. A change of endpoints matters only for
-    /// Services with local traffic policy and for addresses without a candidate.
+    /// Marks for a new decision the addresses of a Service whose compiled form has changed: all if its external
+    /// traffic policy is `Local`, otherwise only those without a candidate.
     pub(super) fn mark_form(&mut self, published: &Published, form: &CompiledService) {
         let is_local = form.external_traffic_policy == TrafficPolicy::Local;
         let addresses: Vec<_> = published.snapshot.addresses_of(&form.service).collect();
