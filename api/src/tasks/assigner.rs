@@ -185,8 +185,8 @@ impl Assigner {
         }
     }
 
-    /// Updates the announcement leases of the nodes, and marks for a new decision the addresses of nodes whose
-    /// lease has expired or was renewed. Marks all addresses every [`SWEEP`].
+    /// Updates the announcement leases of the nodes. Marks for a new selection of the announcer the addresses of
+    /// nodes whose lease has expired or was renewed, and all addresses every [`SWEEP`].
     async fn update_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
