@@ -1,5 +1,5 @@
-//! Routes of the read-only Kubernetes API. Each route has a permission. A request with another method or path is
-//! answered with the Tidegate command to use.
+//! Routes of the read-only Kubernetes API. Each route requires a permission. Requests with other methods or paths
+//! are rejected, with a message that names the Tidegate command to use.
 
 use axum::{
     Router,
