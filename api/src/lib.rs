@@ -1,7 +1,7 @@
 //! Control server of a Tidegate cluster: validates, stores and distributes configuration objects. The writer is
-//! one task that admits all requests, commits them in groups and publishes the new state. The hub holds the
-//! published state, which all readers share and which never changes. Each agent receives its part of the state
-//! on a feed; other clients can watch objects.
+//! one task that admits all writes, commits them in groups and publishes each new state. The hub holds the newest
+//! published state, an immutable value that all readers share. Each agent receives its part of the state on a
+//! feed; other clients can watch objects.
 //!
 //! ```text
 //! HTTP ─▶ routes ─▶ writer ─▶ store

@@ -1,5 +1,5 @@
-//! Streaming responses with backpressure: a client that does not read is disconnected, and the server does not
-//! buffer for it.
+//! Streaming responses with backpressure: the server buffers only a few pieces of the body for a client, and
+//! disconnects a client that does not read.
 
 use std::{convert::Infallible, time::Duration};
 

@@ -336,8 +336,8 @@ impl Config {
     }
 }
 
-/// Returns the default path of the bootstrap token: next to the SQLite database, because only the server writes to
-/// that directory.
+/// Returns the default path of the bootstrap token file: next to the SQLite database, because only the server
+/// writes to that directory; for other stores, in the working directory.
 fn beside(store: &str) -> PathBuf {
     let database = store.strip_prefix("sqlite:").map(Path::new);
     database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
@@ -368,7 +368,7 @@ pub struct Settings {
     pub is_insecure: bool,
     /// `Host` header values that the server accepts.
     pub hosts: Hosts,
-    /// Percentage of health-checked endpoints that may become unhealthy within a minute. 100 disables this guard.
+    /// Maximum percentage of health-checked endpoints that may leave service within a minute. 100: no limit.
     pub health_guard_percent: u8,
     /// Name of this control server, unique among the servers of its store.
     pub replica_name: String,

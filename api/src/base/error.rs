@@ -242,7 +242,7 @@ impl Problem {
         Self { body: Box::new(body), retry_after_secs: None }
     }
 
-    /// Creates the problem for an error response that a library has produced, from its HTTP status.
+    /// Creates the problem for an error response of a library, from the response's status and the request's path.
     pub(crate) fn of_status(status: StatusCode, path: &str) -> Self {
         match status {
             StatusCode::NOT_FOUND => Self::new(Code::NotFound, format!("the path {path} does not exist"))

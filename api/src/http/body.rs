@@ -1,7 +1,7 @@
 //! Reader of request bodies. Rejects unknown media types, duplicate keys, and bodies that are too large or too
 //! deeply nested.
 //!
-//! Limits are checked before values are built in memory, so a malicious body costs no more than its bytes.
+//! Limits are checked before values are built in memory, so that a small malicious body cannot use much memory.
 
 mod json;
 mod strict;

@@ -193,7 +193,7 @@ impl PoolMutationQuery {
 pub(crate) struct NoQuery {}
 
 impl ListQuery {
-    /// Creates the query of a listing from its common parameters, for a listing that has further ones.
+    /// Creates the query from the parameters that all listings have, for a listing with additional parameters.
     pub(crate) const fn new(
         limit: Option<u32>,
         continue_token: Option<String>,

@@ -99,8 +99,8 @@ envelopes! {
         "Address: record of a load balancer address, maintained by the server.";
 }
 
-/// Record of the endpoints that health checks have taken out of service, maintained by the server. Named
-/// after its Service; absent while all endpoints are in service.
+/// Record of the endpoints of a Service that are unhealthy or in slow start, maintained by the server. Named
+/// after the Service; absent if there are no such endpoints.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointHealth {

@@ -170,8 +170,8 @@ impl Access {
         })
     }
 
-    /// Checks that the caller has the permission of a route. Otherwise returns a problem response with status 401
-    /// or 403.
+    /// Checks that the caller has the permission that a route requires. Otherwise returns a problem response with
+    /// status 401 or 403.
     pub(crate) fn check(&self, permission: Permission, place: &PathParams<'_>) -> Result<(), Problem> {
         if permission == Permission::Open || self.identity == Identity::Anyone {
             return Ok(());

@@ -102,7 +102,7 @@ impl Bucket {
         self.left == self.rate.burst
     }
 
-    /// Consumes one unit. Returns `false`, and consumes none, if the bucket is empty.
+    /// Removes one token (the right to one request or attempt). Returns `false` if the bucket is empty.
     pub(crate) fn take(&mut self, now: Timestamp) -> bool {
         let is_there = self.has_one(now);
         self.left -= i64::from(is_there);

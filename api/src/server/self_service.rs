@@ -27,7 +27,7 @@ const PORT_NAME: &str = "https";
 const CHECK_INTERVAL_MS: u32 = 1000;
 /// Timeout of a health check in milliseconds.
 const CHECK_TIMEOUT_MS: u32 = 500;
-/// Pause in seconds between two attempts to register, after an error.
+/// Pause after a failed attempt to register this server, before the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Service and EndpointSet by which this server registers itself as an endpoint.

@@ -11,8 +11,8 @@ use ::base::service_manager::Notifier;
 /// Pause before the next attempt to submit a request to the writer while its queue is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Sends keep-alive messages to the service manager while this server works. Returns at once if no watchdog is
-/// configured.
+/// Sends keep-alive messages to the service manager while the writer task responds. Returns at once if no watchdog
+/// is configured.
 pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
     let Some(interval) = notifier.watchdog_interval() else { return };
     let mut turn = tokio::time::interval(interval);

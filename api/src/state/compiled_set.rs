@@ -4,7 +4,7 @@
 //! ```text
 //! entries   key ─▶ { compiled form, serialized line, revision }
 //! removed   key ─▶ revision                       (bounded; older positions need a full sync)
-//! log       (revision, key), one per key in both maps ─▶ the delta after a revision is one range
+//! log       (revision, key), for each key of the two maps ─▶ the delta after a revision is one range
 //! ```
 //! All maps are persistent: a reader keeps its snapshot while the writer builds the next one, and one change
 //! costs O(log n).
@@ -52,7 +52,7 @@ pub(crate) trait CompiledForm: Sized + PartialEq {
     fn frame(form: Arc<Self>) -> Frame;
     /// Returns the feed frame that removes the form from agents.
     fn removal(key: Self::Key, revision: Revision) -> Frame;
-    /// Returns the smallest key that sorts before or equal to all others.
+    /// Returns the smallest possible key: every other key sorts after it.
     fn first_key() -> Self::Key;
 }
 

@@ -78,8 +78,8 @@ impl Convergence {
         curves.drain(..surplus);
     }
 
-    /// Marks a revision as one that changes data of nodes. For other revisions nodes report no progress until the
-    /// next one that does.
+    /// Marks a revision as one that changes data of nodes. Nodes do not receive other revisions, and report them
+    /// as verified only together with a later revision that changes their data.
     pub(crate) fn concerns_nodes(&self, revision: Revision) {
         if let Some(curve) = self.lock().iter_mut().rev().find(|curve| curve.revision == revision) {
             curve.concerns_nodes = true;
@@ -124,8 +124,8 @@ impl Convergence {
         }
     }
 
-    /// Returns the progress of each node with a revision, and the time since its commit in milliseconds; `None` if
-    /// the revision is too old.
+    /// Returns the progress of each node in applying a revision, and the time since the revision's commit in
+    /// milliseconds; `None` if the revision is too old.
     pub(crate) fn of(&self, revision: Revision, now: Instant) -> Option<(BTreeMap<Name, Steps>, u64)> {
         let curves = self.lock();
         let curve = curves.iter().find(|curve| curve.revision == revision)?;
@@ -146,7 +146,7 @@ impl Convergence {
         brief(&changes, views, head)
     }
 
-    /// Returns the progress of the nodes with each revision that changes data of nodes, oldest first.
+    /// Returns the progress of the nodes in applying each revision that changes data of nodes, oldest first.
     pub(crate) fn changes(&self, now: Instant) -> Vec<ChangeProgress> {
         let change = |curve: &ConvergenceRecord| ChangeProgress {
             revision: curve.revision,

@@ -1,8 +1,8 @@
 //! Rendering of objects: metadata and spec come from the stored state, status is derived from the current reports
 //! of the agents.
 //!
-//! The reports of the nodes are collected when the first object needs them. Endpoint objects change most often,
-//! and their status does not depend on nodes, so that responses to their writes never visit the nodes.
+//! The reports of the nodes are collected when the first object needs them. Most writes change endpoint objects,
+//! whose status does not depend on nodes, so that the responses to these writes need no reports.
 
 use std::sync::{Arc, OnceLock};
 

@@ -205,7 +205,7 @@ fn sessions(book: &BgpBook, node: &Name) -> Vec<(Name, Option<IpAddr>, BgpSessio
     book.sessions_of(node).map(part).collect()
 }
 
-/// Returns true if a report differs from the previous one in other data than counters.
+/// Returns true if a report differs from the previous one in data other than counters and the boot id.
 fn is_changed(earlier: &Earlier, report: &Report) -> bool {
     let Some(before) = earlier.report.as_deref() else { return true };
     // Fast path for almost every report after a change; a full comparison costs a copy.

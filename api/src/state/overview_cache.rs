@@ -23,7 +23,7 @@ pub(crate) struct OverviewCache {
 
 pub(crate) struct State {
     pub(crate) known: CarriedState,
-    /// Revision up to which the writes are recorded in `known`.
+    /// Revision up to which the history has been read into the field `known`.
     pub(crate) written: Revision,
     pub(crate) mark: Option<Mark>,
     pub(crate) number: u64,

@@ -23,7 +23,7 @@ impl OverviewTrigger {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Waits until a report is counted that was not counted at the previous wait.
+    /// Waits until a report is counted. Returns at once if one was counted since the previous call.
     pub(crate) async fn recorded(&self) {
         self.bell.notified().await;
     }

@@ -194,7 +194,7 @@ impl Moment {
         }
     }
 
-    /// Creates the response with a page of a list, with a continue token if further rows follow.
+    /// Creates the response body with one page of rows, and with a continue token if further rows follow.
     pub(crate) fn envelope<T: Serialize, K: Serialize>(&self, part: &ListPage<T, K>) -> Value {
         let ListPage { items, more_after } = part;
         let mut metadata = json!({});

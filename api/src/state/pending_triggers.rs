@@ -1,5 +1,5 @@
-//! Triggers from agents' reports for new decisions about announcing nodes, collected until the assigner task
-//! processes them.
+//! Events in agents' reports that require a new selection of announcing nodes (triggers), collected until the
+//! assigner task processes them.
 
 use std::{
     collections::BTreeSet,

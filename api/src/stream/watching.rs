@@ -20,7 +20,7 @@ const RECENT_MAX: usize = 8;
 /// Maximum age of a cached range, because its serialized objects include their status at that time.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Range of commits between two positions, shared by all watches at the first of them.
+/// Commits after one revision, up to a newer one. Shared by all watches that have sent the first revision.
 #[derive(Debug)]
 pub(crate) struct Stretch {
     pub(crate) commits: Vec<ShownCommit>,
@@ -46,7 +46,7 @@ impl ShownCommit {
     }
 }
 
-/// Cache of the ranges of commits that watches have used last.
+/// Cache of the ranges of commits that watches have used most recently.
 #[derive(Debug, Default)]
 pub(crate) struct Stretches(Mutex<VecDeque<CachedStretch>>);
 

@@ -1,6 +1,6 @@
-//! Task that retries the allocation of load balancer addresses for Services without one as time passes, for
-//! example when the quarantine of a released address ends. The task only submits a request if a retry may succeed;
-//! the writer allocates.
+//! Task that retries the allocation of a load balancer address for each Service that has none, for example when
+//! the quarantine of a released address ends. The task submits a request only if a retry may succeed; the writer
+//! allocates the address.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl LeaderTask for AddressRetry {
 }
 
 impl AddressRetry {
-    /// Submits one request to retry pending Services, if one of them may get an address.
+    /// Submits one request to allocate addresses for Services that wait for one, if a Service may get an address.
     async fn retry(&mut self) {
         let published = self.app.hub.load();
         let snapshot = &published.snapshot;
@@ -89,8 +89,8 @@ fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
     snapshot.next_quarantine_end().is_some_and(|end| end <= now)
 }
 
-/// Returns the last pending Service that the next request retries, which starts after `after`; `None` if the
-/// request retries all remaining pending Services.
+/// Returns the last Service without an address that the next request, which starts after `after`, retries; `None`
+/// if the request retries all remaining ones.
 fn last_of_turn(snapshot: &Snapshot, after: Option<&PendingService>) -> Option<PendingService> {
     snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
 }

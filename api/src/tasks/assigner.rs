@@ -49,9 +49,9 @@ const CLOCK_SET_MIN: Duration = Duration::from_secs(2);
 /// Maximum time for which the first assignment of an address waits for further nodes to verify the Service, so
 /// that the fastest node does not get every address. Agents report within milliseconds of a change.
 const FIRST_CHOICE_WAIT: Duration = Duration::from_secs(1);
-/// Maximum number of addresses decided in one write. After each write the task yields to other tasks.
+/// Maximum number of addresses whose announcer is set in one write. After a write the task yields to other tasks.
 const BATCH_MAX: usize = 128;
-/// Interval at which all addresses are decided again, in case the selection of affected addresses has an error.
+/// Interval at which the announcers of all addresses are selected again, in case an affected address was missed.
 const SWEEP: Duration = Duration::from_secs(300);
 
 /// State of the assigner task.
@@ -66,9 +66,9 @@ pub(crate) struct Assigner {
     orders: BTreeMap<IpAddr, Announcement>,
     /// Number of addresses for which each node is the first candidate.
     owned: BTreeMap<Name, usize>,
-    /// Addresses to decide again, with the time at which they were marked.
+    /// Addresses whose announcer must be selected again, with the time at which they were marked.
     due: BTreeMap<IpAddr, Instant>,
-    /// Addresses whose decision waits for a node to verify the Service, by node.
+    /// Addresses whose announcer is selected after a node has verified the Service, by this node.
     waiting: BTreeMap<Name, BTreeSet<IpAddr>>,
     connected: BTreeSet<Name>,
     swept: Instant,
@@ -185,8 +185,8 @@ impl Assigner {
         }
     }
 
-    /// Updates the announcement leases of the nodes, and marks the addresses of nodes whose lease has expired or
-    /// was renewed.
+    /// Updates the announcement leases of the nodes. Marks for a new selection of the announcer the addresses of
+    /// nodes whose lease has expired or was renewed, and all addresses every [`SWEEP`].
     async fn update_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
@@ -297,7 +297,7 @@ impl Assigner {
     }
 
     /// Returns true if the decision about an address must wait for reports of agents, because this server started
-    /// recently.
+    /// or became the leader less than a lease ago.
     fn must_hear_first(&self, order: &Announcement, table: &Table) -> bool {
         let age = self.app.source.now().unix_seconds().saturating_sub(self.listening_since.unix_seconds());
         if age > ANNOUNCEMENT_LEASE_SECS {

@@ -37,9 +37,9 @@ use crate::{
     state::{compiled_set::Delta, published::Published},
 };
 
-/// Maximum number of Services decided in one write. After each write the task yields to other tasks.
+/// Maximum number of Services whose health is decided in one write. The task yields to others after each write.
 const BATCH_MAX: usize = 128;
-/// Interval at which all Services are decided again, in case the selection of affected Services has an error.
+/// Interval at which the health of all Services is decided again, in case an affected Service was missed.
 const SWEEP: Duration = Duration::from_secs(300);
 
 /// State of the health judge task, which decides about the endpoints in service.
@@ -172,9 +172,9 @@ impl HealthJudge {
         self.due.insert(service);
     }
 
-    /// Marks Services whose health decision depends on time: their agents have fallen silent or returned, a
-    /// slow start proceeds, or the guard keeps unhealthy endpoints in service. Marks all Services at a longer
-    /// interval.
+    /// Marks for a new decision the Services for which a checking node stopped or resumed reporting, a slow start
+    /// reached its next step, or the guard keeps unhealthy endpoints in service. Marks all Services every
+    /// [`SWEEP`].
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();

@@ -1,5 +1,5 @@
-//! Loop that runs the tasks that decide for the whole cluster. Every control server runs them and keeps their
-//! derived state up to date; only the leader decides.
+//! Loop that runs the tasks that decide for the whole cluster, such as the assigner and the health judge. Every
+//! control server runs them and keeps their derived state up to date; only the leader decides.
 //!
 //! ```text
 //! leadership changed ─▶ begin anew ┐

@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Interval at which the task checks for changes that only the passing of time causes.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum age of the document while no client watches it: about a third of the time for which a problem counts as
-/// new. More than a tick longer than a step of the time series, so that the series update the document first.
+/// new. The time series usually request the document earlier, every 10 s.
 const PULSE: Duration = Duration::from_secs(12);
 
 impl OverviewCache {

@@ -1,4 +1,4 @@
-//! Task that adds a point to the time series every 10 s, from data that the server has anyway.
+//! Task that adds a point to the time series every 10 s, from data that the server already has in memory.
 
 use std::{
     collections::BTreeSet,

@@ -58,7 +58,7 @@ pub(crate) struct Metrics {
     commit_seconds: Histogram,
     /// Number of group commits that failed.
     pub(crate) commit_failures: Counter,
-    /// Number of decisions made again, because another control server had committed first.
+    /// Number of groups of writes not committed because another control server had committed first.
     pub(crate) commit_conflicts: Counter,
     /// Number of commits of other control servers read from the store.
     pub(crate) follow_commits: Counter,

@@ -16,8 +16,8 @@ use prometheus_client::{
 
 /// Maximum number of Services with series of their own: those with most connections. Each has at most nine series.
 pub(crate) const SERVICES_EXPOSED_MAX: usize = 1000;
-/// Maximum number of endpoints with series of their own, of the Services that have them. Each has at most nine
-/// series.
+/// Maximum number of endpoints with series of their own. Only endpoints of Services that have series of their own
+/// are included. Each has at most nine series.
 pub(crate) const ENDPOINTS_EXPOSED_MAX: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

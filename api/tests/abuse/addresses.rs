@@ -76,8 +76,8 @@ const NO_ADDRESSES: [&str; 24] = [
     "http://169.254.169.254/",
 ];
 
-/// Field for an address, with the request path and a function that creates an object with the given address in the
-/// field.
+/// Object field that contains an address, with the request path and a function that creates an object with a given
+/// address in this field.
 struct Place {
     field: &'static str,
     path: &'static str,

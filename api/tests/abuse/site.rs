@@ -103,7 +103,7 @@ pub(crate) fn status(answer: &str) -> u16 {
     line.and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)
 }
 
-/// Asserts that all of `of` attempts were rejected, and prints their number and the memory use.
+/// Asserts that all attempts were rejected (`count` of `of`), and prints their number and the peak memory.
 pub(crate) fn refused(what: &str, count: usize, of: usize) {
     println!("abuse: {what}: {count} of {of} refused; {} KiB", memory_kib());
     assert_eq!(count, of, "{what}");

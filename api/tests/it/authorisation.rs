@@ -27,8 +27,8 @@ fn operations() -> Vec<(String, String, Value)> {
     operations
 }
 
-/// Replaces the parameters of a path by names of own (`team-a`, `n1`) or foreign (`team-b`, `n2`) namespaces and
-/// nodes.
+/// Replaces the parameters of a path by names: `team-a` and `n1`, which the tested roles cover, if `is_own`,
+/// otherwise `team-b` and `n2`, which they do not.
 fn fill(path: &str, is_own: bool) -> String {
     let (namespace, node) = if is_own { ("team-a", "n1") } else { ("team-b", "n2") };
     let path = path.replace("{namespace}", namespace).replace("{node}", node);

@@ -104,8 +104,8 @@ async fn only_the_nodes_concerned_are_told_and_only_what_changed() {
     assert_eq!(told(&a.until("\"synced\"").await), Some(Value::Null));
 }
 
-/// The Advertisements that select a Service by its labels are recorded at its address, and are sent to agents with
-/// it.
+/// The Advertisements that select a Service by its labels are recorded in the Service's Address object, and are
+/// sent to agents with the address.
 #[tokio::test]
 async fn an_address_records_the_advertisements_that_cover_it() {
     let server = start().await;

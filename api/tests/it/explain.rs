@@ -28,7 +28,7 @@ async fn cluster() -> Server {
 
 const PACKET: &str = "/v1/explain?source=10.1.0.9&destination=10.96.0.10&port=80";
 
-/// Replies to the next query in a feed with a kernel trace that has the given ends.
+/// Replies to the next query in a feed with a kernel trace whose packets end as `ends` specifies.
 async fn answer(server: &Server, feed: &mut Lines, ends: Value) {
     let lines = feed.until("\"ask\"").await;
     let ask: Value = serde_json::from_str(lines.last().unwrap()).unwrap();

@@ -45,7 +45,7 @@ const BORING: [&str; 11] = [
     "vary",
 ];
 
-/// Applies each file of `examples/` to a server of its own: a dry run, the write, and the same write again.
+/// A dry run and a write of each file in `examples/` create all its objects; the same write again changes none.
 #[tokio::test]
 async fn every_example_is_accepted_and_creates_what_it_declares() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");

@@ -200,7 +200,7 @@ async fn a_server_that_is_behind_decides_writes_on_the_newest_state() {
     assert!(text.contains("tidegate_store_call_seconds_count{call=\"commit\"} "), "{text}");
 }
 
-/// A client that has written at one server reads its write at another one if it names the revision.
+/// A client that wrote through one server reads its write from another one if the read names the write's revision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     let Pair { a, b, of_b, .. } = pair().await;

@@ -193,8 +193,8 @@ fn list(
     }))
 }
 
-/// Collects the objects of one page of a list, after the position `after` in a continue token. The continue
-/// token names the last entity ([`Unit`]) on the page and the last Kubernetes object of it.
+/// Collects the objects of one page of a list. `after` is the last object of the previous page, from the continue
+/// token: its entity ([`Unit`]) and its name as a Kubernetes object.
 fn page(
     side: &Side<'_>,
     access: &Access,

@@ -1,5 +1,5 @@
-//! Routes of the read-only Kubernetes API. Each route has a permission. A request with another method or path is
-//! answered with the Tidegate command to use.
+//! Routes of the read-only Kubernetes API. Each route requires a permission. Requests with other methods or paths
+//! are rejected, with a message that names the Tidegate command to use.
 
 use axum::{
     Router,
@@ -85,7 +85,7 @@ impl KubernetesRoutes {
     }
 }
 
-/// Middleware that requires an authenticated caller without any particular permission.
+/// Middleware that rejects unauthenticated callers. Authenticated callers need no particular permission.
 async fn known(path: RawPathParams, request: Request, next: Next) -> Response {
     permission::guard(Permission::Known, path, request, next).await
 }

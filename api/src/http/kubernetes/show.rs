@@ -110,7 +110,7 @@ impl ListSelection {
         Some(Unit::Object(ObjectKey { kind, namespace, name }))
     }
 
-    /// Returns true if the caller may use the verb on the Tidegate objects of the entity.
+    /// Returns true if the caller may use the verb on the object `unit`, or on any kind in the namespace `unit`.
     pub(super) fn is_seen(&self, access: &Access, verb: Verb, unit: &Unit) -> bool {
         match unit {
             Unit::Object(key) => access.may_object(verb, key.kind, key.namespace.as_ref()),

@@ -37,7 +37,7 @@ fn move_from_reference(property: &mut Value) -> Option<Value> {
     reference.as_object_mut()?.remove("description")
 }
 
-/// Returns the description for the tag of an enum, if the property is one: a string with a single value.
+/// Returns a description if the property is the tag of an enum variant, that is, a string with one possible value.
 fn tag(property: &Value) -> Option<Value> {
     let [Value::String(value)] = property.get("enum")?.as_array()?.as_slice() else { return None };
     Some(json!(format!("Tag of this variant, always `{value}`.")))

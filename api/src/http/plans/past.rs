@@ -8,7 +8,7 @@
 //!                                          ▼                  │
 //!                                 state before the write ─────┘
 //! ```
-//! The result is not a record of the former rulesets: the nodes compute the difference with their current modes.
+//! The result is no record of the former rulesets: each node computes the difference for its current proxy mode.
 
 use std::collections::BTreeMap;
 

@@ -45,7 +45,7 @@ const PATIENCE_WITH_ALL: Duration = Duration::from_secs(10);
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct PacketQuery {
-    /// Source address of the packet. Without it, the use of the destination address is explained.
+    /// Source address of the packet. If absent, the destination address is explained instead of a packet.
     #[param(value_type = Option<String>, example = "198.51.100.7")]
     source: Option<IpAddr>,
     /// Destination address, for example a virtual address of a Service.
@@ -175,8 +175,8 @@ async fn explain_service(
     Ok(render(form, &explanation))
 }
 
-/// Returns name and zone of the node whose graph of packet processing is drawn. Without `node`, returns a
-/// placeholder node without endpoints.
+/// Returns the name and zone of `node`, for which a graph of packet processing is drawn. If `node` is `None`,
+/// returns a placeholder for a node without endpoints.
 fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> NodeLocation {
     let nobody = || Name::parse("any-node").expect("this is a name");
     let Some(node) = node else { return NodeLocation { node: nobody(), zone: None } };

@@ -39,8 +39,8 @@ impl FanoutPacer {
     }
 
     /// Forwards published states until publication ends. `bell` notifies of published states; it must have been
-    /// subscribed before the first state was loaded. Each open stream holds one of the `permits`, from which their
-    /// number is derived.
+    /// subscribed before the first state was loaded. Each open stream holds one of the `permits`; the number of
+    /// held permits determines the pause after each state.
     pub(crate) async fn run(
         &self,
         hub: &Hub,

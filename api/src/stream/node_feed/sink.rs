@@ -47,7 +47,7 @@ impl Sink {
         self.pieces.closed().await;
     }
 
-    /// Appends a line that only this feed sends to the buffer.
+    /// Appends to the buffer a line that only this feed sends, such as a heartbeat.
     pub(super) async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
         self.metrics.feed_bytes.inc_by(line.len() as u64);
         self.own.extend_from_slice(line);

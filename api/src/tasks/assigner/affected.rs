@@ -61,8 +61,8 @@ impl Assigner {
         }
     }
 
-    /// Marks the addresses of a Service whose compiled form has changed. A change of endpoints matters only for
-    /// Services with local traffic policy and for addresses without a candidate.
+    /// Marks for a new selection of the announcer the addresses of a Service whose compiled form has changed: all
+    /// if its external traffic policy is `Local`, otherwise only those without a candidate.
     pub(super) fn mark_form(&mut self, published: &Published, form: &CompiledService) {
         let is_local = form.external_traffic_policy == TrafficPolicy::Local;
         let addresses: Vec<_> = published.snapshot.addresses_of(&form.service).collect();
@@ -79,8 +79,8 @@ impl Assigner {
         addresses.into_iter().for_each(|address| self.mark(address));
     }
 
-    /// Marks for a new decision the addresses that have the node as a candidate, and the addresses in the node's
-    /// networks.
+    /// Marks for a new selection of the announcer the addresses that have the node as a candidate, and the
+    /// addresses in the node's networks.
     pub(super) fn mark_node(&mut self, published: &Published, node: &Name) {
         let table = self.app.observations.nodes.table(&published.snapshot, self.app.source.now());
         let facts = table.view(node).and_then(|view| view.report).map(|report| &report.facts);
@@ -107,7 +107,7 @@ impl Assigner {
         }
     }
 
-    /// Marks for a new decision the addresses that the collected triggers from reports concern.
+    /// Marks for a new selection of the announcer the addresses that the collected triggers from reports concern.
     pub(super) fn mark_triggered(&mut self) {
         let Triggers { nodes, verified, services, addresses } = self.app.observations.triggers.drain();
         let published = self.app.hub.load();

@@ -1,7 +1,7 @@
 //! Watch of the overview: the whole document first, then its changes, which are merged for slow readers.
 //!
-//! A watcher keeps the last document it sent and has no queue. When it can send, it sends the change line that all
-//! watchers share if it has sent the previous document, otherwise the difference to the document it has sent.
+//! A watcher keeps the last document that it sent, and has no queue. If no document was published in between, the
+//! watcher next sends the change line that all watchers share, otherwise the difference from its last document.
 
 use std::{io::Write, sync::Arc, time::Duration};
 

@@ -104,7 +104,7 @@ pub(super) fn steps(snapshot: &Snapshot, commits: impl IntoIterator<Item = Commi
     commits.into_iter().map(step).collect()
 }
 
-/// Publishes commits that are already in the store, and records their convergence.
+/// Publishes commits that are already in the store, and starts their convergence records.
 pub(super) fn publish(context: &Context, steps: Vec<Step>) {
     if steps.is_empty() {
         return;
