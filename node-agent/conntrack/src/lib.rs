@@ -62,7 +62,7 @@ pub trait FlowTable: Send {
     /// once a second.
     fn tell_again(&mut self, _now: Instant) {}
 
-    /// Calls `each` for every flow with destination NAT, for some possibly twice.
+    /// Calls `each` for every flow with destination NAT, possibly twice for some flows.
     ///
     /// # Errors
     /// Returns an error if the kernel does not dump its table.

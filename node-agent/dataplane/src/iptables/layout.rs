@@ -90,8 +90,8 @@ impl ChainKind {
 
 /// Number of hash characters in the name of a Service chain.
 const HASH_LENGTH: usize = 16;
-/// Fixed chains of the table `nat` that contain only fixed rules. The chains in `…_DISPATCH` also contain lines of
-/// Services.
+/// Fixed chains of the table `nat` that contain only fixed rules, unlike shared chains, which also contain lines
+/// of Services.
 const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
 const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
 const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
