@@ -188,8 +188,8 @@ pub fn plan(mirror: &IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules)
     script
 }
 
-/// Builds the script that removes all objects of the agent. Reject rules go before DNAT rules: a connection that
-/// is no longer translated may already belong to another mode.
+/// Builds the script that removes all objects of the agent. Reject rules are removed before DNAT rules, because a
+/// connection that is no longer translated may already be served by another mode.
 #[must_use]
 pub fn removal(mirror: &IptablesMirror) -> Script {
     let mut script = Script { is_reversed: true, ..Script::default() };

@@ -48,7 +48,7 @@ pub struct RenderedService {
     pub lines: BTreeMap<Frontend, Vec<(ChainId, Vec<String>)>>,
 }
 
-/// Checks that this backend supports a program.
+/// Checks that this backend supports a packet program.
 ///
 /// # Errors
 /// Returns the unsupported feature as a message.

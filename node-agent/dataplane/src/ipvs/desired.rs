@@ -1,4 +1,4 @@
-//! Desired kernel objects: programs expanded into virtual servers, set elements and addresses.
+//! Desired kernel objects: packet programs expanded into virtual servers, set elements and addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -112,7 +112,7 @@ pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
 }
 
 impl Wants {
-    /// Replaces the program of a Service, which must contain only features of IPVS, and adds the affected
+    /// Replaces the packet program of a Service, which must contain only features of IPVS, and adds the affected
     /// kernel objects to `touched`, so that they are planned again.
     pub fn replace(
         &mut self,
@@ -323,7 +323,7 @@ impl Wants {
     }
 }
 
-/// Value in a program that several Services can have in common and that is therefore reference-counted.
+/// Value in a packet program that several Services can have in common and that is therefore reference-counted.
 enum SharedPart {
     Range(Frontend),
     Anywhere(Frontend),

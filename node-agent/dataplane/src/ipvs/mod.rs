@@ -6,7 +6,7 @@
 //!                                ▲                       │
 //!                                └──────── mirror ◀──────┘  ◀── observe
 //! ```
-//! `lower` replaces features of a program that IPVS lacks, `wants` contains the kernel objects that the
+//! `lower` replaces features of a packet program that IPVS lacks, `wants` contains the kernel objects that the
 //! programs need, and the mirror contains these objects as last read or written. A starting process
 //! recognizes the backend's objects as follows: the link, the chains and the sets by name; a virtual server
 //! if the set `…IPVS-SERVERS` contains it or its address is on the link. The set entry is added before the

@@ -24,7 +24,7 @@ use super::{
 pub struct Observation {
     options: NftablesOptions,
     mirror: NftablesMirror,
-    /// Number of rules per chain so far, and true if all were as wanted.
+    /// Number of rules per chain so far, and a flag that is true if all of them were as wanted.
     rules: BTreeMap<Chain, (usize, bool)>,
 }
 

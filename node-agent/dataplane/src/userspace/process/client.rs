@@ -5,7 +5,7 @@
 //!    ▲                     │                            │
 //!    └──── connection lost, or the relay has left ──────┘
 //! ```
-//! Linked: connected to a relay process. Complete: the relay has the programs of all Services. Predecessors
+//! Linked: connected to a relay process. Complete: the relay has the packet programs of all Services. Predecessors
 //! are older relay processes, which resign: they accept no more connections and end with their last one.
 //! Single changes are only sent to a relay that has the complete state. Invariant: a predecessor does not
 //! resign while rules still redirect to it.
@@ -201,8 +201,8 @@ impl RelayClient {
         Ok(())
     }
 
-    /// Sends the programs of the Services in scope for the next pass. Returns a failure for each program that
-    /// exceeds the message size.
+    /// Sends the packet programs of the Services in scope for the next pass. Returns a failure for each program
+    /// that exceeds the message size.
     fn stage(
         &mut self,
         desired: &DesiredState,
@@ -270,8 +270,8 @@ impl RelayClient {
         self.capture.cleanup()
     }
 
-    /// Makes a relay process remove its rules. Returns the number of removed objects and true if no
-    /// connection is left, or `None` if the process is gone.
+    /// Makes a relay process remove its rules. Returns the number of removed objects, and a flag that is true if
+    /// no connection is left, or `None` if the process is gone.
     fn withdraw(&self, pid: u32) -> Result<Option<(u64, bool)>, KernelError> {
         let action = "withdrawing the relay process";
         match frames::send_away(&self.place, pid, Intent::Retire).map_err(|source| failed(action, source))? {

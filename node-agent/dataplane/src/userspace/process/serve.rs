@@ -8,7 +8,7 @@
 //! ```
 //! `Serve`, `Resign`, `Retire` and `End` are the intents with which an agent connects ([`Intent`]). An active
 //! relay accepts new connections; a leaving one only serves established ones. The process does its own upkeep
-//! once a second, with or without an agent. Invariants: it does not end because an agent ends, and it touches
+//! once a second, with or without an agent. Invariants: the process does not end because an agent ends, and touches
 //! no rule after another relay has taken over.
 
 use std::{
@@ -55,7 +55,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// Maximum number of connected agents: the current one, and former ones whose connection has not been closed
 /// yet.
 const AGENTS_MAX: usize = 8;
-/// Maximum size of the programs that one agent may stage for one pass, in bytes.
+/// Maximum size of the packet programs that one agent may send for one pass, in bytes.
 const STAGED_BYTES_MAX: usize = 1 << 30;
 
 /// Parameters with which a relay process is started.
