@@ -8,8 +8,8 @@
 //! ```
 //! `Serve`, `Resign`, `Retire` and `End` are the intents with which an agent connects ([`Intent`]). An active
 //! relay accepts new connections; a leaving one only serves established ones. The process does its own upkeep
-//! once a second, with or without an agent. Invariants: the process does not end because an agent ends, and touches
-//! no rule after another relay has taken over.
+//! once a second, with or without an agent. Invariants: the process does not end because an agent ends, and
+//! touches no rule after another relay has taken over.
 
 use std::{
     collections::BTreeMap,
