@@ -181,7 +181,7 @@ impl Wants {
         }
     }
 
-    /// Adds everything that depends on the addresses of the node to `touched`, so that it is planned again.
+    /// Adds all kernel objects that depend on the addresses of the node to `touched`, so that it is planned again.
     pub fn touch_node_ports(&self, touched: &mut DirtyObjects) {
         for frontend in self.anywhere.0.keys() {
             self.touch(frontend, &self.claims.owner(frontend).cloned(), Removal::Keep, touched);

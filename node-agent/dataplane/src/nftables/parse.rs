@@ -171,8 +171,8 @@ impl Observation {
     }
 }
 
-/// Calls `each` for the elements of a message; for an element that this program would not have written, with its
-/// key.
+/// Calls `each` for the elements of a message. For an element that this program would not have written, `each`
+/// receives only the key.
 ///
 /// # Errors
 /// Returns an error if the message is malformed.

@@ -150,7 +150,7 @@ impl UserspaceBackend {
     }
 
     /// Removes the rules and stops accepting connections. Returns the number of removed kernel objects; 0 if the
-    /// backend has already resigned or withdrawn.
+    /// backend has already given up the rules ([`Self::resign`]) or removed them.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects the removal; the backend then continues to serve.

@@ -59,7 +59,8 @@ pub struct RelayClient {
     is_tentative: bool,
     /// True if the rules have been removed, so that `retire` only waits for the last connections.
     is_withdrawn: bool,
-    /// Process ids of older relays. These relays must resign once this client's relay has the complete state.
+    /// Process ids of older relays. These relays must resign (accept no more connections) once this client's relay
+    /// has the complete state.
     predecessors: BTreeSet<u32>,
     /// Services whose rules may still redirect to an older relay, because the new one has not programmed
     /// them.
@@ -222,8 +223,8 @@ impl RelayClient {
         }
     }
 
-    /// Finishes a pass: records Services that are not programmed yet. Once all are programmed, makes the
-    /// older relays resign.
+    /// Finishes a pass: records Services that are not programmed yet. Once all are programmed, makes the older
+    /// relays resign (accept no more connections).
     fn conclude(&mut self, outcomes: &BTreeMap<ServiceKey, Outcome>, scope: &Scope) {
         if let (Some(link), Scope::Everything) = (self.link.as_mut(), scope) {
             link.is_complete = true;
@@ -323,7 +324,8 @@ impl Dataplane for RelayClient {
         pass
     }
 
-    /// Makes older relays resign if that is still pending. The relay process runs its own periodic work.
+    /// Makes older relays resign (accept no more connections) if that is still pending. The relay process runs its
+    /// own periodic work.
     fn upkeep(&mut self) -> Result<(), KernelError> {
         self.let_predecessors_go();
         Ok(())
