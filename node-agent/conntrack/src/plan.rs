@@ -30,7 +30,7 @@ pub struct ProgrammedState {
     ranges: BTreeSet<Frontend>,
     /// Targets that the user drains, by Service.
     leaving: BTreeMap<ServiceKey, BTreeSet<(Protocol, Target)>>,
-    /// Version that increases whenever a drain begins or ends.
+    /// Version that increases whenever a drain may have begun or ended.
     leaving_version: u64,
 }
 
@@ -50,8 +50,8 @@ pub enum When {
 pub struct Dues {
     frontends: BTreeMap<Frontend, Due>,
     ranges: BTreeSet<Frontend>,
-    /// Targets that were removed, drained or added again, in the order of these events, each with the time at
-    /// which its connections are terminated.
+    /// Targets that were removed, or whose drain has begun or ended, in the order of these events, each with the
+    /// time at which its connections are terminated.
     pub drains: Vec<(Frontend, Target, When)>,
 }
 
@@ -178,7 +178,7 @@ impl ProgrammedState {
         self.programs.insert(service.clone(), program);
     }
 
-    /// Returns a version that increases whenever a drain begins or ends.
+    /// Returns a version that increases whenever a drain may have begun or ended.
     #[must_use]
     pub const fn leaving_version(&self) -> u64 {
         self.leaving_version

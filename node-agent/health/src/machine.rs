@@ -35,7 +35,7 @@ pub struct Rules {
 /// Significance of a change, which determines when it is reported to the control server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Nothing changed that a report contains.
+    /// No change of the data that a report contains.
     Nothing,
     /// Only the message changed; it is included in the next report.
     Words,
