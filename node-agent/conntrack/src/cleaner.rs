@@ -185,8 +185,9 @@ impl Cleaner {
         self.deadlines.values().any(|deadline| deadline.is_over(now, wall))
     }
 
-    /// Returns the time at which [`Self::run`] next has work to do, assuming no change and calls about once a
-    /// second. Wall-clock deadlines are not included, because the clock may be set.
+    /// Returns the time at which [`Self::run`] next has work to do if nothing changes. Excludes wall-clock
+    /// deadlines, because the clock may be set; for these, [`Self::is_deadline_over`] must be checked about once a
+    /// second.
     #[must_use]
     pub fn next_run(&self) -> Option<Instant> {
         let after = |deadline: &Deadline| match deadline {

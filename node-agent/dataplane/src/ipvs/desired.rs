@@ -294,8 +294,8 @@ impl Wants {
         self.loops.0.contains_key(socket)
     }
 
-    /// Returns true if any Service needs this address to be assigned to an interface of the node: the dummy
-    /// link or another one.
+    /// Returns true if any Service needs this address to be assigned to an interface of the node: the dummy link
+    /// or a different interface.
     #[must_use]
     pub fn wants_address(&self, address: IpAddr) -> bool {
         self.addresses.0.contains_key(&address)

@@ -103,8 +103,7 @@ pub struct IpvsBackend {
 impl IpvsBackend {
     /// Opens sockets in the network namespace of the calling thread and finds the tools. Writes nothing.
     ///
-    /// # Errors
-    /// Returns an error if the kernel has no IPVS, denies a socket, or no iptables works.
+    /// # Errors Returns an error if the kernel has no IPVS, denies a socket, or if no iptables tool works.
     pub fn open(options: &BackendOptions) -> Result<Self, KernelError> {
         let mut generic = Netlink::open(Protocol::Generic).map_err(failed("opening a netlink socket"))?;
         let family = observe::find_family(&mut generic).map_err(failed("looking for IPVS"))?;

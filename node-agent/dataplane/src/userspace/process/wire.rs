@@ -113,7 +113,7 @@ pub enum Request {
         /// Packet program of the Service.
         program: Arc<Program>,
     },
-    /// Request to update the kernel (one pass); calls [`crate::Dataplane::apply`] with the programs of the
+    /// Request to update the kernel (one pass); calls [`crate::Dataplane::apply`] with the packet programs of the
     /// preceding [`Self::Stage`] requests. Services in scope without a packet program are removed.
     Apply {
         /// Networks that the rules of all Services share.
