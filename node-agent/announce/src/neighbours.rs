@@ -1,4 +1,5 @@
-//! MAC addresses of peers from the kernel's neighbor table, read only when another announcer is observed.
+//! Reads the MAC addresses of other nodes from the kernel's neighbor table, only when another announcer of an
+//! address is observed.
 
 use std::{
     collections::BTreeMap,

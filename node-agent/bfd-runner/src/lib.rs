@@ -110,7 +110,7 @@ impl Bfd {
     }
 
     /// Returns a handle for a further owner (user of BFD). If several owners want the same peer, there is one
-    /// session. It has the intervals of the owner with the shorter detection time, and the path type
+    /// session. The session has the intervals of the owner with the shorter detection time, and the path type
     /// (single-hop or multihop) and the key of the oldest owner.
     #[must_use]
     pub fn share(&self) -> Self {
@@ -148,8 +148,8 @@ impl Bfd {
         self.shared().engine().strangers()
     }
 
-    /// Returns a change notifier. It is notified when [`Self::states`] of any handle has changed in anything
-    /// other than counters and intervals.
+    /// Returns a receiver that is notified when [`Self::states`] of any handle has changed in anything other than
+    /// counters and intervals.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<u64> {
         self.shared().engine().news()

@@ -1,4 +1,4 @@
-//! BGP messages (RFC 4271 §4, RFC 2918) as Rust types. They are encoded and decoded in `wire`.
+//! BGP messages (RFC 4271 §4, RFC 2918) as Rust types. Module `wire` encodes and decodes them.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 

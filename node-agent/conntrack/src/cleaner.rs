@@ -49,7 +49,7 @@ impl Deadline {
     }
 }
 
-/// Cleaner of the conntrack table: deletes flows to targets that the programs in the kernel no longer
+/// Cleaner of the conntrack table: deletes flows to targets that the packet programs in the kernel no longer
 /// contain.
 pub struct Cleaner {
     table: Box<dyn FlowTable>,
@@ -64,7 +64,8 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Creates a cleaner without programmed state; the first full pass provides it.
+    /// Creates a cleaner that does not yet contain the packet programs of the kernel; the first full pass
+    /// (reconciliation of the kernel) provides them.
     #[must_use]
     pub fn new(table: Box<dyn FlowTable>) -> Self {
         Self {
@@ -85,8 +86,8 @@ impl Cleaner {
         self.deleted
     }
 
-    /// Applies the result of a pass (update of the kernel). `programs` contains the updated Services, each
-    /// with the program that the kernel now has for it, or `None` if the kernel has none. `depth` is
+    /// Applies the result of a pass (update of the kernel). `programs` contains the updated Services, each with
+    /// the packet program that the kernel now has for it, or `None` if the kernel has none. `depth` is
     /// [`Depth::Everything`] if flows may be stale for reasons other than this pass.
     pub fn follow(
         &mut self,
@@ -173,7 +174,7 @@ impl Cleaner {
     }
 
     /// Sends a challenge (a TCP segment that provokes a response) to clients whose connections were terminated by
-    /// other means than this cleaner, so that they receive a reset.
+    /// means other than this cleaner, so that they receive a reset.
     pub fn tell(&mut self, clients: Vec<Nudge>, now: Instant) {
         self.table.tell(clients, now);
     }
@@ -184,8 +185,9 @@ impl Cleaner {
         self.deadlines.values().any(|deadline| deadline.is_over(now, wall))
     }
 
-    /// Returns the time at which [`Self::run`] next has work to do, assuming no change and calls about once a
-    /// second. Wall-clock deadlines are not included, because the clock may be set.
+    /// Returns the time at which [`Self::run`] next has work to do if nothing changes. Excludes wall-clock
+    /// deadlines, because the clock may be set; for these, [`Self::is_deadline_over`] must be checked about once a
+    /// second.
     #[must_use]
     pub fn next_run(&self) -> Option<Instant> {
         let after = |deadline: &Deadline| match deadline {
@@ -223,7 +225,7 @@ impl Cleaner {
         })
     }
 
-    /// Returns the programs that the kernel has, as applied by [`Self::follow`].
+    /// Returns the packet programs that the kernel has, as applied by [`Self::follow`].
     #[must_use]
     pub const fn programmed(&self) -> &ProgrammedState {
         &self.programmed

@@ -4,8 +4,8 @@
 //! pass ─▶ follow: targets lost per frontend ─▶ dues ─▶ one dump ─▶ judge each flow ─▶ delete
 //!                             └─ drain ─▶ deadlines ────────┘
 //! ```
-//! After a pass (update of the kernel), `follow` compares the old and new programs. `dues` are the frontends
-//! whose flows must be checked; a single dump of the conntrack table serves all of them.
+//! After a pass (update of the kernel), `follow` compares the old and new packet programs. `dues` are the
+//! frontends whose flows must be checked; a single dump of the conntrack table serves all of them.
 //!
 //! The target of a flow is chosen at its first packet and kept for the lifetime of the flow. A UDP client
 //! that keeps sending from one port would reach a removed endpoint forever, or no endpoint at all if the
@@ -62,7 +62,7 @@ pub trait FlowTable: Send {
     /// once a second.
     fn tell_again(&mut self, _now: Instant) {}
 
-    /// Calls `each` for every flow with destination NAT, for some possibly twice.
+    /// Calls `each` for every flow with destination NAT, possibly twice for some flows.
     ///
     /// # Errors
     /// Returns an error if the kernel does not dump its table.

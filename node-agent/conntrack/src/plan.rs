@@ -21,7 +21,7 @@ use model::{
 };
 use smallvec::SmallVec;
 
-/// Programs that the kernel has, indexed by Service and by frontend.
+/// Packet programs that the kernel has, indexed by Service and by frontend.
 #[derive(Debug, Default)]
 pub struct ProgrammedState {
     programs: BTreeMap<ServiceKey, Arc<Program>>,
@@ -30,7 +30,7 @@ pub struct ProgrammedState {
     ranges: BTreeSet<Frontend>,
     /// Targets that the user drains, by Service.
     leaving: BTreeMap<ServiceKey, BTreeSet<(Protocol, Target)>>,
-    /// Version that increases whenever a drain begins or ends.
+    /// Version that increases whenever a drain may have begun or ended.
     leaving_version: u64,
 }
 
@@ -50,8 +50,8 @@ pub enum When {
 pub struct Dues {
     frontends: BTreeMap<Frontend, Due>,
     ranges: BTreeSet<Frontend>,
-    /// Removed, drained or recalled targets, each with the time at which its connections are terminated, in
-    /// order of events.
+    /// Targets that were removed, or whose drain has begun or ended, in the order of these events, each with the
+    /// time at which its connections are terminated.
     pub drains: Vec<(Frontend, Target, When)>,
 }
 
@@ -104,12 +104,12 @@ pub enum Judgement {
 }
 
 impl ProgrammedState {
-    /// Iterates over the Services that have a program in the kernel.
+    /// Iterates over the Services that have a packet program in the kernel.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.programs.keys()
     }
 
-    /// Replaces the program of a Service, and adds the frontends whose flows may now be stale to `dues`.
+    /// Replaces the packet program of a Service, and adds the frontends whose flows may now be stale to `dues`.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -178,7 +178,7 @@ impl ProgrammedState {
         self.programs.insert(service.clone(), program);
     }
 
-    /// Returns a version that increases whenever a drain begins or ends.
+    /// Returns a version that increases whenever a drain may have begun or ended.
     #[must_use]
     pub const fn leaving_version(&self) -> u64 {
         self.leaving_version
@@ -190,7 +190,7 @@ impl ProgrammedState {
         self.leaving.get(service).is_some_and(|leaving| leaving.contains(&(protocol, *target)))
     }
 
-    /// Returns the Service that owns a frontend, or `None` if no program contains the frontend.
+    /// Returns the Service that owns a frontend, or `None` if no packet program contains the frontend.
     #[must_use]
     pub fn owner(&self, frontend: &Frontend) -> Option<&ServiceKey> {
         self.owners.get(frontend)?.first()
@@ -225,8 +225,8 @@ impl ProgrammedState {
         self.programs.get(owner)?.frontends.get(frontend)
     }
 
-    /// Decides if a flow is kept, deleted now or deleted later, by the pending work for its frontend and the
-    /// current targets.
+    /// Decides if a flow is kept, deleted now or deleted later, according to the pending work for its frontend and
+    /// the current targets.
     #[must_use]
     pub fn judge(&self, dues: &Dues, flow: &Flow, local: &LocalAddresses) -> Judgement {
         // Uses the most specific frontend, due or not: a flow of a frontend that is not due is left alone.
@@ -295,8 +295,8 @@ fn has_target(route: &Route, target: &Target) -> bool {
     targets.any(|targets| targets.contains_key(target))
 }
 
-/// Returns the entry of the most specific frontend that matches the flow, either with a single port or with a
-/// range.
+/// Returns the most specific frontend in `frontends` that matches the flow, with a port range if `is_range`,
+/// otherwise with a single port. `ranges` are the frontends with a port range.
 fn find<V>(
     frontends: &BTreeMap<Frontend, V>,
     ranges: &BTreeSet<Frontend>,

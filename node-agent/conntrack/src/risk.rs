@@ -10,8 +10,8 @@ use model::{
 
 use super::plan::Dues;
 
-/// Returns the targets that frontends of a Service would lose if its program changed from `before` to
-/// `after`. Targets whose flows continue unaffected are left out.
+/// Returns the targets that frontends of a Service would lose if its packet program changed from `before` to
+/// `after`. Omits TCP frontends with [`Removal::Keep`], whose connections continue after a target is removed.
 #[must_use]
 pub fn lost(before: &Program, after: &Program) -> Vec<(Frontend, Target)> {
     let mut lost = Vec::new();

@@ -42,7 +42,7 @@ pub struct TouchedObjects {
     pub frontends: BTreeMap<Frontend, Option<Arc<ServiceKey>>>,
     /// Virtual addresses that a Service gained or lost.
     pub virtual_addresses: AddressMap<Option<Arc<ServiceKey>>>,
-    /// Dirty hairpin endpoints: local endpoints that may connect to themselves through a Service.
+    /// Hairpin endpoints: local endpoints that may connect to themselves through a Service.
     pub hairpins: AddressMap<Option<Arc<ServiceKey>>>,
 }
 
@@ -105,7 +105,7 @@ impl Claims {
         self.rivals(frontend).all(is_first).then_some(first)
     }
 
-    /// Returns the route of a frontend in the program of its owner, or `None` if the frontend has no owner.
+    /// Returns the route of a frontend in the packet program of its owner, or `None` if the frontend has no owner.
     #[must_use]
     pub fn route(&self, frontend: &Frontend) -> Option<&Route> {
         self.programs.get(self.owner(frontend)?)?.frontends.get(frontend)
@@ -155,20 +155,20 @@ impl Claims {
         }
     }
 
-    /// Returns the program of a Service.
+    /// Returns the packet program of a Service.
     #[must_use]
     pub fn program(&self, service: &ServiceKey) -> Option<&Arc<Program>> {
         self.programs.get(service)
     }
 
-    /// Returns true if the program of any Service contains this virtual address.
+    /// Returns true if the packet program of any Service contains this virtual address.
     #[must_use]
     pub fn wants_virtual_address(&self, address: IpAddr) -> bool {
         self.virtual_addresses.contains(address)
     }
 
-    /// Returns true if the program of any Service contains this address as a local endpoint that may connect
-    /// to itself (hairpin).
+    /// Returns true if the packet program of any Service contains this address as a local endpoint that may
+    /// connect to itself (hairpin).
     #[must_use]
     pub fn wants_hairpin(&self, address: IpAddr) -> bool {
         self.hairpins.contains(address)

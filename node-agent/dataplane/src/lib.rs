@@ -51,16 +51,16 @@ pub struct DesiredState {
 /// Packet program of one Service, with the revision from which it was compiled.
 #[derive(Debug, Clone)]
 pub struct DesiredProgram {
-    /// Revision of the compiled Service from which the program was built.
+    /// Revision of the compiled Service from which the packet program was built.
     pub revision: Revision,
     /// Frontends of the Service, each with the verdict for new connections.
     pub program: Arc<Program>,
 }
 
 impl DesiredState {
-    /// Returns the program that the kernel has for each Service after a pass, or `None` if it has none.
-    /// Services whose kernel state is unknown are left out. `known` are the Services that the kernel had
-    /// before; a pass over everything removes them if they are no longer desired.
+    /// Returns the packet program that the kernel has for each Service after a pass, or `None` if it has none.
+    /// Services whose kernel state is unknown are left out. `known` are the Services that the kernel had before; a
+    /// pass over everything removes them if they are no longer desired.
     #[must_use]
     pub fn programmed<'a>(
         &self,
@@ -102,7 +102,7 @@ pub enum Scope {
 /// pass.
 #[derive(Debug, Default)]
 pub struct Pass {
-    /// Outcome of every Service that is in scope and has a desired program.
+    /// Outcome of every Service that is in scope and has a desired packet program.
     pub outcomes: BTreeMap<ServiceKey, Outcome>,
     /// Number of kernel objects (rules, set elements, virtual servers, …) that the pass created, changed or
     /// removed.
@@ -117,11 +117,11 @@ pub(crate) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 /// Result of a pass (one update of the kernel) for one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// State in which the kernel holds the program: read back after a change, or observed if no change was
-    /// needed.
+    /// State in which the kernel holds the packet program of the Service: read back after a change, or observed if
+    /// no change was needed.
     Verified,
-    /// State in which the kernel does not hold the program as desired; contains the cause. Other Services are
-    /// not affected.
+    /// State in which the kernel does not hold the packet program of the Service as desired; contains the cause.
+    /// Other Services are not affected.
     Failed {
         /// Reason as a value that programs can evaluate.
         reason: FailureReason,

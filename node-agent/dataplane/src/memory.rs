@@ -24,7 +24,7 @@ use model::{
 
 use super::{Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
-/// Programs and networks that an in-memory kernel holds, in place of rules.
+/// Packet programs and networks that an in-memory kernel holds, in place of rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Packet program of each programmed Service.
@@ -67,7 +67,7 @@ impl MemoryKernel {
         }
     }
 
-    /// Returns a copy of the programs and networks that the kernel holds now.
+    /// Returns a copy of the packet programs and networks that the kernel holds now.
     #[must_use]
     pub fn contents(&self) -> Contents {
         self.lock().contents.clone()
@@ -80,7 +80,7 @@ impl MemoryKernel {
         inner.generation += 1;
     }
 
-    /// Rejects all further programs of a Service with a message; `None` accepts them again.
+    /// Makes the kernel reject all further packet programs of a Service with a message; `None` accepts them again.
     pub fn refuse(&self, service: &ServiceKey, message: Option<&str>) {
         let mut inner = self.lock();
         match message {
@@ -119,8 +119,8 @@ impl MemoryKernel {
 }
 
 impl Contents {
-    /// Returns the fate of a new connection (forwarded, rejected or dropped) according to the programs in the
-    /// kernel.
+    /// Returns the fate of a new connection (forwarded, rejected or dropped) according to the packet programs in
+    /// the kernel.
     #[must_use]
     pub fn fate(&self, connection: &Connection) -> Fate {
         oracle::fate(self.programs.values().map(AsRef::as_ref), &self.networks, connection)

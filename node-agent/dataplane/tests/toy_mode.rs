@@ -1,5 +1,6 @@
-//! Smallest proxy mode: programs in a map instead of rules. It follows the recipe for a proxy mode in
-//! ARCHITECTURE.md as far as the closed `ProxyMode` permits, so it takes the place of userspace mode.
+//! Minimal proxy mode, which stores packet programs in a map instead of kernel rules. The mode follows the recipe
+//! for a new mode in ARCHITECTURE.md, but replaces userspace mode, because a test cannot add a variant to
+//! `ProxyMode`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -24,7 +25,7 @@ use model::{
     },
 };
 
-/// Mode whose backend the toy replaces.
+/// Proxy mode whose backend the toy backend replaces.
 const REPLACED: ProxyMode = ProxyMode::Userspace;
 
 /// Kernel state of the toy mode; outlives the backend.
@@ -44,7 +45,8 @@ impl ToyKernel {
         self.0.lock().unwrap()
     }
 
-    /// Returns an opener with an arm for the toy mode; the other arms are those of the agent.
+    /// Returns a function that opens the toy backend for the mode [`REPLACED`], and the agent's backends for other
+    /// modes.
     fn opener(&self) -> Opener {
         let kernel = self.clone();
         Box::new(move |mode, options| {
@@ -168,7 +170,7 @@ fn desired(services: &[u8]) -> DesiredState {
     DesiredState { programs: services.iter().map(program).collect(), ..DesiredState::default() }
 }
 
-/// Input: two Services; then one of them removed. Output: each change is written once, and another backend of
+/// Two Services are programmed, then one of them is removed: each change is written once, and another backend of
 /// the mode takes over without a write.
 #[test]
 fn a_toy_mode_is_opened_by_its_arm_and_programs_the_desired_state() {

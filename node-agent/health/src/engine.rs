@@ -51,7 +51,7 @@ pub(super) struct Engine {
     change: Change,
 }
 
-/// Check configuration of one Service, and its checks.
+/// Health checks of one Service, with their common configuration.
 struct Group {
     check: Arc<HealthCheck>,
     /// Prepared parameters of the probes, or the reason why no endpoint of the Service can be probed.

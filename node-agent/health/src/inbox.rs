@@ -28,7 +28,7 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Changes,
-    /// Latest reading of refused client connections. It replaces an older reading that the thread has not
+    /// Latest reading of refused client connections. A new reading replaces an older one that the thread has not
     /// taken yet.
     refusals: Option<Vec<Refusals>>,
     is_closed: bool,

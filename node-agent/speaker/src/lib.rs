@@ -1,7 +1,7 @@
 //! BGP speaker of a node: advertises load balancer addresses to its peers.
 //!
 //! ```text
-//!  state, outcomes of passes ──▶ routing (prefixes per peer) ──▶ peering (sockets, sessions) ──▶ routers
+//!  state, results of kernel updates ──▶ routing (prefixes per peer) ──▶ peering (sockets, sessions) ──▶ routers
 //! ```
 //! The session state machine, the RIB and the message format are in the crate `bgp`, which has no I/O.
 //! Invariants: a prefix is never advertised while this node serves none of its addresses, and routes received

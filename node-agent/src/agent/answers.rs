@@ -1,5 +1,5 @@
-//! Replies to queries from the control server, such as previews and packet traces. They are computed by the
-//! functions that also program the kernel, without kernel writes.
+//! Replies to queries from the control server, such as previews and packet traces. The replies are computed,
+//! without kernel writes, by the functions that also program the kernel.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 

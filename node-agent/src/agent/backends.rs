@@ -361,8 +361,8 @@ fn program(
     refused.map_or(Ok(pass), Err)
 }
 
-/// Returns the backends that may have left kernel objects in addition to those of the active one. Backends
-/// with kube-proxy's chain names are only included if the node is configured to use these names.
+/// Returns the backends other than the active one that may have left kernel objects. Backends with kube-proxy's
+/// chain names are only included if the node is configured to use these names.
 fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
     let namings = match asked.naming {
         Naming::Tidegate => vec![Naming::Tidegate],

@@ -89,7 +89,7 @@ impl Agent {
     }
 
     /// Sends to the announcers, after an update of the kernel, the Services with load balancer addresses in
-    /// `scope`, each with the information if the kernel serves the Service.
+    /// `scope`, each with a gate that is open if the kernel serves the Service.
     pub(super) fn announce_outcomes(&mut self, scope: &Scope) {
         let gates = |services: &mut dyn Iterator<Item = &ServiceKey>| -> Vec<_> {
             services.filter_map(|service| Some((service.clone(), self.gate(service)?))).collect()

@@ -37,7 +37,7 @@ const DRAIN_SHARE: u32 = 20;
 /// Key of a traffic counter: Service, protocol and target.
 type Row = (ServiceKey, Protocol, Target);
 
-/// Inputs of a traffic sample other than the backend.
+/// Inputs of a traffic sample in addition to the backend.
 pub(super) struct SampleInputs<'a> {
     /// Conntrack reader, which provides the connections and their bytes.
     pub(super) cleaner: &'a mut Cleaner,

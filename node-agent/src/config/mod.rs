@@ -37,7 +37,7 @@ use crate::{enrol::EnrolOptions, state::defaults::ProxyDefaults};
 /// Default of `--api`: a control server on this machine.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
 /// Maximum number of control servers. Each agent keeps one stream to each server and sends all its reports to
-/// each; a store with more than seven members only becomes slower.
+/// each. More servers are no advantage: a store with more than seven members only becomes slower.
 pub const APIS_MAX: usize = 8;
 /// Default of `--state-dir`, the directory of journal and certificate.
 pub const STATE_DIR_DEFAULT: &str = "/var/lib/tidegate-agent";

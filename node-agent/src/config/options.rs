@@ -49,14 +49,14 @@ pub enum Command {
     },
     /// Check the health of the agent running here, and exit with 1 if it is unhealthy
     ///
-    /// For container engines. Requests `/healthz` at --listen; set its environment variable if the address is
-    /// not the default.
+    /// For container engines. Requests `/healthz` at --listen; if that address is not the default, set the
+    /// environment variable of --listen.
     Healthcheck,
     /// Accept a state from the control server that the agent holds pending confirmation
     ///
-    /// The agent holds a state from a different epoch of the control server's store, such as an empty or
-    /// foreign database, if more than --state-guard-percent of its virtual addresses or endpoints are missing
-    /// in it. Its log, `/v1/state` and `tidegate status` show the epoch. Only that epoch is confirmed.
+    /// The agent holds a state from a different epoch of the control server's store, such as an empty or foreign
+    /// database, if more than --state-guard-percent of its virtual addresses or endpoints are missing in it. The
+    /// log of the agent, `/v1/state` and `tidegate status` show the epoch. Only that epoch is confirmed.
     Confirm {
         /// The epoch of the state that is held pending confirmation
         #[arg(long, value_name = "EPOCH")]

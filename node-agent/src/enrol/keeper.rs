@@ -205,8 +205,8 @@ impl CertificateRenewal {
         }
     }
 
-    /// Joins by the current token, unless there is none or it was rejected before. Returns true if the node
-    /// has joined.
+    /// Joins the cluster (obtains a certificate) with the current join token, unless there is none or it was
+    /// rejected before. Returns true if the node has joined.
     async fn join(&mut self) -> anyhow::Result<bool> {
         let Some(token) = token::given(&self.options)?.filter(|token| Some(token) != self.refused.as_ref())
         else {

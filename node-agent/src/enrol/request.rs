@@ -30,7 +30,7 @@ pub(super) enum Refusal {
     Unusable(#[source] anyhow::Error),
 }
 
-/// Request body for joining by token or for renewing.
+/// Request body, for joining with a token or for renewing the certificate.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Body<'a> {

@@ -38,10 +38,10 @@ const DAMAGED_FILE: &str = "state.ndjson.damaged";
 /// Permissions of the journal file: only its owner may read the keys in it.
 const FILE_MODE: u32 = 0o600;
 
-/// Additional growth in bytes below which the file is not rewritten.
+/// Growth of the journal file in bytes, in addition to [`GROWTH_FACTOR`], below which it is not rewritten.
 const SLACK_BYTES: u64 = 1 << 20;
-/// Growth factor of the journal since the last rewrite. The file is rewritten when it exceeds this multiple
-/// by more than [`SLACK_BYTES`].
+/// Growth factor of the journal file. The file is rewritten when it exceeds this multiple of its size after the
+/// last rewrite by more than [`SLACK_BYTES`].
 const GROWTH_FACTOR: u64 = 2;
 /// Maximum number of bytes that are buffered during a rewrite. Beyond this limit the agent waits for the
 /// rewrite.

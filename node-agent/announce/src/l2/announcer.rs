@@ -1,4 +1,4 @@
-//! Thread of the ARP and NDP announcer. It runs nothing else, so kernel updates never delay a reply.
+//! Dedicated thread of the ARP and NDP announcer, so that kernel updates never delay a reply.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

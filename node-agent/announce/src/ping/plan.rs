@@ -16,7 +16,7 @@ pub enum Table {
     /// No table of this name.
     #[default]
     Absent,
-    /// A table of this name exists, but its sets, chains or rules differ from the schema. It is deleted and
+    /// A table of this name exists, but its sets, chains or rules differ from the schema. The table is deleted and
     /// created again.
     Strange,
     /// Table with the sets, chains and rules of the schema. Contains the addresses in the sets, each with its

@@ -137,8 +137,8 @@ proptest! {
         let _ = parse(&bytes);
     }
 
-    /// Any change of the bytes of a valid packet is decoded or rejected without a panic. Such bytes reach
-    /// more code than random ones.
+    /// A valid packet whose bytes were changed or cut off is decoded or rejected without a panic. Such packets
+    /// reach more code than random bytes.
     #[test]
     fn no_change_of_good_bytes_does_harm(
         packet in packets(),

@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// End of a connection: the reason, the NOTIFICATION, and if the TCP connection still exists.
+/// End of a connection: the reason, the NOTIFICATION, and a flag that is true if the TCP connection no longer
+/// exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) why: String,

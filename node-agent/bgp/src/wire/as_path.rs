@@ -169,7 +169,7 @@ pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
     AsPath(merged)
 }
 
-/// Prepends AS numbers to a path. They are added to its first sequence if they fit.
+/// Prepends AS numbers to a path. The numbers are added to the first sequence of the path if they fit.
 fn prepend(path: &mut AsPath, mut numbers: Vec<u32>) {
     match path.0.first_mut() {
         _ if numbers.is_empty() => {}

@@ -249,8 +249,8 @@ impl<'a> AttributeList<'a> {
 }
 
 impl Fault<'_> {
-    /// Returns the NOTIFICATION for a session reset. Its data field contains the malformed attribute, or the
-    /// type code of a missing one.
+    /// Returns the NOTIFICATION for a session reset. The data field contains the malformed attribute, or the type
+    /// code of a missing one.
     pub(super) fn notification(&self) -> Notification {
         let AttributeFault { attribute, action: _, why } = self.fault;
         // Duplicate and overrun concern the list, not one attribute (RFC 4271 §6.3).

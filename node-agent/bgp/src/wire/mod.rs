@@ -53,7 +53,7 @@ pub struct Context {
     /// True for an external peer outside of the local confederation: `LOCAL_PREF` is neither sent nor
     /// accepted (RFC 4271 §5.1.5).
     pub is_external: bool,
-    /// True for a peer in a different member AS of the local confederation (RFC 5065). Its AS paths may
+    /// True for a peer in a different member AS of the local confederation (RFC 5065). AS paths of the peer may
     /// contain confederation segments.
     pub is_confederation: bool,
 }

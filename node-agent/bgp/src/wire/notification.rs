@@ -16,7 +16,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Notification, Notification> {
     Ok(Notification { code, subcode, data: reader.rest().into() })
 }
 
-/// Encodes a NOTIFICATION. The data field may contain a received attribute or message of maximum length. It
+/// Encodes a NOTIFICATION. The data field may contain a received attribute or message of maximum length. The field
 /// is truncated if necessary, because the code matters more than the end of the data (RFC 8654 §5).
 pub(super) fn encode(message: &Notification, context: &Context) -> Result<Vec<u8>, EncodeError> {
     let Notification { code, subcode, data } = message;

@@ -23,7 +23,8 @@ use proptest::prelude::*;
 
 const V4: Family = Family::Ipv4Unicast;
 const V6: Family = Family::Ipv6Unicast;
-/// Number of bytes that exceeds every table in these tests; stops an endless transmission.
+/// Number of bytes that exceeds every table in these tests, and that ends a transmission which would otherwise be
+/// endless.
 const PLENTY: usize = 1 << 20;
 
 fn terms(families: &[Family], enhanced_refresh: bool) -> Terms {

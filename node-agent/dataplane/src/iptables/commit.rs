@@ -22,7 +22,8 @@ const REFUSED_SERVICES_MAX: usize = 32;
 #[derive(Debug, Clone)]
 pub(super) struct ServiceChanges {
     pub(super) service: Option<Arc<ServiceKey>>,
-    /// Wanted contents of chains and lines, or their removal. Chains in `removals` are not included.
+    /// Wanted contents of chains and single rules in shared chains, or their removal. Chains in `removals` are not
+    /// included.
     pub(super) wanted: DesiredRules,
     /// Chains to delete once no rule refers to them.
     pub(super) removals: BTreeSet<ChainId>,
@@ -123,8 +124,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Runs `iptables-restore` once, unless all chains and lines are already as wanted according to the
-    /// mirror (the cached rules).
+    /// Runs `iptables-restore` once, unless all chains and rules are already as wanted according to the mirror
+    /// (the cached rules).
     fn write(
         &mut self,
         run: &mut Run,
@@ -180,8 +181,8 @@ pub(super) struct Run {
     pub(super) lines: usize,
 }
 
-/// Returns the wanted chains and lines of several Services as one set, optionally with the removal of their
-/// unused chains.
+/// Returns the wanted chains and rules of several Services as one set, optionally with the removal of their unused
+/// chains.
 pub(super) fn merged(
     parts: &[ServiceChanges],
     with_removals: bool,

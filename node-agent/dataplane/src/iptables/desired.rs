@@ -159,8 +159,7 @@ impl DesiredChains {
         parts
     }
 
-    /// Returns the removal of chains and lines in the kernel that have names of the agent's naming scheme but
-    /// belong to no current Service.
+    /// Returns the removal of the agent's chains and rules in the kernel that belong to no current Service.
     fn strays(
         &self,
         layout: &NamingLayout,

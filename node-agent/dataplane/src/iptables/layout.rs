@@ -90,8 +90,8 @@ impl ChainKind {
 
 /// Number of hash characters in the name of a Service chain.
 const HASH_LENGTH: usize = 16;
-/// Fixed chains of the table `nat` that contain only fixed rules. The chains in `…_DISPATCH` also contain lines of
-/// Services.
+/// Fixed chains of the table `nat` that contain only fixed rules, unlike shared chains, to which Services add
+/// rules.
 const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
 const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
 const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
@@ -138,7 +138,7 @@ pub enum OffCluster {
 pub struct StaticRules {
     /// Chains with exactly these rules.
     pub chains: BTreeMap<ChainId, Vec<String>>,
-    /// Last rules of the chains that contain lines of Services.
+    /// Last rules of the shared chains; they follow the rules of all Services.
     pub tails: BTreeMap<ChainId, Vec<String>>,
     /// Rules of the agent in built-in chains, at the beginning of the chain.
     pub jumps: BTreeMap<ChainId, Vec<String>>,
@@ -195,7 +195,7 @@ impl NamingLayout {
             }
     }
 
-    /// Returns true if the chain is shared and each Service adds single lines to it.
+    /// Returns true if the chain is shared, so that each Service adds single rules to it.
     #[must_use]
     pub fn is_dispatch(&self, table: IptablesTable, name: &str) -> bool {
         name.strip_prefix(self.prefix()).is_some_and(|word| match table {
@@ -204,8 +204,7 @@ impl NamingLayout {
         })
     }
 
-    /// Returns true if a rule that jumps to this target must follow the lines of all Services in a shared
-    /// chain.
+    /// Returns true if a rule that jumps to this target must follow the rules of all Services in a shared chain.
     #[must_use]
     pub fn is_tail_target(&self, target: &str) -> bool {
         target == "RETURN" || [NODEPORTS, RANGES].iter().any(|word| target == self.name(word))

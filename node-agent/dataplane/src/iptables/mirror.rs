@@ -12,20 +12,20 @@ use super::{layout::ChainId, rule};
 pub struct IptablesMirror {
     /// Chains owned by one Service, and fixed chains, with a digest of their rules.
     pub chains: BTreeMap<ChainId, u64>,
-    /// Chains in which several Services have lines.
+    /// Shared chains, which contain rules of several Services.
     pub dispatch: BTreeMap<ChainId, SharedChain>,
     /// Rules of the agent in each built-in chain, such as PREROUTING.
     pub jumps: BTreeMap<ChainId, Jumps>,
 }
 
-/// Shared chain: each Service adds single lines to it.
+/// Shared chain, to which each Service adds single rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedChain {
-    /// Lines of Services, by their match criteria, each group in listing order.
+    /// Rules of Services, by their match criteria, each group in listing order.
     pub lines: BTreeMap<String, Vec<String>>,
-    /// Fixed rules that must follow the lines of all Services.
+    /// Fixed rules that must follow the rules of all Services.
     pub tail: Vec<String>,
-    /// True if the line of a Service follows a rule of the tail; the tail must then be appended again.
+    /// True if a rule of a Service follows a rule in `tail`; the rules in `tail` must then be appended again.
     pub is_out_of_order: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Jumps {
 }
 
 impl SharedChain {
-    /// Appends the next rule of the chain. `is_tail` is true for a fixed rule that must follow the lines of
+    /// Appends the next rule of the chain. `is_tail` is true for a fixed rule that must follow the rules of
     /// Services.
     pub fn push(&mut self, rule: String, is_tail: bool) {
         if is_tail {

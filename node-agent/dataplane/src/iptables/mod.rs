@@ -87,7 +87,7 @@ pub struct IptablesOptions {
 }
 
 impl IptablesOptions {
-    /// Returns the options for the backend options of a Node; the flavor is left to detection.
+    /// Returns the options for the backend options of a Node; the flavor is detected later.
     #[must_use]
     pub const fn of(options: &BackendOptions) -> Self {
         let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp: _ } = *options;
@@ -201,8 +201,8 @@ impl IptablesBackend {
         self.conclude(&looked.services, failed, pass)
     }
 
-    /// Records in `pass` the outcome of each affected Service with a program. Returns an error if a removed
-    /// Service has an outcome in `failed`.
+    /// Records in `pass` the outcome of each affected Service with a packet program. Returns an error if `failed`
+    /// contains a Service without one, whose chains could not be removed.
     fn conclude(
         &self,
         services: &BTreeSet<Arc<ServiceKey>>,

@@ -160,8 +160,8 @@ struct ParserState<'a> {
     layout: &'a NamingLayout,
     chains: BTreeMap<ChainId, Vec<String>>,
     dispatch: BTreeMap<ChainId, SharedChain>,
-    /// Built-in chains read so far, each with the rules of the agent, and true if a rule of another program has
-    /// been seen in it.
+    /// Built-in chains read so far, each with the rules of the agent, and a flag that is true if a rule of another
+    /// program has been seen in it.
     jumps: BTreeMap<ChainId, (Jumps, bool)>,
 }
 

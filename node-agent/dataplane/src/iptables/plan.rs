@@ -1,6 +1,6 @@
-//! Planner of the iptables backend: compares the wanted rules of one address family with the mirror (the
-//! rules as last read or written) and builds the input of `iptables-restore`, which contains only differing
-//! chains and lines. Pure.
+//! Planner of the iptables backend: compares the wanted rules of one address family with the mirror (the rules as
+//! last read or written) and builds the input of `iptables-restore`, which contains only the chains and rules that
+//! differ. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,12 +12,13 @@ use super::{
     mirror::{IptablesMirror, Jumps, SharedChain, digest},
 };
 
-/// Wanted contents of some chains and lines. Chains and lines that are not listed stay unchanged.
+/// Wanted contents of some chains, and wanted single rules in shared chains. Chains and rules that are not listed
+/// stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DesiredRules {
     /// Chains with all their rules; `None` removes the chain.
     pub chains: BTreeMap<ChainId, Option<Vec<String>>>,
-    /// Lines of Services in shared chains, by chain and match criteria. An empty list removes the lines.
+    /// Rules of Services in shared chains, by chain and match criteria. An empty list removes the rules.
     pub lines: BTreeMap<(ChainId, String), Vec<String>>,
 }
 
@@ -29,19 +30,19 @@ impl DesiredRules {
         rules + self.lines.values().map(Vec::len).sum::<usize>()
     }
 
-    /// Returns true if no chain and no line is listed.
+    /// Returns true if no chain and no rule is listed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chains.is_empty() && self.lines.is_empty()
     }
 
-    /// Adds the chains and lines of `other`; entries of the same key are replaced.
+    /// Adds the chains and rules of `other`; entries of the same key are replaced.
     pub fn extend(&mut self, other: &Self) {
         self.chains.extend(other.chains.iter().map(|(chain, rules)| (chain.clone(), rules.clone())));
         self.lines.extend(other.lines.iter().map(|(place, lines)| (place.clone(), lines.clone())));
     }
 
-    /// Returns the chains of which the contents or single lines may change.
+    /// Returns the chains in which something may change: all rules, or single rules of Services.
     #[must_use]
     pub fn places(&self) -> BTreeSet<ChainId> {
         self.chains.keys().chain(self.lines.keys().map(|(chain, _)| chain)).cloned().collect()
@@ -188,8 +189,8 @@ pub fn plan(mirror: &IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules)
     script
 }
 
-/// Builds the script that removes all objects of the agent. Reject rules go before DNAT rules: a connection that
-/// is no longer translated may already belong to another mode.
+/// Builds the script that removes all objects of the agent. Reject rules are removed before DNAT rules, because a
+/// connection that is no longer translated may already be served by another mode.
 #[must_use]
 pub fn removal(mirror: &IptablesMirror) -> Script {
     let mut script = Script { is_reversed: true, ..Script::default() };
@@ -274,7 +275,7 @@ pub fn absorb(mirror: &mut IptablesMirror, fixed: &StaticRules, wanted: &Desired
         .collect();
 }
 
-/// Returns the removal of every chain and line in `mirror` that is neither in `fixed` nor in `wanted`.
+/// Returns the removal of every chain and rule in `mirror` that is neither in `fixed` nor in `wanted`.
 #[must_use]
 pub fn strays<'a>(
     mirror: &IptablesMirror,

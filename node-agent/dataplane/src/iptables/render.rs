@@ -1,4 +1,4 @@
-//! Renders the packet program of one Service as chains and lines of one family. Pure.
+//! Renders the packet program of one Service as chains and rules of one address family. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,11 +44,11 @@ pub struct Context {
 pub struct RenderedService {
     /// Chains of the Service, all in the table `nat`.
     pub chains: BTreeMap<ChainId, Vec<String>>,
-    /// Lines of the Service in shared chains, each with its chain, by frontend.
+    /// Rules of the Service in shared chains, each with its chain, by frontend.
     pub lines: BTreeMap<Frontend, Vec<(ChainId, Vec<String>)>>,
 }
 
-/// Checks that this backend supports a program.
+/// Checks that this backend supports a packet program.
 ///
 /// # Errors
 /// Returns the unsupported feature as a message.
@@ -80,7 +80,7 @@ pub fn check(service: &ServiceKey, program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Renders the chains and lines of the frontends that the Service owns.
+/// Renders the chains and rules of the frontends that the Service owns.
 #[must_use]
 pub fn service(
     context: &Context,
@@ -120,7 +120,7 @@ pub fn service(
     rendered
 }
 
-/// Returns the shared chains in which a frontend can have lines.
+/// Returns the shared chains in which a frontend can have rules.
 #[must_use]
 pub fn dispatch_chains(layout: &NamingLayout, frontend: &Frontend) -> [ChainId; 2] {
     let (nat, filter) = match frontend.destination {
@@ -132,7 +132,8 @@ pub fn dispatch_chains(layout: &NamingLayout, frontend: &Frontend) -> [ChainId; 
     [layout.chain(IptablesTable::Nat, nat), layout.chain(IptablesTable::Filter, filter)]
 }
 
-/// Returns the line that rejects all ports of a virtual address without DNAT.
+/// Returns the rule that rejects all ports of a virtual address without DNAT, after the chain and the key of the
+/// rule.
 #[must_use]
 pub fn virtual_address(layout: &NamingLayout, address: std::net::IpAddr) -> (ChainId, String, String) {
     let comment = "not a port of this virtual address";

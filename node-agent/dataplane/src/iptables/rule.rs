@@ -97,7 +97,7 @@ fn span(ports: PortRange) -> String {
     }
 }
 
-/// Returns the key that all lines for one frontend in a chain have: destination, protocol and port.
+/// Returns the key that all rules for one frontend in a chain have: destination, protocol and port.
 pub(super) fn frontend_key(frontend: Frontend) -> String {
     let rest = format!("-p {} --dport {}", protocol_word(frontend.protocol), span(frontend.ports));
     match frontend.destination {
@@ -106,7 +106,7 @@ pub(super) fn frontend_key(frontend: Frontend) -> String {
     }
 }
 
-/// Returns the key common to all lines for a whole address in a chain.
+/// Returns the key common to all rules for a whole address in a chain.
 pub(super) fn address_key(address: IpAddr) -> String {
     format!("-d {}", host(address))
 }

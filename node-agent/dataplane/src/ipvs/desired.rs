@@ -1,4 +1,4 @@
-//! Desired kernel objects: programs expanded into virtual servers, set elements and addresses.
+//! Desired kernel objects: packet programs expanded into virtual servers, set elements and addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -112,7 +112,7 @@ pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
 }
 
 impl Wants {
-    /// Replaces the program of a Service, which must contain only features of IPVS, and adds the affected
+    /// Replaces the packet program of a Service, which must contain only features of IPVS, and adds the affected
     /// kernel objects to `touched`, so that they are planned again.
     pub fn replace(
         &mut self,
@@ -181,7 +181,7 @@ impl Wants {
         }
     }
 
-    /// Adds everything that depends on the addresses of the node to `touched`, so that it is planned again.
+    /// Adds all kernel objects that depend on the addresses of the node to `touched`, so that it is planned again.
     pub fn touch_node_ports(&self, touched: &mut DirtyObjects) {
         for frontend in self.anywhere.0.keys() {
             self.touch(frontend, &self.claims.owner(frontend).cloned(), Removal::Keep, touched);
@@ -294,8 +294,8 @@ impl Wants {
         self.loops.0.contains_key(socket)
     }
 
-    /// Returns true if any Service needs this address to be assigned to an interface of the node: the dummy
-    /// link or another one.
+    /// Returns true if any Service needs this address to be assigned to an interface of the node: the dummy link
+    /// or a different interface.
     #[must_use]
     pub fn wants_address(&self, address: IpAddr) -> bool {
         self.addresses.0.contains_key(&address)
@@ -323,7 +323,7 @@ impl Wants {
     }
 }
 
-/// Value in a program that several Services can have in common and that is therefore reference-counted.
+/// Value in a packet program that several Services can have in common and that is therefore reference-counted.
 enum SharedPart {
     Range(Frontend),
     Anywhere(Frontend),

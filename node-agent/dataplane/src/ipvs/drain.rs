@@ -200,7 +200,7 @@ pub(super) fn due(
     (due, waits)
 }
 
-/// Returns the target as named in the program: without a port for frontends with several ports.
+/// Returns the target as named in the packet program: without a port for frontends with several ports.
 fn target_of(frontend: &Frontend, socket: &Socket, destination: Destination) -> Target {
     let is_range = frontend.ports.single().is_none() && destination.port == socket.port;
     Target { address: destination.address, port: (!is_range).then_some(destination.port) }

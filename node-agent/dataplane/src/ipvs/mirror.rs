@@ -33,7 +33,7 @@ pub struct IpvsMirror {
     pub link: Option<DummyLink>,
     /// Addresses on all other links of the node.
     pub other_addresses: BTreeSet<IpAddr>,
-    /// Address families read so far, each with true if the iptables rules are as desired.
+    /// Address families read so far, each with a flag that is true if its iptables rules are as desired.
     pub rules: BTreeMap<IpFamily, bool>,
 }
 

@@ -6,7 +6,7 @@
 //!                                ▲                       │
 //!                                └──────── mirror ◀──────┘  ◀── observe
 //! ```
-//! `lower` replaces features of a program that IPVS lacks, `wants` contains the kernel objects that the
+//! `lower` replaces features of a packet program that IPVS lacks, `wants` contains the kernel objects that the
 //! programs need, and the mirror contains these objects as last read or written. A starting process
 //! recognizes the backend's objects as follows: the link, the chains and the sets by name; a virtual server
 //! if the set `…IPVS-SERVERS` contains it or its address is on the link. The set entry is added before the
@@ -103,8 +103,7 @@ pub struct IpvsBackend {
 impl IpvsBackend {
     /// Opens sockets in the network namespace of the calling thread and finds the tools. Writes nothing.
     ///
-    /// # Errors
-    /// Returns an error if the kernel has no IPVS, denies a socket, or no iptables works.
+    /// # Errors Returns an error if the kernel has no IPVS, denies a socket, or if no iptables tool works.
     pub fn open(options: &BackendOptions) -> Result<Self, KernelError> {
         let mut generic = Netlink::open(Protocol::Generic).map_err(failed("opening a netlink socket"))?;
         let family = observe::find_family(&mut generic).map_err(failed("looking for IPVS"))?;

@@ -23,7 +23,8 @@ pub enum SetKind {
     Servers,
     /// Addresses of Services on which every port without a frontend is rejected.
     Addresses,
-    /// Frontends of any role whose connections are masqueraded depending on the source.
+    /// Frontends of any role (such as cluster IP or node port) whose connections are masqueraded depending on the
+    /// source.
     ClusterIp,
     /// Endpoints that connect to themselves (hairpin).
     LoopBack,

@@ -28,7 +28,7 @@ const DESTINATIONS_PER_LOOK: usize = 64;
 /// Number of polls between two listings of the rules.
 const LOOKS_PER_LISTING: u32 = 30;
 
-/// Progress of the polls: their number, and the virtual servers at which the next windows start.
+/// Progress of the polls: their number, and the virtual servers with which the next poll starts.
 #[derive(Debug, Default)]
 pub(super) struct Position {
     looks: u32,

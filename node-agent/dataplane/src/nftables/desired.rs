@@ -1,4 +1,4 @@
-//! Desired elements of one frontend, and the check for unsupported programs.
+//! Desired elements of one frontend, and the check for packet programs that this backend does not support.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use super::{
     slots,
 };
 
-/// Checks that this backend supports a program.
+/// Checks that this backend supports a packet program.
 ///
 /// # Errors
 /// Returns the first unsupported feature as a message.
@@ -73,8 +73,8 @@ fn check_targets(frontend: &Frontend, targets: &Targets) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the method by which connections of a route pick a target slot, or a description of the option that
-/// this backend does not support.
+/// Returns the method by which connections of a route pick a target slot (position in the list of targets), or a
+/// description of the option that this backend does not support.
 fn choice(route: &Route) -> Result<Choice, String> {
     let Some(Scheduler(name)) = &route.scheduler else {
         return match route.scheduler_flags.first() {

@@ -116,7 +116,7 @@ impl Numbers {
         Self { family: frontend.destination.family(), place: place(frontend), is_by_source }
     }
 
-    /// Returns the map that resolves the numbers of this scope to chains.
+    /// Returns the map that resolves the dispatch numbers of this scope to chains.
     #[must_use]
     pub const fn set(self) -> SetId {
         let role =

@@ -38,7 +38,7 @@ pub struct Structure {
     /// True if the table holds chains or sets that the backend does not define, or that have a different
     /// definition. The table must then be rebuilt.
     pub foreign: bool,
-    /// Chains, each with true if its rules are as wanted.
+    /// Chains, each with a flag that is true if its rules are as wanted.
     pub chains: BTreeMap<Chain, bool>,
     /// Existing sets and maps of the table.
     pub sets: BTreeSet<SetId>,

@@ -288,8 +288,8 @@ impl NftablesBackend {
         plan::plan(mirror, &self.claims, touched, &desired.networks, everything)
     }
 
-    /// Records in `pass` the outcome of each Service in `affected`. Returns an error if a different (removed)
-    /// Service has an outcome in `failed`.
+    /// Records in `pass` the outcome of each Service in `affected`. Returns an error if `failed` contains another
+    /// Service, whose elements could not be removed.
     fn conclude(
         &self,
         affected: &BTreeSet<Arc<ServiceKey>>,

@@ -24,7 +24,7 @@ use super::{
 pub struct Observation {
     options: NftablesOptions,
     mirror: NftablesMirror,
-    /// Number of rules per chain so far, and true if all were as wanted.
+    /// Number of rules per chain so far, and a flag that is true if all of them were as wanted.
     rules: BTreeMap<Chain, (usize, bool)>,
 }
 
@@ -171,8 +171,8 @@ impl Observation {
     }
 }
 
-/// Calls `each` for the elements of a message; for an element that this program would not have written, with its
-/// key.
+/// Calls `each` for the elements of a message. For an element that this program would not have written, `each`
+/// receives only the key.
 ///
 /// # Errors
 /// Returns an error if the message is malformed.

@@ -61,7 +61,7 @@ impl Balancer {
         });
     }
 
-    /// Returns the configuration for a listing, together with the given PROXY protocol version.
+    /// Returns the configuration of the listener as shown in a preview, with the given PROXY protocol version.
     pub(super) fn told(&self, proxy_protocol: Option<ProxyProtocol>) -> ListenerListing {
         let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
         ListenerListing {

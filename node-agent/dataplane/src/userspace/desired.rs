@@ -32,7 +32,7 @@ impl SourceClass {
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 }
 
-/// Key of a listener among those of a program.
+/// Key of a listener among those of one packet program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelayId {
     /// Frontend whose connections the listener accepts.
@@ -73,7 +73,7 @@ impl Policy {
     }
 }
 
-/// Checks that a relay supports a program.
+/// Checks that a relay supports a packet program.
 ///
 /// # Errors
 /// Returns the first unsupported feature as a message.
@@ -100,7 +100,7 @@ pub fn check(program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the listeners that a program needs, each with its targets.
+/// Returns the listeners that a packet program needs, each with its targets.
 #[must_use]
 pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
     let mut relays = BTreeMap::new();

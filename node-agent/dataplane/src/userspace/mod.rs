@@ -4,7 +4,7 @@
 //!               ┌─ kernel: capture rules ─┐        ┌─ relay ────────────────────────────────┐
 //! client ──▶ frontend ──redirect──▶ listener ──▶ balance ──▶ connect, next target if it fails ──▶ target
 //! ```
-//! The capture rules are the nftables backend with a table of its own and a lowered program ([`desired`]).
+//! The capture rules are the nftables backend with a table of its own and a lowered packet program ([`desired`]).
 //! This is the only mode that tries another target if one does not respond, and the only one whose
 //! connections end with the process. Therefore the agent runs it in a separate process ([`process`]), which
 //! is transparent to this module. Targets see the node as the source of every connection; the PROXY protocol
@@ -150,7 +150,7 @@ impl UserspaceBackend {
     }
 
     /// Removes the rules and stops accepting connections. Returns the number of removed kernel objects; 0 if the
-    /// backend has already resigned or withdrawn.
+    /// backend has already given up the rules ([`Self::resign`]) or removed them.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects the removal; the backend then continues to serve.

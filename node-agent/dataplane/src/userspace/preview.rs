@@ -119,7 +119,7 @@ pub(super) fn captured(networks: &Networks) -> Networks {
     Networks { masquerade_sources: BTreeSet::new(), ..networks.clone() }
 }
 
-/// Returns the configuration lines of the listeners of a program.
+/// Returns the configuration lines of the listeners that a packet program needs.
 fn wanted_lines(program: &Program) -> Vec<String> {
     let relays = desired::relays(program).into_iter();
     let told = |(id, targets): (RelayId, model::program::Targets)| {

@@ -317,7 +317,7 @@ impl Relay {
         !leaving.is_empty()
     }
 
-    /// Selects a target for a client that connected to `original`.
+    /// Selects a target, except those in `excluded`, for a client that connected to the address `original`.
     pub(super) fn place(
         &self,
         client: SocketAddr,

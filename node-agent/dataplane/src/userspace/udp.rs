@@ -295,7 +295,7 @@ fn receive_into(socket: &UdpSocket, room: &mut [u8]) -> io::Result<Arrival> {
     Ok(Arrival { client, local, datagram: room[..length].to_vec() })
 }
 
-/// Sends a datagram to a client, from the local address to which the client sent its own.
+/// Sends a datagram to a client, from the local address to which the client sent its datagram.
 fn send_to(socket: &UdpSocket, local: LocalAddress, client: SocketAddr, datagram: &[u8]) -> io::Result<()> {
     let slices = [IoSlice::new(datagram)];
     let to = SockaddrStorage::from(client);

@@ -1,5 +1,5 @@
-//! Constants of the kernel's ctnetlink interface (`linux/netfilter/nfnetlink_conntrack.h`), with the kernel's
-//! names where it has one.
+//! Constants of the kernel's ctnetlink interface (`linux/netfilter/nfnetlink_conntrack.h`), under the kernel's
+//! names, as far as it defines one.
 
 #![allow(missing_docs, reason = "the kernel's names, documented by the kernel")]
 

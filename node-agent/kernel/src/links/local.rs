@@ -1,4 +1,4 @@
-//! Current addresses of this machine, without netlink.
+//! Reads the current addresses of this machine by `getifaddrs(3)`.
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 

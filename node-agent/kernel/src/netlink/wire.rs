@@ -22,8 +22,8 @@ pub struct Message {
     pub kind: u16,
     /// Message flags (`NLM_F_…`).
     pub flags: u16,
-    /// Subsystem-specific header after `nlmsghdr`, such as that of [`netfilter_header`] or [`generic_header`]. Its
-    /// length is a multiple of four bytes.
+    /// Subsystem-specific header after `nlmsghdr`, such as that of [`netfilter_header`] or [`generic_header`]. The
+    /// length of the header is a multiple of four bytes.
     pub header: Vec<u8>,
     /// Attributes that follow the header.
     pub attributes: Attributes,

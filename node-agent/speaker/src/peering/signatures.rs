@@ -1,5 +1,5 @@
-//! Kernel counters of TCP segments dropped because of their MD5 signature. They are the only indication of a
-//! wrong password.
+//! Kernel counters of TCP segments dropped because of their MD5 signature. These counters are the only indication
+//! of a wrong password.
 
 /// File with the TCP counters of the network namespace of the calling thread.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";

@@ -1,5 +1,5 @@
-//! Decides to which peers a prefix is advertised and with which attributes, or the reason why it is withheld.
-//! Pure.
+//! Decides to which peers a prefix is advertised and with which attributes. Gives the reason for a prefix that is
+//! withheld. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -14,7 +14,7 @@ use model::{
 pub struct Standing {
     /// Open if the kernel of this node has the rules of the Service.
     pub programmed: Gate,
-    /// Result by address family: open if some endpoint serves traffic that arrives at this node.
+    /// [`Gate`] of each address family: open if some endpoint serves traffic that arrives at this node.
     pub endpoints: Endpoints,
 }
 
@@ -22,9 +22,9 @@ pub struct Standing {
 /// arrives at this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Result for IPv4 addresses.
+    /// Open if some endpoint serves IPv4 traffic that arrives at this node.
     pub v4: Gate,
-    /// Result for IPv6 addresses.
+    /// Open if some endpoint serves IPv6 traffic that arrives at this node.
     pub v6: Gate,
 }
 

@@ -159,8 +159,8 @@ struct Crossing {
     sides: [Bench; 2],
     /// Messages in transit, by connection (0: opened by the first side, 1: by the second) and by receiver.
     flying: [[VecDeque<Input>; 2]; 2],
-    /// Connections on which each side has received messages, in the order of arrival. It determines the rest
-    /// of the state.
+    /// Connections on which each side has received messages, in the order of arrival. This order determines the
+    /// rest of the state.
     heard: [Vec<usize>; 2],
 }
 

@@ -97,8 +97,8 @@ fn inputs() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Applies an input to the session. The connection numbers 1 to 8 stand for the newest connections, 1 for the
-/// newest.
+/// Applies an input to the session. The connection numbers 1 to 8 are replaced by the numbers of the newest
+/// connections; 1 is the newest.
 fn carry_on(bench: &mut Bench, input: Input, made: &mut u64) {
     let name = |number: u64, made: u64| id((made + 1).saturating_sub(number));
     let input = match input {

@@ -46,8 +46,8 @@ fn open_tells_of_a_restart_until_the_session_was_established_once() {
     );
 }
 
-/// Each kind of session end lets the neighbor retain routes as negotiated: without Graceful Restart, with it,
-/// and with its extension for notifications.
+/// After each kind of session end, the neighbor retains or removes the routes as negotiated: without Graceful
+/// Restart, with it, or with its extension for notifications.
 #[test]
 fn whether_the_neighbour_keeps_our_routes_follows_from_the_agreement_and_from_the_end() {
     let closed = || Input::Closed { connection: id(1), why: "reset".to_owned() };

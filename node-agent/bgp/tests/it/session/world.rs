@@ -24,7 +24,7 @@ pub struct Trouble {
     pub unanswered: u64,
     /// Rate per message at which the connection is reset.
     pub reset: u64,
-    /// Rate per message at which the connection silently stops to deliver data.
+    /// Rate per message at which the connection silently stops delivering data.
     pub dead: u64,
     /// Maximum delay of a message in milliseconds.
     pub delay_ms: u64,

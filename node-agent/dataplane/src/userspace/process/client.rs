@@ -5,7 +5,7 @@
 //!    ▲                     │                            │
 //!    └──── connection lost, or the relay has left ──────┘
 //! ```
-//! Linked: connected to a relay process. Complete: the relay has the programs of all Services. Predecessors
+//! Linked: connected to a relay process. Complete: the relay has the packet programs of all Services. Predecessors
 //! are older relay processes, which resign: they accept no more connections and end with their last one.
 //! Single changes are only sent to a relay that has the complete state. Invariant: a predecessor does not
 //! resign while rules still redirect to it.
@@ -59,7 +59,8 @@ pub struct RelayClient {
     is_tentative: bool,
     /// True if the rules have been removed, so that `retire` only waits for the last connections.
     is_withdrawn: bool,
-    /// Process ids of older relays. These relays must resign once this client's relay has the complete state.
+    /// Process ids of older relays. These relays must resign (accept no more connections) once this client's relay
+    /// has the complete state.
     predecessors: BTreeSet<u32>,
     /// Services whose rules may still redirect to an older relay, because the new one has not programmed
     /// them.
@@ -201,8 +202,8 @@ impl RelayClient {
         Ok(())
     }
 
-    /// Sends the programs of the Services in scope for the next pass. Returns a failure for each program that
-    /// exceeds the message size.
+    /// Sends the packet programs of the Services in scope for the next pass. Returns a failure for each program
+    /// that exceeds the message size.
     fn stage(
         &mut self,
         desired: &DesiredState,
@@ -222,8 +223,8 @@ impl RelayClient {
         }
     }
 
-    /// Finishes a pass: records Services that are not programmed yet. Once all are programmed, makes the
-    /// older relays resign.
+    /// Finishes a pass: records Services that are not programmed yet. Once all are programmed, makes the older
+    /// relays resign (accept no more connections).
     fn conclude(&mut self, outcomes: &BTreeMap<ServiceKey, Outcome>, scope: &Scope) {
         if let (Some(link), Scope::Everything) = (self.link.as_mut(), scope) {
             link.is_complete = true;
@@ -270,8 +271,8 @@ impl RelayClient {
         self.capture.cleanup()
     }
 
-    /// Makes a relay process remove its rules. Returns the number of removed objects and true if no
-    /// connection is left, or `None` if the process is gone.
+    /// Makes a relay process remove its rules. Returns the number of removed objects, and a flag that is true if
+    /// no connection is left, or `None` if the process is gone.
     fn withdraw(&self, pid: u32) -> Result<Option<(u64, bool)>, KernelError> {
         let action = "withdrawing the relay process";
         match frames::send_away(&self.place, pid, Intent::Retire).map_err(|source| failed(action, source))? {
@@ -323,7 +324,8 @@ impl Dataplane for RelayClient {
         pass
     }
 
-    /// Makes older relays resign if that is still pending. The relay process runs its own periodic work.
+    /// Makes older relays resign (accept no more connections) if that is still pending. The relay process runs its
+    /// own periodic work.
     fn upkeep(&mut self) -> Result<(), KernelError> {
         self.let_predecessors_go();
         Ok(())

@@ -52,7 +52,7 @@ impl RelayConnection {
         Ok((reply, risen))
     }
 
-    /// Sends programs for the next pass. Returns a failure for each program that exceeds the message size.
+    /// Sends packet programs for the next pass. Returns a failure for each program that exceeds the message size.
     pub(super) fn stage<'a>(
         &self,
         programs: impl Iterator<Item = (&'a ServiceKey, &'a DesiredProgram)>,

@@ -8,8 +8,8 @@
 //! ```
 //! `Serve`, `Resign`, `Retire` and `End` are the intents with which an agent connects ([`Intent`]). An active
 //! relay accepts new connections; a leaving one only serves established ones. The process does its own upkeep
-//! once a second, with or without an agent. Invariants: it does not end because an agent ends, and it touches
-//! no rule after another relay has taken over.
+//! once a second, with or without an agent. Invariants: the process does not end because an agent ends, and
+//! touches no rule after another relay has taken over.
 
 use std::{
     collections::BTreeMap,
@@ -46,16 +46,16 @@ use crate::{
 
 /// Interval of the periodic work of a relay process.
 const TICK: Duration = Duration::from_secs(1);
-/// Minimum time between the resignation of a relay and its end, for connections that were already redirected to
-/// it.
+/// Minimum time from the moment at which a relay stops accepting connections until it ends, for connections that
+/// were already redirected to it.
 const LEAVE_TIME_MIN: Duration = Duration::from_secs(2);
-/// Maximum time that a resigned relay waits for established connections to finish, as for any backend that
-/// retires.
+/// Maximum time for which a relay that accepts no more connections waits for established ones to finish, as for
+/// any backend that retires.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// Maximum number of connected agents: the current one, and former ones whose connection has not been closed
 /// yet.
 const AGENTS_MAX: usize = 8;
-/// Maximum size of the programs that one agent may stage for one pass, in bytes.
+/// Maximum size of the packet programs that one agent may send for one pass, in bytes.
 const STAGED_BYTES_MAX: usize = 1 << 30;
 
 /// Parameters with which a relay process is started.
@@ -65,7 +65,8 @@ pub struct RelayOrders {
     pub state_dir: PathBuf,
     /// Packet mark that the capture rules use; exactly one bit.
     pub mark: u32,
-    /// True if another relay is running that will have to resign, so that the lock may still be held.
+    /// True if another relay is running that will have to resign (accept no more connections), so that the lock
+    /// may still be held.
     pub is_successor: bool,
     /// Function that returns the heap memory in use by the process in bytes; `None` if the allocator does not
     /// report it.

@@ -103,18 +103,18 @@ pub enum Request {
     Observe,
     /// Request to check for changes by other programs; calls [`crate::Dataplane::is_disturbed`].
     IsDisturbed,
-    /// Request to store the desired program of a Service for the next [`Self::Apply`] or [`Self::Preview`].
+    /// Request to store the desired packet program of a Service for the next [`Self::Apply`] or [`Self::Preview`].
     /// Has no reply.
     Stage {
-        /// Service to which the program belongs.
+        /// Service to which the packet program belongs.
         service: ServiceKey,
-        /// Revision of the compiled Service from which the program was built.
+        /// Revision of the compiled Service from which the packet program was built.
         revision: Revision,
         /// Packet program of the Service.
         program: Arc<Program>,
     },
-    /// Request to update the kernel (one pass); calls [`crate::Dataplane::apply`] with the programs of the
-    /// preceding [`Self::Stage`] requests. Services in scope without a program are removed.
+    /// Request to update the kernel (one pass); calls [`crate::Dataplane::apply`] with the packet programs of the
+    /// preceding [`Self::Stage`] requests. Services in scope without a packet program are removed.
     Apply {
         /// Networks that the rules of all Services share.
         networks: Networks,
@@ -123,8 +123,8 @@ pub enum Request {
     },
     /// Request for the traffic counters; calls [`crate::Dataplane::traffic`].
     Traffic,
-    /// Request for the lines that a pass would change; calls [`crate::Dataplane::preview`] with the programs
-    /// of the preceding [`Self::Stage`] requests.
+    /// Request for the lines that a pass would change; calls [`crate::Dataplane::preview`] with the packet
+    /// programs of the preceding [`Self::Stage`] requests.
     Preview {
         /// Networks that the rules of all Services share.
         networks: Networks,
