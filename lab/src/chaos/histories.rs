@@ -41,7 +41,7 @@ mod tests;
 
 pub use timeline::Timeline;
 
-/// Observations of all clients of one test run. None of the objects in it existed when the run started.
+/// Observations of all clients of one test run. No object in it existed before the run.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// Revision before the first operation.

@@ -1,6 +1,6 @@
-//! Tests of `tidegate-agent doctor` on misconfigured machines. Each test creates a problem in a network
-//! namespace, asserts that it is found, runs the command in the finding, and asserts that the problem is no
-//! longer reported.
+//! Tests of `tidegate-agent doctor` on misconfigured machines. Each test creates a problem in a network namespace,
+//! asserts that it is found, runs the command that `doctor` proposes, and asserts that the problem is no longer
+//! reported.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -23,7 +23,7 @@ fn doctor(node: &Namespace, arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs `doctor` for a proxy mode on a node and returns all findings.
+/// Runs `doctor` for a proxy mode on a node and returns all findings (results of its checks).
 fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     let output = doctor(node, &["--mode", mode]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -102,8 +102,8 @@ fn what_is_safe_is_put_right_when_somebody_says_so() {
     assert_eq!(odd(&node, "ipvs", "arp-flux"), Vec::<Value>::new());
 }
 
-/// `doctor` finds drop policies and final drop rules for forwarded traffic, in native tables and in both
-/// flavors of iptables; after the fixes, the traffic passes.
+/// `doctor` finds drop policies and final drop rules for forwarded traffic, in native tables and in those of both
+/// iptables variants (nft and legacy); after the fixes, the traffic passes.
 #[test]
 fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix() {
     const CHECK: &str = "forward-drop";

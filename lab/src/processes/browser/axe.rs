@@ -72,7 +72,7 @@ impl Browser {
 }
 
 fn finding(found: &Value) -> Finding {
-    /// Maximum number of elements listed per rule.
+    /// Maximum number of elements listed per violated rule.
     const PLACES_MAX: usize = 5;
     let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
     let nodes = found["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
