@@ -261,7 +261,7 @@ pub enum Rule {
     ReadOrder,
     /// Watches return every event once, in order.
     Watch,
-    /// Agents do not go back, and hold the state of the revision in each `synced` frame.
+    /// Agents never return to an older revision, and at each `synced` frame have the state of its revision.
     Feed,
     /// No two objects hold the same address at one revision.
     Address,

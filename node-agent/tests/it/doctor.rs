@@ -75,8 +75,8 @@ fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, cou
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
 }
 
-/// `doctor --fix --yes` applies safe fixes; without `--yes` the command fails and changes nothing. Other sysctls
-/// are only reported.
+/// `doctor --fix --yes` enables IP forwarding, a safe fix; without `--yes` the command fails and changes nothing.
+/// `doctor` also finds sysctls with which every node in ipvs mode would reply to ARP.
 #[test]
 fn what_is_safe_is_put_right_when_somebody_says_so() {
     const CHECK: &str = "net.ipv4.ip_forward=1";
@@ -227,8 +227,8 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
 }
 
-/// `doctor` finds a program that announces addresses by its process name, and an unknown one by its port, but
-/// only in the node's own namespace.
+/// `doctor` finds programs that announce addresses, known ones by process name and unknown ones by port, but only
+/// in the node's own namespace.
 #[test]
 fn other_programs_that_announce_are_found_where_they_are() {
     const CHECK: &str = "other-announcer";

@@ -181,8 +181,8 @@ fn a_service_that_failed_before_does_not_stop_the_change() {
     assert_eq!(node.status().failures_total, 1);
 }
 
-/// If the Node returns to the first mode while that is being removed, the agent adopts its kernel objects and
-/// keeps them.
+/// If the Node returns to its first mode before the removal of that mode has ended, the agent adopts and keeps the
+/// kernel objects of the mode.
 #[test]
 fn a_mode_that_comes_back_while_it_leaves_keeps_its_rules() {
     let (_dir, mut node) = running("back", &[NFTABLES, IPTABLES]);

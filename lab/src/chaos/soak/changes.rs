@@ -236,8 +236,8 @@ impl Estate {
         one("many at once", apply(objects.into_values().collect()))
     }
 
-    /// Makes a change of the kind that is reserved for the writer with this index, such as draining a Node,
-    /// so that no other writer interferes.
+    /// Makes a change of the kind that is reserved for this writer, such as draining a Node. Each kind has one
+    /// writer, so that no other one interferes.
     fn own_job(&mut self) -> SoakChange {
         let is_on = self.random.chance(50);
         match self.index {
