@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::{Browser, kept_directory};
 use crate::host::shell;
 
-/// The npm manifest and lock file, which pin the version and its checksum; `npm ci` rejects any other.
+/// The npm manifest and lock file, which pin the version and its checksum; `npm ci` rejects a package that
+/// differs.
 const MANIFEST: &str = include_str!("axe/package.json");
 const LOCK: &str = include_str!("axe/package-lock.json");
 
