@@ -17,7 +17,7 @@ use crate::host::shell;
 const MANIFEST: &str = include_str!("axe/package.json");
 const LOCK: &str = include_str!("axe/package-lock.json");
 
-/// Lock that keeps tests of this process from fetching at the same time.
+/// Lock that keeps tests of this process from fetching axe-core at the same time.
 static FETCH: Mutex<()> = Mutex::new(());
 
 /// Violation of an accessibility rule.
