@@ -41,7 +41,7 @@ mod tests;
 
 pub use timeline::Timeline;
 
-/// Observations of all clients of one test run. None of the objects in it existed when the run started.
+/// Observations of all clients of one test run. No object in it existed before the run.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// Revision before the first operation.
@@ -261,7 +261,7 @@ pub enum Rule {
     ReadOrder,
     /// Watches return every event once, in order.
     Watch,
-    /// Agents do not go back, and hold the state of the revision in each `synced` frame.
+    /// Agents never return to an older revision, and at each `synced` frame have the state of its revision.
     Feed,
     /// No two objects hold the same address at one revision.
     Address,

@@ -75,7 +75,7 @@ pub struct Memories {
     pub removals: u32,
     /// Number of requests that change one object, for the audit log.
     pub requests: u32,
-    /// Number of dry-run requests, of which the audit log keeps fewer.
+    /// Number of dry-run requests. The audit log keeps fewer of these than of other requests.
     pub trials: u32,
     /// Number of object changes by requests that each change many objects, to fill the change history.
     pub changes: u32,

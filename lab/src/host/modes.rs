@@ -3,7 +3,7 @@
 
 use model::kinds::node::ProxyMode;
 
-/// Names of all modes: first the ones of every kernel, then the ones of the second kernel.
+/// Names of all modes: first those that every kernel supports, then those that need the guest VM.
 pub const ALL: [&str; ProxyMode::ALL.len()] = {
     let mut names = [""; ProxyMode::ALL.len()];
     let (mut native, mut guest) = (0, NATIVE_COUNT);
@@ -19,7 +19,7 @@ pub const ALL: [&str; ProxyMode::ALL.len()] = {
 };
 /// Names of the modes that every kernel supports, in display order.
 pub const NATIVE: [&str; NATIVE_COUNT] = *ALL.first_chunk().expect("a part of the list");
-/// Names of the modes that need the second kernel (`lab/guest.sh`).
+/// Names of the modes that need the kernel of the guest VM (`lab/guest.sh`).
 pub const GUEST: [&str; ALL.len() - NATIVE_COUNT] = *ALL.last_chunk().expect("a part of the list");
 
 const NATIVE_COUNT: usize = {
@@ -33,7 +33,7 @@ const NATIVE_COUNT: usize = {
     count
 };
 
-/// True if the kernel of a build machine may lack a module that the mode requires.
+/// Returns true if the kernel of a build machine may lack a module that the mode requires.
 const fn needs_guest(mode: ProxyMode) -> bool {
     match mode {
         ProxyMode::Ipvs => true,

@@ -7,8 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Random(u64);
 
 impl Random {
-    /// Creates the sequence number `lane` of a seed. Different lanes give independent sequences, one for each
-    /// user.
+    /// Creates sequence number `lane` of a seed. Different numbers give independent sequences, one for each user.
     #[must_use]
     pub fn new(seed: u64, lane: u64) -> Self {
         let mut mixer = Self(seed ^ lane.rotate_left(48));

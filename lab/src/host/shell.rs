@@ -10,8 +10,7 @@ use anyhow::{Context, Result, bail};
 
 /// Runs a program to completion and returns its stdout.
 ///
-/// # Errors
-/// Returns stderr if the program cannot be started or exits with a status other than 0.
+/// # Errors Returns an error if the program cannot be started, or, with its stderr, if the exit status is not 0.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
     run_with_input(program, arguments, "")
 }

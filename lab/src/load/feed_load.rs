@@ -12,8 +12,8 @@
 //! its results are the baseline for the others.
 //!
 //! The commands on stdin wait for a revision (`await`), close all connections (`cut`), reconnect (`join`), and
-//! request the observations since the last request (`take`). A binary that starts fleets has a hidden subcommand
-//! that calls [`serve`].
+//! request the observations since the last request (`take`). A binary that starts such processes (a [`Fleet`]) has
+//! a hidden subcommand that calls [`serve`].
 
 mod agent;
 mod serve;
@@ -93,7 +93,7 @@ pub fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the name of the Node of an agent.
+/// Returns the name of the Node of the simulated agent with this number.
 #[must_use]
 pub fn node(number: u16) -> String {
     format!("node-{number:04}")

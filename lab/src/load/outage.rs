@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Number of consecutive successful attempts required before and after the event.
 const STEADY: usize = 20;
 
-/// Connections of a client during an event, with the times without success.
+/// Numbers of connections of a client during an event, and the longest time without a success.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outage {
     /// Longest time between the starts of two consecutive successful attempts.

@@ -50,7 +50,7 @@ pub enum Behaviour {
     Converges,
     /// Reports that everything is verified except these Services, which the simulated kernel rejects.
     Refuses(BTreeSet<ServiceKey>),
-    /// Receives everything but stays at its start position.
+    /// Receives everything but reports only its start position (epoch and revision) as verified.
     Lags,
     /// Sends one report and then no more.
     IsSilent,
@@ -79,7 +79,7 @@ pub struct Herd {
 }
 
 /// Position in the last report of each agent that the control server accepted. The agents record it themselves,
-/// because querying the server would cost it more than all agents do.
+/// because queries would load the server more than all agents do.
 #[derive(Debug, Clone, Default)]
 struct AcceptedReports(Arc<Mutex<BTreeMap<Name, Position>>>);
 

@@ -30,7 +30,7 @@ use crate::host::netns::Namespace;
 /// Maximum size in bytes of a datagram that is answered; an Ethernet frame holds no more.
 const DATAGRAM_BYTES_MAX: usize = 1500;
 
-/// Running echo server. Dropping it closes the port and every connection, like a killed process.
+/// Running echo server. Dropping it closes the port and every connection, as if a server process were killed.
 #[derive(Debug)]
 pub struct EchoServer {
     stop: UnixStream,

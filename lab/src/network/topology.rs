@@ -72,7 +72,7 @@ pub struct Workload {
     pub node: String,
     /// Network namespace of the workload.
     pub namespace: Namespace,
-    /// The IPv4 and the IPv6 address.
+    /// IPv4 and IPv6 address of the workload.
     pub addresses: [IpAddr; 2],
     servers: BTreeMap<u16, EchoServer>,
     web_servers: BTreeMap<u16, WebServer>,
@@ -188,7 +188,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Starts a web server in a workload whose pages consist of the name of the workload.
+    /// Starts a web server in a workload. Each page consists of the name of the workload.
     ///
     /// # Errors
     /// Returns an error if the workload does not exist or the port is in use.

@@ -4,9 +4,8 @@
 //! ```text
 //! test thread ──▶ Browser ──WebDriver──▶ chromedriver ──▶ chromium ──HTTP──▶ control server
 //!                 └──────────────── all in one network namespace ────────────────┘
-//! ```
-//! Each browser has its own profile and driver, and both end with it. Console errors of the page and
-//! violations of its content security policy are collected until a test checks them
+//! ``` Each browser has its own profile and driver, which are removed with the browser. Console errors of the page
+//! and violations of its content security policy are collected until a test checks them
 //! ([`Browser::expect_quiet_console`]).
 
 mod axe;

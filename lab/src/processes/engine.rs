@@ -59,8 +59,7 @@ impl Engine {
 
     /// Runs `docker` to completion and returns its stdout.
     ///
-    /// # Errors
-    /// Returns its stderr if it fails.
+    /// # Errors Returns the stderr of `docker` if the command fails.
     pub fn docker(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("docker");
         command.args(arguments);

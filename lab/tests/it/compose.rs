@@ -167,8 +167,7 @@ fn is_like(found: &str, wanted: &str) -> bool {
     rest.is_some()
 }
 
-/// Returns the default routes of a namespace, which is empty if the namespace is not connected to an external
-/// network.
+/// Returns the default routes of a namespace; empty if the namespace is not connected to an external network.
 fn ways_out(namespace: &Namespace) -> String {
     let all = ["-4", "-6"].map(|family| namespace.run("ip", &[family, "route", "show", "default"]).unwrap());
     all.concat()

@@ -32,7 +32,7 @@ use tokio::{sync::watch, task::JoinSet};
 /// Number of times that the server is killed.
 const KILLS: usize = 200;
 /// Number of kills per history, after which the history is checked. Small enough that the server's change log
-/// still holds all of its writes.
+/// still holds all writes of the history.
 const KILLS_PER_HISTORY: usize = 20;
 /// Number of writing clients.
 const WRITERS: usize = 6;

@@ -55,8 +55,8 @@ fn set_forwarding(cluster: &Cluster, value: &str) {
 
 const CHECK: &str = "net.ipv4.ip_forward=1";
 
-/// `tidegate doctor` finds that IP forwarding is disabled. An agent with permission fixes this on request,
-/// after which the problem is no longer reported and the fix is in the audit log.
+/// `tidegate doctor` finds that IP forwarding is disabled. With `--fix --yes`, an agent that permits fixes enables
+/// it, after which the problem is no longer reported and the fix is in the audit log.
 #[test]
 fn the_doctor_finds_what_is_odd_and_agents_that_may_put_it_right() {
     let cluster = one_node_that_forwards_nothing(vec!["--allow-fixes".to_owned()]);

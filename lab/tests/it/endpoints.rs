@@ -1,4 +1,4 @@
-//! Tests of endpoints: they follow changes of the Workload objects, and traffic follows the endpoints.
+//! Tests that endpoints follow changes of the Workload objects, and that traffic follows the endpoints.
 
 use lab::{
     cluster::deployment::{Cluster, Options},

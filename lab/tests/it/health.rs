@@ -53,8 +53,8 @@ fn f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode() {
     });
 }
 
-/// F148: when the node that checks two endpoints is lost, their health is reported as unknown and both keep
-/// the last decision (in or out of service). The check results of the node count again when it is back.
+/// F148: when the node that checks two endpoints is lost, their health is reported as unknown, and each stays in
+/// or out of service as before. The check results of the node count again when it is back.
 #[test]
 fn f148_what_was_decided_holds_when_the_checker_is_lost() {
     let Stage { mut cluster, workloads, .. } = Stage::new(&["nftables", "nftables"], 2);

@@ -1,5 +1,5 @@
-//! Tests of the traffic statistics of a Service: kernels and a relay count, and the API, the metrics and the
-//! CLI report.
+//! Tests of the traffic statistics of a Service, counted by kernels and a relay, and reported by the API, the
+//! metrics and the CLI.
 
 use anyhow::{Context as _, ensure};
 use lab::{

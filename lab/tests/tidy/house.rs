@@ -29,8 +29,8 @@ fn import_cycles_have_at_most_four_files() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// Only the names in the golden file may break this rule. `UPDATE_GOLDEN=1` removes names from the file that no
-/// longer do.
+/// Only type names in the golden file may be defined twice in a crate or be participles. `UPDATE_GOLDEN=1` removes
+/// all other names from the file.
 #[test]
 fn a_type_name_is_defined_once_in_a_crate_and_is_no_bare_participle() {
     let mut page = String::from("# member: type names defined more than once · bare participles\n");

@@ -14,7 +14,7 @@ use crate::{root, sources};
 /// Suffixes of the types of a kind, such as `NodeSpec`.
 const TYPE_SUFFIXES: [&str; 3] = ["Spec", "Status", "List"];
 
-/// Files that contain all names of a set for another reason, each with the reason.
+/// Files that contain all names of a set, such as the proxy modes, but need no recipe, each with the reason.
 const OTHER_LISTS: [(&str, &str); 6] = [
     ("bench/src/targets/found.rs", "names the memory of processes"),
     ("bench/src/targets/render.rs", "names the memory of processes"),
@@ -28,7 +28,8 @@ const OTHER_LISTS: [(&str, &str); 6] = [
 struct Recipe {
     /// Name of the addition in the section.
     name: &'static str,
-    /// Names of the existing ones in each spelling. A file enumerates them if it contains all of a spelling.
+    /// Names of the existing modes, kinds, stores or sources in each spelling. A file enumerates them if it
+    /// contains all names of a spelling.
     spellings: Vec<Spelling>,
     /// Values of the placeholder in file names, such as `<mode>`.
     placeholder: (&'static str, Vec<String>),
@@ -43,7 +44,7 @@ enum Spelling {
 }
 
 impl Spelling {
-    /// True if a file contains one of the names.
+    /// Returns true if a file contains one of the names.
     fn is_used_in(&self, text: &str) -> bool {
         match self {
             Self::Words(names) => {
@@ -54,7 +55,7 @@ impl Spelling {
         }
     }
 
-    /// True if a file contains all of the names.
+    /// Returns true if a file contains all of the names.
     fn is_enumerated_in(&self, text: &str) -> bool {
         match self {
             Self::Words(names) => {
@@ -214,7 +215,7 @@ fn each_file_that_a_recipe_lists_exists_and_names_an_existing_one() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// A default would silently be wrong for the next proxy mode or store.
+/// Each proxy mode and store must implement every method: a default could silently be wrong for the next one.
 #[test]
 fn the_traits_of_proxy_modes_and_stores_have_no_default_methods() {
     for (file, name) in [("store/src/lib.rs", "Store"), ("node-agent/dataplane/src/lib.rs", "Dataplane")] {
@@ -227,7 +228,7 @@ fn the_traits_of_proxy_modes_and_stores_have_no_default_methods() {
     }
 }
 
-/// The history page offers a filter for each kind.
+/// The history view of the status page has a filter for each kind of object.
 #[test]
 fn the_status_page_lists_every_kind() {
     let text = fs::read_to_string(root().join("web/views/history.js")).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// Maximum number of source files directly in the `src` of a workspace member.
 pub(crate) const ROOT_FILES_MAX: usize = 12;
 
-/// Rooms of each member that is divided into rooms, lowest first.
+/// Rooms (top-level modules in layers) of each workspace member that has them, lowest layer first.
 pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
     (
         "model",

@@ -161,9 +161,9 @@ fn f125_duplicate_address_detection_of_another_machine_finds_the_address_taken()
     });
 }
 
-/// The announcer joins the solicited-node multicast group of an address, so that switches (MLD snooping)
-/// forward solicitations to it. Addresses with the same suffix share one group. The group is also joined on
-/// interfaces that appear later, and left with its last address.
+/// The announcer joins the solicited-node multicast group of an address, so that switches (MLD snooping) forward
+/// solicitations to it. Addresses with the same suffix share one group. The group is also joined on interfaces
+/// that appear later, and left when its last address is withdrawn.
 #[test]
 fn f125_the_solicited_node_group_is_joined_and_left() {
     let segment = Segment::new("ndpgroup", 1);

@@ -160,8 +160,8 @@ fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     });
 }
 
-/// A UDP client of a Service with a single address reaches the current endpoint after a change. The kernel
-/// can filter the conntrack dump by one address, but its filter for IPv6 is unreliable.
+/// A UDP client of a Service with a single address reaches the current endpoint after a change. For one address
+/// the kernel could filter the conntrack dump, but its filter for IPv6 is unreliable.
 #[test]
 fn a_udp_flow_of_a_service_with_a_single_frontend_follows_the_endpoints() {
     let topology = Topology::new("udpone");

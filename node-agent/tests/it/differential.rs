@@ -3,9 +3,9 @@
 //! the kernel state, and a real connection. If the kernel state was damaged, the trace must contain the place
 //! of the damage and the actual result.
 //!
-//! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failure shrinks to a small state,
-//! which is printed. `DIFFERENTIAL_LANES=ipvs` selects lanes (proxy mode variants). Lanes that need the guest
-//! VM (`lab/guest.sh`) run this test inside it.
+//! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failure shrinks to a small state, which is
+//! printed. `DIFFERENTIAL_LANES=ipvs` selects lanes (proxy mode variants). For lanes that need the guest VM
+//! (`lab/guest.sh`), this test runs again inside of the VM.
 
 #![allow(
     clippy::unwrap_used,

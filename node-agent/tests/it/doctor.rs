@@ -1,6 +1,6 @@
-//! Tests of `tidegate-agent doctor` on misconfigured machines. Each test creates a problem in a network
-//! namespace, asserts that it is found, runs the command in the finding, and asserts that the problem is no
-//! longer reported.
+//! Tests of `tidegate-agent doctor` on misconfigured machines. Each test creates a problem in a network namespace,
+//! asserts that it is found, runs the command that `doctor` proposes, and asserts that the problem is no longer
+//! reported.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -23,7 +23,7 @@ fn doctor(node: &Namespace, arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs `doctor` for a proxy mode on a node and returns all findings.
+/// Runs `doctor` for a proxy mode on a node and returns all findings (results of its checks).
 fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     let output = doctor(node, &["--mode", mode]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -75,8 +75,8 @@ fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, cou
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
 }
 
-/// `doctor --fix --yes` applies safe fixes; without `--yes` the command fails and changes nothing. Other sysctls
-/// are only reported.
+/// `doctor --fix --yes` enables IP forwarding, a safe fix; without `--yes` the command fails and changes nothing.
+/// `doctor` also finds sysctls with which every node in ipvs mode would reply to ARP.
 #[test]
 fn what_is_safe_is_put_right_when_somebody_says_so() {
     const CHECK: &str = "net.ipv4.ip_forward=1";
@@ -102,8 +102,8 @@ fn what_is_safe_is_put_right_when_somebody_says_so() {
     assert_eq!(odd(&node, "ipvs", "arp-flux"), Vec::<Value>::new());
 }
 
-/// `doctor` finds drop policies and final drop rules for forwarded traffic, in native tables and in both
-/// flavors of iptables; after the fixes, the traffic passes.
+/// `doctor` finds drop policies and final drop rules for forwarded traffic, in native tables and in those of both
+/// iptables variants (nft and legacy); after the fixes, the traffic passes.
 #[test]
 fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix() {
     const CHECK: &str = "forward-drop";
@@ -227,8 +227,8 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
 }
 
-/// `doctor` finds a program that announces addresses by its process name, and an unknown one by its port, but
-/// only in the node's own namespace.
+/// `doctor` finds programs that announce addresses, known ones by process name and unknown ones by port, but only
+/// in the node's own namespace.
 #[test]
 fn other_programs_that_announce_are_found_where_they_are() {
     const CHECK: &str = "other-announcer";

@@ -121,8 +121,8 @@ fn the_port_answers_only_where_node_ports_do() {
     });
 }
 
-/// If another program has the health check node port, or two Services have the same one, only that Service
-/// fails, and the port is retried until it is free.
+/// A Service fails if another program or an earlier Service has its health check node port. Other Services are not
+/// affected, and the agent retries to open the port until it is free.
 #[test]
 fn a_port_that_is_taken_fails_that_service_alone_and_is_tried_again() {
     let topology = Topology::new("healthtaken");

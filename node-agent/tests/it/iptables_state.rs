@@ -1,6 +1,6 @@
-//! Tests of the kernel state in iptables mode: no writes without differences, repair of drift, and no changes
-//! to rules of other programs. Each test runs for every flavor of iptables that the kernel supports, and all
-//! tests run in the guest VM (`lab/guest.sh`).
+//! Tests of the kernel state in iptables mode: no writes without differences, repair of drift, and no changes to
+//! rules of other programs. Each test runs for every variant of iptables (nft, legacy) that the kernel supports,
+//! and all tests run in the guest VM (`lab/guest.sh`).
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Tests of iptables mode with real connections: from the node, from workloads and from outside. Each test
-//! runs for every flavor of iptables that the kernel supports, and some tests run in the guest VM
+//! Tests of iptables mode with real connections: from the node, from workloads and from outside. Each test runs
+//! for every variant of iptables (nft, legacy) that the kernel supports, and some tests run in the guest VM
 //! (`lab/guest.sh`).
 
 #![allow(
@@ -63,8 +63,8 @@ fn web() -> DesiredState {
     desired
 }
 
-/// Runs `check` for each flavor of iptables that the kernel supports. Each time, a backend has programmed
-/// `desired` on the node of a new topology and was closed, so that `check` meets only kernel state.
+/// Runs `check` for each variant of iptables (nft, legacy) that the kernel supports. Each time, a backend programs
+/// `desired` on the node of a new topology and is closed before `check` runs.
 fn each(test: &str, desired: &DesiredState, check: impl Fn(&Topology, Flavour)) {
     for flavour in flavours() {
         let topology = Topology::new(&format!("{test}{}", flavour.as_str()));

@@ -181,8 +181,8 @@ fn a_service_that_failed_before_does_not_stop_the_change() {
     assert_eq!(node.status().failures_total, 1);
 }
 
-/// If the first mode is selected again while it is being removed, the agent adopts its kernel objects and
-/// keeps them.
+/// If the Node returns to its first mode before the removal of that mode has ended, the agent adopts and keeps the
+/// kernel objects of the mode.
 #[test]
 fn a_mode_that_comes_back_while_it_leaves_keeps_its_rules() {
     let (_dir, mut node) = running("back", &[NFTABLES, IPTABLES]);
@@ -213,8 +213,8 @@ fn a_restart_runs_the_mode_of_the_node_and_writes_nothing() {
     }
 }
 
-/// If an agent is killed while both modes are programmed, the next agent removes the mode that is not
-/// selected, but only after a successful pass (update of the kernel) in the selected mode.
+/// If an agent is killed while both modes are programmed, the next agent removes the mode that the Node no longer
+/// has, but only after it has successfully programmed the other one.
 #[test]
 fn what_a_killed_agent_left_of_another_mode_is_removed() {
     let (dir, mut node) = running("killed", &[NFTABLES, IPTABLES]);

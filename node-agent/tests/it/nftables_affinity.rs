@@ -321,8 +321,7 @@ fn targets_with_the_same_id_are_told_apart() {
     });
 }
 
-/// Connections to every kind of frontend reach a listener on the node that accepts the connections of the
-/// Service.
+/// With verdict relay, as in userspace mode, connections to every kind of frontend reach a listener on the node.
 #[test]
 fn connections_are_handed_to_a_listener_of_the_node() {
     let topology = Topology::new("relay");

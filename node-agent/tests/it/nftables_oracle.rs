@@ -34,7 +34,7 @@ use crate::support::{
     programs::*,
 };
 
-/// Number of generated programs. Each is tested from three hosts and with every destination.
+/// Number of generated packet programs. Each is tested from three hosts and with every destination.
 const PROGRAMS: usize = 15;
 /// Time without a reply after which a packet counts as dropped.
 const SILENCE: Duration = Duration::from_millis(300);

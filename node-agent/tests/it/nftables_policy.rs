@@ -258,7 +258,7 @@ fn f049_sources_that_are_not_allowed_are_dropped_at_every_kind_of_frontend() {
     });
 }
 
-/// Node ports that are limited to some addresses respond at one address of the node and not at the other.
+/// Node ports that are limited to some networks respond only at node addresses in these networks.
 #[test]
 fn node_ports_answer_only_at_the_addresses_that_are_chosen() {
     let topology = Topology::new("npaddr");

@@ -132,8 +132,8 @@ fn f132_the_next_in_rank_takes_over_when_the_owner_falls_silent_and_keeps_it_whe
     );
 }
 
-/// An owner that lost its link does not announce at once when a new order confirms it, because another node
-/// has taken over; it probes first.
+/// An owner that lost its link does not announce at once when a new candidate order confirms it as owner, because
+/// another node has taken over; it probes first.
 #[test]
 fn f117_an_owner_whose_link_was_cut_asks_before_it_announces_again() {
     let mut script = Script::with(order(1, "a b", false), &[("a", Liveness::Up)]);

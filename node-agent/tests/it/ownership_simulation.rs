@@ -96,7 +96,7 @@ proptest! {
         world.assert_settled();
     }
 
-    /// The owner of an address that fails is replaced within the detection time plus a short delay.
+    /// If the owner of an address fails, another node takes over within the detection time plus a short delay.
     #[test]
     fn f132_an_address_is_without_an_owner_for_no_longer_than_detection_takes(
         has_control in any::<bool>(), hands_over in any::<bool>(), seed in any::<u64>(),

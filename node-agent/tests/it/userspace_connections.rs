@@ -33,8 +33,7 @@ use crate::support::{
     },
 };
 
-/// Builds a Service at TCP and UDP port 80, in both address families, that leads to port `port` of workload a
-/// and, if `with_b` is true, of workload b.
+/// Builds a dual-stack Service at TCP and UDP port 80 with target port `port` on workload a, and on b if `with_b`.
 fn service(port: u16, with_b: bool) -> model::program::Program {
     let both4 = [("10.1.1.2", port, 1), ("10.1.2.2", port, 1)];
     let both6 = [("fd01:1::2", port, 1), ("fd01:2::2", port, 1)];
@@ -367,8 +366,7 @@ fn on_b_only() -> model::program::Program {
     program(&["10.96.0.1", "fd96::1"], &[], &frontends)
 }
 
-/// Connections of a removed endpoint continue, are reset at their deadline, or are reset at once; those to
-/// other endpoints always continue.
+/// Connections of a removed endpoint continue or are reset, at once or at a deadline; all others continue.
 #[test]
 fn connections_of_an_endpoint_that_goes_end_as_the_removal_policy_says() {
     for (removal, name) in [(Removal::Keep, "keep"), (Removal::Drain(1), "drain"), (Removal::Reset, "reset")]
@@ -471,8 +469,7 @@ fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another
             assert_ne!(client.ask(patience).unwrap().name, gone, "they were on {names:?}");
         }
     }
-    // A new process has other listeners; the kernel still redirects these clients to the old ones until the
-    // flows are deleted.
+    // A new process has new listeners; the kernel redirects clients to the old ones until flows are deleted.
     drop(backend);
     let mut next = open(&topology.node, Limits::default());
     verified(&next.apply(&wanted, &Scope::Everything));
@@ -482,16 +479,14 @@ fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another
     assert!(next.counters().conntrack_deletions >= 2, "{:?}", next.counters());
 }
 
-/// After another mode has taken over, the relay has no redirecting rules from the first `retire` call on, and
-/// established connections continue until they end.
+/// The first `retire` call, after a mode change, removes all redirecting rules. Established connections continue.
 #[test]
 fn a_retired_relay_captures_nothing_and_lets_established_connections_end() {
     let (topology, mut backend) = relaying("us-retire", &only_a(9000), Limits::default());
     let _server = TcpServer::start(&topology.a, 9000, echo);
     let mut streams: Vec<_> = VIPS.iter().map(|ip| connect(&topology.client, ip, 80).unwrap()).collect();
     assert!(streams.iter_mut().all(|stream| echoes(stream, "before")));
-    // The kernel translates packets of established connections as long as any nat rules exist, as in the next
-    // mode.
+    // The kernel translates packets of established connections as long as any nat rules exist.
     topology.node.nft(
         "add table inet next\n\
          add chain inet next pre { type nat hook prerouting priority -100; }\n\
@@ -564,8 +559,7 @@ fn f086_failures_of_targets_are_counted_where_they_happen() {
     });
 }
 
-/// F086: refusals of a target that is removed before its counters are read are still reported once, and then
-/// dropped.
+/// F086: refusals of a target that is removed before its counters are read are reported once, then dropped.
 #[test]
 fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
     let both = desired(vec![("web", service(9000, true))]);
@@ -585,8 +579,7 @@ fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
     assert!(told.is_some_and(|failed| failed.refused >= 3), "{told:?}");
 }
 
-/// A removed UDP endpoint may still send its pending reply; the client's next datagram goes to another
-/// endpoint.
+/// A removed UDP endpoint may still send its pending reply; the next datagram goes to another endpoint.
 #[test]
 fn the_last_answer_of_an_endpoint_that_goes_arrives() {
     let (topology, mut backend) = relaying("us-last", &only_a(9000), Limits::default());

@@ -1,5 +1,5 @@
-//! Check that writes take effect in real-time order, and lower and upper limits of the store's revision at
-//! any time of the test.
+//! Check that writes take effect in real-time order. Also computes lower and upper limits of the store's revision
+//! at any time of the test.
 
 use super::{History, Operation, RequestOutcome, Rule, Violations, writes::CommittedWrites};
 
@@ -74,17 +74,17 @@ impl Bounds {
         self.floors.before(time)
     }
 
-    /// Returns the upper limit of the store's revision at a time: every write that began later has a higher
-    /// revision.
+    /// Returns the upper limit of the store's revision at a time: one less than the lowest revision of the writes
+    /// that began later, or the last revision if there are none.
     pub(super) fn ceiling(&self, time: u64) -> u64 {
         let later = self.begun.partition_point(|(begun_at, _)| *begun_at <= time);
         self.begun.get(later).map_or(self.head, |(_, revision)| revision.saturating_sub(1))
     }
 }
 
-/// Checks that no write has a revision that a client had observed before the write began. Then the order of
-/// the revisions is possible in real time: each write can take effect at some instant between its begin and
-/// end.
+/// Checks that the revision of each write is higher than every revision that a client had observed before the
+/// write began. The order of the revisions then agrees with real time: each write can take effect at some instant
+/// between its begin and end.
 pub(super) fn check(history: &History, made: &CommittedWrites, bounds: &Bounds, found: &mut Violations) {
     for (&revision, &index) in made {
         let operation = &history.operations[index];

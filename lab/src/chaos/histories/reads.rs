@@ -47,9 +47,9 @@ impl HighestRevision {
     }
 }
 
-/// Returns the revision of the oldest state, not older than revision `least`, that explains a response;
-/// `None` if there is none or the response proves no revision. Adds a violation to `found` if no such state
-/// exists.
+/// Returns the revision of the oldest state, not older than revision `least`, that explains a response; `None` if
+/// the response contains no state. If no state explains the response, adds a violation to `found` and returns
+/// `None`.
 fn place(
     operation: &Operation,
     least: u64,

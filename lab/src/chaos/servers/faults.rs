@@ -11,7 +11,7 @@ use crate::host::random::Random;
 
 /// Minimum and maximum delay in milliseconds between two faults.
 const BETWEEN_MS: (u64, u64) = (40, 200);
-/// Minimum and maximum duration of a fault in milliseconds, around the time of a leader election of the store.
+/// Minimum and maximum duration of a fault in milliseconds, similar to that of a leader election of the store.
 const LASTS_MS: (u64, u64) = (80, 800);
 /// Probability in percent that a fault starts while another one is still active.
 const TOGETHER_PERCENT: u64 = 35;

@@ -257,7 +257,7 @@ pub fn client() -> Result<Client> {
     http_builder()?.connect_timeout(CONNECT_PATIENCE).build().context("cannot create an HTTP client")
 }
 
-/// Builds the outcome of a request whose response does not fit the request. Describes the response.
+/// Builds the outcome of a request whose response does not fit the request, with a description of the response.
 #[must_use]
 pub fn unexpected(reply: &SiteReply) -> RequestOutcome {
     RequestOutcome::Unexpected(format!("{}: {}", reply.status, reply.body))

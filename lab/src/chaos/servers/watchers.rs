@@ -28,7 +28,7 @@ const STREAM_MS: (u64, u64) = (30, 500);
 /// the server has lost.
 const ONE_STREAM: Duration = Duration::from_secs(5);
 
-/// Maximum length of a line in bytes; the server's object limit is far below.
+/// Maximum length of a line in bytes, far above the server's limit for one object.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Receiver of the final revision that watchers and agents must reach. Contains `None` until this revision is
@@ -40,7 +40,7 @@ pub type Goal = watch::Receiver<Option<u64>>;
 pub enum Course {
     /// Random server for each stream. Each stream is cut at a random time.
     Random {
-        /// Seed of the order and the times.
+        /// Seed of the order of servers and of the durations of the streams.
         seed: u64,
         /// Number of the random sequence within the seed, different for each watcher.
         lane: u64,

@@ -19,7 +19,7 @@ use crate::host::random::Random;
 
 /// Number of objects per round: few, so that clients conflict.
 const KEYS: u64 = 5;
-/// Number of addresses requested by name: fewer than objects, so that clients conflict on them too.
+/// Number of specific addresses that clients request: fewer than objects, so that requests conflict.
 const ADDRESSES: u64 = 3;
 /// Maximum pause of a client between two requests in milliseconds.
 const PAUSE_MS_MAX: u64 = 12;
@@ -300,7 +300,8 @@ fn is_unsent(error: &anyhow::Error) -> bool {
         .any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(client::http::is_definitely_unsent))
 }
 
-/// Converts the response to a write into its outcome. `is_patch` is true if the write was a merge patch.
+/// Converts the response to a write into the outcome of the write. `is_patch` is true if the write was a merge
+/// patch.
 fn written(reply: &SiteReply, is_patch: bool) -> RequestOutcome {
     let code = reply.body["code"].as_str().unwrap_or_default();
     let pointer = reply.body["errors"][0]["pointer"].as_str().unwrap_or_default();

@@ -97,8 +97,8 @@ pub(super) fn difference(before: &Census, after: &Census) -> String {
     text
 }
 
-/// Terminates the agents and runs the `cleanup` command of each. Returns a description of each difference to
-/// the kernel state before the agents started, and of each process that is left.
+/// Terminates the agents and runs the `cleanup` command of each. Returns a description of each difference from the
+/// kernel state before the agents started, and of each process that is left.
 pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
     let mut left = Vec::new();
     let program = binaries::find("tidegate-agent")?;
@@ -139,7 +139,7 @@ fn sets(place: &Namespace) -> Vec<String> {
     listing.lines().map(str::to_owned).collect()
 }
 
-/// Returns the client addresses that the affinity rules of iptables (match `recent`) have stored, by list.
+/// Returns the names of the address lists that affinity rules of iptables (match `recent`) have created.
 fn remembered(place: &Namespace) -> Vec<String> {
     // The directory exists only with such a rule.
     let lists = place.run("ls", &["/proc/net/xt_recent"]).unwrap_or_default();

@@ -14,8 +14,8 @@ use crate::{fixtures::scene::BACKEND_PORT, host::random::Random};
 const SERVICES_MAX: usize = 10;
 /// Number of external addresses reserved for one writer; more than [`SERVICES_MAX`].
 const EXTERNALS: u64 = 20;
-/// Minimum number of writers: the first ones each have a job of their own, such as spare Workloads, Nodes,
-/// advertisements, or the endpoints in use.
+/// Minimum number of writers: each of the first ones also changes objects that no other writer changes, such as
+/// spare Workloads, Nodes, advertisements, or the endpoints in use.
 pub(super) const WRITERS_MIN: u64 = 6;
 
 /// HTTP request to the control API: method, path and JSON body.
@@ -236,8 +236,8 @@ impl Estate {
         one("many at once", apply(objects.into_values().collect()))
     }
 
-    /// Makes a change of the kind that is reserved for the writer with this index, such as draining a Node,
-    /// so that no other writer interferes.
+    /// Makes a change of the kind that is reserved for this writer, such as draining a Node. Each kind has one
+    /// writer, so that no other one interferes.
     fn own_job(&mut self) -> SoakChange {
         let is_on = self.random.chance(50);
         match self.index {

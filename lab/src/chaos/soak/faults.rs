@@ -31,7 +31,7 @@ pub struct Rhythm {
 
 /// Maximum number of concurrent faults.
 const TOGETHER_MAX: usize = 2;
-/// Maximum number of attempts to flush a chain or map that still exists when `nft` or `iptables` runs.
+/// Maximum number of attempts to damage rules. An attempt fails if the selected object is removed meanwhile.
 const BLOWS_MAX: u32 = 5;
 /// Scheduler that injects and reverts the faults of a soak test.
 #[derive(Debug)]

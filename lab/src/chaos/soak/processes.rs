@@ -121,8 +121,8 @@ pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
     Ok(counts.into_iter().map(|(what, count)| format!("{count} × {what}")).collect())
 }
 
-/// Blocking threads of the runtime for file and name lookups: one more is created per concurrent operation,
-/// and two threads that share periodic work never stay idle for the ten seconds after which they would end.
+/// Kind of the blocking threads of the Tokio runtime, which run file and name lookups. Each concurrent lookup may
+/// start one. Threads that share periodic work are never idle for ten seconds, after which they would end.
 const WAITING: &str = "thread tokio-rt-worker";
 /// Maximum increase of the number of [`WAITING`] threads between two censuses.
 const WAITING_MAX: usize = 4;

@@ -34,7 +34,7 @@ use crate::{
 
 /// Proxy mode of each node, by index.
 pub const MODES: [&str; 3] = modes::NATIVE;
-/// First last octet of the extra addresses of `web-N`: endpoints without a Workload.
+/// Last octet of the first extra address of `web-N`. Extra addresses are endpoints without a Workload.
 pub(super) const EXTRA_HOST: u8 = 101;
 /// Number of extra addresses that each workload `web-N` has.
 pub(super) const EXTRA_HOSTS: u8 = 16;

@@ -135,7 +135,7 @@ const AFTERMATH: Duration = Duration::from_secs(15);
 /// Path of a client's connections to a Service. Determines which faults can interrupt them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// Index of the Node whose rules decide; 0 for an announced address, at which any Node may decide.
+    /// Index of the Node whose rules select the endpoint; 0 for an announced address, as any Node may announce it.
     pub node: u8,
 }
 

@@ -29,7 +29,7 @@ use crate::{
 
 /// Pause between two connections of a client.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of failures listed that no fault explains.
+/// Maximum number of listed failures that no fault explains.
 const TOLD_MAX: usize = 50;
 
 /// Frontend to which a client connects, with the path to it.

@@ -1,8 +1,8 @@
 //! Writers that change objects at a limited rate during a soak test and check every response.
 //!
-//! If a request gets no response or is rejected temporarily, because the control server is killed, suspended
-//! or starting, the writer repeats it until it succeeds; changes are idempotent. Any other failure is a
-//! problem of the test outcome.
+//! If a request gets no response or is rejected temporarily, because the control server is killed, suspended or
+//! starting, the writer repeats it until it succeeds; changes are idempotent. Any other failure is recorded as a
+//! problem in the outcome of the test.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before a change without a response is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Maximum delay behind schedule that a writer catches up. The rate applies to a server that responds.
+/// Maximum delay that a writer makes up for by faster writes. A longer delay moves the schedule, because the rate
+/// only applies while the server responds.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of unexpected responses recorded; further responses are dropped.
 const UNEXPECTED_MAX: usize = 50;

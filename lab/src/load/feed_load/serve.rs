@@ -52,8 +52,7 @@ pub(super) struct Follower {
 
 /// Runs the followers and executes the commands on stdin until stdin is closed.
 ///
-/// # Errors
-/// Returns an error if an order is unknown or times out.
+/// # Errors Returns an error if a command is unknown or times out.
 pub fn serve(orders: &Orders) -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot read the limit of open files")?;

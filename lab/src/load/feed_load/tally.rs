@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use super::{FollowerProgress, now_ns};
 
-/// Maximum number of undrained observations; a run of minutes with a thousand followers stays below.
+/// Maximum number of observations not yet taken; a run of minutes with a thousand followers has fewer.
 const SEEN_MAX: usize = 20_000_000;
 
 /// Revisions that the followers of the process have reached. Clones share the data.

@@ -35,7 +35,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum silence of a feed between two reports. Each report restarts the timeout, and reports are more frequent,
 /// so the feed of a suspended server stays open.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Maximum length of a feed line in bytes; the server's object limit is far below.
+/// Maximum length of a feed line in bytes, far above the server's limit for one object.
 const LINE_MAX: usize = 16 * 1024 * 1024;
 /// Prefixes of lines that a simulated agent does not parse: most of the feed.
 const SKIPPED: [&[u8]; 2] = [br#"{"type":"service""#, br#"{"type":"network""#];

@@ -12,11 +12,12 @@ use serde_json::Value;
 use super::{Browser, kept_directory};
 use crate::host::shell;
 
-/// The npm manifest and lock file, which pin the version and its checksum; `npm ci` rejects any other.
+/// The npm manifest and lock file, which pin the version and its checksum; `npm ci` rejects a package that
+/// differs.
 const MANIFEST: &str = include_str!("axe/package.json");
 const LOCK: &str = include_str!("axe/package-lock.json");
 
-/// Lock that keeps tests of this process from fetching at the same time.
+/// Lock that keeps tests of this process from fetching axe-core at the same time.
 static FETCH: Mutex<()> = Mutex::new(());
 
 /// Violation of an accessibility rule.
@@ -72,7 +73,7 @@ impl Browser {
 }
 
 fn finding(found: &Value) -> Finding {
-    /// Maximum number of elements listed per rule.
+    /// Maximum number of elements listed per violated rule.
     const PLACES_MAX: usize = 5;
     let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
     let nodes = found["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();

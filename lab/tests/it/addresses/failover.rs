@@ -74,7 +74,7 @@ fn f132_failover_needs_no_control_and_control_adopts_it_later() {
 }
 
 /// F117: an owner whose link is cut reports the loss and withdraws, and another node takes over. After the link is
-/// back, one node responds.
+/// back, only the new owner replies for the address.
 #[test]
 fn f117_an_owner_without_a_link_withdraws_and_another_takes_over() {
     let mut cluster = stage(2);

@@ -19,8 +19,8 @@ fn f126_a_drained_node_withdraws_and_no_connection_fails() {
     stage.wait_routed(vip, &[1, 2]);
 }
 
-/// An agent that SIGTERM ends withdraws its routes. During a planned restart of the agent the routers keep
-/// its routes (Graceful Restart).
+/// An agent that receives SIGTERM withdraws its routes. During a planned restart of the agent the routers keep its
+/// routes (Graceful Restart).
 #[test]
 fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     let peering = Peering {

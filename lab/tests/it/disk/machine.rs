@@ -25,7 +25,7 @@ const PADDING: usize = 4096;
 /// Kind of disk: its file system and the manner in which it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// A few megabytes of memory: a full disk is reported at once.
+    /// A file system of a few megabytes in memory: missing space is reported at once.
     Small,
     /// A file system on a thinly provisioned medium: missing space is reported at fsync.
     Thin,
@@ -84,7 +84,7 @@ impl Machine {
         self.server.wait_ready(|| api.get("/readyz")?.success().map(drop)).unwrap();
     }
 
-    /// Returns the path, for this process, of the file with which the test fills the disk.
+    /// Returns the path of the file that fills the disk, which only the process `holder` has mounted.
     pub(crate) fn filler(&self) -> PathBuf {
         let place = match self.medium {
             Medium::Small => "disk/filler",

@@ -80,7 +80,7 @@ impl Side {
     }
 }
 
-/// Counters of the agent that checks the endpoint, and the number of decisions of the control server.
+/// Counters of the agent that checks the endpoint, and the decisions of the control server.
 #[derive(Debug)]
 struct Seen {
     answers: u64,

@@ -1,4 +1,4 @@
-//! Test of the page by a user who has only a keyboard.
+//! Test that the page can be used with only a keyboard.
 
 use lab::processes::browser::Key;
 use serde_json::{Value, json};

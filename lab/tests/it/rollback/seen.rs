@@ -136,8 +136,8 @@ fn route(route: &Value) -> String {
     format!("{} over {}", route["dst"], hops.join(" "))
 }
 
-/// Formats the Services that hold an address and its candidate nodes in order. The epoch is omitted, because
-/// it only increases.
+/// Formats the record of an address: the Services that hold it, and the candidate nodes in order. The epoch is
+/// omitted, because it only increases.
 fn record(record: &Value) -> String {
     let spec = &record["spec"];
     let order = &spec["announcement"];

@@ -1,8 +1,8 @@
 //! Conformance suite of the proxy modes: checks the behavior of Services on a node with real clients and
 //! servers. A lane is a variant of a proxy mode, such as iptables with its legacy tools.
 //!
-//! Lanes that need the guest VM (`lab/guest.sh`) run this test inside of the VM, which is booted once per
-//! lane and address family, and write their results to a file.
+//! For lanes that need the guest VM (`lab/guest.sh`), this test runs again inside of the VM, which is booted once
+//! per lane and address family, and writes the results to a file.
 //!
 //! `CONFORMANCE_LANES=nftables,ipvs` selects lanes, and `CONFORMANCE_ONLY=text` selects the scenarios whose
 //! names contain the text. In both cases the page of results is not written.

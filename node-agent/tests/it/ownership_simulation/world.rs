@@ -63,7 +63,7 @@ struct Node {
     journal: Orders,
     life: u64,
     is_open: bool,
-    /// Times of the first contact with each other node and of its last loss, in the current sessions.
+    /// Simulated BFD session with each other node, by node index. A missing session is down.
     sessions: BTreeMap<usize, Session>,
     leaving: BTreeSet<IpAddr>,
     bursts: BTreeMap<IpAddr, u64>,

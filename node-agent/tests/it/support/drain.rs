@@ -109,8 +109,8 @@ fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
 }
 
 /// Checks the drain of a target by the backend that `open` creates, with removal policy `reset`: connections
-/// continue until the deadline, which is set, extended, cleared and reached, even if the agent dies
-/// meanwhile, or the target comes back or is removed.
+/// continue until the deadline, while this is set, extended and cleared, after a restart of the agent, and if the
+/// target returns. They are reset when the deadline passes or the target is removed.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     start_echo(&topology.a);
     start_echo(&topology.b);

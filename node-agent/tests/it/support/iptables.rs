@@ -1,5 +1,5 @@
-//! Helpers for the two flavors of the iptables tools, nft and legacy: flavors that the kernel supports, and
-//! tool output in a namespace.
+//! Helpers for the two variants (flavors) of the iptables tools, nft and legacy: the variants that the kernel
+//! supports, and tool output in a namespace.
 
 use model::kinds::node::Naming;
 use node_agent::dataplane::iptables::{Flavour, IptablesBackend, IptablesOptions, layout::NamingLayout};
@@ -9,8 +9,8 @@ use super::{
     isolated::{guest, rerun},
 };
 
-/// Returns the flavors of iptables to test on this kernel. The guest VM (`lab/guest.sh`) has no nf_tables,
-/// but a different version of the kernel's legacy tables.
+/// Returns the variants of iptables (nft, legacy) to test on this kernel. In the guest VM (`lab/guest.sh`), whose
+/// kernel has no nf_tables for iptables, only legacy is tested.
 pub fn flavours() -> Vec<Flavour> {
     if is_guest() { vec![Flavour::Legacy] } else { Flavour::ALL.to_vec() }
 }
@@ -38,8 +38,8 @@ pub fn named(flavour: Flavour, naming: Naming) -> IptablesBackend {
     IptablesBackend::open(&options).unwrap()
 }
 
-/// Returns the IPv4 and IPv6 rules in a namespace as `iptables-save` of this flavor prints them, without
-/// dates and counters.
+/// Returns the IPv4 and IPv6 rules in a namespace as `iptables-save` of this variant (nft or legacy) prints them,
+/// without dates and counters.
 pub fn saved(namespace: &Namespace, flavour: Flavour) -> String {
     let mut text = String::new();
     for family in ["iptables", "ip6tables"] {
@@ -52,15 +52,15 @@ pub fn saved(namespace: &Namespace, flavour: Flavour) -> String {
     text
 }
 
-/// Adds rules in a namespace: passes them to `iptables-restore --noflush` of this flavor.
+/// Adds rules in a namespace: passes them to `iptables-restore --noflush` of this variant (nft or legacy).
 pub fn restore(namespace: &Namespace, flavour: Flavour, family: &str, rules: &str) {
     let tool = format!("{family}-{}-restore", flavour.as_str());
     let script = format!("{tool} --noflush <<'END'\n{rules}\nEND\n");
     namespace.exec(&["sh", "-c", &script]);
 }
 
-/// Runs `iptables` of a flavor in a namespace and returns its output. `line` contains the arguments,
-/// separated by spaces.
+/// Runs `iptables` of the variant `flavour` (nft or legacy) in a namespace and returns its output. `line` contains
+/// the arguments, separated by spaces.
 pub fn iptables(namespace: &Namespace, flavour: Flavour, line: &str) -> String {
     let tool = format!("iptables-{}", flavour.as_str());
     let words: Vec<_> = [tool.as_str()].into_iter().chain(line.split(' ')).collect();

@@ -29,7 +29,7 @@ use node_agent::dataplane::userspace::process::{Relays, end_all};
 
 use super::{Namespace, dir::StateDir, programs::*, states::*};
 
-/// Path of the agent program under test. For examples, cargo does not set the variable.
+/// Path of the agent program under test; only its name in examples, for which cargo does not set the variable.
 pub const AGENT: &str = match option_env!("CARGO_BIN_EXE_tidegate-agent") {
     Some(path) => path,
     None => "tidegate-agent",

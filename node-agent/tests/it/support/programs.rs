@@ -42,7 +42,7 @@ pub fn forward(masquerade: Masquerade, list: &[(&str, u16, u16)]) -> Verdict {
     Verdict::Forward { masquerade, targets: Arc::new(targets(list)) }
 }
 
-/// Builds a program with these frontends and virtual addresses. `hairpins` are the endpoints on this node.
+/// Builds a packet program with these frontends and virtual addresses. `hairpins` are endpoints on this node.
 pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Frontend, Verdict)]) -> Program {
     Program {
         frontends: frontends
@@ -62,7 +62,7 @@ pub fn by_source(frontend: &Frontend, [workloads, node, elsewhere]: [Verdict; 3]
     Route { from_workloads: workloads, from_node: node, ..route(frontend, elsewhere) }
 }
 
-/// Builds a program with these routes, without virtual addresses or hairpins.
+/// Builds a packet program with these routes, without virtual addresses or hairpins (local endpoints).
 pub fn routed(routes: Vec<(Frontend, Route)>) -> Program {
     Program { frontends: routes.into_iter().collect(), ..Program::default() }
 }
@@ -96,7 +96,7 @@ pub fn route(frontend: &Frontend, verdict: Verdict) -> Route {
     Route::new(role, verdict)
 }
 
-/// Builds the program of a TCP Service at port 80 of a virtual address.
+/// Builds the packet program of a TCP Service at port 80 of a virtual address.
 pub fn simple(virtual_address: &str, list: &[(&str, u16, u16)]) -> Program {
     let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::OffCluster, list) };
     let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();

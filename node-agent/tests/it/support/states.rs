@@ -1,4 +1,4 @@
-//! Builders of Services, feed frames and batches. Each Service number has its own address.
+//! Builders of Services, feed frames and batches. Services with different numbers have different addresses.
 
 use std::{
     collections::BTreeMap,

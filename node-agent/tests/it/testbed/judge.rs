@@ -106,8 +106,8 @@ pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     })
 }
 
-/// Returns the result that the client should observe if no rule of the backend applies to the connection.
-/// Then the host with the destination address replies.
+/// Returns the result that the client should observe if no rule of the backend applies to the connection. In this
+/// case the host with the destination address replies.
 fn untouched(ask: Ask) -> Expected {
     let is_own = node_addresses().contains(&ask.to) || ask.to.is_loopback();
     match Spot::of(ask.to) {

@@ -3,7 +3,7 @@
 use model::{kinds::node::ProxyMode, primitives::net::IpFamily, program::Program};
 use node_agent::dataplane::{ipvs, userspace};
 
-/// Variant of a proxy mode, such as one flavor of iptables.
+/// Variant of a proxy mode, such as iptables mode with the legacy tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     Nftables,

@@ -42,10 +42,9 @@ pub const BOTH: &[Protocol] = &[Protocol::Tcp, Protocol::Udp];
 pub enum Claim<'a> {
     /// Connections reach each of the contained hosts, and no other host.
     Reach(&'a [Spot]),
-    /// Connections reach each of the contained hosts, and no other host. These observe the client's address.
+    /// Connections reach each of the contained hosts, and no other host. The hosts observe the client's address.
     Keep(&'a [Spot]),
-    /// Connections reach each of the contained hosts, and no other host. These observe an address of the
-    /// node.
+    /// Connections reach each of the contained hosts, and no other host. The hosts observe an address of the node.
     Mask(&'a [Spot]),
     /// The daemon that runs on the node replies.
     Daemon,

@@ -27,7 +27,7 @@ fn profile(kind: Kind) -> BfdProfileSpec {
     }
 }
 
-/// Hold time so long that only BFD can detect a failure in time.
+/// BGP hold time in seconds, so long that only BFD can detect a failure during the test.
 const HOLD_TIME: u16 = 600;
 
 /// Checks that BFD ends the BGP session in two cases. First the router is frozen: Tidegate reports the
