@@ -1,4 +1,4 @@
-//! Baseline load time and change recorder, built from standard tools and independent of Tidegate.
+//! Baseline of the load time, and a recorder of rule changes. Both use only standard tools, not Tidegate.
 
 use std::{
     fs::File,

@@ -20,8 +20,8 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// Number of commit groups whose history is read at once. Their heads, and their bodies, take at most 4 MiB
-/// unless stored in pieces.
+/// Number of commit groups whose history is read at once. The heads of these groups take at most 4 MiB, and so
+/// do the bodies, unless they are stored in pieces.
 const GROUPS_AT_ONCE: usize = 16;
 /// Number of history heads (author and keys) per page while the index is built.
 const HEADS_AT_ONCE: i64 = 32;

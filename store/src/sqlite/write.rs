@@ -29,8 +29,8 @@ use crate::{
     window::Window,
 };
 
-/// Acquires the write lock immediately: a transaction that starts with a read could find the lock taken at
-/// its first write.
+/// Statement that begins a transaction with the write lock. A transaction that starts with a read could find the
+/// lock taken at its first write.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// Writer of the file. No other one exists while the store is open.
@@ -49,7 +49,7 @@ struct WriterSession {
     audit: audit::Counts,
 }
 
-/// Newest entries of log and history that must be dropped to make room for a group.
+/// Newest entries of log and history that must be dropped, with all older ones, to make room for a group.
 #[derive(Debug)]
 struct DroppedEntries {
     changes: Option<Revision>,

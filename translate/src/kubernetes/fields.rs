@@ -113,7 +113,7 @@ static INDEX: LazyLock<BTreeMap<(Kind, &'static str), &'static Field>> =
 const KEY_BYTES_MAX: usize = 253 + 1 + 63;
 /// Maximum nesting depth; all listed fields are less deep.
 const DEPTH_MAX: usize = 16;
-/// Maximum number of findings per object.
+/// Maximum number of reported fields per object.
 const FINDINGS_MAX: usize = 32;
 /// Maximum number of fields per object: those of the thousand endpoints of the largest slice, and of the
 /// slice itself.
