@@ -44,7 +44,7 @@ pub struct Options {
     pub modes: Vec<&'static str>,
 }
 
-/// Measures all modes at all sizes.
+/// Measures each proxy mode in `options` with each number of Services in `options`.
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or an agent never converges.

@@ -81,7 +81,7 @@ impl Options {
     }
 }
 
-/// Measures all modes at all sizes.
+/// Measures each proxy mode in `options` with each number of Services in `options`.
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or a change never takes effect.

@@ -79,7 +79,7 @@ pub(super) fn added_endpoints(count: u8) -> [Vec<Ipv4Addr>; 2] {
     [before, after]
 }
 
-/// Builds the objects of the added Service.
+/// Builds the Service [`ADDED`] and its EndpointSet with the given endpoints.
 pub(super) fn added_objects(endpoints: &[Ipv4Addr]) -> [Value; 2] {
     let endpoints: Vec<_> =
         endpoints.iter().map(|address| endpoint_object(*address, Some(ENDPOINTS_NODE))).collect();

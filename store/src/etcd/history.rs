@@ -95,7 +95,7 @@ impl HistoryIndex {
         }
     }
 
-    /// Returns the groups of client and server writes, oldest first.
+    /// Returns the last revision of every group with retained history, oldest first.
     fn all_groups(&self) -> Vec<Revision> {
         let [of_others, of_server] = &self.groups;
         of_others.union(of_server).copied().collect()
@@ -215,7 +215,7 @@ async fn view(core: &Core) -> Result<View, ReadError> {
     Ok(view)
 }
 
-/// Reads the entries of several groups, oldest first.
+/// Reads the history entries of several commit groups, oldest first.
 async fn entries(
     core: &Core,
     view: &View,

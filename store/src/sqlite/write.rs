@@ -1,8 +1,8 @@
 //! Write operations of the SQLite store, one at a time, each in one transaction.
 //!
 //! The open connections and the retention windows, which must match the contents of the file, form a session.
-//! A write takes the session, and puts it back only if its transaction has a certain outcome; otherwise the
-//! next write opens a new session.
+//! A write takes the session, and puts it back only if the outcome of its transaction is known; otherwise
+//! the next write opens a new session.
 
 use std::time::Instant;
 

@@ -375,8 +375,8 @@ impl ClusterState {
         }
     }
 
-    /// Translates all MetalLB resources together. The derived objects are recorded under the first MetalLB
-    /// kind.
+    /// Translates all MetalLB resources together, because they refer to each other. The derived objects are
+    /// recorded as those of one unnamed IPAddressPool.
     fn metallb(&mut self) {
         let documents: Vec<Value> = Resource::METALLB
             .iter()

@@ -1,5 +1,5 @@
-//! Lookup in the table of Kubernetes and MetalLB fields, from which findings and
-//! `docs/reference/kubernetes-fields.md` are generated.
+//! Lookup in the table of Kubernetes and MetalLB fields. The reports on unsupported fields and the page
+//! `docs/reference/kubernetes-fields.md` are generated from the table.
 
 use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
 
@@ -119,7 +119,7 @@ const FINDINGS_MAX: usize = 32;
 /// slice itself.
 const USES_MAX: usize = 20_000;
 
-/// Returns a finding for each field of an object that is unsupported or unknown.
+/// Returns a [`Finding`] for each field of an object that is unsupported or unknown.
 #[must_use]
 pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
