@@ -1,8 +1,8 @@
 //! Agent start benchmark: time and memory of a start with an empty kernel, and of a restart with a kernel that is
-//! already up to date.
+//! already up to date. The journal is the last good state of the agent, which it saves on disk.
 //!
 //! ```text
-//!   cold:     no journal, no rules ─▶ start ─▶ feed ─▶ kernel ─▶ read-back ─▶ reported to control as verified
+//!   cold:     no journal, no rules ─▶ start ─▶ feed ─▶ kernel ─▶ read-back ─▶ reported as verified
 //!   restart:  killed, rules in place ─▶ start ─▶ journal ─▶ read the kernel ─▶ nothing to write
 //!   baseline: the same kernel state, saved as text and loaded into an empty network by the kernel's own tool
 //! ```
@@ -44,7 +44,7 @@ pub struct Options {
     pub modes: Vec<&'static str>,
 }
 
-/// Measures all modes at all sizes.
+/// Measures each proxy mode in `options` with each number of Services in `options`.
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or an agent never converges.

@@ -21,7 +21,7 @@ pub(crate) struct Guest {
     pub(crate) timeout_secs: u32,
 }
 
-/// Results of a benchmark in the guest VM: its machine, and its measured points under either of two field names.
+/// Results of a benchmark in the guest VM. The measured points are in the JSON field `points` or `series`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct GuestResults<P> {
     /// Description of the guest machine.

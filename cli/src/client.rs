@@ -59,7 +59,7 @@ impl Client {
         self.0.count()
     }
 
-    /// Returns the URL of a server, for messages.
+    /// Returns the URL of server `number` of the list, for messages.
     pub(crate) fn url_of(&self, number: usize) -> String {
         self.0.url_of(number)
     }

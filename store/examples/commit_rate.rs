@@ -31,7 +31,7 @@ use store::{GROUP_COMMITS_MAX, Store};
 const SETS: u64 = 10_000;
 const ENDPOINTS: u8 = 10;
 const GROUPS: [usize; 5] = [1, 8, 64, 256, 1000];
-/// Duration of the measurement for each group size; half of it writes with history.
+/// Duration of the measurement for each group size. Groups with and without history entries are written in turn.
 const TIME_PER_SIZE: Duration = Duration::from_secs(6);
 
 #[tokio::main]

@@ -14,7 +14,7 @@ pub enum StoreError {
     /// A stored body is neither in the current format nor upgradable. Requires manual intervention.
     #[error("cannot decode the stored object {key}: {reason}")]
     Unreadable {
-        /// Store key, or revision of a commit and the key within it.
+        /// Store key of the object; for a commit in the change log, a description with its revision.
         key: String,
         /// Decoding error of the body.
         reason: String,

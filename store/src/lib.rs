@@ -194,17 +194,17 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Position, ReplaceError>;
 
-    /// Reads the position of the store, not older than the call. Shared stores do this without reading the
-    /// state.
+    /// Reads the current position of the store, which includes every commit completed before the call. Shared
+    /// stores do this without reading the state.
     async fn head(&self) -> Result<Position, StoreError>;
 
     /// Waits until another process may have committed after `at`. Never returns for exclusive stores.
     /// Spurious returns are possible: call [`Store::changes`] for new commits.
     async fn moved(&self, at: Position) -> Result<(), StoreError>;
 
-    /// Returns the leadership of this process for tasks that run once per shared store. Leadership is an
-    /// optimization: two processes may hold it for a moment, and only writes at the store's head succeed. The
-    /// process with an exclusive store is always the leader.
+    /// Returns a channel whose value is true while this process leads: it runs the tasks that only one process per
+    /// shared store should run. Two processes may lead for a moment; this is harmless, because only writes at the
+    /// current position succeed. The process that has an exclusive store open always leads.
     fn leadership(&self) -> watch::Receiver<bool>;
 
     /// True if other processes may write to the store while this process has it open.

@@ -75,7 +75,7 @@ impl Audit {
         }
     }
 
-    /// Returns the newest records before a number, newest first.
+    /// Returns at most `limit` audit records with a number below `before`, newest first.
     fn before(&self, before: u64, limit: usize) -> Vec<AuditRecord> {
         let newest = |own| BTreeMap::range(own, ..before).rev().take(limit);
         let both: BTreeMap<_, _> = self.0.iter().flat_map(newest).collect();

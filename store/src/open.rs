@@ -107,7 +107,7 @@ pub(crate) fn epoch_after(before: Option<Epoch>, now: Timestamp) -> Epoch {
     Epoch(before.map_or(now, |Epoch(before)| now.max(before.saturating_add(1))))
 }
 
-/// Returns the leadership of the only process that has a store open.
+/// Returns a leadership channel that is always true: the only process that has a store open is its leader.
 pub(crate) fn sole_leadership() -> watch::Receiver<bool> {
     // The value stays readable when its sender is dropped.
     watch::channel(true).1

@@ -165,7 +165,7 @@ fn in_commit(revision: Revision, error: StoreError) -> StoreError {
     }
 }
 
-/// Decodes a body of the current schema directly, and any other after upgrades.
+/// Decodes the metadata and spec of a body. A body of an older schema version is upgraded first.
 fn read<S: DeserializeOwned>(body: &[u8]) -> Result<(Metadata, S), String> {
     let direct = serde_json::from_slice::<Body<Metadata, S>>(body);
     if let Ok(Body { schema: SCHEMA, metadata, spec }) = direct {

@@ -81,7 +81,7 @@ impl Window {
         }
     }
 
-    /// Returns the size of the entries after a revision in bytes.
+    /// Returns the size in bytes of the entries after `revision`.
     pub(crate) fn bytes_after(&self, revision: Revision) -> usize {
         let first = self.entries.partition_point(|entry| entry.revision <= revision);
         self.entries.range(first..).map(|entry| entry.bytes).sum()

@@ -69,8 +69,8 @@ pub struct Settings {
     /// Name of the source. Used as the name of its apply set and as the value of the source label on its
     /// objects.
     pub source: Label,
-    /// Maximum number of objects removed at once without confirmation; by default a fifth of the source's objects
-    /// on the server, or a small fixed number if that is more.
+    /// Maximum number of objects removed at once without confirmation; by default 5, or a fifth of the source's
+    /// objects on the server if that is more.
     pub prune_limit: Option<usize>,
     /// True if an empty source is as reliable as any other; otherwise every removal for an empty source needs
     /// confirmation.

@@ -24,7 +24,8 @@ use crate::{
 /// Namespace and name of a Service in the input of an import.
 pub(crate) type ServiceId = (String, String);
 
-/// Tidegate objects under construction, by kind and name, with data that translations share and the report.
+/// Tidegate objects under construction, by kind and name. Also contains the report, and data that several
+/// translations use.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     /// Pools by name, with their labels.

@@ -96,7 +96,7 @@ fn service(draft: &mut Draft, document: &Value) {
     put(draft, fields::Kind::Service, Kind::Service, document, made);
 }
 
-/// Reports the present load balancer addresses of a Service if the translated Service does not request
+/// Reports the current load balancer addresses of a Service if the translated Service does not request
 /// addresses, because any address may then be assigned.
 fn address_there(document: &Value, made: &mut TranslationResult) {
     let is_asked =

@@ -18,7 +18,7 @@ const FIRST: u32 = u32::from_be_bytes([10, 200, 0, 0]);
 pub(super) trait Announcer {
     /// Returns the name of the implementation in tables.
     fn name(&self) -> &'static str;
-    /// Returns a description of the implementation's configuration for the page.
+    /// Returns a description of the implementation's configuration for the results page.
     fn settings(&self) -> String;
     /// Returns the routers that have sessions with this announcer.
     fn routers(&self) -> &Routers;

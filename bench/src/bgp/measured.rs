@@ -8,7 +8,7 @@ use crate::{
     pages::record::Report,
 };
 
-/// Measurements of one BGP implementation; times in milliseconds from the start of the write.
+/// Measurements of one BGP implementation; all times are in milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSeries {

@@ -35,7 +35,7 @@ use crate::{
     usage::Usage,
 };
 
-/// Proxy modes; `ipvs` runs on the second kernel if this one does not support it.
+/// Proxy modes; `ipvs` is measured in the guest VM (`lab/guest.sh`) if this kernel does not support it.
 pub use lab::host::modes::ALL as MODES;
 /// Number of Services whose endpoints change, in rotation.
 const LIVE: u32 = 20;
@@ -48,7 +48,7 @@ const PACE_MIN: Duration = Duration::from_millis(20);
 pub const QUIET: Duration = Duration::from_millis(1_500);
 /// Default maximum CPU share of both processes while they count as idle.
 pub const QUIET_SHARE: f64 = 0.06;
-/// Duration of the idle measurement in the guest VM, as a multiple of the idle time.
+/// Duration of the idle measurement in the guest VM, as a multiple of [`Options::quiet`].
 const IDLE_QUIETS: u32 = 16;
 /// Timeout for both processes to become idle.
 const QUIET_PATIENCE: Duration = Duration::from_secs(120);
@@ -81,7 +81,7 @@ impl Options {
     }
 }
 
-/// Measures all modes at all sizes.
+/// Measures each proxy mode in `options` with each number of Services in `options`.
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or a change never takes effect.
@@ -230,8 +230,8 @@ fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut ChangeP
     wait::until_true("the Service without endpoints to refuse", || ask::is_refused(place, frontend))
 }
 
-/// Removes an endpoint from every live Service in rotation, then restores it in the next rotation; `change`
-/// counts the requests.
+/// Sends request number `change` of a series over the live Services: the first rotation removes an endpoint from
+/// each of these Services, the next one restores the endpoint, and so on.
 fn move_endpoint(client: &KeepAlive, endpoints: u8, change: u32) -> Result<()> {
     let endpoints = endpoints - u8::from((change / LIVE).is_multiple_of(2));
     client.merge_patch(&Estate::live_path(change % LIVE), &Estate::live_patch(endpoints)).map(drop)
@@ -246,7 +246,7 @@ struct ChangePace {
     quiet: Quiet,
 }
 
-/// Definition of an idle process: duration and maximum CPU share.
+/// Condition under which both processes count as idle: a duration, and their maximum CPU share during it.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     time: Duration,

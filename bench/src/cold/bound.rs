@@ -1,4 +1,4 @@
-//! Baseline load time and change recorder, built from standard tools and independent of Tidegate.
+//! Baseline of the load time, and a recorder of rule changes. Both use only standard tools, not Tidegate.
 
 use std::{
     fs::File,
@@ -17,8 +17,8 @@ use crate::fixture_cluster::Estate;
 /// Pause before `nft monitor` is stopped, so that it can print its last events.
 const MONITOR_PAUSE: Duration = Duration::from_millis(500);
 
-/// Saves the kernel state of the node and loads it into an empty network with the tool of the mode. Returns the
-/// load time in milliseconds, or `None` if the mode has no such tool. The loaded rules are not read back.
+/// Saves the rules of the node and loads them into an empty network with `nft` or `iptables-restore`. Returns the
+/// load time in milliseconds, or `None` for modes without such a tool. The loaded rules are not read back.
 pub(super) fn load(estate: &Estate) -> Result<Option<f64>> {
     let node = estate.cluster.place(NODE)?;
     let (program, arguments, text): (_, &[&str], _) = match estate.size().mode {
@@ -54,7 +54,7 @@ pub(super) fn listen(estate: &Estate) -> Result<Listening> {
 }
 
 impl Listening {
-    /// Returns the number of observed changes.
+    /// Stops the recorder and returns the number of recorded rule changes.
     pub(super) fn events(mut self) -> Result<u64> {
         thread::sleep(MONITOR_PAUSE);
         self.child.kill().context("nft monitor")?;

@@ -72,7 +72,7 @@ struct Open {
     repaired: Instant,
 }
 
-/// Measures all selected failover systems alternately.
+/// Measures the failover systems that match `options.only`, alternately.
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a system does not fail over or recover.

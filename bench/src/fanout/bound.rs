@@ -26,8 +26,8 @@ use super::{Options, measured::RoundResults};
 /// Listening address of the baseline sender inside its namespace.
 const SENDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
 
-/// Timeout in seconds for the next socket to connect: a lost connection request is retransmitted after one,
-/// three and seven.
+/// Timeout in seconds for the next socket to connect: a lost connection request is retransmitted after 1,
+/// 3 and 7 seconds.
 const PATIENCE_SECS: i64 = 60;
 
 /// Measures the delivery of messages of `bytes` bytes to `count` sockets.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   100 PATCH/s ─▶ tidegate-api ─▶ SQLite (a file)
-//!                       │ ├─▶ feed ─▶ agents, 500 per process ─▶ report ─▶ accepted by control
+//!                       │ ├─▶ feed ─▶ agents, 500 per process ─▶ report ─▶ accepted
 //!                       │ └─▶ watch ─▶ watchers, 500 per process
 //!   baseline: a sender of the same bytes ─▶ sockets, 500 per process
 //! ```

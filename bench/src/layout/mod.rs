@@ -105,7 +105,7 @@ struct LayoutNetwork {
     gave_up: Option<String>,
 }
 
-/// Measures all layouts at all sizes.
+/// Measures each ruleset layout in `options` with each number of Services in `options`.
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or a ruleset does not work.
@@ -288,7 +288,7 @@ impl At<'_> {
     }
 }
 
-/// Layout at one number of Services, while it is being measured.
+/// Ruleset layout with a given number of Services, while it is being measured.
 struct LayoutTurn<'a> {
     contestant: &'a mut LayoutNetwork,
     ruleset: Ruleset,

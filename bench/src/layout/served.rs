@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fixture_cluster::{Estate, TARGET_PORT, endpoint_object};
 
-/// Name of the Service that is added to all others.
+/// Name of the Service that the measured changes add, change and remove, in addition to all other Services.
 pub(super) const ADDED: &str = "added";
 /// Network that contains the endpoints of all Services, those of [`ADDED`] included.
 pub(super) const ENDPOINTS: &str = "10.128.0.0/9";
@@ -79,7 +79,7 @@ pub(super) fn added_endpoints(count: u8) -> [Vec<Ipv4Addr>; 2] {
     [before, after]
 }
 
-/// Builds the objects of the added Service.
+/// Builds the Service [`ADDED`] and its EndpointSet with the given endpoints.
 pub(super) fn added_objects(endpoints: &[Ipv4Addr]) -> [Value; 2] {
     let endpoints: Vec<_> =
         endpoints.iter().map(|address| endpoint_object(*address, Some(ENDPOINTS_NODE))).collect();

@@ -113,7 +113,8 @@ impl Tool {
     }
 }
 
-/// Runs a program to completion. No other code may wait for children of this process meanwhile.
+/// Runs a program to completion and measures its time. No other code may wait for children of this process
+/// meanwhile, because the CPU time is the increase of the total over all children waited for.
 fn timed(command: &mut Command) -> Result<Took> {
     let used = || {
         getrusage(UsageWho::RUSAGE_CHILDREN).context(

@@ -89,7 +89,7 @@ pub struct Record<P> {
 }
 
 impl<P> Record<P> {
-    /// Creates an empty record on this machine.
+    /// Creates a record without results, which describes this machine.
     ///
     /// # Errors
     /// Returns an error if the machine properties cannot be read.

@@ -15,7 +15,7 @@ const COLOURS: [&str; 6] = ["#0b6e99", "#b3541e", "#3a7d44", "#7b4fa3", "#a37b00
 const MARKS: u32 = 6;
 
 /// Renders the chart of the memory that each process has allocated from the kernel. Dots mark samples taken
-/// at rest, with the same objects each time.
+/// at rest: without load or faults, and with the same objects in the store each time.
 pub(super) fn plot(samples: &[Sample]) -> String {
     let minutes = |sample: &Sample| sample.at.as_secs_f64() / 60.0;
     let last = samples.iter().map(minutes).fold(1.0, f64::max);

@@ -67,7 +67,7 @@ impl Measure for SoakOutcome {
     }
 }
 
-/// Soak test with an etcd store, which has a separate page.
+/// Results of a soak test with an etcd store, which are rendered as a separate page.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WithEtcd(pub Record<SoakOutcome>);

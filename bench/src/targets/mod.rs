@@ -22,7 +22,7 @@ use crate::{
 pub struct BenchmarkPage {
     /// Base name of the page, plot and result file.
     pub name: &'static str,
-    /// Arguments of `bench` that run it.
+    /// Arguments with which `bench` runs the benchmark.
     pub command: &'static str,
     /// Question answered by the benchmark.
     pub question: &'static str,

@@ -17,8 +17,8 @@ pub(super) fn nftables(written: &Value) -> Option<TargetResult> {
     found(written, "nftables", &quantities)
 }
 
-/// Returns the result of the target in ipvs mode, from counters only, because times measured in the guest VM are
-/// not meaningful.
+/// Returns the result of the target for ipvs mode. The result is based on counters only, because times measured in
+/// the guest VM are not meaningful.
 pub(super) fn ipvs(written: &Value) -> Option<TargetResult> {
     found(written, "ipvs", &[("/kernelMessages", "kernel", "messages")])
 }

@@ -47,7 +47,7 @@ pub struct BgpPeers {
 /// Arguments of `bgp routes`.
 #[derive(Debug, Args)]
 pub struct BgpRoutes {
-    /// Sessions of this node only
+    /// Routes of this node only
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
     pub node: Option<Name>,
     /// Routes advertised to this BgpPeer only
@@ -67,10 +67,10 @@ pub struct BgpRoutes {
 /// Arguments of `bgp events`.
 #[derive(Debug, Args)]
 pub struct BgpEvents {
-    /// Sessions of this node only
+    /// Events of this node's sessions only
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
     pub node: Option<Name>,
-    /// Sessions with this BgpPeer only
+    /// Events of sessions with this BgpPeer only
     #[arg(long, value_name = "PEER", value_parser = Name::parse)]
     pub peer: Option<Name>,
     /// Maximum number of events; the newest are shown

@@ -68,7 +68,7 @@ pub enum ExplainSubject {
         /// Transport protocol in the API's spelling.
         protocol: &'static str,
     },
-    /// Load balancer address, explained by its owner and candidates.
+    /// Load balancer address; the output lists the node that announces it (owner) and the candidate nodes.
     Address(IpAddr),
     /// Service, given by name.
     Service(Name),

@@ -35,7 +35,7 @@ pub struct Plan {
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// File or directory to plan, or - for stdin
+    /// File or directory to compare, or - for stdin
     #[arg(short, long, value_name = "FILE")]
     pub filename: PathBuf,
     /// Output format

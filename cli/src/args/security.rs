@@ -82,7 +82,7 @@ pub struct RoleDelete {
     pub name: Label,
 }
 
-/// Output options.
+/// Output options of `token list`, `role list` and `whoami`.
 #[derive(Debug, Args)]
 pub struct SecurityOutput {
     /// Output format

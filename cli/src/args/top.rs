@@ -28,12 +28,12 @@ pub struct Services {
     /// Maximum number of Services
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub limit: u16,
-    /// Output options.
+    /// Output format and option to watch.
     #[command(flatten)]
     pub manner: TopOutput,
 }
 
-/// Output options.
+/// Output options of the subcommands of `top`.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct TopOutput {
     /// Print again on each change, until Ctrl-C

@@ -13,7 +13,7 @@ pub struct WhatIf {
     pub output: WhatIfOutput,
 }
 
-/// Output formats.
+/// Output formats of `what-if`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhatIfOutput {
     /// Human-readable text

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::stub::{JSON, PROBLEM, Stub, run, write_answer};
 
-/// Starts a stub of a cluster with two nodes. If `is_allowed`, one fix repairs the finding on the first node.
+/// Starts a stub of a cluster with two nodes. The first node has a problem, which a fix repairs if `is_allowed`.
 fn cluster(is_allowed: bool) -> Stub {
     let mut is_fixed = false;
     Stub::new(move |_, request, stream| {

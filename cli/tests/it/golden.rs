@@ -191,7 +191,7 @@ fn f148_health_reads_as_recorded() {
     assert_eq!(cli::views::health::panic(&nothing), None);
 }
 
-/// Problems are printed with their remedy; sessions of silent agents are not printed as established.
+/// Problems are printed with their remedy. Sessions of agents without recent reports are not shown as established.
 #[test]
 fn f126_sessions_routes_and_events_read_as_recorded() {
     let bgp = bgp();

@@ -126,8 +126,8 @@ fn no_shape_of_a_document_stops_the_import() {
     }
 }
 
-/// The kube-proxy configuration of the requirements, as a file or on stdin, is converted to an agent's
-/// settings file, which cannot be applied.
+/// The kube-proxy configuration of the requirements is converted to an agent's settings file. `--apply` is
+/// rejected, because there are no objects.
 #[test]
 fn f130_what_configures_kube_proxy_is_printed_as_the_file_of_an_agent() {
     let file =

@@ -66,7 +66,7 @@ fn every_violation_of_a_refusal_is_a_line_with_field_and_hint() {
     assert!(request.ends_with("---\n{\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}\n---\nkind: Service\nmetadata: {name: web}\n\n"));
 }
 
-/// F012: the output contains the server's outcome of each object.
+/// F012: the output contains a line for each object, with the outcome that the server reported.
 #[test]
 fn apply_sends_a_file_as_it_is_and_prints_a_line_per_object() {
     let object =

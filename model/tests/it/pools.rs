@@ -61,8 +61,7 @@ fn turn(cluster: &mut Cluster) {
     cluster.write(&Request::default()).unwrap();
 }
 
-/// F118: the addresses of ranges and networks of both IP families are allocated in order, each to one Service. The
-/// address record names the pool and the Service.
+/// F118: addresses of both IP families are allocated in order, each to one Service, and recorded with their pool.
 #[test]
 fn f118_addresses_are_allocated_from_the_ranges_only() {
     let mut cluster = Cluster::new();
@@ -231,8 +230,7 @@ fn f122_released_addresses_are_quarantined_and_return_to_the_pool() {
     assert_eq!(cluster.snapshot, before, "nothing is due");
 }
 
-/// F116: equal writes allocate equal addresses, even if the state is reloaded from the stored objects between the
-/// writes.
+/// F116: equal writes allocate equal addresses, even if the state is reloaded from the store between the writes.
 #[test]
 fn f116_the_allocation_depends_on_the_store_alone() {
     let run = |restart: bool| {
@@ -259,8 +257,7 @@ fn f116_the_allocation_depends_on_the_store_alone() {
     assert_eq!(run(false), run(true));
 }
 
-/// F037, F038: a Service without a suitable pool is pending, and receives its address in the write that makes one
-/// available.
+/// F037, F038: a pending Service receives its address in the write that makes a suitable pool available.
 #[test]
 fn f037_f038_a_pending_service_is_served_by_the_write_that_makes_room() {
     let mut cluster = Cluster::new();
@@ -388,8 +385,7 @@ fn dual_stack_services_draw_from_two_pools() {
     assert_eq!(has(&cluster, "prefer"), ["198.51.100.1"], "the second family is given up");
 }
 
-/// MetalLB annotations apply where the corresponding field is absent. Annotations that contradict the field or are
-/// invalid are refused.
+/// MetalLB annotations apply if the field is absent; those that contradict the field or are invalid are refused.
 #[test]
 fn metallb_annotations_are_understood() {
     let mut cluster = Cluster::new();
@@ -476,9 +472,8 @@ fn pools_never_overlap_in_either_order_of_writes() {
     );
 }
 
-/// A write that shrinks, restricts or deletes a pool, or reserves some of its addresses, is refused if
-/// Services would lose addresses; the refusal names the Services. With `evict`, these Services receive other
-/// addresses.
+/// A write of a pool by which Services would lose addresses is refused, and the refusal names the Services. With
+/// `evict`, the write is accepted, and these Services receive other addresses or are pending.
 #[test]
 fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     let mut cluster = Cluster::new();
@@ -584,8 +579,7 @@ fn an_advertisement_names_pools_that_exist() {
     cluster.delete("addresspools//blue").unwrap();
 }
 
-/// Two Services can swap their requested addresses in one request; a request for an address that another Service
-/// keeps is refused.
+/// Two Services can swap requested addresses in one request; an address that another Service keeps is refused.
 #[test]
 fn one_request_may_pass_an_address_to_another_service() {
     let mut cluster = Cluster::new();

@@ -27,8 +27,8 @@ pub use write::lines;
 
 /// Format version of written backups, and the newest version that can be read.
 pub const VERSION: u32 = 1;
-/// Maximum length of a line in bytes: a history entry of the largest accepted group, with every object before
-/// and after.
+/// Maximum length of a line in bytes: enough for the history entry of the largest accepted group, with every
+/// object before and after the write.
 pub const LINE_BYTES_MAX: usize = 3 * crate::GROUP_BYTES_MAX;
 /// Maximum size of a file in bytes; several times the limits of a store. The objects must fit into memory
 /// anyway.

@@ -20,8 +20,8 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// Number of commit groups whose history is read at once. Their heads, and their bodies, take at most 4 MiB
-/// unless stored in pieces.
+/// Number of commit groups whose history is read at once. The heads of these groups take at most 4 MiB, and so
+/// do the bodies, unless they are stored in pieces.
 const GROUPS_AT_ONCE: usize = 16;
 /// Number of history heads (author and keys) per page while the index is built.
 const HEADS_AT_ONCE: i64 = 32;
@@ -95,7 +95,7 @@ impl HistoryIndex {
         }
     }
 
-    /// Returns the groups of client and server writes, oldest first.
+    /// Returns the last revision of every group with retained history, oldest first.
     fn all_groups(&self) -> Vec<Revision> {
         let [of_others, of_server] = &self.groups;
         of_others.union(of_server).copied().collect()
@@ -215,7 +215,7 @@ async fn view(core: &Core) -> Result<View, ReadError> {
     Ok(view)
 }
 
-/// Reads the entries of several groups, oldest first.
+/// Reads the history entries of several commit groups, oldest first.
 async fn entries(
     core: &Core,
     view: &View,

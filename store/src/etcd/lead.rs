@@ -26,8 +26,8 @@ use super::{Core, link::Failure};
 /// Duration of the etcd lease of the leader. An unresponsive leader keeps the leader key for this long after
 /// the last renewal.
 const LEASE: Duration = Duration::from_secs(5);
-/// Time by which leadership ends before the lease expires; far more than two clocks can drift apart in that
-/// time.
+/// Time by which leadership ends before the lease expires; far more than the clocks of two machines drift apart
+/// during one lease.
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
 /// Renewal interval of the lease; two consecutive renewals may fail.
 const RENEW: Duration = Duration::from_millis(1_200);

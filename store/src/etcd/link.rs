@@ -118,7 +118,7 @@ impl Link {
         Self { members, current: AtomicUsize::new(0), connect, counters: Counters::default() }
     }
 
-    /// Reads a range, linearizably unless the options specify otherwise, with retries.
+    /// Reads a range of keys, with retries. The read is linearizable unless the options specify otherwise.
     pub(super) async fn get(&self, key: &str, options: &GetOptions) -> Result<GetResponse, Failure> {
         let mut retry = Retry::new(PATIENCE);
         loop {

@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Mirror {
     pub(super) position: Position,
-    /// Modification revision of the head key, which a commit compares.
+    /// Modification revision of the key `head`; a commit succeeds only if etcd still has this revision.
     pub(super) head_version: i64,
     keys: HashSet<String>,
     window: Window,
@@ -114,12 +114,12 @@ impl Mirror {
         self.window.oldest()
     }
 
-    /// Returns the size of the log after a revision in bytes.
+    /// Returns the size in bytes of the commits in the log after `revision`.
     pub(super) fn bytes_after(&self, revision: Revision) -> usize {
         self.window.bytes_after(revision)
     }
 
-    /// Updates the cache by a commit group of another process.
+    /// Updates the cached state with a commit group of another process.
     pub(super) fn follow(&mut self, group: &LogGroup) -> Result<(), StoreError> {
         let commits = group.commits()?;
         for commit in &commits {

@@ -24,7 +24,7 @@ use crate::{StoreError, StoredState, record, window::Entry};
 const GROUPS_AT_ONCE: i64 = 32;
 /// Number of objects per page; their values have at most 16 MiB, unless stored in pieces.
 const OBJECTS_AT_ONCE: i64 = 256;
-/// Number of pieces read at once.
+/// Number of pieces of a large value that are read at once.
 const PIECES_AT_ONCE: i64 = 8;
 /// Maximum number of attempts of a read whose etcd revision is compacted meanwhile. The leader keeps minutes
 /// of etcd's history; other programs may compact all of it.

@@ -40,7 +40,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// Number of history entries that are written as one value.
 const ENTRIES_AT_ONCE: usize = 32;
 
-/// Writer that groups puts into transactions of limited size.
+/// Writer that combines etcd put operations into transactions of limited size.
 struct Batch<'a> {
     core: &'a Core,
     operations: Vec<TxnOp>,

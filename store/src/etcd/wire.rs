@@ -61,7 +61,7 @@ pub(super) struct Row(
     pub(super) i64,
     /// Length in bytes of the commit's text below the table.
     pub(super) usize,
-    /// Number of bytes that belong to the commit in another value, such as the body of a history head.
+    /// Size in bytes of related data in another value, such as the body of a history entry whose head is here.
     pub(super) usize,
 );
 

@@ -52,7 +52,7 @@ pub(super) async fn write(
     Ok(counts)
 }
 
-/// Drops all but the newest audit records of one type, and expired ones.
+/// Drops expired audit records, and those beyond the maximum number, of requests with or without changes.
 async fn trim(
     connection: &mut SqliteConnection,
     is_passing: bool,

@@ -41,8 +41,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 /// Maximum size of the write-ahead log on disk after a checkpoint, in bytes.
 const WAL_BYTES_KEPT: &str = "67108864";
-/// Number of 4 KiB pages in the write-ahead log before a checkpoint. The default of 1,000 is less than one
-/// big group touches; collecting more groups per page reduces writes.
+/// Number of 4 KiB pages in the write-ahead log before a checkpoint. A large group changes more pages than the
+/// default of 1,000. With more groups per checkpoint, a page that several of them change is copied only once.
 const WAL_PAGES: &str = "4096";
 /// Page cache size of a writer (negative: in KiB): the working set of 10,000 Services, so that changing one
 /// of them reads nothing.

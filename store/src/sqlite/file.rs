@@ -1,7 +1,7 @@
-//! Database file and its lock: one process at a time, and never a foreign file.
+//! Database file and its lock. Only one process at a time can open a store; files of other programs are rejected.
 //!
-//! SQLite's own locks let several processes write in turn. A second writer would be an error here, because
-//! its decisions would be based on an outdated state; so it is rejected when opening. The lock is a kernel
+//! SQLite's own locks let several processes write in turn. A second process would decide
+//! its writes on an outdated state, so it cannot open the store. The lock is a kernel
 //! lock (`flock` on `PATH.lock`), which ends with the process in any case. The lock file itself stays,
 //! because removing it would race with the next process.
 

@@ -1,8 +1,8 @@
 //! Write operations of the SQLite store, one at a time, each in one transaction.
 //!
 //! The open connections and the retention windows, which must match the contents of the file, form a session.
-//! A write takes the session, and puts it back only if its transaction has a certain outcome; otherwise the
-//! next write opens a new session.
+//! A write takes the session, and puts it back only if the outcome of its transaction is known; otherwise
+//! the next write opens a new session.
 
 use std::time::Instant;
 
@@ -29,8 +29,8 @@ use crate::{
     window::Window,
 };
 
-/// Acquires the write lock immediately: a transaction that starts with a read could find the lock taken at
-/// its first write.
+/// Statement that begins a transaction with the write lock. A transaction that starts with a read could find the
+/// lock taken at its first write.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// Writer of the file. No other one exists while the store is open.
@@ -49,7 +49,7 @@ struct WriterSession {
     audit: audit::Counts,
 }
 
-/// Newest entries of log and history that must be dropped to make room for a group.
+/// Newest entries of log and history that must be dropped, with all older ones, to make room for a group.
 #[derive(Debug)]
 struct DroppedEntries {
     changes: Option<Revision>,

@@ -57,7 +57,7 @@ macro_rules! every_scenario {
     };
 }
 
-/// Scenarios of stores that several processes use.
+/// Generates the tests of the scenarios for stores that several processes share.
 macro_rules! shared_scenario {
     ($lane:ident, $store:ident) => {
         scenarios! {

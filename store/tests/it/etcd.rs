@@ -63,8 +63,8 @@ fn large_object(number: u32, revision: u64, bytes: usize) -> Arc<Object> {
     Arc::new(large)
 }
 
-/// In: a group of three megabytes with history, with one object of more than one. Out: it is readable for all
-/// processes from the log and after folding, and deleted without leftovers.
+/// A group of three megabytes with history, one object of which is larger than a megabyte, can be read by all
+/// processes from the log and after folding. It is deleted without leftovers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_that_is_too_large_for_a_request_is_there_whole_or_not_at_all() {
     let place = Place::etcd();

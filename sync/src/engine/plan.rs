@@ -26,8 +26,8 @@ pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub struct Rules<'a> {
     /// Name of the source, used as its apply set and label value.
     pub source: &'a Label,
-    /// Maximum number of removals at once without confirmation; by default five or a fifth of the objects,
-    /// like the server's.
+    /// Maximum number of removals at once without confirmation; by default 5, or a fifth of the source's
+    /// objects if that is more.
     pub prune_limit: Option<usize>,
     /// True to accept a source without any object.
     pub allow_empty: bool,
@@ -129,8 +129,8 @@ fn secret_json(object: &Object) -> Vec<u8> {
     json.to_string().into_bytes()
 }
 
-/// Returns the removals that need the operator's confirmation: all unconfirmed ones, if they exceed the limit
-/// or the source has lost all objects.
+/// Returns the removals that need the operator's confirmation: all unconfirmed ones if their number exceeds the
+/// limit or the source has no objects; otherwise none.
 fn held(
     rules: Rules<'_>,
     wanted: &DesiredObjects,

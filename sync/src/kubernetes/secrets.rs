@@ -2,8 +2,8 @@
 //! BGPPeer. This requires only `get` permission for named Secrets; listing would expose every Secret of a
 //! namespace.
 //!
-//! Invariants: no password appears in a log or a finding; a protected session neither loses its protection
-//! nor ends because the API server is unreachable.
+//! Invariants: no password appears in a log or in a reported problem; a session that has a password
+//! neither loses it nor ends because the API server is unreachable.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -65,11 +65,11 @@ pub struct Entry {
 /// Problems of cluster objects other than Services, by kind and id.
 pub type Findings = OrdMap<(Resource, Id), Vec<Finding>>;
 
-/// Data that is written back to the cluster: the Services with their findings, the findings of other objects,
-/// and node data.
+/// Data that is written back: the Services with their problems and the problems of other objects to the cluster,
+/// and node data to Tidegate's Nodes.
 #[derive(Debug, Clone, Default)]
 pub struct WriteBackInput {
-    /// Services of the cluster with their derived objects and findings.
+    /// Services of the cluster, each with the key of its Tidegate object and the problems to report.
     pub services: OrdMap<Id, Arc<Entry>>,
     /// Problems of objects other than Services.
     pub findings: Findings,
@@ -158,7 +158,7 @@ impl ClusterState {
         self.doubted.iter().map(|(resource, kept)| (*resource, kept.len())).collect()
     }
 
-    /// Returns the Services, findings and node data to write back to the cluster and to Tidegate's Nodes.
+    /// Returns the Services and problems to write back to the cluster, and the data for Tidegate's Nodes.
     #[must_use]
     pub fn published(&self) -> WriteBackInput {
         self.published.clone()
@@ -375,8 +375,8 @@ impl ClusterState {
         }
     }
 
-    /// Translates all MetalLB resources together. The derived objects are recorded under the first MetalLB
-    /// kind.
+    /// Translates all MetalLB resources together, because they refer to each other. The derived objects are
+    /// recorded as those of one unnamed IPAddressPool.
     fn metallb(&mut self) {
         let documents: Vec<Value> = Resource::METALLB
             .iter()

@@ -158,7 +158,7 @@ fn networks_decide_about_addresses(engine: &Engine, api: &Api, sync: &Sync) {
     engine.docker(&["rm", "--force", "both"]);
 }
 
-/// While the engine is unreachable everything stays; afterwards its ended containers are removed.
+/// All objects stay while the engine is unreachable, and the engine is followed again after its restart.
 fn restarts_of_the_engine_take_nothing_away(engine: &mut Engine, api: &Api, sync: &Sync) {
     eventually("what was removed has gone", || api.names("workloads").len(), |count| *count == 2);
     engine.stop();
@@ -168,8 +168,8 @@ fn restarts_of_the_engine_take_nothing_away(engine: &mut Engine, api: &Api, sync
     eventually("the engine is followed again", || sync.trouble(), |text| !text.contains("engine:"));
 }
 
-/// Of containers that share the network of a first one, each port is one endpoint at the address of the first
-/// container. Without the first container there is no endpoint.
+/// If containers use the network of a first container, each of their ports becomes one endpoint at the first
+/// container's address. Without the first container, the others are reported.
 #[test]
 fn f024_containers_that_share_a_network_are_one_endpoint_for_each_port_at_the_address_of_its_owner() {
     in_namespace("pod", || {

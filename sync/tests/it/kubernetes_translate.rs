@@ -121,8 +121,8 @@ fn the_page_of_fields_is_the_list_that_the_adapter_goes_by() {
     check(&page, &fields::page());
 }
 
-/// Removing a field from an object that uses it has an effect exactly if the table of fields lists it as
-/// translated or reported.
+/// The removal of a field changes the translation or the report if and only if the table of fields does not list
+/// the field as irrelevant.
 #[test]
 fn every_field_is_treated_as_the_list_says() {
     let everything = read("everything.yaml");
@@ -192,7 +192,7 @@ fn take_out(value: &mut Value, path: &str) -> bool {
     }
 }
 
-/// The resulting state does not depend on the order of changes, and a listing is authoritative.
+/// The resulting objects do not depend on the order of changes, nor on their delivery by events or by listings.
 #[test]
 fn what_is_wanted_depends_on_the_state_and_not_on_the_way_to_it() {
     let objects = read("everything.yaml");

@@ -14,10 +14,10 @@ const INTERVAL_MS_DEFAULT: u32 = 60_000;
 const TIMEOUT_MS_DEFAULT: u32 = 5000;
 /// Default number of retries before a check fails.
 const RETRY_DEFAULT: u32 = 1;
-/// Range of a Service's interval and timeout in milliseconds.
+/// Permitted ranges of the interval and of the timeout of a Service's health check, in milliseconds.
 const INTERVAL_MS: (u32, u32) = (100, 3_600_000);
 const TIMEOUT_MS: (u32, u32) = (10, 60_000);
-/// Maximum number of consecutive failures (`fall`) of a Service.
+/// Maximum of `fall`, the consecutive failures after which a Service's endpoint becomes unhealthy.
 const FALL_MAX: u32 = 100;
 
 /// Timers of a keepalived check. Settings of the check override settings of the real server and of the

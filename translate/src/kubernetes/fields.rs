@@ -1,5 +1,5 @@
-//! Lookup in the table of Kubernetes and MetalLB fields, from which findings and
-//! `docs/reference/kubernetes-fields.md` are generated.
+//! Lookup in the table of Kubernetes and MetalLB fields. The reports on unsupported fields and the page
+//! `docs/reference/kubernetes-fields.md` are generated from the table.
 
 use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
 
@@ -113,13 +113,13 @@ static INDEX: LazyLock<BTreeMap<(Kind, &'static str), &'static Field>> =
 const KEY_BYTES_MAX: usize = 253 + 1 + 63;
 /// Maximum nesting depth; all listed fields are less deep.
 const DEPTH_MAX: usize = 16;
-/// Maximum number of findings per object.
+/// Maximum number of reported fields per object.
 const FINDINGS_MAX: usize = 32;
 /// Maximum number of fields per object: those of the thousand endpoints of the largest slice, and of the
 /// slice itself.
 const USES_MAX: usize = 20_000;
 
-/// Returns a finding for each field of an object that is unsupported or unknown.
+/// Returns a [`Finding`] for each field of an object that is unsupported or unknown.
 #[must_use]
 pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();

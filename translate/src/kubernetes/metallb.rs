@@ -17,8 +17,8 @@ const KINDS: [fields::Kind; 6] = [
     fields::Kind::Community,
 ];
 
-/// Translates all MetalLB resources of a cluster together, because they refer to each other. Returns each
-/// finding with the title (`KIND NAME`) of the object that it concerns.
+/// Translates all MetalLB resources of a cluster together, because they refer to each other. Also returns
+/// each [`Finding`] with the title (`KIND NAME`) of its object.
 #[must_use]
 pub fn metallb(
     settings: &Settings,

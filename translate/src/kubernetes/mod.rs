@@ -1,4 +1,5 @@
-//! Translation of Kubernetes and MetalLB objects: documents in, Tidegate objects and findings out. Pure.
+//! Translation of Kubernetes and MetalLB documents to Tidegate objects, with a finding (report) for each setting
+//! that is not translated exactly. Pure.
 //!
 //! Invariants: every used but unsupported setting is reported ([`fields`] lists every field; unlisted ones
 //! are reported too), and no object serves more than its source, because a restriction that cannot be
@@ -103,7 +104,7 @@ pub struct Finding {
     pub message: String,
 }
 
-/// Severity of a finding.
+/// Severity of a [`Finding`]: the degree to which a setting was not translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Translated with a slightly different meaning.

@@ -1,6 +1,6 @@
 //! BGP peer passwords from Secrets: references, validation, and handling of missing ones. Pure.
 //!
-//! Invariants: a protected session is never attempted without protection; passwords are never logged or
+//! Invariants: a session that has a password is never attempted without it; passwords are never logged or
 //! displayed.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -243,7 +243,7 @@ fn multi_hop(work: &mut Work<'_>, report: &mut Report) {
 }
 
 /// Translates the password of a peer. A password in a Secret is not read, so such a peer is disabled until
-/// its `password` is set: a protected session is never attempted without protection.
+/// its `password` is set: a session that has a password is never attempted without it.
 fn password(work: &mut Work<'_>, report: &mut Report) {
     if let Some(password) = work.take("password").map(scalar).filter(|password| !password.is_empty()) {
         work.put("password", "password", json!(password), report);

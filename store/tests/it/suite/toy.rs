@@ -27,7 +27,7 @@ pub(crate) struct ToyCluster {
     candidates: Mutex<Vec<Arc<watch::Sender<bool>>>>,
 }
 
-/// Handle of one process.
+/// Handle on the shared store, as if a separate process had opened it.
 pub(crate) struct ToyStore {
     cluster: Arc<ToyCluster>,
     data: Arc<dyn Store>,

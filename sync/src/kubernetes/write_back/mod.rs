@@ -1,4 +1,5 @@
-//! Writes addresses and conditions to the status of Services, and findings as Kubernetes events.
+//! Writes addresses and conditions to the status of Services, and publishes findings (reports of settings that
+//! are not translated exactly) as Kubernetes events.
 //!
 //! One loop receives the complete states of the cluster and of Tidegate's objects. Services that have changed
 //! are marked as dirty until their status is written or needs no write.
@@ -80,7 +81,7 @@ struct Desk {
     /// Cluster Service by the key of the Tidegate object translated from it.
     services: BTreeMap<ObjectKey, Id>,
     dirty: BTreeSet<Id>,
-    /// Findings already published as events, by cluster object.
+    /// Problems that were already published as events, by cluster object.
     told: BTreeMap<(Resource, Id), Vec<Finding>>,
     untold: BTreeSet<(Resource, Id)>,
 }
@@ -167,8 +168,8 @@ impl Desk {
         }
     }
 
-    /// Publishes new findings as Kubernetes events. Events are informational: failures are logged and not
-    /// retried.
+    /// Publishes new problems of cluster objects as Kubernetes events. Events are informational: failures are
+    /// logged and not retried.
     async fn tell(&mut self, recorder: &Recorder) {
         let now: Vec<_> = self.untold.iter().take(EVENTS_MAX).cloned().collect();
         for key in now {

@@ -222,7 +222,7 @@ pub fn run(apis: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Replaces a file by renaming, like editors do.
+/// Replaces a file by renaming a new file, as editors do.
 pub fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).unwrap();
@@ -248,7 +248,7 @@ fn request(address: &str, method: &str, path: &str, body: Option<&Value>) -> Res
     Ok((status, serde_json::from_str(rest).unwrap_or_else(|_| Value::String(rest.to_owned()))))
 }
 
-/// Network namespace with loopback and a default route to nowhere; removed on drop.
+/// Network namespace with loopback and a default route that leads nowhere; removed on drop.
 struct Namespace(String);
 
 impl Drop for Namespace {

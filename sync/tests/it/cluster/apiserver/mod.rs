@@ -59,7 +59,7 @@ struct Shared {
     /// Counter whose increment cuts all open streams.
     cuts: watch::Sender<u64>,
     mood: Mutex<Mood>,
-    /// Received requests as `verb group resource`, like RBAC rules.
+    /// Received requests in the form `verb group resource`, for comparison with RBAC rules.
     asked: Mutex<BTreeSet<String>>,
     /// Number of list pages delivered, by plural name of the kind.
     pages: Mutex<BTreeMap<String, u64>>,

@@ -99,7 +99,7 @@ async fn answer(
     }
 }
 
-/// Records a request as `verb group resource`, like an RBAC rule.
+/// Records a request in the form `verb group resource`, for comparison with RBAC rules.
 fn note(shared: &Shared, method: &Method, target: &Target, is_watch: bool) {
     let verb = match (method.as_str(), &target.name) {
         ("GET", _) if is_watch => "watch",
