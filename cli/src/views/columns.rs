@@ -1,4 +1,5 @@
-//! Columns of `get`, per kind. Pure: a row is computed from an object, the time and the width.
+//! Columns of the tables of `get`, by kind. Pure: the cells depend only on the object, the time and the
+//! width.
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;

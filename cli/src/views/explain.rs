@@ -74,7 +74,7 @@ fn kernel(out: &mut String, kernel: &KernelSide, style: Style) {
     }
 }
 
-/// Adds the steps of an explanation or of a path.
+/// Adds the steps in `whole`, which is an explanation or the path through one node.
 fn steps(out: &mut String, whole: &Value, style: Style) {
     for one in rows::<Step>(whole, "/steps") {
         match one {

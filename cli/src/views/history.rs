@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Maximum number of objects named in a row; the rest is counted.
+/// Maximum number of object names in one row; the row then contains the number of further objects.
 const NAMED_IN_ROW: usize = 3;
 /// Maximum number of lagging nodes, and of slowest nodes, listed for a change.
 const NODES_SHOWN: usize = 5;
@@ -190,7 +190,7 @@ fn changes(item: &HistoryEntry) -> String {
     shortened(named.collect(), item.changes_total)
 }
 
-/// Returns the first names and the number of remaining ones.
+/// Joins the first `NAMED_IN_ROW` names, followed by the number of further ones out of `total`.
 fn shortened(mut named: Vec<String>, total: u64) -> String {
     named.truncate(NAMED_IN_ROW);
     let more = total.saturating_sub(named.len() as u64);

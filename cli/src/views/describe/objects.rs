@@ -256,7 +256,7 @@ fn node_mode(node: &Node) -> String {
     }
 }
 
-/// Adds the warnings and recent events of a node.
+/// Adds the current warnings and the recent events of a node.
 fn happenings(page: &mut Page, node: &Node, now: Timestamp) {
     let (warnings, events) = (&node.status.warnings, &node.status.events);
     if !warnings.is_empty() {

@@ -1,4 +1,4 @@
-//! Builder of rtnetlink requests for links and addresses, and parser of the responses, in the types of
+//! Builder of rtnetlink requests for links and addresses, and parser of the responses, with the types of
 //! `netlink-packet-route`. Pure.
 //!
 //! The requests are sent on the blocking socket instead of an `rtnetlink` handle: a commit runs on a thread
