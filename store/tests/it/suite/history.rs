@@ -1,4 +1,4 @@
-//! Scenarios for the history of a store.
+//! Test scenarios for the history of a store.
 
 use std::sync::Arc;
 
