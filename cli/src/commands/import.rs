@@ -1,4 +1,5 @@
-//! `import`: prints or applies converted objects, and reports the outcome of each setting.
+//! `import`: converts configuration of other systems to objects, prints or applies these, and reports for each
+//! setting if it was converted.
 
 use super::{apply, document};
 use crate::{

@@ -1,4 +1,9 @@
-//! `watch`, and the event stream shared with `get -w`. Reconnects at the last position until stopped.
+//! `watch`, and the event stream that `get -w` also uses. After a loss of the connection, connects again and
+//! resumes after the last received position.
+//!
+//! States: `listing` receives the existing objects, up to the event BOOKMARK; `following` receives changes;
+//! `waiting` is the delay before the next connection. The status 410 means that the server no longer has the
+//! changes after the position.
 //!
 //! ```text
 //! listing ──BOOKMARK──▶ following ──cut──▶ waiting ──connected──▶ following

@@ -18,7 +18,8 @@ use crate::{
     views::typed::{UNREADABLE, decode, decode_or_default, items, rows, word},
 };
 
-/// Renders an explanation: the summary, the common steps, then the path through each node.
+/// Renders an explanation: the summary, the steps common to all nodes, then the
+/// path through each node.
 #[must_use]
 pub fn explanation(explanation: &Value, style: Style) -> String {
     let whole: Explanation = decode_or_default(Some(explanation));

@@ -110,7 +110,8 @@ pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Renders the convergence of a change, with lagging and slowest nodes; empty if it concerns no node.
+/// Renders the number of nodes that have verified a change, the times they took, and the lagging and slowest
+/// nodes. Empty if the change concerns no node.
 #[must_use]
 pub fn convergence(curve: &Value) -> String {
     let ChangeConvergence { concerns_nodes, verified, total, p50_ms, p99_ms, max_ms, nodes, .. } =

@@ -27,7 +27,7 @@ const OTHER_LISTS: [(&str, &str); 6] = [
 
 /// Section of ARCHITECTURE.md that names the files to change for one sort of addition.
 struct Recipe {
-    /// Name of the addition in the section.
+    /// Sort of addition, as the section names it: `proxy mode`, `kind`, `store` or `source`.
     name: &'static str,
     /// Names of the existing modes, kinds, stores or sources in each spelling. A file enumerates them if it
     /// contains all names of a spelling.
@@ -72,7 +72,7 @@ fn is_quoted_in(name: &str, text: &str) -> bool {
     ['"', '\'', '`'].iter().any(|quote| text.contains(&format!("{quote}{name}{quote}")))
 }
 
-/// Returns the words of the code, with a type such as `NodeSpec` counted as its kind.
+/// Returns the words of the code outside of comments. A type such as `NodeSpec` is replaced by its kind, `Node`.
 fn words(text: &str) -> BTreeSet<&str> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let words = code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));

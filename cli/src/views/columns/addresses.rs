@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Maximum number of ranges of a pool in the narrow table; the rest is counted.
+/// Maximum number of ranges of a pool in the narrow table, followed by the number of further ones.
 const RANGES_SHOWN: usize = 2;
 /// Largest count printed in full; larger ones are printed as a magnitude.
 const COUNT_EXACT_MAX: u64 = 9_999_999;

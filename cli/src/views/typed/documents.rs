@@ -287,7 +287,7 @@ pub(crate) struct NodeFinding {
     pub(crate) why: String,
     /// Remedy; empty if there is none.
     pub(crate) fix: String,
-    /// Fix of the agent that applies the remedy; empty if the agent has none.
+    /// Name of the agent's fix that applies the remedy; empty if the agent has none.
     pub(crate) safe_fix: String,
 }
 

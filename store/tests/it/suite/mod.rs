@@ -39,7 +39,7 @@ pub(crate) enum Place {
     Toy(Arc<toy::ToyCluster>),
 }
 
-/// Location of a store in an etcd cluster: the address with the key prefix, and the options.
+/// Location of a store in an etcd cluster: the URL, and the options, which include the key prefix.
 pub(crate) struct EtcdPlace {
     url: String,
     options: Options,
