@@ -2,7 +2,7 @@
 //! requirements of a proxy mode are checked by `preflight`. `docs/how-to/host-diagnostics.md` describes the
 //! remedies.
 
-/// Check for an obstacle to traffic that is not a requirement of a proxy mode.
+/// Check for an obstacle to traffic, in addition to the requirements of the proxy mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
     /// The conntrack table is nearly full.

@@ -465,7 +465,7 @@ struct CompiledHead {
     service: String,
 }
 
-/// Returns the key of the Service of computed endpoints, as `namespace/name`.
+/// Returns the key (`namespace/name`) of the Service to which computed endpoints belong.
 pub(crate) fn service_of(endpoints: &Value) -> String {
     decode(endpoints).unwrap_or_else(CompiledHead::default).service
 }

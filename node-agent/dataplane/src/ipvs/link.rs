@@ -20,7 +20,8 @@ use netlink_packet_route::{
     link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
 };
 
-/// Builds the request that creates a dummy link that is up. The kernel assigns a link-local address to it, which the mirror ignores.
+/// Builds the request that creates a dummy link that is up. The kernel assigns a link-local address to it,
+/// which the mirror (the copy of the kernel state in memory) ignores.
 #[must_use]
 pub fn add(name: &str) -> Message {
     let mut link = link_up(0);

@@ -76,7 +76,7 @@ impl Place {
         Self::in_etcd(etcd::Cluster::shared(), options, Some(local))
     }
 
-    /// Returns a location with a new key prefix in an etcd cluster.
+    /// Returns a location in `cluster` with a new key prefix, so that the store is empty.
     pub(crate) fn in_etcd(
         cluster: &etcd::Cluster,
         mut options: Options,
