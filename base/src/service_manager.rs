@@ -19,8 +19,8 @@ use std::{
     time::Duration,
 };
 
-/// Sender of messages to the service manager (systemd), with the watchdog interval. Sends nothing if the
-/// environment has no usable `NOTIFY_SOCKET`.
+/// Sender of messages to the service manager (systemd). Also contains the watchdog interval. Sends nothing if
+/// the environment has no usable `NOTIFY_SOCKET`.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,

@@ -37,7 +37,7 @@ use crate::{
     resource::{Target, parse_kind},
 };
 
-/// Maximum `--timeout` in seconds (one day), which also keeps clock arithmetic from overflowing.
+/// Maximum `--timeout` in seconds (one day). The limit also keeps calculations with time from overflowing.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
 /// Manages a Tidegate cluster: layer-4 load balancing, service proxying, and ARP/NDP and BGP announcements
@@ -249,7 +249,7 @@ pub struct Get {
 /// Output formats of `get`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum GetOutput {
-    /// Table
+    /// Table with one row per object
     #[default]
     Table,
     /// Table with additional columns
@@ -397,7 +397,7 @@ pub struct Traffic {
 /// Output formats of `traffic` and `top`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TrafficOutput {
-    /// Table
+    /// Table with one row per endpoint, Service or node
     #[default]
     Table,
     /// Server response as JSON

@@ -17,7 +17,7 @@ use crate::{
     terminal::clean,
 };
 
-/// Connect timeout if there are several servers; another one can be tried after it.
+/// Connect timeout if several servers are configured; short, so that the next server is tried soon.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(3);
 
 /// Client of the control servers. Requests go to the current server; if it fails, the next server of the list
@@ -25,7 +25,8 @@ const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(3);
 pub(crate) struct Client(::client::Client);
 
 impl Client {
-    /// Creates a client for the servers of `connection`, with the failover rules of a command.
+    /// Creates a client for the servers of `connection`. A failed write is sent to the next server only if
+    /// the first one certainly did not receive it.
     pub(crate) fn new(
         connection: Connection,
         timeout: Duration,
@@ -74,7 +75,7 @@ impl Client {
         Ok(self.0.send_to(number, request).await?)
     }
 
-    /// Reads every page of a listing; `request` creates the request of a page.
+    /// Reads every page of a listing. `request` creates the request for each page.
     pub(crate) async fn list(&self, request: impl Fn() -> Request) -> Result<Listing, Failure> {
         Ok(self.0.list(request).await?)
     }
@@ -95,7 +96,7 @@ impl Client {
     }
 }
 
-/// Line reader of a stream.
+/// Reader of a response that is a stream of JSON lines.
 pub(crate) struct Lines<'a> {
     client: &'a Client,
     stream: Stream,
@@ -160,7 +161,7 @@ impl From<TokenError> for Failure {
     }
 }
 
-/// Returns the local user as `user@host`, as far as either is known.
+/// Returns the local user as `user@host`, or only the part that is known; `None` if neither is.
 fn author() -> Option<String> {
     let known = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
     let user = known("USER").or_else(|| known("LOGNAME"));

@@ -6,7 +6,7 @@ use client::{Token, TokenSource, Url};
 
 use crate::{args::Global, error::Failure};
 
-/// API URL used if neither a flag, a variable nor the settings file gives one.
+/// URL of the control API if no flag, environment variable or settings file specifies one.
 const API_DEFAULT: &str = "http://127.0.0.1:7440";
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are
 /// visible to all users of a machine.
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Applies defaults to the settings and reads the token.
+    /// Resolves the settings: applies the defaults, and reads the token.
     pub(crate) fn of(global: &Global) -> Result<Self, Failure> {
         let mut warnings = Vec::new();
         let mut urls = global.api.clone();
@@ -45,7 +45,8 @@ impl Connection {
     }
 }
 
-/// Returns the token with the `curl` option that refers to it.
+/// Returns the token, and the `curl` option that refers to its file or variable. `None` if no token is
+/// configured.
 fn token(global: &Global, warnings: &mut Vec<String>) -> Result<Option<(Token, String)>, Failure> {
     let variable = || std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty());
     // The variable takes precedence over the settings file, like every other variable.

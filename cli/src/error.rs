@@ -44,7 +44,7 @@ pub(crate) enum Failure {
     /// Rejection by the server, with its problem document.
     #[error("{}", crate::views::render::problem_title(.0))]
     Refused(Box<Problem>),
-    /// The control API returned no usable response.
+    /// Error of a request to which the control API sent no usable response.
     #[error(transparent)]
     Control(Error),
     /// Unusable file given with `-f`.
@@ -55,7 +55,7 @@ pub(crate) enum Failure {
         /// Text of the underlying error.
         cause: String,
     },
-    /// Some of several objects failed; each failure has been reported.
+    /// Failure of some of several objects, each of which has already been printed.
     #[error("{failed} of {total} failed")]
     Some {
         /// Number of objects that failed.
@@ -75,7 +75,7 @@ pub(crate) enum Failure {
         /// Reason why the goal was not reached, as of the last poll.
         why_not: String,
     },
-    /// Established connections of a drained object that remain at the timeout.
+    /// Connections of a drained object that were still established at the timeout.
     #[error("{connections} connections are left after {} s, according to the last reports", .after.as_secs())]
     StillOpen {
         /// Number of connections that were still established at the timeout.
@@ -83,12 +83,12 @@ pub(crate) enum Failure {
         /// Time waited before the command stopped.
         after: Duration,
     },
-    /// Writing the result to stdout failed.
+    /// I/O error while the result was written to stdout.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
 
-/// Rejection by the server, with the request that it concerns.
+/// Rejection by the server, with the names of the items in the rejected request.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     /// Problem document of the response.
@@ -165,7 +165,7 @@ impl Failure {
     }
 }
 
-/// Returns the hints for a request without a response of the control API.
+/// Returns the hints for a request to which the control API sent no usable response.
 fn connection_hints(error: &Error) -> Vec<String> {
     match error {
         Error::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => vec![

@@ -1,7 +1,7 @@
 //! The `tidegate` command line client of the control API.
 //!
-//! The client makes no decisions of the server: files are sent unmodified, and the server parses and
-//! validates them. Output is produced by the pure functions of [`views`] from a response, the time and a
+//! The server makes all decisions: the client sends files unmodified, and the server parses and validates
+//! them. Output is produced by the pure functions of [`views`] from a response, the time and a
 //! [`terminal::style::Style`]; only `client` and the modules under `commands` do I/O. Responses are decoded
 //! leniently (`views::typed`), so that a newer or faulty server causes a gap in a table or an error, never a
 //! panic.

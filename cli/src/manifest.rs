@@ -52,8 +52,8 @@ impl Manifest {
         Ok(Self { files })
     }
 
-    /// Builds one request body. A single file is used unmodified; several files become the documents of one YAML
-    /// stream, which can include JSON files because JSON is valid YAML.
+    /// Builds the body of one request. A single file is used unmodified. Several files become the documents
+    /// of one YAML stream; JSON files can be part of it, because JSON is valid YAML.
     pub(crate) fn into_body(self) -> (Language, Vec<u8>) {
         let mut files = self.files;
         match (files.pop(), files.is_empty()) {

@@ -79,7 +79,7 @@ impl FromStr for Resource {
     }
 }
 
-/// Parsed argument `KIND`, such as `svc`, `svc,eps`, `all`, or `svc/web` for one object.
+/// Parsed `KIND` argument, such as `svc`, `svc,eps` or `all`, or `svc/web` for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Selected resources; never empty.

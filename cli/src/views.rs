@@ -1,4 +1,4 @@
-//! Pure functions that render responses of the server as text.
+//! Pure functions that format responses of the server as text.
 
 pub mod bgp;
 pub mod columns;

@@ -1,6 +1,6 @@
-//! Reports to the control servers: a report is sent immediately after a change and at least every 5 seconds,
-//! with at most one in flight to each control server. After a lost report, the next one contains its content.
-//! Every server receives its own reports, so that a slow server does not delay the others.
+//! Reports to the control servers. A report is sent immediately after a change and at least every 5 seconds,
+//! and each server has at most one unanswered report. If a report is lost, the next one repeats its content.
+//! Each server gets reports of its own, so that a slow server does not delay the others.
 
 pub mod delta;
 mod sent_state;
@@ -55,9 +55,10 @@ pub struct Reporter {
     pub node: Name,
     /// Identifier that is different for each start of the agent.
     pub boot_id: String,
-    /// Metric counters of the agent that are included in reports.
+    /// Metric counters of the agent, some of which are included in reports.
     pub tally: Tally,
-    /// Announcing thread, which is notified after each report if any control server accepts reports.
+    /// Handle on the announcing thread, which is notified after each report if any control server accepts
+    /// reports.
     pub announcing: Announcing,
 }
 
@@ -189,7 +190,7 @@ impl Reporter {
     }
 }
 
-/// Traffic rows that one control server has received, so that a report carries only differences.
+/// Traffic rows that one control server has received. A report carries only the differences from them.
 #[derive(Debug, Default)]
 pub struct ReportedTraffic {
     traffic: TrafficByService,
@@ -198,7 +199,8 @@ pub struct ReportedTraffic {
 }
 
 impl ReportedTraffic {
-    /// Returns the rows that have not been delivered yet, at most as many as a report may carry.
+    /// Returns the traffic rows that the server has not received yet, at most as many as a report may carry.
+    /// A Service without traffic rows any more has an empty list.
     #[must_use]
     pub fn news(&mut self, traffic: &Arc<TrafficByService>) -> TrafficByService {
         if self.is_complete && Arc::ptr_eq(&self.seen, traffic) {
@@ -224,7 +226,8 @@ impl ReportedTraffic {
         news
     }
 
-    /// Records rows as received by the server, after their report was accepted.
+    /// Records the rows in `news` as received by the server. Called after the server has accepted their
+    /// report.
     pub fn delivered(&mut self, news: TrafficByService) {
         for (service, rows) in news {
             if rows.is_empty() {
@@ -238,8 +241,8 @@ impl ReportedTraffic {
 
 static NOTHING: Vec<TargetTraffic> = Vec::new();
 
-/// Builds a report from the current status. Announcements, routes and health check results are added by the
-/// caller.
+/// Builds a report from the current status. The caller adds the announcements, BGP routes and health check
+/// results.
 #[must_use]
 pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: TrafficByService) -> Report {
     let verified = status.verified.unwrap_or_default();

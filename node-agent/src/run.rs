@@ -1,4 +1,4 @@
-//! Composition root: starts all parts of the agent and stops them in order.
+//! Starts all parts of the agent, connects them, and stops them in order.
 
 mod network;
 mod tasks;
@@ -35,7 +35,7 @@ use crate::{
     tally::Tally,
 };
 
-/// Properties of a started agent, passed to the caller of [`run`].
+/// Properties of an agent that has started, sent to the caller of [`run`].
 #[derive(Debug)]
 pub struct Ready {
     /// Listen address of the status server.
@@ -44,11 +44,13 @@ pub struct Ready {
     pub mode: ProxyMode,
 }
 
-/// Runs an agent until `stop` is canceled, then syncs the journal and leaves the kernel unchanged. `ready`
-/// fires when the journal's state has been programmed and the status server accepts connections.
+/// Runs an agent until `stop` is canceled, then syncs the journal (the last state on disk) and leaves the
+/// kernel unchanged. `ready` is sent when the journal's state has been programmed and the status server
+/// accepts connections.
 ///
 /// # Errors
-/// Returns an error if the state directory or the listener is unavailable, or if the loop fails.
+/// Returns an error if the listener, the state directory, the proxy mode or another part cannot be opened or
+/// started, or if the journal cannot be synced at the end.
 pub async fn run(
     config: Config,
     kernel: Kernel,

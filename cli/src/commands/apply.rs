@@ -76,8 +76,8 @@ pub(super) fn print_outcomes(answer: &Value, dry_run: bool, terminal: &mut Termi
     Ok(())
 }
 
-/// Returns the `curl` data argument for `path`. `curl` cannot send a directory, so its files are joined in
-/// the shell the way this command joins them.
+/// Returns the `curl` data argument for `path`. `curl` cannot send a directory, so for a directory the
+/// argument is a shell expression that joins the files.
 pub(super) fn curl_data(path: &Path) -> String {
     let name = shell_quoted(&path.display().to_string());
     if path.is_dir() {

@@ -1,4 +1,4 @@
-//! `bgp`: BGP sessions, advertised routes and session events.
+//! `bgp`: shows BGP sessions, advertised routes and session events.
 
 use clap::ValueEnum;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! `confirm`: shows state that a node rejected pending confirmation, and confirms it.
+//! `confirm`: shows the cluster state that a node does not apply until an operator confirms it, and confirms
+//! it.
 
 use model::wire::hold::{ConfirmedState, HeldState};
 use serde_json::Value;
@@ -35,8 +36,8 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// Shows the state that the node rejected. If there is one, exits with the same code as a `plan` with
-/// changes.
+/// Shows the state that the node does not apply until it is confirmed. Exits with [`ExitCode::Usage`] if
+/// there is one, and with success otherwise.
 fn show(object: &Value, node: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     // The presence alone, because the reason for the rejection may be unknown to this version.
     if object.pointer("/status/held").is_none() {

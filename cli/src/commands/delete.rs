@@ -71,7 +71,7 @@ fn finish(mut failures: Vec<Failure>, total: usize, terminal: &mut Terminal) -> 
     Err(Failure::Some { failed: failures.len(), total, code })
 }
 
-/// Parses the objects from `KIND NAME…` or `KIND/NAME…`.
+/// Parses the arguments `KIND NAME…` or `KIND/NAME…` and returns the keys of the objects to delete.
 fn keys(arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
     let words = &arguments.words;
     let key = |kind: Kind, name: &str| {

@@ -1,4 +1,4 @@
-//! `describe`: details of one object, with its computed endpoints, traffic, health and addresses.
+//! `describe`: shows one object in detail, with its computed endpoints, traffic, health and addresses.
 
 use model::kinds::{
     resource::Kind,
@@ -80,7 +80,8 @@ fn is_load_balancer(service: &Value) -> bool {
     spec.is_some_and(|spec| spec.service_type == ServiceType::LoadBalancer)
 }
 
-/// Lists the Address objects of a pool (`of` = `pool`) or of a Service (`service`).
+/// Lists the Address objects that belong to the object named `whose`: to a pool if `of` is `pool`, or to a
+/// Service if `of` is `service`.
 async fn addresses(client: &Client, of: &'static str, whose: &str) -> Result<Vec<Value>, Failure> {
     let listing =
         client.list(|| Request::get(format!("/v1/{}", Kind::Address.plural())).query(of, Some(whose)));

@@ -51,7 +51,8 @@ pub(crate) async fn run(
     Ok(if is_broken(&answers) { ExitCode::Usage } else { ExitCode::Success })
 }
 
-/// Collects the results of the nodes, and the failures of nodes without a result.
+/// Requests the check results of each node. Returns the results, and the failures of the nodes without a
+/// result.
 async fn look(client: &Client, nodes: &[Name]) -> Result<(Value, Vec<Failure>), Failure> {
     let (mut answers, mut failures) = (Vec::new(), Vec::new());
     for node in nodes {

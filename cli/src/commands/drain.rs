@@ -34,11 +34,11 @@ use crate::{
 /// Interval between polls of the remaining connections; nodes count every second.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Change of the maintenance state that a command applies to its objects.
+/// Change that a command makes to the maintenance state of its objects.
 struct Wish {
     /// Value of the field `maintenance`; null to put the object back in service.
     maintenance: Value,
-    /// Verb phrase printed for each changed object.
+    /// Verb printed after the name of each changed object, such as `drains`.
     word: &'static str,
 }
 
@@ -100,7 +100,7 @@ async fn take_out(
     Ok(ExitCode::Success)
 }
 
-/// Applies the change to every object of the subject and returns the updated objects.
+/// Changes the maintenance state of every object that the command names, and returns the updated objects.
 async fn change(
     client: &Client,
     subject: &DrainSubject,
@@ -131,7 +131,7 @@ fn request(subject: &DrainSubject, kind: Kind, wish: &Wish) -> Result<Request, F
     Ok(Request::patch(key.path()).json(&patch(&wish.maintenance)))
 }
 
-/// Builds requests for the EndpointSets and Workloads of the namespace that contain an address.
+/// Builds the requests that change the EndpointSets and Workloads of the namespace that contain the address.
 async fn requests_for_address(
     client: &Client,
     subject: &DrainSubject,
@@ -181,7 +181,8 @@ fn parse_address(text: &str) -> Result<IpAddr, Failure> {
     })
 }
 
-/// Waits until no connection is left, printing progress whenever it changes.
+/// Waits until the drained objects have no connection left. Prints the progress each time it changes. Returns
+/// an error after `patience`, if given.
 async fn wait(
     client: &Client,
     subject: &DrainSubject,

@@ -1,4 +1,5 @@
-//! `explain`: traces a packet, an address or a Service.
+//! `explain`: traces a packet through the nodes, or explains why an address or a Service does or does not
+//! respond.
 
 use clap::ValueEnum;
 use model::{kinds::resource::Kind, views::explain::Explanation};

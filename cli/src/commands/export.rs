@@ -34,7 +34,7 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// Lists the objects of the kinds supported by the format.
+/// Lists the objects of every kind that the export format supports.
 async fn listed(client: &Client, arguments: &Export) -> Result<Vec<Value>, Failure> {
     let namespace: Option<&Namespace> = (!arguments.all_namespaces).then_some(&arguments.namespace);
     let mut objects = Vec::new();

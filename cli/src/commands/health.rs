@@ -1,4 +1,5 @@
-//! `health`: health check results of a Service's endpoints, and the mass-failure guard.
+//! `health`: shows the health check results of a Service's endpoints. `--guard` lists the unhealthy endpoints
+//! that stay in service because too many failed at once, and `--confirm` takes them out of service.
 
 use model::{kinds::resource::Kind, observed::service_health::HealthGuard};
 
@@ -12,7 +13,7 @@ use crate::{
     views::{health, typed::decode_or_default},
 };
 
-/// Path of the mass-failure guard.
+/// API path of the guard that keeps unhealthy endpoints in service if too many fail at once.
 const GUARD: &str = "/v1/guards/health";
 
 pub(crate) async fn run(

@@ -1,4 +1,4 @@
-//! `history`, `rollback` and `audit`: past changes, their authors and their undoing.
+//! `history`, `rollback` and `audit`: show past changes and requests, and undo changes.
 
 use serde_json::{Value, json};
 
@@ -114,7 +114,7 @@ pub(crate) async fn audit(
     print(&listing, output, || history::audit(&listing, now(), style), terminal)
 }
 
-/// Fetches the newest entries, over as many pages as needed.
+/// Requests the newest entries of the audit log, in as many pages as needed.
 async fn audit_pages(client: &Client, last: u32) -> Result<Value, Failure> {
     let mut entries: Vec<Value> = Vec::new();
     let mut token: Option<String> = None;
@@ -131,7 +131,7 @@ async fn audit_pages(client: &Client, last: u32) -> Result<Value, Failure> {
     }
 }
 
-/// Maximum number of entries per page of the server.
+/// Maximum number of entries that the server returns per page.
 const PAGE_MAX: usize = 5000;
 
 fn print(

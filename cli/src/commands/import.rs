@@ -1,4 +1,5 @@
-//! `import`: prints or applies converted objects, and reports the outcome of each setting.
+//! `import`: converts configuration of other systems to objects, prints or applies these, and reports for each
+//! setting if it was converted.
 
 use super::{apply, document};
 use crate::{
@@ -11,7 +12,8 @@ use crate::{
     parse::Language,
 };
 
-/// Header above agent settings, which are not objects.
+/// Comment line above the agent settings, which are printed as a configuration file because they are not
+/// objects.
 const SETTINGS: &str = "# Settings of agents, for the file behind `tidegate-agent --config`";
 
 pub(crate) async fn run(
@@ -67,8 +69,8 @@ fn settings(imported: &ImportResult) -> String {
     format!("{SETTINGS}\n{}", lines.collect::<String>())
 }
 
-/// Handles an import without objects, and prints the agent configuration file if the input contains agent
-/// settings.
+/// Handles an import whose input contains no objects: prints the agent configuration file if the input
+/// contains agent settings.
 fn only_settings(arguments: Import, settings: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let path = arguments.files.into_iter().next().unwrap_or_default();
     if settings.is_empty() {

@@ -111,7 +111,7 @@ fn now() -> Timestamp {
     Timestamp::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Renders a response as a complete document.
+/// Formats a whole response as JSON or YAML.
 fn document(value: &Value, form: Document) -> String {
     match form {
         // Values parsed from JSON always serialize.

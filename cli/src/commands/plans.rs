@@ -1,4 +1,4 @@
-//! `plan` and `diff`: preview of an apply.
+//! `plan` and `diff`: preview the effect of an apply.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(
     Ok(if has_changes(&answer) { ExitCode::Usage } else { ExitCode::Success })
 }
 
-/// Runs `diff`. Exit code 1 means differences, so other failures exit with a different code.
+/// Runs `diff`. Differences are reported by exit code 1, so every failure exits with a different code.
 pub(crate) async fn diff(
     client: &Client,
     arguments: Diff,

@@ -1,4 +1,4 @@
-//! `token`, `role`, `whoami`, `can-i` and `node join-token`: authentication and permissions.
+//! `token`, `role`, `whoami`, `can-i` and `node join-token`: manage and show authentication and permissions.
 
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ pub(crate) async fn who_am_i(
     show(&answer, output, security::who(&answer), terminal)
 }
 
-/// Prints yes or no, and exits with the code of a failure for no.
+/// Prints `yes` if the caller may perform the action. Otherwise prints `no` and exits with a failure code.
 pub(crate) async fn can_i(client: &Client, wish: CanI, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let CanI { verb, kind, namespace } = wish;
     // Kind names are normalized as in every other command; other words are sent unchanged.

@@ -1,4 +1,4 @@
-//! `status`: summary of the cluster, with an exit code that reports problems.
+//! `status`: prints a summary of the cluster. The exit code reports whether there are problems.
 
 use super::{document, now};
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) async fn run(
     Ok(if render::is_healthy(&status) { ExitCode::Success } else { ExitCode::Usage })
 }
 
-/// Requests the status from each server separately.
+/// Requests the status from each control server separately, to show servers that do not respond.
 async fn of_servers(client: &Client) -> Vec<Server> {
     let mut servers = Vec::new();
     for number in 0..client.count() {

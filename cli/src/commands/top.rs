@@ -1,4 +1,4 @@
-//! `top`: the busiest Services, or the nodes slowest to apply changes.
+//! `top`: shows the busiest Services, or the nodes slowest to apply changes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Poll interval; nodes report every 10 s, not synchronized with each other.
+/// Interval between requests. Each node reports every 10 s, but not all nodes at the same time.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(

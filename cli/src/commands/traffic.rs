@@ -1,4 +1,4 @@
-//! `traffic`: traffic of one Service.
+//! `traffic`: shows the traffic of one Service.
 
 use model::{kinds::resource::Kind, observed::traffic::NodeTraffic};
 

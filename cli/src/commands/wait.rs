@@ -1,4 +1,5 @@
-//! `wait`: returns when an object, or every node, has reached a goal; prints the pending reason meanwhile.
+//! `wait`: returns when an object, or every node, has reached the requested state. Until then, prints the
+//! reason why it has not.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Object or nodes that are polled.
+/// Object, or all nodes, whose state `wait` polls.
 enum PolledObjects {
     Object { name: String, path: String },
     Nodes { revision: Revision },

@@ -1,4 +1,9 @@
-//! `watch`, and the event stream shared with `get -w`. Reconnects at the last position until stopped.
+//! `watch`, and the event stream that `get -w` also uses. After a loss of the connection, connects again and
+//! resumes after the last received position.
+//!
+//! States: `listing` receives the existing objects, up to the event BOOKMARK; `following` receives changes;
+//! `waiting` is the delay before the next connection. The status 410 means that the server no longer has the
+//! changes after the position.
 //!
 //! ```text
 //! listing ──BOOKMARK──▶ following ──cut──▶ waiting ──connected──▶ following
@@ -24,12 +29,12 @@ use crate::{
     views::{render, typed::documents::WatchEvent},
 };
 
-/// Initial delay before reconnecting.
+/// Delay before the first attempt to reconnect.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// Maximum reconnect delay; bounds the time to notice the end of an outage.
+/// Maximum delay between attempts to reconnect; limits the time until the end of an outage is noticed.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Scope and position of a watch.
+/// Selection of the objects to watch, and the position reached so far.
 pub(crate) struct Follow {
     /// Kinds to watch; empty means every kind.
     pub(crate) kinds: Vec<Kind>,
@@ -135,7 +140,8 @@ impl Follow {
         }
     }
 
-    /// Returns the message to print before retrying, or the failure that ends the watch.
+    /// Handles the end of the stream, or a failed connection. Returns the message to print before the next
+    /// attempt, or the failure that ends the watch.
     fn after_cut(
         &mut self,
         connected: bool,

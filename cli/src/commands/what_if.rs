@@ -1,4 +1,4 @@
-//! `what-if`: predicted effect of node failures.
+//! `what-if`: shows the predicted effect of node failures.
 
 use super::document;
 use crate::{

@@ -83,8 +83,8 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
     (!table.is_empty()).then(|| table.render(style))
 }
 
-/// Returns the state of a session, its tone and its reason. For a node whose agent is silent the last
-/// reported state is part of the reason.
+/// Returns the state to print for a session, its color, and the reason. If the node's agent has stopped
+/// reporting, the state is `Unknown` and the reason contains the last reported state.
 fn standing(is_reporting: bool, state: BgpSessionState, reason: &str) -> (String, Tone, String) {
     let name = word(&state);
     if !is_reporting {
@@ -107,8 +107,7 @@ fn notification(error: Option<&BgpError>, now: Timestamp) -> String {
     format!("{code}/{subcode} {} ago: {message}", age(*at, now))
 }
 
-/// Returns one hint line per problem of sessions that are not established; sessions with the same problem
-/// share a line.
+/// Returns hint lines for the problems of BGP sessions. Sessions with the same problem share a line.
 #[must_use]
 pub fn hints(listing: &Value) -> Vec<String> {
     let mut hints: Vec<(String, String, usize)> = Vec::new();
@@ -216,7 +215,7 @@ fn or_nothing(value: &impl Serialize) -> String {
     if text.is_empty() { NOTHING.to_owned() } else { text }
 }
 
-/// Returns the table of sessions in the status of a peer.
+/// Returns a table of the BGP sessions with one peer, as listed in the status of the BgpPeer.
 #[must_use]
 pub(crate) fn of_peer(sessions: &BgpPeerSessions, now: Timestamp) -> Table {
     let mut table = Table::new(vec![
@@ -254,7 +253,7 @@ pub(crate) fn announcers(address: &AddressStatus) -> Option<String> {
     (nodes > 0).then(|| format!("{nodes} by BGP"))
 }
 
-/// Returns label and value of each BGP line of an address.
+/// Returns the labels and values that describe the BGP announcement of an address.
 #[must_use]
 pub(crate) fn of_address(address: &AddressSpec, by_bgp: &AddressByBgp) -> Vec<(&'static str, String)> {
     let AddressByBgp { nodes, routers, announced_by, announced_to, prefixes, not_by } = by_bgp;
@@ -270,7 +269,7 @@ pub(crate) fn of_address(address: &AddressSpec, by_bgp: &AddressByBgp) -> Vec<(&
     lines
 }
 
-/// Formats the listed names, followed by the number of names that are not listed.
+/// Formats `names`, followed by the number of further entries if `total` is larger than their number.
 fn listed(names: &[impl Display], total: u32) -> String {
     let shown: Vec<String> = names.iter().map(ToString::to_string).collect();
     let more = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(shown.len());

@@ -1,4 +1,5 @@
-//! Columns of `get`, per kind. Pure: a row is computed from an object, the time and the width.
+//! Columns of the tables of `get`, by kind. Pure: the cells depend only on the object, the time and the
+//! width.
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
@@ -37,7 +38,7 @@ use crate::{
     },
 };
 
-/// Maximum number of endpoints in the narrow table; the rest is counted. Same as kubectl.
+/// Maximum number of endpoints in the narrow table, followed by the number of further ones, as in kubectl.
 const ENDPOINTS_SHOWN: usize = 3;
 
 /// Selection of the columns of a table.
@@ -335,7 +336,8 @@ pub fn socket(address: &str, port: &str) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
-/// Returns the socket of an endpoint; for a port range, the range, because the client's port is kept.
+/// Formats the address and port of an endpoint. A port range is printed as a range, because the destination
+/// port that the client chose is kept.
 fn endpoint_socket(port: &CompiledPort, endpoint: &CompiledEndpoint) -> String {
     let is_range = port.range().single().is_none();
     let own = if is_range { port.range() } else { PortRange::from(endpoint.port) };
@@ -408,7 +410,7 @@ fn condition_cell(conditions: &[ConditionRow], condition_type: ConditionType) ->
     Cell::toned(condition_tone(status), word(&status))
 }
 
-/// Returns the tone of a condition's status.
+/// Returns the tone (meaning, from which the color is derived) of a condition's status.
 pub(crate) const fn condition_tone(status: ConditionStatus) -> Tone {
     match status {
         ConditionStatus::True => Tone::Good,

@@ -121,7 +121,7 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
     page.text
 }
 
-/// Adds the sections of a kind, or a placeholder if the object cannot be decoded.
+/// Decodes the object and adds its sections by `describe`, or a placeholder if it cannot be decoded.
 fn sections<Spec: DeserializeOwned, Status: DeserializeOwned + Serialize + Default>(
     page: &mut Page,
     object: &Value,

@@ -1,4 +1,4 @@
-//! Tables of findings of `doctor`. Pure.
+//! Tables of the results of `doctor`. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,13 @@ use crate::{
     },
 };
 
-/// Returns true if any finding has the state `Broken`.
+/// Returns true if any result has the state `Broken`.
 #[must_use]
 pub fn is_broken(answers: &Value) -> bool {
     findings(answers).any(|(_, finding)| finding.state == Word::Known(FindingState::Broken))
 }
 
-/// Returns the fixes that agents would apply, by node.
+/// Returns the fixes that agents could apply to the problems found, by node.
 #[must_use]
 pub fn safe_fixes(answers: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let mut fixes: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -53,8 +53,8 @@ pub fn has_failed(answer: &Value) -> bool {
     fixes.iter().any(|fix| fix.outcome == Word::Known(FixOutcome::Failed))
 }
 
-/// Returns one row per finding, worst first; findings without a problem only with `all`. Below, explains
-/// effect and remedy of each kind of finding.
+/// Returns one row per check result, the most severe first; successful checks only if `all` is true. The
+/// lines below the table explain the effect and the remedy of each problem.
 #[must_use]
 pub fn table(answers: &Value, all: bool, style: Style) -> String {
     let fine = Word::Known(FindingState::Fine);

@@ -54,7 +54,7 @@ pub fn entity_tag(object: &Value) -> String {
     format!("\"{}.{}\"", metadata.uid, metadata.resource_version)
 }
 
-/// Merges several responses of `/v1/drains`.
+/// Merges several responses of `/v1/drains` into one.
 pub(crate) fn merged(lists: Vec<RemainingConnections>) -> RemainingConnections {
     RemainingConnections {
         connections: lists.iter().map(|list| list.connections).sum(),

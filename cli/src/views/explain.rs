@@ -18,7 +18,8 @@ use crate::{
     views::typed::{UNREADABLE, decode, decode_or_default, items, rows, word},
 };
 
-/// Renders an explanation: the summary, the common steps, then the path through each node.
+/// Renders an explanation: the summary, the steps common to all nodes, then the
+/// path through each node.
 #[must_use]
 pub fn explanation(explanation: &Value, style: Style) -> String {
     let whole: Explanation = decode_or_default(Some(explanation));
@@ -74,7 +75,7 @@ fn kernel(out: &mut String, kernel: &KernelSide, style: Style) {
     }
 }
 
-/// Adds the steps of an explanation or of a path.
+/// Adds the steps in `whole`, which is an explanation or the path through one node.
 fn steps(out: &mut String, whole: &Value, style: Style) {
     for one in rows::<Step>(whole, "/steps") {
         match one {

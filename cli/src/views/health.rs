@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Column headings of EndpointHealth objects: those of the narrow table, and the additional ones of `-o
-/// wide`.
+/// wide`. `OUT` and `GROWING` are numbers of endpoints.
 pub(crate) const RECORD: (&[&str], &[&str]) = (&["NAME", "OUT", "GROWING", "AGE"], &["ENDPOINTS"]);
 
 /// Returns one row per checked endpoint, or `None` if no endpoint is checked.
@@ -83,8 +83,8 @@ fn results(endpoint: &CheckedEndpoint) -> String {
     results.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the warning that a port uses all of its endpoints because too few are healthy, or `None` if no
-/// port does.
+/// Returns a warning that lists the ports for which all endpoints are used because too few are healthy, or
+/// `None` if there are none.
 #[must_use]
 pub fn panic(health: &Value) -> Option<String> {
     let ports = decode_items::<String>(health, "/panicPorts").join(",");
@@ -93,7 +93,8 @@ pub fn panic(health: &Value) -> Option<String> {
     })
 }
 
-/// Returns one row per endpoint that the guard keeps in service, or `None` if there are none.
+/// Returns one row per unhealthy endpoint that stays in service because too many failed at once, or `None` if
+/// there are none.
 #[must_use]
 pub fn held(guard: &Value, now: Timestamp, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["SERVICE", "ENDPOINT", "HELD", "RESULT"]);
@@ -149,7 +150,8 @@ pub(crate) fn describe_record(page: &mut Page, record: &EndpointHealthSpec, now:
     page.table(&table);
 }
 
-/// Returns the number of endpoints out of service, and the number whose share is growing.
+/// Returns the number of endpoints out of service (share 0), and the number of endpoints whose share of new
+/// connections is still growing.
 fn counts(record: &EndpointHealthSpec) -> (usize, usize) {
     let out = record.endpoints.values().filter(|verdict| verdict.share == 0).count();
     (out, record.endpoints.len() - out)

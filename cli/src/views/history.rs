@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Maximum number of objects named in a row; the rest is counted.
+/// Maximum number of object names in one row; the row then contains the number of further objects.
 const NAMED_IN_ROW: usize = 3;
 /// Maximum number of lagging nodes, and of slowest nodes, listed for a change.
 const NODES_SHOWN: usize = 5;
@@ -110,7 +110,8 @@ pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Renders the convergence of a change, with lagging and slowest nodes; empty if it concerns no node.
+/// Renders the number of nodes that have verified a change, the times they took, and the lagging and slowest
+/// nodes. Empty if the change concerns no node.
 #[must_use]
 pub fn convergence(curve: &Value) -> String {
     let ChangeConvergence { concerns_nodes, verified, total, p50_ms, p99_ms, max_ms, nodes, .. } =
@@ -190,7 +191,7 @@ fn changes(item: &HistoryEntry) -> String {
     shortened(named.collect(), item.changes_total)
 }
 
-/// Returns the first names and the number of remaining ones.
+/// Joins the first `NAMED_IN_ROW` names, followed by the number of further ones out of `total`.
 fn shortened(mut named: Vec<String>, total: u64) -> String {
     named.truncate(NAMED_IN_ROW);
     let more = total.saturating_sub(named.len() as u64);

@@ -1,4 +1,4 @@
-//! Convergence times as text. Pure.
+//! Formats convergence times, the times that nodes take to apply changes. Pure.
 
 use model::observed::lag::{LagOverview, NodeLag};
 use serde_json::Value;

@@ -19,7 +19,8 @@ use crate::{
     },
 };
 
-/// Maximum length of a field value on one line; longer values are split into lines.
+/// Maximum number of characters of a field value on one line. Longer objects and arrays are split into lines,
+/// other values are cut.
 const VALUE_CHARS_MAX: usize = 200;
 
 /// Returns true if the plan changes anything.
@@ -28,7 +29,7 @@ pub fn has_changes(plan: &Value) -> bool {
     !items(plan, "/objects").is_empty()
 }
 
-/// Renders the complete plan: changed objects, then the effects on each node.
+/// Renders the complete plan: changed objects and addresses, the effects on each node, and exceeded limits.
 #[must_use]
 pub fn whole(plan: &Value, style: Style) -> String {
     let mut out = objects(plan, style);
@@ -52,7 +53,8 @@ pub fn whole(plan: &Value, style: Style) -> String {
     out + &format!("\nplan {id}, valid until {expires}; apply it with: tidegate apply --plan {id}\n")
 }
 
-/// Renders the effects of the plan on each node, as added and removed kernel lines.
+/// Renders the effects of the plan on each node, as the lines that would be added to and removed from the
+/// node's kernel state.
 #[must_use]
 pub fn nodes(plan: &Value, style: Style) -> String {
     let title = |name: &str| style.paint(Tone::Title, &format!("node/{}", clean(name)));
@@ -96,7 +98,8 @@ fn object_lines(object: Option<PlannedObject>, style: Style) -> String {
     }
 }
 
-/// Returns a JSON value as `pointer: value` on one line; an object is split into one line per field.
+/// Formats a JSON value as `pointer: value`. An object at the root, and a long object or array, is split into
+/// one line per element.
 fn value_lines(pointer: &str, value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) if !fields.is_empty() && (pointer.is_empty() || is_long(value)) => fields
@@ -180,7 +183,8 @@ fn node_lines(node: Option<&Value>, style: Style) -> String {
     }
 }
 
-/// Renders the changed lines of one listing, sorted by place; within a place, removed lines come first.
+/// Renders the added and removed lines of one listing, sorted by their place in it, such as a table or chain.
+/// Within a place, removed lines come first.
 fn listing_lines(lines: impl Iterator<Item = Option<LineChange>>, style: Style) -> String {
     let mut lines: Vec<_> = lines.collect();
     lines.sort_by_cached_key(|line| line.as_ref().map(|line| (line.place.clone(), line.change)));

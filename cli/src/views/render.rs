@@ -92,8 +92,8 @@ fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns the hint for a rejection whose remedy is a command line flag; the server's own hint names a query
-/// parameter.
+/// Returns the hint for a rejection whose remedy is an option or another command of this client. The hint of
+/// the server would name a query parameter instead.
 fn command_hint(code: &str) -> Option<&'static str> {
     match code {
         "PruneLimit" => Some("if this is intended, raise the limit with --prune-limit N"),
@@ -325,7 +325,8 @@ fn node_summary(node: &Node) -> Vec<String> {
     ]
 }
 
-/// Returns the holders of an address and its candidates in order.
+/// Returns the parts of an address summary: the Services that hold it, a quarantine, and its candidates in
+/// order.
 fn address_summary(address: &Address) -> Vec<String> {
     let spec = &address.spec;
     let holders = words(&spec.services);

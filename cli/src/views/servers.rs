@@ -1,4 +1,4 @@
-//! Lines of `status` about each of several control servers.
+//! Lines of `status` about the control servers, one for each. Used if several are configured.
 
 use serde_json::Value;
 

@@ -23,7 +23,7 @@ const NOT_COUNTED: &str = "-";
 const COUNTS: [&str; 8] =
     ["CONNECTIONS", "CONN/S", "ACTIVE", "INACTIVE", "PACKETS", "BYTES", "BYTES/S", "FAILED"];
 
-/// Renders the table of `traffic`: one row per endpoint and node, and a total.
+/// Renders the table of `traffic`: one row per endpoint and node, and a row with the total.
 #[must_use]
 pub fn by_node(traffic: &Value, style: Style) -> String {
     let mut table = table(&["NODE", "MODE", "ENDPOINT", "PORTS"], &["AGE"]);
@@ -46,8 +46,8 @@ pub fn by_node(traffic: &Value, style: Style) -> String {
     table.render(style)
 }
 
-/// Renders the table of `top services`: one row per Service, busiest first, and a total. `None` if no Service
-/// has traffic.
+/// Renders the table of `top services`: one row per Service, busiest first, and a row with the total. `None`
+/// if no Service has traffic.
 #[must_use]
 pub fn busiest(answer: &Value, style: Style) -> Option<String> {
     let mut table = table(&["SERVICE", "NODES"], &[]);
@@ -130,7 +130,7 @@ fn rate(rate: Rate) -> String {
     format!("{rate:.digits$}")
 }
 
-/// Formats the number of failed connections by cause.
+/// Formats the number of failed connections for each cause, such as `2 refused, 1 silent`.
 fn failures(failed: TargetFailures) -> String {
     let TargetFailures { refused, unreachable, silent, reset } = failed;
     let causes = [(refused, "refused"), (unreachable, "unreachable"), (silent, "silent"), (reset, "reset")];

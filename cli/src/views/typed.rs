@@ -1,7 +1,7 @@
 //! Typed access to responses: the specs, statuses and documents of `model`, decoded leniently.
 //!
-//! A server of another version may send fields and words that this command does not have, and may omit fields
-//! that it expects. Neither stops a table or a description:
+//! A server of another version may send fields and enum values that this command does not have, and may omit
+//! fields that it expects. Neither stops a table or a description:
 //! - unknown fields are ignored, also of types that reject them on input;
 //! - a list entry, map entry or optional field with an invalid value is dropped;
 //! - a missing field of a status has its default;
@@ -43,7 +43,7 @@ pub(crate) use translate::json::items;
 
 /// Placeholder for a part of a response that this version cannot decode.
 pub(crate) const UNREADABLE: &str = "<unreadable>";
-/// Maximum number of invalid values dropped from one response; each costs another pass over it.
+/// Maximum number of invalid values dropped from one response. The response is decoded again after each.
 const DROPPED_MAX: usize = 200;
 
 pub(crate) type Service = TypedObject<ServiceSpec, ServiceStatus>;
@@ -168,18 +168,19 @@ pub(crate) fn named_rows<'a, T: DeserializeOwned>(
     entries(value, pointer).map(|(name, entry)| (name, decode(entry)))
 }
 
-/// Returns a scalar as the API writes it; empty for `None`.
+/// Formats a scalar as in the JSON of the API, without quotes; empty for `None`.
 pub(crate) fn word(value: &impl Serialize) -> String {
     serde_json::to_value(value).map(|value| scalar(&value)).unwrap_or_default()
 }
 
-/// Returns scalars as the API writes them, separated by commas.
+/// Formats scalars as in the JSON of the API, separated by commas; empty ones are omitted.
 pub(crate) fn words<'a, T: Serialize + 'a>(values: impl IntoIterator<Item = &'a T>) -> String {
     let words = values.into_iter().map(word).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(",")
 }
 
-/// Copies `value` over `base`; values of another type than in `base` are ignored, unless that is null.
+/// Copies `value` over `base`. A value whose JSON type differs from that in `base` is ignored, unless the one
+/// in `base` is null.
 fn merge(base: &mut Value, value: &Value) {
     match (base, value) {
         (Value::Object(base), Value::Object(fields)) => {

@@ -25,11 +25,12 @@ pub(crate) enum Progress {
     Reached,
     /// The goal is not reached yet; contains the reason.
     NotYet(String),
-    /// The goal cannot be reached, because the object has no such condition; contains the conditions it has.
+    /// The goal can never be reached, because the object has no condition of the type waited for. Contains
+    /// the condition types that it does have.
     Never(String),
 }
 
-/// Evaluates the goal for an object as it is now.
+/// Evaluates `goal` for an object in its current state.
 pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
     let (wanted, status) = match goal {
         Goal::Deleted => return Progress::NotYet("the object still exists".to_owned()),
@@ -51,8 +52,8 @@ pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
     Progress::NotYet(format!("{wanted} is {is}: {}", texts.join(", ")))
 }
 
-/// Evaluates whether all connected nodes have verified everything up to a revision. Nodes that are not
-/// connected are returned separately, because their state is unknown.
+/// Evaluates whether all connected nodes have verified their kernel state up to `revision`. Also returns the
+/// names of the nodes that are not connected, because their state is unknown.
 pub(crate) fn of_nodes(nodes: &Value, revision: Revision) -> (Progress, Vec<String>) {
     let (mut behind, mut absent) = (Vec::new(), Vec::new());
     for node in items(nodes, "/items") {

@@ -1,5 +1,5 @@
-//! Names of the proxy modes, derived from [`ProxyMode`]. Tests and benchmarks that run in every mode use these
-//! lists, so that a new mode takes part or fails to compile.
+//! Names of the proxy modes, derived from [`ProxyMode`]. Tests and benchmarks that run in every mode use
+//! these lists, so that a new mode is included or compilation fails.
 
 use model::kinds::node::ProxyMode;
 
@@ -33,7 +33,8 @@ const NATIVE_COUNT: usize = {
     count
 };
 
-/// Returns true if the kernel of a build machine may lack a module that the mode requires.
+/// Returns true if the mode requires a kernel module that machines without the guest VM may lack, such as
+/// IPVS.
 const fn needs_guest(mode: ProxyMode) -> bool {
     match mode {
         ProxyMode::Ipvs => true,

@@ -1,5 +1,5 @@
-//! Recipes of ARCHITECTURE.md, "How do I add a …": each one lists the files that enumerate the existing proxy
-//! modes, kinds, stores or sources. A new one changes exactly these files.
+//! Tests that the recipes in ARCHITECTURE.md ("How do I add a …") are complete. Each recipe lists the files
+//! that enumerate the existing proxy modes, kinds, stores or sources, which an addition must change.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,8 @@ use crate::{root, sources};
 /// Suffixes of the types of a kind, such as `NodeSpec`.
 const TYPE_SUFFIXES: [&str; 3] = ["Spec", "Status", "List"];
 
-/// Files that contain all names of a set, such as the proxy modes, but need no recipe, each with the reason.
+/// Files that contain all names of a set, such as the proxy modes, but belong to no recipe, each with the
+/// reason.
 const OTHER_LISTS: [(&str, &str); 6] = [
     ("bench/src/targets/found.rs", "names the memory of processes"),
     ("bench/src/targets/render.rs", "names the memory of processes"),
@@ -26,12 +27,12 @@ const OTHER_LISTS: [(&str, &str); 6] = [
 
 /// Section of ARCHITECTURE.md that names the files to change for one sort of addition.
 struct Recipe {
-    /// Name of the addition in the section.
+    /// Sort of addition, as the section names it: `proxy mode`, `kind`, `store` or `source`.
     name: &'static str,
     /// Names of the existing modes, kinds, stores or sources in each spelling. A file enumerates them if it
     /// contains all names of a spelling.
     spellings: Vec<Spelling>,
-    /// Values of the placeholder in file names, such as `<mode>`.
+    /// Placeholder in the file names of the recipe, such as `<mode>`, and the values that replace it.
     placeholder: (&'static str, Vec<String>),
 }
 
@@ -71,7 +72,7 @@ fn is_quoted_in(name: &str, text: &str) -> bool {
     ['"', '\'', '`'].iter().any(|quote| text.contains(&format!("{quote}{name}{quote}")))
 }
 
-/// Returns the words of the code, with a type such as `NodeSpec` counted as its kind.
+/// Returns the words of the code outside of comments. A type such as `NodeSpec` is replaced by its kind, `Node`.
 fn words(text: &str) -> BTreeSet<&str> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let words = code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
@@ -215,7 +216,8 @@ fn each_file_that_a_recipe_lists_exists_and_names_an_existing_one() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// Each proxy mode and store must implement every method: a default could silently be wrong for the next one.
+/// Traits of proxy modes and stores have no default methods, because a default could silently be wrong for
+/// the next one.
 #[test]
 fn the_traits_of_proxy_modes_and_stores_have_no_default_methods() {
     for (file, name) in [("store/src/lib.rs", "Store"), ("node-agent/dataplane/src/lib.rs", "Dataplane")] {

@@ -1,5 +1,5 @@
-//! Reads the MAC addresses of other nodes from the kernel's neighbor table, only when another announcer of an
-//! address is observed.
+//! Reads the MAC addresses of other nodes from the kernel's neighbor table. This is done only after another
+//! announcer of an address was observed.
 
 use std::{
     collections::BTreeMap,
@@ -64,8 +64,8 @@ impl Neighbours for KernelNeighbours {
     }
 }
 
-/// Returns the address and the Ethernet address of a neighbor; `None` if it has none, or the message is about
-/// another subject.
+/// Converts a neighbor message to the IP address and the MAC address of the neighbor. Returns `None` if
+/// either is missing, or the message is about another subject.
 #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
 fn neighbour(message: &RouteNetlinkMessage) -> Option<(IpAddr, String)> {
     let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };

@@ -1,6 +1,6 @@
-//! Minimal proxy mode, which stores packet programs in a map instead of kernel rules. The mode follows the recipe
-//! for a new mode in ARCHITECTURE.md, but replaces userspace mode, because a test cannot add a variant to
-//! `ProxyMode`.
+//! Test of a minimal proxy mode, which stores packet programs in a map instead of kernel rules. The mode
+//! follows the recipe for a new mode in ARCHITECTURE.md, but replaces userspace mode, because a test cannot
+//! add a variant to `ProxyMode`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

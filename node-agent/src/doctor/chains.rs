@@ -12,11 +12,11 @@ pub(super) const RULES_MAX: usize = 500_000;
 pub(super) const RULE_SHOWN_MAX: usize = 160;
 /// Maximum depth of nested jumps that are followed.
 const DEPTH_MAX: u32 = 8;
-/// Maximum number of rules evaluated from one base chain. The limit is needed because rules can lead to the
-/// same chain repeatedly.
+/// Maximum number of rules evaluated from one base chain. The limit is needed because the rules of a chain
+/// are evaluated again for each jump to it.
 const STEPS_MAX: u32 = 10_000;
 
-/// Location of a table: the tool that manages it, and its address family.
+/// Location of a netfilter table: the tool that manages it, the address family, and the table's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TableLocation {
     pub(super) keeper: TableTool,
@@ -29,7 +29,7 @@ pub(super) struct TableLocation {
 pub(super) enum TableTool {
     /// Native nf_tables table, managed by `nft`.
     Nft,
-    /// Table of iptables, in the nft or the legacy flavor.
+    /// iptables table, in the variant (`Flavour`) that `iptables-nft` or `iptables-legacy` manages.
     Iptables(Flavour),
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Chain {
 /// Rule of a chain, reduced to its condition, its effect, and its use of the packet mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// Rule as listed by its tool. A rule read by netlink is shown by its number.
+    /// Text of the rule as its tool lists it, or the number of a rule that was read by netlink.
     pub(super) shown: String,
     pub(super) condition: Condition,
     pub(super) effect: Effect,
@@ -145,7 +145,8 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule can affect the traffic that the doctor checks.
+    /// Returns true if the rule can affect traffic of Services: by a drop, a jump or another interpreted
+    /// effect, by the packet mark, or by a limit of the TCP MSS.
     pub(super) fn matters(&self) -> bool {
         let Self { shown: _, condition, effect, marks, clamps } = self;
         let is_followed = match (condition, effect) {
@@ -157,15 +158,14 @@ impl Rule {
     }
 }
 
-/// Packets matched by a rule, as far as the doctor interprets them.
+/// Condition under which a rule matches a packet, as far as `tidegate-agent doctor` interprets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
     /// All packets.
     Always,
-    /// Packets of connections with DNAT (`translated`), of established connections (`established`), or of
-    /// either kind.
+    /// Packets of connections with DNAT if `translated`, and of established connections if `established`.
     States { translated: bool, established: bool },
-    /// Packets selected by a condition that the doctor does not interpret.
+    /// Packets that meet a condition which is not interpreted.
     Other,
 }
 
@@ -200,7 +200,7 @@ pub(super) enum Passing {
     Any,
 }
 
-/// Outcome for one kind of traffic in a chain, as far as the rules are interpreted.
+/// Outcome for one kind of traffic in a chain, if the rules that are not interpreted match no packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fate {
     Passes,
@@ -208,8 +208,8 @@ enum Fate {
     Undecided,
 }
 
-/// Returns the rule or policy that drops the traffic in a base chain, or `None` if it passes. Rules with
-/// unknown conditions are assumed not to match.
+/// Returns the rule or policy of a base chain that drops the given kind of traffic, or `None` if the traffic
+/// passes. Rules whose condition is not interpreted are assumed not to match.
 pub(super) fn dropped_by(chains: &[Chain], chain: &Chain, passing: Passing) -> Option<String> {
     let mut steps = 0;
     match follow(chains, chain, passing, 0, &mut steps) {

@@ -1,7 +1,8 @@
-//! Checks of `tidegate-agent doctor` in addition to the requirements of a proxy mode: stable names and
-//! explanations. Pure. `docs/how-to/host-diagnostics.md` describes the remedies.
+//! Checks of `tidegate-agent doctor` for obstacles to traffic, with stable names and explanations. Pure. The
+//! requirements of a proxy mode are checked by `preflight`. `docs/how-to/host-diagnostics.md` describes the
+//! remedies.
 
-/// Check for an obstacle to traffic that is not a requirement of a proxy mode.
+/// Check for an obstacle to traffic, in addition to the requirements of the proxy mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
     /// The conntrack table is nearly full.
@@ -16,7 +17,7 @@ pub enum Check {
     DockerDirectAccess,
     /// firewalld is running; it may drop traffic or flush rules.
     Firewalld,
-    /// The nft and the legacy flavor of iptables both have rules.
+    /// Both variants of iptables, nft and legacy, have rules.
     IptablesFlavours,
     /// kube-proxy is running, or has left rules behind.
     KubeProxy,
@@ -31,12 +32,12 @@ pub enum Check {
     ArpFlux,
     /// Other programs on this machine announce addresses or speak BGP.
     OtherAnnouncer,
-    /// Some data could not be read, so that other checks are incomplete.
+    /// Some data of the machine could not be read, so that other checks are incomplete.
     Unseen,
 }
 
 impl Check {
-    /// All checks, in the order in which findings are listed.
+    /// All checks, in the order in which their results are listed.
     pub const ALL: [Self; 14] = [
         Self::ConntrackSize,
         Self::ConntrackHelper,
@@ -54,7 +55,7 @@ impl Check {
         Self::Unseen,
     ];
 
-    /// Returns the stable name of the check in findings; a name is never reused for another check.
+    /// Returns the stable name of the check in results. A name is never reused for another check.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +76,7 @@ impl Check {
         }
     }
 
-    /// Returns the explanation of the check: the effect of the obstacle on traffic.
+    /// Returns the explanation of the check: the effect of the problem on traffic.
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {

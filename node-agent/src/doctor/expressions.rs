@@ -1,5 +1,6 @@
-//! Interpreter of nf_tables rule expressions: follows registers from the mark and conntrack state to
-//! comparisons and verdicts. Pure. A rule with an unknown expression gets the condition `Other`.
+//! Interpreter of nf_tables rules: follows the packet mark and the conntrack state from the registers to
+//! comparisons and verdicts. Pure. A rule with an expression that is not interpreted gets the condition
+//! `Other`.
 
 use std::collections::BTreeMap;
 
@@ -45,14 +46,14 @@ const IPS_DST_NAT: u32 = 0x20;
 /// Bit of the conntrack state for established connections: `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 const STATE_ESTABLISHED: u32 = 2;
 
-/// Value in a register during the interpretation of a rule, as far as it is known.
+/// Value of a register while a rule is interpreted. Other values are not tracked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RegisterValue {
-    /// Packet mark, after the operations `mark & and ^ xor`.
+    /// Packet mark after the operation `(mark & and) ^ xor`.
     Mark { and: u32, xor: u32 },
-    /// Conntrack status, reduced to these bits by a mask.
+    /// Conntrack status (`ct status`) of the packet, masked with these bits.
     Status(u32),
-    /// Conntrack state, reduced to these bits by a mask.
+    /// Conntrack state (`ct state`) of the packet, masked with these bits.
     State(u32),
     /// Constant number.
     Number(u32),
@@ -65,7 +66,7 @@ struct ExpressionReader {
 }
 
 /// Interprets the expressions of a rule and returns its condition, its effect and its use of the packet mark.
-/// `shown` is the description of the rule in findings.
+/// `shown` is the text of the rule in messages.
 pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Result<Rule, MalformedMessage> {
     let rule =
         Rule { shown, condition: Condition::Always, effect: Effect::Other, marks: Vec::new(), clamps: false };

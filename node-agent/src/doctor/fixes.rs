@@ -21,7 +21,7 @@ const CONNTRACK_MAX_MAX: u64 = 4 << 20;
 /// Directory of the kernel settings (sysctls) that fixes write.
 pub const SYSCTLS: &str = "/proc/sys";
 
-/// Result of a fix: the outcome with a message, or an error message.
+/// Result of a fix: the outcome with a message, or the message of an error.
 type Outcome = Result<(FixOutcome, String), String>;
 
 /// Applies one fix on this machine. `sysctls` is [`SYSCTLS`] except in tests.

@@ -1,5 +1,5 @@
-//! Detection of other programs on the machine that announce addresses or balance traffic, and of programs
-//! that listen on their ports.
+//! Finds other programs on the machine that announce addresses or balance traffic, and programs that listen
+//! on the ports of such programs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ const PROGRAMS: [(&str, &str); 9] = [
 /// Process name by which a running kube-proxy is detected.
 pub(super) const KUBE_PROXY: &str = "kube-proxy";
 
-/// Ports on which programs that announce addresses listen, with their protocol.
+/// Ports on which programs that announce addresses listen, each with the protocol or the users of the port.
 const PORTS: [(u16, &str); 2] = [(179, "BGP"), (7946, "the members of a MetalLB cluster")];
 
 /// Returns the running programs that announce addresses or balance traffic, and unknown programs that listen

@@ -9,7 +9,7 @@ use super::chains::{
     TableTool,
 };
 
-/// Parses the chains and rules in the `iptables-save` output of one flavor and family.
+/// Parses the output of `iptables-save` for one variant of iptables (nft or legacy) and one address family.
 pub(super) fn chains(flavour: Flavour, family: Family, text: &str) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let (mut table, mut by_name) = (None, BTreeMap::new());

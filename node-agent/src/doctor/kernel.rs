@@ -1,5 +1,5 @@
-//! Reads chains of other programs, policy routing rules and interfaces from the kernel. Changes nothing;
-//! `judge` interprets the data.
+//! Reads nf_tables chains, policy routing rules and interfaces from the kernel, for `judge` to evaluate.
+//! Changes nothing.
 
 use std::{collections::BTreeMap, io};
 
@@ -19,7 +19,7 @@ use super::{
     parse::{self, Link, RoutingRule},
 };
 
-/// Reads all nf_tables chains, with the aspects of their rules that the doctor checks.
+/// Reads all nf_tables chains with their rules, reduced to the aspects that `tidegate-agent doctor` checks.
 ///
 /// # Errors
 /// Returns an I/O error if access is denied, or the ruleset changes during every attempt.
@@ -72,7 +72,7 @@ pub(super) fn chains() -> io::Result<Vec<Chain>> {
     Ok(chains)
 }
 
-/// Reads the policy routing rules that match a mark.
+/// Reads the policy routing rules that match a packet mark.
 ///
 /// # Errors
 /// Returns an I/O error if access is denied.

@@ -1,4 +1,4 @@
-//! Collects the machine data from which findings are derived. Changes nothing.
+//! Collects the machine data that the checks of `tidegate-agent doctor` evaluate. Changes nothing.
 
 use std::{
     fs,
@@ -60,8 +60,8 @@ pub(super) fn look() -> MachineFacts {
     seen
 }
 
-/// Replaces iptables tables that were read by netlink with the output of the iptables tools for the same
-/// tables, because only the tools decode all extensions.
+/// Replaces the iptables tables in `chains` that were read by netlink: adds the same tables as printed by the
+/// iptables tools instead, because only these decode all extensions.
 fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)) {
     for family in [Family::Ip, Family::Ip6] {
         let is_of_iptables = |chain: &Chain| {

@@ -1,5 +1,5 @@
-//! Machine diagnostics (`tidegate-agent doctor`): the requirements checked by `preflight`, and other
-//! obstacles to traffic.
+//! Machine diagnostics (`tidegate-agent doctor`): checks the requirements of the proxy mode (as `preflight`
+//! does) and looks for other obstacles to traffic. Each result of a check is a finding.
 //!
 //! ```text
 //! look (I/O) ──MachineFacts──▶ judge (pure) ──▶ findings
@@ -53,7 +53,7 @@ pub struct Subject {
     pub options: BackendOptions,
 }
 
-/// Runs all checks and returns the findings. Loads no module and changes nothing.
+/// Runs all checks and returns their results. Loads no module and changes nothing.
 #[must_use]
 pub fn examine(subject: &Subject) -> Vec<Finding> {
     let needs = preflight::run(subject.mode, false).findings.into_iter().map(need);
@@ -67,13 +67,14 @@ pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixResult> {
     fixes.iter().map(|fix| fixes::make(*fix, mode, Path::new(fixes::SYSCTLS))).collect()
 }
 
-/// Returns the fixes that would resolve the problems in `findings`.
+/// Returns the fixes that would resolve the problems in `findings`, the results of the checks.
 #[must_use]
 pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
     findings.iter().filter_map(|finding| finding.safe_fix).collect()
 }
 
-/// Returns a finding that the state guard holds a received state pending confirmation, with the remedy.
+/// Returns the finding that the agent keeps a received state unapplied until an operator confirms it, because
+/// too much would be removed. The finding contains the remedy.
 #[must_use]
 pub fn held(held: &HeldState, node: &Name) -> Finding {
     limited(Finding {

@@ -1,5 +1,5 @@
-//! Parses kernel messages about chains of other programs, policy routing rules and interfaces. Pure and
-//! total: a malformed message is an error, and a message about another subject is skipped.
+//! Parses kernel messages about nf_tables chains, policy routing rules and interfaces. Pure and total: a
+//! malformed message is an error, and a message about another subject is skipped.
 
 use kernel::{
     netlink::wire::{MalformedMessage, ReceivedMessage},
@@ -35,7 +35,7 @@ pub(super) struct RoutingRule {
     pub(super) mask: u32,
 }
 
-/// Parses a chain; returns `None` for a table family without IP packets.
+/// Parses a message about a chain. Returns `None` if the chain's table is of a family without IP packets.
 pub(super) fn chain(message: &ReceivedMessage<'_>) -> Result<Option<Chain>, MalformedMessage> {
     let Some(family) = family(message) else { return Ok(None) };
     let (mut table, mut name, mut hook, mut drops) = ("", "", None, false);
@@ -84,7 +84,7 @@ fn family(message: &ReceivedMessage<'_>) -> Option<Family> {
     }
 }
 
-/// Converts a policy routing rule; `None` if it matches no mark.
+/// Converts a message about a policy routing rule. Returns `None` if the rule matches no packet mark.
 #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
 pub(super) fn routing_rule(family: Family, message: &RouteNetlinkMessage) -> Option<RoutingRule> {
     let RouteNetlinkMessage::NewRule(message) = message else { return None };
@@ -100,7 +100,7 @@ pub(super) fn routing_rule(family: Family, message: &RouteNetlinkMessage) -> Opt
     mark.filter(|mark| *mark != 0).map(|mark| RoutingRule { family, priority, mark, mask })
 }
 
-/// Converts an interface; `None` for a message about another subject.
+/// Converts a message about an interface. Returns `None` if the message is about another subject.
 #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
 pub(super) fn link(message: RouteNetlinkMessage) -> Option<Link> {
     let RouteNetlinkMessage::NewLink(message) = message else { return None };

@@ -1,4 +1,4 @@
-//! Collected machine data from which `judge` derives findings. Pure.
+//! Collected machine data that the checks of `tidegate-agent doctor` evaluate. Pure.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub(super) struct MachineFacts {
     pub(super) with_network: [BTreeSet<String>; 2],
     /// Chains of nf_tables and of the nft and legacy flavors of iptables.
     pub(super) chains: Vec<Chain>,
-    /// Policy routing rules that match a mark.
+    /// Policy routing rules that match a packet mark.
     pub(super) routing_rules: Vec<RoutingRule>,
     /// Running programs that conflict with the agent.
     pub(super) holders: Vec<Holder>,
@@ -41,6 +41,6 @@ pub(super) struct Holder {
     pub(super) program: String,
     /// Process ID; `None` if only a listening port was found.
     pub(super) process: Option<u32>,
-    /// Description of the program's purpose, for the finding.
+    /// Description of the program's purpose, for messages.
     pub(super) does: String,
 }

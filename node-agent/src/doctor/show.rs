@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use model::wire::doctor::{Finding, FindingState, FixResult};
 
-/// Formats the findings as a table, most severe first. Successful checks are included only if `all` is true.
+/// Formats the results of checks as a table, most severe first. Successful checks are included only if `all`
+/// is true.
 #[must_use]
 pub fn table(findings: &[Finding], all: bool) -> String {
     let mut shown: Vec<_> =

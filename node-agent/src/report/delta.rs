@@ -1,12 +1,12 @@
-//! Delta tracking of the addresses or prefixes reported to the control server, so that a report carries only
-//! differences. Pure.
+//! Tracks the entries (such as addresses or prefixes) that a control server has received, so that a report
+//! carries only the differences. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-/// Addresses or prefixes (`K`) with their status (`V`), as last reported to one control server. Empty after a
-/// start, so that the first report is complete.
+/// Entries with a key `K`, such as an address or prefix, and a status `V`, as last reported to one control
+/// server. Empty after a start, so that the first report is complete.
 #[derive(Debug)]
 pub struct ReportedState<K: Ord, V> {
     told: OrdMap<K, V>,
@@ -14,7 +14,7 @@ pub struct ReportedState<K: Ord, V> {
     per_report_max: usize,
 }
 
-/// Differences to the last report, which the next report carries.
+/// Differences from the last report, to be sent in the next report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News<K, V> {
     /// Entries to report because they were added or changed.

@@ -1,5 +1,5 @@
-//! State that one control server has received by reports, and the next report derived from it. Pure except
-//! for the age of the state.
+//! State that one control server has received by reports, from which the next report is derived. Pure, except
+//! that the age of the state is measured with the clock.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -18,14 +18,14 @@ use crate::{facts, status::TrafficByService};
 /// State of this node that one control server has received, so that a report carries only differences.
 pub(super) struct SentState {
     traffic: ReportedTraffic,
-    /// Time since which traffic rows have been sent as differences.
+    /// Start of the period in which only differences of the traffic rows have been sent.
     traffic_since: Instant,
     addresses: delta::ReportedState<IpAddr, AddressReport>,
     routes: delta::ReportedState<IpNet, BgpRoute>,
     health: delta::ReportedState<ServiceKey, OrdMap<CheckKey, CheckReport>>,
 }
 
-/// Differences that a report carries, recorded as sent once the server has accepted it.
+/// Differences that a report carries. They are recorded as sent after the server has accepted the report.
 pub(super) struct ReportNews {
     addresses: delta::News<IpAddr, AddressReport>,
     routes: delta::News<IpNet, BgpRoute>,
@@ -54,12 +54,13 @@ impl SentState {
         self.traffic_since.elapsed() > TRAFFIC_AGE_MAX
     }
 
-    /// Discards the record of sent data, so that the next reports are complete.
+    /// Discards the record of all sent data, so that the following reports contain everything.
     pub(super) fn forget(&mut self) {
         *self = Self::new();
     }
 
-    /// Discards the record of sent data except for traffic, so that the next reports are complete.
+    /// Discards the record of sent data except traffic, so that the following reports contain all addresses,
+    /// routes and health check results.
     pub(super) fn forget_objects(&mut self) {
         self.addresses.forget();
         self.routes.forget();

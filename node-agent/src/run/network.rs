@@ -1,5 +1,5 @@
-//! Parts of the agent that use the network besides the proxy rules: announcements on links, BGP and health
-//! checks.
+//! Parts of the agent that use the network, other than the proxy rules: announcements by ARP and NDP, BGP,
+//! and health checks.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{agent::Agent, tally::Tally};
 
-/// Announcers, BGP routing and health checks, which follow the state of the agent.
+/// Announcers, BGP and health checks of the agent, which apply the state that the agent receives.
 pub(super) struct Network {
     pub(super) links: watch::Receiver<Links>,
     pub(super) announcing: Announcing,
@@ -31,8 +31,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Starts announcements, BGP routing and health checks and attaches them to the agent. Must be called
-    /// inside a tokio runtime, before the agent first updates the kernel.
+    /// Starts the announcements, BGP and health checks, and attaches them to `agent`. Must be called inside a
+    /// tokio runtime, before the agent first updates the kernel.
     pub(super) fn start(
         agent: &mut Agent,
         node: &Name,
@@ -59,9 +59,9 @@ impl Network {
         Ok(Self { links, announcing, announcer, speaker, routes, checked: checks.shown })
     }
 
-    /// Closes the BGP sessions and withdraws the announced addresses, or lets routers and other nodes wait
-    /// for this agent's return, as `on_exit` demands. Called after the agent loop has ended, so that no one
-    /// else uses the BGP speaker.
+    /// Stops BGP and the announcements. `on_exit` selects if sessions are closed and addresses withdrawn, or
+    /// if routers and other nodes wait for the agent's return. Called after the agent loop has ended, so that
+    /// no one else uses the BGP speaker.
     pub(super) async fn stop(self, on_exit: OnExit, node: &Name) -> Result<(), JoinError> {
         let how = match on_exit {
             OnExit::Keep => Leave::Restart,

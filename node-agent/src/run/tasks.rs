@@ -1,4 +1,4 @@
-//! Tasks that connect the agent's loop with the control servers and the service manager.
+//! Tasks that connect the agent loop with the control servers and the service manager (systemd).
 
 use std::{io, sync::Arc};
 
@@ -54,7 +54,7 @@ impl Tasks {
     }
 }
 
-/// Parts of a started agent that its tasks use.
+/// Parts of a started agent that its [`Tasks`] use.
 pub(super) struct RunningAgent {
     pub(super) node: Name,
     pub(super) boot_id: String,
@@ -70,7 +70,8 @@ impl RunningAgent {
         tokio::spawn(service_status::tell(notifier, beats, self.status.clone(), self.stop.clone()))
     }
 
-    /// Starts the feed as soon as the node has the certificate that the control server requires.
+    /// Starts a task that receives the cluster state from a control server, as soon as the node has the
+    /// certificate that the server requires.
     pub(super) fn follow(
         &self,
         certificate: &CertificateHandle,
@@ -104,7 +105,8 @@ impl RunningAgent {
         tokio::spawn(check.map(|_stopped| ()))
     }
 
-    /// Starts tasks that receive queries from those control servers that do not currently send the state.
+    /// Starts a task that receives queries from all control servers other than the one that currently sends
+    /// the cluster state. With a single server there is no other.
     pub(super) fn hear_questions(&self, questions: &mpsc::Sender<ReceivedQuery>) -> JoinHandle<()> {
         let control = &self.control;
         let listeners = control.servers().filter(|_| control.has_several()).map(|server| Listener {

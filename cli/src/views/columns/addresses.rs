@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Maximum number of ranges of a pool in the narrow table; the rest is counted.
+/// Maximum number of ranges of a pool in the narrow table, followed by the number of further ones.
 const RANGES_SHOWN: usize = 2;
 /// Largest count printed in full; larger ones are printed as a magnitude.
 const COUNT_EXACT_MAX: u64 = 9_999_999;
@@ -86,7 +86,8 @@ pub(crate) fn pool(object: &AddressPool, wide: bool, now: Timestamp) -> Vec<Cell
     row
 }
 
-/// Returns the used and free addresses of a family, or `-` if the pool has none of that family.
+/// Returns the cells for the numbers of used and free addresses of one family, `-` if the pool has none of
+/// that family.
 fn usage(usage: &PoolUsage) -> [Cell; 2] {
     let PoolUsage { total, assigned, quarantined: _, available } = *usage;
     if total == 0 {
@@ -186,8 +187,7 @@ fn owner_cell(object: &Address) -> Cell {
     all.join(", ").into()
 }
 
-/// Returns a one-word state of an address: a conflict or quarantine if there is one, otherwise the state of
-/// its announcement.
+/// Returns a short state of an address: `Quarantined`, else `Conflict`, else the state of its announcement.
 pub(crate) fn address_state(object: &Address, now: Timestamp) -> (String, Tone) {
     if let Some(quarantine) = &object.spec.quarantine {
         return (format!("Quarantined {}", age(now, quarantine.until)), Tone::Waiting);
@@ -209,7 +209,7 @@ pub(crate) fn address_state(object: &Address, now: Timestamp) -> (String, Tone) 
     }
 }
 
-/// Lists other stations that announce an address, each as `02:00:00:00:00:01@eth0`.
+/// Lists the other machines that announce the same address, each as `02:00:00:00:00:01@eth0`.
 pub(crate) fn conflicts(address: &Address) -> Vec<String> {
     let conflicts = address.status.nodes.values().filter_map(|part| part.conflict.as_ref());
     let mut heard: Vec<String> =
@@ -253,12 +253,12 @@ fn selector(selector: &Selector) -> String {
     exact.into_iter().chain(others).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the restriction, or `all` if it is empty.
+/// Returns the text, or `all` if it is empty and so restricts nothing.
 pub(crate) fn or_all(restriction: String) -> String {
     if restriction.is_empty() { "all".to_owned() } else { restriction }
 }
 
-/// Returns a one-word status: the reason of the first condition that is not true.
+/// Returns a one-word status: `Disabled`, the reason of a condition that is false or unknown, or `Ready`.
 pub(crate) fn status(is_disabled: bool, conditions: &[ConditionRow]) -> Cell {
     if is_disabled {
         return Cell::toned(Tone::Waiting, "Disabled");

@@ -50,7 +50,7 @@ pub(crate) fn peer(object: &BgpPeer, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// Formats established and total sessions, such as `2/3`.
+/// Formats the numbers of established and of all sessions of a peer, such as `2/3`.
 fn sessions(peer: &BgpPeer) -> Cell {
     let (established, total) = (peer.status.sessions.established, peer.status.sessions.total);
     let tone = match established {
@@ -124,7 +124,8 @@ fn local_asn(peer: &BgpPeer) -> String {
     }
 }
 
-/// Returns the permitted distance of a peer in hops.
+/// Formats the permitted distance of a peer: a number of hops (GTSM), `several`, or `-` for a directly
+/// connected one.
 pub(crate) fn hops(peer: &BgpPeerSpec) -> String {
     match peer.ttl_security {
         Some(hops) => format!("{hops} (GTSM)"),
@@ -139,7 +140,7 @@ pub(crate) fn families(peer: &BgpPeerSpec) -> String {
     if families.is_empty() { "IPv4,IPv6".to_owned() } else { families }
 }
 
-/// Returns the hold time of a peer in seconds, the default included.
+/// Returns the configured hold time of a peer, or its default, in seconds.
 pub(crate) fn hold_time(peer: &BgpPeerSpec) -> u16 {
     peer.hold_time.unwrap_or(HOLD_TIME_DEFAULT)
 }

@@ -80,7 +80,7 @@ pub(crate) fn pool(page: &mut Page, object: &AddressPool) {
     }
 }
 
-/// Adds the addresses that are assigned from a pool, with the Services that hold them.
+/// Adds the addresses that a pool has assigned, each with the Services that use it.
 pub(crate) fn held(page: &mut Page, addresses: &[Value], now: Timestamp) {
     let resource = Resource::Object(Kind::Address);
     page.section(&format!("Addresses ({})", addresses.len()));
@@ -153,7 +153,8 @@ pub(crate) fn address(page: &mut Page, object: &Address, now: Timestamp) {
     }
 }
 
-/// Adds owner, candidates and excluded nodes of an address.
+/// Adds the owner of an address (the node that announces it), the candidates, and the nodes that may not be
+/// candidates.
 fn announcement(page: &mut Page, object: &Address, now: Timestamp) {
     let (announcement, status) = (&object.spec.announcement, &object.status);
     page.section("Announcement");

@@ -59,7 +59,8 @@ pub(crate) fn peer(page: &mut Page, object: &BgpPeer, now: Timestamp) {
     sessions(page, object, now);
 }
 
-/// Adds the sessions reported by nodes; with many sessions only the faulty ones.
+/// Adds the BGP sessions with a peer, as the server lists them, and a command that shows the sessions not
+/// listed.
 fn sessions(page: &mut Page, object: &BgpPeer, now: Timestamp) {
     let sessions = &object.status.sessions;
     page.section(&format!("Sessions ({} of {} established)", sessions.established, sessions.total));

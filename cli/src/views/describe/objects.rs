@@ -107,7 +107,8 @@ fn port_line(port: &ServicePort) -> String {
     line
 }
 
-/// Adds the sync state of the nodes for a Service, and the lagging nodes.
+/// Adds the numbers of nodes that have received, applied and verified a Service, and the nodes that have not
+/// verified it, with their problems.
 pub(crate) fn service_nodes(page: &mut Page, nodes: &NodeCounts) {
     let NodeCounts { total, received, applied, verified, not_verified } = nodes;
     page.section(&format!("Nodes ({verified} of {total} verified)"));
@@ -256,7 +257,7 @@ fn node_mode(node: &Node) -> String {
     }
 }
 
-/// Adds the warnings and recent events of a node.
+/// Adds the current warnings and the recent events of a node.
 fn happenings(page: &mut Page, node: &Node, now: Timestamp) {
     let (warnings, events) = (&node.status.warnings, &node.status.events);
     if !warnings.is_empty() {

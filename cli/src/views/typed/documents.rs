@@ -1,8 +1,8 @@
-//! Responses without a type in `model`, or with words that newer servers may add to.
+//! Types of responses that have none in `model`, or whose enums may get more values in newer servers.
 //!
-//! Every field has a default, so that a response is rendered as far as it is understood. Words of enums that
-//! are only printed, and names that are only sent back, are plain text; words that select a tone or a sign are
-//! a [`Word`].
+//! Every field has a default, so that a response is rendered even if only a part can be decoded. Enum values
+//! that are only printed, and names that are only sent back, are plain text; enum values that select a color
+//! or a sign are a [`Word`].
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -42,7 +42,7 @@ pub(crate) struct ClusterStatus {
     pub(crate) problems: Vec<StatusProblem>,
 }
 
-/// Control server among those of its store.
+/// Control server that sent a status response, and its role among the servers with the same store.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatusReplica {
@@ -106,7 +106,7 @@ pub(crate) struct ProblemExtension {
     pub(crate) would_remove: Vec<String>,
 }
 
-/// Result of a write of many objects: `POST /v1/apply`.
+/// Fields that concern the whole result of a write of many objects: `POST /v1/apply`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ApplyHead {
@@ -222,7 +222,8 @@ pub(crate) struct PlanHead {
     pub(crate) id: String,
     /// Time at which the server discards the plan.
     pub(crate) expires: Option<Timestamp>,
-    /// Limits of guards that the write exceeds.
+    /// Limits that the write exceeds, such as the maximum number of removed objects; it must then be
+    /// confirmed.
     pub(crate) guards: Vec<String>,
 }
 
@@ -262,7 +263,7 @@ pub(crate) struct EndpointConnections {
     pub(crate) unknown: BTreeMap<String, String>,
 }
 
-/// Findings of an agent: `GET /v1/nodes/NODE/doctor`.
+/// Results of the checks of one node by its agent: `GET /v1/nodes/NODE/doctor`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodeFindings {
@@ -286,7 +287,7 @@ pub(crate) struct NodeFinding {
     pub(crate) why: String,
     /// Remedy; empty if there is none.
     pub(crate) fix: String,
-    /// Fix of the agent that applies the remedy; empty if the agent has none.
+    /// Name of the agent's fix that applies the remedy; empty if the agent has none.
     pub(crate) safe_fix: String,
 }
 
@@ -338,7 +339,7 @@ pub(crate) struct TokenText {
     pub(crate) token: String,
 }
 
-/// Role of a token with restrictions; an empty list does not restrict.
+/// Role that a token grants, with restrictions. An empty list restricts nothing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RoleBinding {
@@ -405,7 +406,7 @@ pub(crate) enum CallerIdentity {
         #[serde(default)]
         node: String,
     },
-    /// Caller of a server without authentication.
+    /// Unauthenticated caller of a server that requires no authentication.
     #[default]
     #[serde(other)]
     Anyone,
@@ -456,7 +457,7 @@ impl WatchEvent {
     }
 }
 
-/// Endpoints that the server computed for a Service, without the endpoints.
+/// Fields of the endpoints that the server computed for a Service, except for the endpoints themselves.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct CompiledHead {
@@ -464,12 +465,12 @@ struct CompiledHead {
     service: String,
 }
 
-/// Returns the key of the Service of computed endpoints, as `namespace/name`.
+/// Returns the key (`namespace/name`) of the Service to which computed endpoints belong.
 pub(crate) fn service_of(endpoints: &Value) -> String {
     decode(endpoints).unwrap_or_else(CompiledHead::default).service
 }
 
-/// Page of a listing, without its items.
+/// Fields of a page of a listing, except for the objects.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct ListPage {
@@ -499,7 +500,7 @@ mod tests {
         views::{doctor, history, plan, render},
     };
 
-    /// A newer server may add words to an enum: they are printed as they are, and nothing around them is lost.
+    /// Enum values that only a newer server has are printed unchanged, and the fields around them are kept.
     #[test]
     fn words_of_a_newer_server_are_printed() {
         let now = Timestamp::from_unix_seconds(0);

@@ -6,7 +6,7 @@ use translate::json::scalar;
 
 use super::decode;
 
-/// Kind and name of an object of any kind, also of one that this version does not have or cannot decode.
+/// Kind and name of an object of any kind, including kinds that this version does not have or cannot decode.
 /// Missing fields are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]

@@ -1,4 +1,5 @@
-//! Deserializer over `serde_json::Value` that ignores unknown fields of structs, also if the type rejects them.
+//! Deserializer over `serde_json::Value` that ignores unknown fields of structs, even if the type denies
+//! unknown fields.
 
 use serde::de::{
     Deserializer, Error as _, IntoDeserializer, Unexpected, Visitor,

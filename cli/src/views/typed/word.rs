@@ -1,14 +1,14 @@
-//! Words of the enums of the API.
+//! Values of API enums, including values that only newer servers have.
 
 use serde::{Deserialize, Serialize};
 
-/// Word of an enum of the API; kept as text if this version does not have it.
+/// Value of an API enum; kept as text if this version does not have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Word<T> {
-    /// Word that this version has.
+    /// Value that this version has.
     Known(T),
-    /// Word of a newer server; empty if the field is missing.
+    /// Text of a value that only newer servers have; empty if the field is missing.
     Unknown(String),
 }
 

@@ -1,4 +1,4 @@
-//! Builder of rtnetlink requests for links and addresses, and parser of the responses, in the types of
+//! Builder of rtnetlink requests for links and addresses, and parser of the responses, with the types of
 //! `netlink-packet-route`. Pure.
 //!
 //! The requests are sent on the blocking socket instead of an `rtnetlink` handle: a commit runs on a thread
@@ -20,7 +20,8 @@ use netlink_packet_route::{
     link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
 };
 
-/// Creates a dummy link that is up. The kernel assigns a link-local address to it, which the mirror ignores.
+/// Builds the request that creates a dummy link that is up. The kernel assigns a link-local address to it,
+/// which the mirror (the copy of the kernel state in memory) ignores.
 #[must_use]
 pub fn add(name: &str) -> Message {
     let mut link = link_up(0);
@@ -29,13 +30,13 @@ pub fn add(name: &str) -> Message {
     route::request(&RouteNetlinkMessage::NewLink(link), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
 }
 
-/// Sets the link with this index up.
+/// Builds the request that sets the link with this index up.
 #[must_use]
 pub fn set_up(index: u32) -> Message {
     route::request(&RouteNetlinkMessage::NewLink(link_up(index)), NLM_F_ACK)
 }
 
-/// Removes a link with all its addresses.
+/// Builds the request that removes a link with all its addresses.
 #[must_use]
 pub fn remove(index: u32) -> Message {
     let mut link = LinkMessage::default();
@@ -43,7 +44,7 @@ pub fn remove(index: u32) -> Message {
     route::request(&RouteNetlinkMessage::DelLink(link), NLM_F_ACK)
 }
 
-/// Requests the link with this name.
+/// Builds the request for the link with this name.
 #[must_use]
 pub fn get(name: &str) -> Message {
     let mut link = LinkMessage::default();
@@ -51,20 +52,20 @@ pub fn get(name: &str) -> Message {
     route::request(&RouteNetlinkMessage::GetLink(link), NLM_F_ACK)
 }
 
-/// Adds an address to a link, with a prefix length of 32 or 128.
+/// Builds the request that adds an address to a link, with a prefix length of 32 or 128.
 #[must_use]
 pub fn add_address(index: u32, address: IpAddr) -> Message {
     let message = RouteNetlinkMessage::NewAddress(address_message(index, address));
     route::request(&message, NLM_F_ACK | NLM_F_CREATE)
 }
 
-/// Removes an address from a link.
+/// Builds the request that removes an address from a link.
 #[must_use]
 pub fn remove_address(index: u32, address: IpAddr) -> Message {
     route::request(&RouteNetlinkMessage::DelAddress(address_message(index, address)), NLM_F_ACK)
 }
 
-/// Requests all addresses of all links.
+/// Builds the request for all addresses of all links.
 #[must_use]
 pub fn dump_addresses() -> Message {
     route::request(&RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
@@ -116,7 +117,7 @@ pub fn address(answer: &ReceivedMessage<'_>) -> Result<Option<(u32, IpAddr)>, Ma
 mod tests {
     use super::*;
 
-    /// The layouts are those of `linux/rtnetlink.h`, `linux/if_link.h` and `linux/if_addr.h`.
+    /// The encoded requests have the layouts of `linux/rtnetlink.h`, `linux/if_link.h` and `linux/if_addr.h`.
     #[test]
     fn requests_have_the_layout_of_the_kernel() {
         let [index, up] = [7_u32, 1].map(u32::to_ne_bytes);

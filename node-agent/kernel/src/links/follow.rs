@@ -1,8 +1,8 @@
 //! Monitor of the machine's interfaces: subscribes to events, lists the interfaces, then applies the events.
 //!
-//! Events arrive on an `rtnetlink` connection of their own. On a common connection an event caused by the
-//! request of another process could have the sequence number of a listing, and would be lost. The lists are
-//! read on the blocking socket, which repeats a dump that a writer interrupted.
+//! The events have an `rtnetlink` connection of their own. On a shared connection, an event caused by the
+//! request of another process could have the same sequence number as a listing, and would be lost. The lists
+//! are read on the blocking socket, which repeats a dump if another process changed the interfaces meanwhile.
 
 use std::{future::poll_fn, io, pin::Pin, task::Poll, time::Duration};
 
@@ -27,8 +27,8 @@ use crate::netlink::{
 /// Multicast groups to subscribe to.
 const GROUPS: [MulticastGroup; 3] =
     [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
-/// Maximum number of reads of the event socket before a new list, far more than are needed to empty its
-/// buffer.
+/// Maximum number of reads by which the event socket is emptied before a new list; emptying it takes far
+/// fewer.
 const DISCARDS_MAX: usize = 1024;
 /// Delay before a failed listing of the interfaces is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

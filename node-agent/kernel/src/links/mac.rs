@@ -9,7 +9,7 @@ pub struct Mac(pub [u8; 6]);
 impl Mac {
     /// Ethernet broadcast address, `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// Zero address, the placeholder for an unknown address in ARP requests.
+    /// Zero address, which stands for an unknown address in ARP requests.
     pub const ZERO: Self = Self([0; 6]);
 
     /// Returns true if the address can identify one station: neither multicast nor zero.

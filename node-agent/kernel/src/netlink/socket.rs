@@ -20,8 +20,8 @@ use super::{
     wire::{MalformedMessage, Message, Messages, ReceivedMessage},
 };
 
-/// Size of the send and receive buffers in bytes. A newly built table is one batch of up to 300,000 elements,
-/// and no response may be lost while the reader is preempted.
+/// Size of the send and receive buffers in bytes. A new table is sent as one batch of up to 300,000 elements,
+/// and no response may be lost while this process does not run.
 const SOCKET_BUFFER_BYTES: usize = 64 << 20;
 /// Maximum size of a datagram from the kernel; dumps come in pieces of at most 32 KiB.
 const DATAGRAM_BYTES: usize = 128 << 10;
@@ -186,7 +186,7 @@ impl Netlink {
         Err(io::Error::from_raw_os_error(errno_enobufs()))
     }
 
-    /// Receives messages and passes them to `is_last` until it returns true.
+    /// Receives messages and passes each to `is_last`, until that returns true.
     ///
     /// # Errors
     /// Returns an error after the timeout, or if a message is malformed.

@@ -10,7 +10,7 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 /// Size of `nlmsghdr` in bytes.
 const NLMSG_HEADER_BYTES: usize = 16;
 
-/// Error for bytes that are not a valid netlink message, with a description of the fault.
+/// Error for bytes that are not a valid netlink message. Contains a description of the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed netlink message: {0}")]
 pub struct MalformedMessage(pub &'static str);

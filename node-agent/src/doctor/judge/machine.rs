@@ -41,7 +41,7 @@ pub(super) fn conntrack_helper(_: &Subject, seen: &MachineFacts) -> Vec<FindingD
     }
 }
 
-/// Kinds of interfaces that carry no traffic to other machines, so that their MTU does not matter.
+/// Kinds of interfaces that carry no traffic between machines, so that their MTU does not matter.
 const INNER_KINDS: [&str; 1] = ["dummy"];
 
 pub(super) fn mtu(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {

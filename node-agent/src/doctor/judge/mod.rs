@@ -1,5 +1,5 @@
-//! Derives the findings of `tidegate-agent doctor` from the collected data, for each check that applies to
-//! the proxy mode. Pure.
+//! Evaluates the collected data about the machine: each check of `tidegate-agent doctor` that applies to the
+//! proxy mode returns findings, its results. Pure.
 
 mod machine;
 mod modes;
@@ -22,10 +22,10 @@ use super::{
     seen::MachineFacts,
 };
 
-/// Maximum number of findings per check; further findings are omitted.
+/// Maximum number of results (findings) of one check; further ones are omitted.
 const PER_CHECK_MAX: usize = 8;
 
-/// Returns the findings for a proxy configuration from the collected machine data.
+/// Runs the checks that apply to `subject` on the machine data `seen`, and returns their results.
 pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
     let judges = [
         machine::conntrack_size,
@@ -51,7 +51,7 @@ pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
     findings
 }
 
-/// Finding under construction, before its texts are limited to their maximum size.
+/// Result of a check, before its texts are cut to their maximum size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FindingDraft {
     check: Check,
@@ -107,7 +107,7 @@ fn has_kube_names(subject: &Subject) -> bool {
     ModeProperties::of(subject.mode).uses_iptables && subject.options.naming == Naming::Kube
 }
 
-/// Returns the bits of the packet mark that the agent sets.
+/// Returns the bits of the packet mark that the agent sets with this configuration.
 fn own_bits(subject: &Subject) -> u32 {
     let options = &subject.options;
     let drop_mark = if ModeProperties::of(subject.mode).uses_iptables { options.drop_mark } else { 0 };

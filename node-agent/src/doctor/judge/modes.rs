@@ -1,13 +1,13 @@
-//! Properties of the proxy modes on which findings depend.
+//! Properties of the proxy modes on which the checks of `tidegate-agent doctor` depend.
 
 use model::kinds::node::ProxyMode;
 
 use crate::doctor::chains::Passing;
 
-/// Properties of one proxy mode.
+/// Properties of one proxy mode on which the checks depend.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ModeProperties {
-    /// Traffic to and from endpoints that passes the forward hook; `None` if nothing is forwarded.
+    /// Kind of traffic to and from endpoints that passes the forward hook; `None` if nothing is forwarded.
     pub(super) forwarded: Option<Passing>,
     /// New connections that pass the input hook; `None` if virtual addresses are never local.
     pub(super) received: Option<Passing>,

@@ -57,7 +57,8 @@ fn dropping<'a>(
     at_hook.filter_map(move |chain| Some((chain, dropped_by(&seen.chains, chain, passing)?)))
 }
 
-/// Returns a shell command that inserts into `chain` a rule which accepts the given kind of traffic.
+/// Returns a shell command that inserts a rule into `chain`, or into Docker's chain for user rules if there
+/// is one. The rule accepts the given kind of traffic.
 fn accepting(seen: &MachineFacts, chain: &Chain, passing: Passing) -> String {
     let is_established = passing == Passing::Established;
     let TableLocation { keeper, family, table } = &chain.place;
@@ -248,8 +249,8 @@ pub(super) fn mark_clash(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
     or_fine(found, Check::MarkClash, &format!("no other program uses the mark bits {bits:#x}"))
 }
 
-/// Describes the conflict of a rule with the agent's bits of the packet mark, or returns `None` if there is
-/// none.
+/// Describes the conflict between a rule's use of the packet mark and the agent's `bits` of it. `hook` is the
+/// hook of the rule's chain. Returns `None` if there is no conflict.
 fn clash(mark: MarkUse, bits: u32, hook: Option<Hook>) -> Option<&'static str> {
     // Hooks between setting and testing our bits.
     let is_between = match hook {

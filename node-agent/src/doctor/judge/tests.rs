@@ -1,4 +1,4 @@
-//! Tests that the listings of real tools yield the expected findings.
+//! Tests that rules listed by real tools yield the expected results of the checks.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn of(mode: ProxyMode, check: Check, seen: &MachineFacts) -> Vec<Finding> {
     found.into_iter().filter(|finding| finding.check == check.as_str()).collect()
 }
 
-/// Returns the states of the findings that a check yields for these machine data.
+/// Returns the states of all results of one check for these machine data.
 fn states(mode: ProxyMode, check: Check, seen: &MachineFacts) -> Vec<FindingState> {
     of(mode, check, seen).into_iter().map(|finding| finding.state).collect()
 }

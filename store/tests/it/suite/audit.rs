@@ -1,4 +1,4 @@
-//! Scenarios for the audit log of a store.
+//! Test scenarios for the audit log of a store.
 
 use model::primitives::quantity::{Position, Revision, Timestamp};
 use store::{AUDIT_AGE_MAX_SECS, AUDIT_BODY_BYTES_MAX, AUDIT_KEPT, AUDIT_PASSING_KEPT, AuditRecord, Store};

@@ -1,4 +1,4 @@
-//! Scenarios in which the contents of a store are read and written to another store.
+//! Test scenarios in which the contents of a store are read and written to another store.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn made(commit: &Commit) -> model::cluster::history::RevisionEntry {
     entry(Maker::Client, commit, &[])
 }
 
-/// Creates a store with objects, history and vault at revision 3.
+/// Creates a store at revision 3 that contains objects, history entries and vault records (secrets).
 async fn filled(place: &Place) -> Arc<dyn Store> {
     let store = place.open().await;
     let commits = [added(1, 0), commit(2, [(ChangeKind::Added, 1), (ChangeKind::Added, 2)])];

@@ -42,18 +42,19 @@ struct Member {
 }
 
 impl Cluster {
-    /// Returns the server shared by all tests of this program.
+    /// Returns the etcd server that all tests of this program share. The first call starts it.
     pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Cluster> = OnceLock::new();
         SHARED.get_or_init(|| Self::start(1, &[]))
     }
 
-    /// Starts a cluster; retries with other ports if they are taken meanwhile.
+    /// Starts a cluster of `size` members with additional etcd flags. Retries with other ports if another
+    /// program takes a chosen one.
     pub(crate) fn start(size: usize, flags: &[&str]) -> Self {
         Self::start_as("http", size, flags)
     }
 
-    /// Starts a TLS server with additional flags for it and for `etcdctl`.
+    /// Starts a cluster of one member with TLS, with additional flags for etcd and for `etcdctl`.
     pub(crate) fn start_with_tls(flags: &[&str], ctl_flags: &[&str]) -> Self {
         let mut cluster = Self::start_as("https", 1, flags);
         cluster.ctl_flags = ctl_flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -114,7 +115,7 @@ impl Cluster {
         None
     }
 
-    /// Returns the address of a store in the cluster.
+    /// Returns the URL with which a store in the cluster is opened.
     pub(crate) fn url(&self) -> String {
         let urls: Vec<_> = self.members.iter().map(|member| member.url.as_str()).collect();
         format!("etcd:{}", urls.join(","))
@@ -159,7 +160,7 @@ fn is_open(url: &str) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
-/// Returns a prefix that is unique in this program.
+/// Returns a key prefix that no other store of this test program uses.
 pub(crate) fn fresh_prefix() -> String {
     format!("/tg-{}/", NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -1,4 +1,4 @@
-//! Scenarios for the history of a store.
+//! Test scenarios for the history of a store.
 
 use std::sync::Arc;
 
@@ -101,8 +101,8 @@ pub(crate) async fn history_that_belongs_to_no_commit_is_refused_whole(place: Pl
     assert_eq!((loaded.position, store.revisions(Revision(0), 9).await.unwrap()), (at(0), vec![]));
 }
 
-/// With more writes than are retained, the history contains the newest client writes, fewer server writes,
-/// and the revision up to which client writes may be missing.
+/// After more writes than are retained, the history contains the newest client writes, a smaller number of
+/// server writes, and the revision up to which client writes may be missing.
 pub(crate) async fn history_is_bounded_and_says_where_it_begins(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 0)]).await.unwrap();

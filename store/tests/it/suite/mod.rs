@@ -1,4 +1,4 @@
-//! Support for the scenarios: store locations and test objects.
+//! Support for the test scenarios: locations of stores, and test objects.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) mod vault;
 /// Creation time of the test stores: 2026-11-21.
 pub(crate) const BIRTH: i64 = 1_795_219_200;
 
-/// Location of a store, which is removed on drop.
+/// Location of a test store. Files are removed on drop.
 pub(crate) enum Place {
     Memory,
     Sqlite(tempfile::TempDir),
@@ -39,11 +39,11 @@ pub(crate) enum Place {
     Toy(Arc<toy::ToyCluster>),
 }
 
-/// Location of a store in an etcd cluster: the address with the key prefix, and the options.
+/// Location of a store in an etcd cluster: the URL, and the options, which include the key prefix.
 pub(crate) struct EtcdPlace {
     url: String,
     options: Options,
-    /// Directory of the local store, if it should outlive the handle.
+    /// Directory of the local store, if that must outlive the handle on the etcd store.
     _local: Option<tempfile::TempDir>,
 }
 
@@ -64,8 +64,8 @@ impl Place {
         Self::in_etcd(etcd::Cluster::shared(), Options::default(), None)
     }
 
-    /// Returns a location in etcd with a local store that outlives the handle, and with frequent folding to
-    /// cover many states.
+    /// Returns a location in etcd with a local store that outlives the handle. The log is folded (moved into
+    /// objects) as often as possible, so that the scenarios cover many states of it.
     pub(crate) fn etcd_with_file() -> Self {
         let local = tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap();
         let mut options = Options {
@@ -76,7 +76,7 @@ impl Place {
         Self::in_etcd(etcd::Cluster::shared(), options, Some(local))
     }
 
-    /// Returns a location with a new key prefix in an etcd cluster.
+    /// Returns a location in `cluster` with a new key prefix, so that the store is empty.
     pub(crate) fn in_etcd(
         cluster: &etcd::Cluster,
         mut options: Options,
@@ -95,7 +95,7 @@ impl Place {
         }
     }
 
-    /// True if the data is lost when the store is closed.
+    /// Returns true if the data is lost when the store is closed.
     pub(crate) fn is_forgetful(&self) -> bool {
         matches!(self, Self::Memory)
     }
@@ -120,7 +120,8 @@ impl Place {
     }
 }
 
-/// Returns the spec of object `number`; kinds alternate, and each contains `version`.
+/// Returns a spec for object `number`, which determines the kind. The spec contains `version`, so that specs
+/// of two versions differ.
 pub(crate) fn spec(number: u32, version: u64) -> Spec {
     let zone = Some(Label::parse(&format!("v{version}")).unwrap());
     match number % 4 {
@@ -134,7 +135,7 @@ pub(crate) fn spec(number: u32, version: u64) -> Spec {
     }
 }
 
-/// Returns an EndpointSet of a Service with a number of endpoints.
+/// Returns an EndpointSet with the given number of endpoints for a Service.
 pub(crate) fn endpoint_set(service: &str, endpoints: u8) -> EndpointSetSpec {
     let endpoint = |host: u8| Endpoint {
         address: [10, 1, 0, host].into(),
@@ -149,7 +150,7 @@ pub(crate) fn endpoint_set(service: &str, endpoints: u8) -> EndpointSetSpec {
     EndpointSetSpec { service: Name::parse(service).unwrap(), ports: Vec::new(), endpoints }
 }
 
-/// Returns object `number` in the state that commit `revision` gives it.
+/// Returns object `number` as it is after the commit with this revision changed it.
 pub(crate) fn object(number: u32, revision: u64) -> Arc<Object> {
     let spec = spec(number, revision);
     let namespace = spec.kind().is_namespaced().then(|| Label::parse("default").unwrap());

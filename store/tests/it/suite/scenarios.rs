@@ -1,4 +1,5 @@
-//! Scenarios for every store. Each scenario receives a location and may open the store at that location once.
+//! Test scenarios for every store. Each scenario receives a location and may open the store at that location
+//! once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -108,8 +109,8 @@ pub(crate) async fn a_malformed_group_is_refused_whole(place: Place) {
     store.commit(at(1), &[added(2, 5)]).await.unwrap();
 }
 
-/// Groups of a hundred changes, in one commit or in many, have the same result as single changes. The error
-/// for an invalid change names the object.
+/// A hundred changes in one commit, and a hundred commits in one group, have the same result as single
+/// changes. The error for an invalid change names the object.
 pub(crate) async fn large_groups_do_what_small_ones_do(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[commit(1, (0..100).map(|number| (Added, number)))]).await.unwrap();
@@ -171,8 +172,8 @@ pub(crate) async fn of_concurrent_commits_exactly_one_wins(place: Place) {
     assert_eq!(store.load().await.unwrap().objects.len(), 10);
 }
 
-/// Every load during commits that add one object and delete the previous one returns the state after a
-/// complete group.
+/// Concurrent commits add one object and delete the previous one. Every load meanwhile returns the state
+/// after a complete group of commits.
 pub(crate) async fn a_load_during_commits_sees_whole_groups(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 1)]).await.unwrap();

@@ -1,4 +1,4 @@
-//! Scenarios of shared stores: concurrent servers and leadership.
+//! Test scenarios for stores shared by several servers: concurrent writes and leadership.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use store::{CommitError, Store};
 
 use super::{BIRTH, Place, added, at};
 
-/// Time limit of all conditions; longer than any step takes on a busy machine.
+/// Maximum time to wait for any condition; longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn of_two_servers_exactly_one_wins_and_the_other_hears_of_it(place: Place) {

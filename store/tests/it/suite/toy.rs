@@ -1,5 +1,5 @@
-//! Smallest shared store: handles on one in-memory store, as if each belonged to another process. It follows
-//! the recipe for a store in ARCHITECTURE.md and passes the same suite as the others.
+//! Minimal shared store: several handles on one in-memory store, as if each belonged to another process. The
+//! toy follows the recipe for a store in ARCHITECTURE.md and runs the same scenarios as the other stores.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,14 @@ use store::{
 };
 use tokio::sync::{OnceCell, watch};
 
-/// Data of the store and the state that its handles share.
+/// In-memory store, and the state that its handles share.
 #[derive(Default)]
 pub(crate) struct ToyCluster {
     data: OnceCell<Arc<dyn Store>>,
-    /// Notifier of writes.
+    /// Channel that notifies the handles of writes.
     bell: watch::Sender<()>,
-    /// Handles that have not resigned, in the order of opening; the first one leads.
+    /// Leadership flags of the handles that have not resigned, in the order of opening; the first handle
+    /// leads.
     candidates: Mutex<Vec<Arc<watch::Sender<bool>>>>,
 }
 

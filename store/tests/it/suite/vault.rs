@@ -1,4 +1,4 @@
-//! Scenarios for the vault: a record changes only if the expected version is the current one.
+//! Test scenarios for the vault (secrets): a record changes only if the caller specifies its current version.
 
 use store::{VAULT_BYTES_MAX, VAULT_KEY_BYTES_MAX, VaultError};
 
