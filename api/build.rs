@@ -1,4 +1,4 @@
-//! Makes Cargo rebuild release binaries when a file of the status page is added or removed.
+//! Makes Cargo rebuild release binaries when a file of the status page changes, is added or is removed.
 //!
 //! Debug builds read the page from disk at run time, so a change of the page needs no rebuild.
 

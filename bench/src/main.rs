@@ -154,7 +154,7 @@ enum Benchmark {
         peers: Vec<String>,
     },
     /// Cost of a new connection through a virtual address in every proxy mode, with few and many Services,
-    /// compared to proxies.
+    /// compared to a direct connection, HAProxy and nginx.
     Connections {
         /// Rounds; each compared path is measured once per round.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]

@@ -64,11 +64,11 @@ pub const HISTORY_BYTES_KEPT: usize = 128 * 1024 * 1024;
 pub const SERVER_HISTORY_KEPT: usize = 500;
 /// Maximum size of the encoded history of server writes in bytes.
 pub const SERVER_HISTORY_BYTES_KEPT: usize = 8 * 1024 * 1024;
-/// Maximum number of requests with changes in the audit log; same number as in the history. May be exceeded
-/// temporarily by a tenth.
+/// Maximum number of audit records about requests that changed objects; same number as in the history. May be
+/// exceeded temporarily by a tenth.
 pub const AUDIT_KEPT: usize = 10_000;
-/// Maximum number of requests without changes in the audit log; they are informational only. May be exceeded
-/// temporarily by a tenth.
+/// Maximum number of audit records about requests that changed nothing, such as rejected ones and dry runs. May be
+/// exceeded temporarily by a tenth.
 pub const AUDIT_PASSING_KEPT: usize = 2_000;
 /// Maximum age of audit records in seconds; longer than a year, so that yearly operations can be compared.
 pub const AUDIT_AGE_MAX_SECS: i64 = 400 * 86_400;

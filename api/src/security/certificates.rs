@@ -20,7 +20,8 @@ use super::{
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// Maximum interval at which the expiry of an open connection's certificate is checked, because clocks can be set.
+/// Maximum time between two checks whether the certificate of an open connection has expired. A single wait until
+/// the expiry would be too long if the system clock is set forward meanwhile.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Record in the vault about the newest certificate of a node.

@@ -26,7 +26,8 @@ fn has(point: &Value, fields: &[(&str, Value)]) -> bool {
     fields.iter().all(|(name, value)| point.get(name) == Some(value))
 }
 
-/// Summarizes a list of values, or of the values at `pointer` in a list of objects.
+/// Returns summary statistics of the numbers in field `list` of `point`. `pointer` is the JSON pointer to the
+/// number in each item; it is empty if the items are numbers. Returns `None` if there is no number.
 pub(super) fn summary(point: &Value, list: &str, pointer: &str) -> Option<Summary> {
     let figures = point.get(list)?.as_array()?;
     Summary::of(figures.iter().filter_map(|figure| figure.pointer(pointer)?.as_f64()))

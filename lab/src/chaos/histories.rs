@@ -82,7 +82,7 @@ pub enum ClientRequest {
     Write {
         /// New state of each changed object; an object occurs at most once.
         changes: Vec<ObjectChange>,
-        /// Condition under which the server must accept the write.
+        /// Precondition that the client sent with the write.
         demand: Demand,
     },
     /// Read of one object. The server must return a state that is not older than the given revision.
@@ -110,10 +110,10 @@ pub struct ObjectChange {
     pub address: Option<String>,
 }
 
-/// Precondition of a write, under which the server must accept the write.
+/// Precondition of a write. The server must reject the write if it does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// No precondition: the server must accept the write in any state.
+    /// No precondition; the write is valid in any state.
     Nothing,
     /// Requirement that none of the objects exists.
     Absent,

@@ -1,11 +1,14 @@
-//! Soak test: a cluster runs for a long time under continuous changes and random faults, followed by a check
-//! for leaks. A *census* lists the kernel state, process resources and files of the cluster; the last census
-//! must equal the first one. *Fill* creates permanent objects. The part in the box is repeated.
+//! Soak test: runs a cluster for a long time under continuous changes and random faults, then removes everything
+//! and checks for leaks.
 //!
-//! ```text
-//!   start ─▶ census ─▶ fill ─▶ ┌ writers, clients, faults ─▶ calm: all verified, every address right, tidy, memory ┐ ─▶ remove all
-//!                              └─────────────────────────────────── repeated ──────────────────────────────────────┘    ─▶ census ─▶ clean up
-//! ```
+//! 1. *Census*: lists the kernel state, process resources and files of the cluster.
+//! 2. *Fill*: creates Services that exist until step 4.
+//! 3. For each part of the test: writers, clients and faults run. Then writes and faults stop until every node has
+//!    verified its kernel state, every address and port is connected to and must reach the right backend, the
+//!    writers delete their objects, and memory is measured.
+//! 4. Deletes all objects. The census is taken again and must equal the first one.
+//! 5. Ends the agents and runs `cleanup` on each node.
+//!
 //! The seed determines the actions of every writer and the sequence of faults; the progress of a writer before a
 //! fault depends on the machine. The test itself asserts nothing: [`SoakOutcome::faults_found`] returns the
 //! problems found.

@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::host::netns::Namespace;
 
-/// Timeout for receiving a request; the next client waits meanwhile.
+/// Timeout for receiving a request. Clients are served one at a time, so others wait meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Running web server. Dropping it closes the port.

@@ -39,7 +39,9 @@ impl Prose {
             let prefix =
                 ["///", "//!", "//"].into_iter().find(|prefix| line.starts_with(prefix)).unwrap_or("");
             if !prefix.is_empty() {
-                let words = words(line.trim_start_matches('/').trim_start_matches('!'));
+                // The command `what-if` is a name.
+                let line = line.trim_start_matches('/').trim_start_matches('!').replace("what-if", "");
+                let words = words(&line);
                 if prefix != "//" && prefix != before {
                     self.docs += 1;
                     self.banned +=

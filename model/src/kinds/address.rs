@@ -130,8 +130,8 @@ pub fn name_of(address: IpAddr) -> Name {
     Name::parse(&text).expect("digits, dots and dashes between digits are a name")
 }
 
-/// Returns the address for the name of a record. Common notations of the address are accepted too. `None` if the
-/// text is neither.
+/// Returns the address that `name` contains: the name of an Address object (see [`name_of`]) or a usual notation,
+/// such as `2001:db8::7`. Returns `None` if it is neither.
 #[must_use]
 pub fn address_of(name: &str) -> Option<IpAddr> {
     if let Ok(address) = name.parse() {

@@ -214,7 +214,7 @@ impl ProgrammedState {
             .find_map(|(destination, is_range)| find(&self.owners, &self.ranges, destination, is_range, flow))
     }
 
-    /// Returns true if the target receives connections of the frontend.
+    /// Returns true if new connections of the frontend may go to the target.
     #[must_use]
     pub fn is_current(&self, frontend: &Frontend, target: &Target) -> bool {
         self.route(frontend).is_some_and(|route| has_target(route, target))

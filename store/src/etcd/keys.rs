@@ -168,7 +168,8 @@ impl Keys {
     }
 }
 
-/// Returns the key of piece `number` below the prefix `stage`.
+/// Returns the key of one piece of a value that is too large for one etcd request. `stage` is the key prefix of
+/// the pieces of the value, `number` the index of the piece.
 pub(super) fn piece(stage: &str, number: usize) -> String {
     format!("{stage}{number:05}")
 }

@@ -112,8 +112,8 @@ fn a_configuration_that_goes_on_elsewhere_is_refused_with_a_word() {
     }
 }
 
-/// The kube-proxy configuration of the requirements results in its two agent settings, and nothing is left
-/// out.
+/// A kube-proxy configuration with IPVS mode and strict ARP is imported as the agent settings `mode` and
+/// `strict-arp`, and no field of it is ignored.
 #[test]
 fn f130_the_kube_proxy_configuration_of_the_documents_is_read_and_its_settings_are_reported() {
     let imported = check("kube_proxy_seed.yaml");

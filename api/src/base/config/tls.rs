@@ -10,7 +10,8 @@ use rustls_pki_types::ServerName;
 
 /// Default lifetime of agent certificates in seconds: one day, so that a stolen key is not useful for long.
 const AGENT_LIFE_SECS_DEFAULT: u32 = 86_400;
-/// Minimum lifetime of agent certificates in seconds. Agents renew them after two thirds of it.
+/// Minimum of the configurable lifetime of agent certificates in seconds. An agent renews its certificate after
+/// about two thirds of the lifetime.
 const AGENT_LIFE_SECS_MIN: u32 = 15;
 /// Maximum lifetime of agent certificates in seconds: 90 days, for nodes that are offline for long.
 const AGENT_LIFE_SECS_MAX: u32 = 90 * 86_400;

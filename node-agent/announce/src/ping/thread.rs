@@ -20,7 +20,8 @@ use super::{
 /// Interval between checks for changes by other programs, and delay before a failed write is repeated.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs the thread that maintains the echo reply table until all senders are dropped.
+/// Main loop of the thread that maintains the nf_tables table for echo requests (pings). Returns when all senders
+/// of `orders` are dropped.
 pub(super) fn run(orders: &Receiver<ThreadOrder>, settle_time: Duration, tell: impl Fn(Option<String>)) {
     let mut keeper = Keeper::new(settle_time);
     loop {

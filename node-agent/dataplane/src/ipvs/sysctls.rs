@@ -1,7 +1,8 @@
 //! Sysctls that IPVS requires. The backend sets them when it starts and restores them in `cleanup`.
 //!
-//! The former value is first stored in a kernel set, as `number << 8 | value`. Later processes read it from
-//! the set, which has the same lifetime as the sysctls: that of the network namespace.
+//! Before a sysctl is changed, its value is stored in an ipset, as the element `id << 8 | value`. A restarted agent
+//! reads the original value from the ipset, which exists as long as the sysctls: until the network namespace is
+//! deleted.
 
 use std::{fs, io, path::Path};
 

@@ -171,8 +171,8 @@ impl Observation {
     }
 }
 
-/// Calls `each` for the elements of a message. For an element that this program would not have written, `each`
-/// receives only the key.
+/// Calls `each` for every set element in a message. If an element does not have the format of the set, because
+/// another program added it, `each` receives only its key.
 ///
 /// # Errors
 /// Returns an error if the message is malformed.

@@ -54,8 +54,8 @@ struct ChallengedClients {
 }
 
 impl Nudger {
-    /// Sends a challenge to each client. Clients beyond [`NUDGES_MAX`] are skipped, as are repetitions beyond
-    /// this number.
+    /// Sends a challenge to each of the first [`NUDGES_MAX`] clients, and schedules its repetition. At most
+    /// [`NUDGES_MAX`] clients of all calls together await a repetition; further ones are challenged only once.
     pub fn ask(&mut self, mut clients: Vec<Nudge>, now: Instant) {
         if clients.is_empty() {
             return;
