@@ -70,14 +70,15 @@ impl Figures {
     }
 }
 
-/// Returns the number of free bytes in per-thread caches, which jemalloc counts as allocated. Statistics of
-/// index 4096 (`MALLCTL_ARENAS_ALL`) are sums over all arenas.
+/// Returns the number of freed bytes in the per-thread caches of all arenas (arena index 4096,
+/// `MALLCTL_ARENAS_ALL`), which jemalloc counts as allocated. Returns `None` if the allocator provides no
+/// statistics.
 fn kept_for_threads() -> Option<usize> {
     b"stats.arenas.4096.tcache_bytes\0"[..].name().read().ok()
 }
 
-/// Metrics collector that exports the memory usage of the allocator. The registry adds the prefix of the metric
-/// names.
+/// Metrics collector that exports the memory usage of the allocator. The metrics registry prepends its common
+/// prefix to the metric names.
 #[derive(Debug, Clone, Copy)]
 pub struct HeapCollector;
 

@@ -1,5 +1,5 @@
-//! Foundations that hold no state: configuration, errors as problem details (RFC 9457), clock and random numbers,
-//! content negotiation.
+//! Basic modules that other modules use: configuration, errors as problem details (RFC 9457), clock and
+//! random numbers, entity tags, content negotiation, streaming bodies, files of the status page.
 
 pub(crate) mod assets;
 pub(crate) mod body_stream;

@@ -1,4 +1,5 @@
-//! HTTP: routes, middleware, request bodies, the OpenAPI document, and the view for `kubectl`.
+//! HTTP: routes, middleware, request bodies, the OpenAPI document, and the read-only Kubernetes API for
+//! `kubectl`.
 
 pub(crate) mod body;
 pub(crate) mod kubernetes;

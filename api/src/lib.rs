@@ -1,15 +1,15 @@
 //! Control server of a Tidegate cluster: validates, stores and distributes configuration objects. The writer is
 //! one task that admits all writes, commits them in groups and publishes each new state. The hub holds the newest
-//! published state, an immutable value that all readers share. Each agent receives its part of the state on a
-//! feed; other clients can watch objects.
+//! published state, an immutable value that all readers share. Each agent receives its part of the state in a
+//! stream (feed); other clients can watch objects.
 //!
 //! ```text
 //! HTTP ─▶ routes ─▶ writer ─▶ store
 //!            │         └────▶ hub ─▶ feed ─▶ agents
 //!            └── reads ──────┘ └──▶ watch ─▶ clients
 //! ```
-//! Decisions about objects are made in `model`, SQL is in `store`, and there are no locks on objects.
-//! Handlers change state through the writer only.
+//! Handlers change state through the writer only, so that objects need no locks. Decisions about objects are
+//! made in `model`; SQL is in `store`.
 
 pub mod base;
 pub mod context;

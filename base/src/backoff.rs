@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Maximum number of doublings of the delay. Keeps the shift from overflowing; by then any practical delay has
-/// reached its cap.
+/// Maximum number of doublings of the delay, so that the bit shift does not overflow. Any practical delay
+/// reaches its cap with fewer doublings.
 const DOUBLINGS_MAX: u32 = 20;
 
 /// Exponential backoff with full jitter between a floor and a rising ceiling, so that many clients that lost

@@ -20,6 +20,6 @@ pub fn moment_of(time: Timestamp, now: Instant) -> Instant {
     now.checked_add(Duration::from_secs(u64::try_from(left).unwrap_or(0))).unwrap_or(now + FAR)
 }
 
-/// Duration of one hundred years, added to the current time in place of a time beyond the range of
-/// [`Instant`].
+/// Duration of one hundred years. A time beyond the range of [`Instant`] is replaced by the current time plus
+/// this duration.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -18,8 +18,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// Records an event. If it is identical to the last one except for the time, only the time and count of that
-    /// one are updated.
+    /// Records an event. If the last event has the same reason and message, only updates the time and the
+    /// count of the last event.
     pub fn record(&mut self, reason: EventReason, message: String) {
         let time = wall_clock();
         let message = limit_message(message);

@@ -38,7 +38,8 @@ pub struct Options {
     pub sizes: Vec<u32>,
     /// Numbers of endpoints per Service, measured one after another.
     pub endpoints: Vec<u8>,
-    /// Maximum number of endpoints over all Services; larger combinations are skipped.
+    /// Maximum number of endpoints of all Services together. Combinations of `sizes` and `endpoints` that
+    /// exceed it are skipped.
     pub most: u32,
     /// Proxy modes to measure.
     pub modes: Vec<&'static str>,

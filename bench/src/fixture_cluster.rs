@@ -26,10 +26,10 @@ pub const TARGET_PORT: u16 = 8080;
 pub const CLIENT: &str = "asking";
 /// Name of the workload that serves the live Services.
 pub const BACKEND: &str = "answering";
-/// Maximum number of endpoints per Service. The endpoints of live Services are addresses in the network of one
-/// workload, from `.101` on.
+/// Maximum number of endpoints per Service. Limited by the live Services, whose endpoints are the addresses
+/// from `.101` on in the network of one workload.
 pub const ENDPOINTS_MAX: u8 = 100;
-/// Maximum number of Services: their addresses are in one /16.
+/// Maximum number of Services, whose addresses must fit in `SERVICE_CIDR`, a /16.
 pub const SERVICES_MAX: u32 = 60_000;
 
 /// Service address range of the control server of a [`Cluster`].
@@ -38,7 +38,7 @@ const SERVICE_CIDR: &str = "10.96.0.0/16";
 const FILLING: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 /// Last octet of the first endpoint address of the live Services.
 const LIVE_HOST: u8 = 101;
-/// Number of objects per request; the server accepts 5,000 and 8 MiB.
+/// Number of objects per request; the server accepts up to 5,000 objects and 8 MiB.
 const BATCH: usize = 1_000;
 /// Timeout for a node to converge: iptables needs minutes for tens of thousands of Services.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -70,7 +70,8 @@ pub struct Estate {
 }
 
 impl Estate {
-    /// Starts a node with a client and a backend workload, and the live Services without endpoints.
+    /// Starts a node with a client and a backend workload, creates the live Services without endpoints and
+    /// the filling, and waits until the node has converged.
     ///
     /// # Errors
     /// Returns an error if the size is too large, a binary is not built, or the server rejects an object.
@@ -101,16 +102,16 @@ impl Estate {
         Ok(estate)
     }
 
-    /// Sets the node name of the filling's endpoints created from now on. An endpoint without a node could be on
-    /// any node, and costs each node one more set element.
+    /// Sets the node name in filling endpoints that are created from now on. An endpoint without a node name
+    /// may be local to any node, so each node programs one more set element for it.
     #[must_use]
     pub fn filling_on(mut self, node: &'static str) -> Self {
         self.filling_node = Some(node);
         self
     }
 
-    /// Extends the filling (Services without traffic) to this number of Services and waits until the node has
-    /// verified everything.
+    /// Extends the filling (Services without traffic) to this number of Services and waits as
+    /// [`Self::wait_converged`] does.
     ///
     /// # Errors
     /// Returns an error if the server rejects an object or the node does not converge.
@@ -129,7 +130,8 @@ impl Estate {
         &self.size
     }
 
-    /// Waits until the node has verified everything.
+    /// Waits until the node has converged: its kernel contains the current state, confirmed by reading it
+    /// back.
     ///
     /// # Errors
     /// Returns an error on timeout.
@@ -211,7 +213,7 @@ fn filling_objects(number: u32, endpoints: u8, node: Option<&str>) -> [Value; 2]
     )
 }
 
-/// Builds an endpoint of an EndpointSet.
+/// Builds the JSON of an endpoint in an EndpointSet, with the name of its node if given.
 pub(crate) fn endpoint_object(address: Ipv4Addr, node: Option<&str>) -> Value {
     node.map_or_else(|| json!({"address": address}), |node| json!({"address": address, "node": node}))
 }

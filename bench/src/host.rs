@@ -69,10 +69,10 @@ pub struct Load {
 
 /// Clock ticks per second in `/proc`, on every supported platform.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Duration for which other load is observed before a run.
+/// Duration for which the load of other processes is observed before a run.
 const OTHERS_WATCHED: Duration = Duration::from_secs(2);
-/// Duration for which other load is observed in a pause. A few dozen pauses sum up to a time adequate for a run of
-/// minutes.
+/// Duration for which the load of other processes is observed in one pause. The few dozen pauses of a run of
+/// minutes together give a sufficient sample.
 const PAUSE_WATCHED: Duration = Duration::from_millis(250);
 /// Maximum CPU share of other processes at which results are considered reliable.
 const OTHERS_MAX: f64 = 0.15;
@@ -100,7 +100,8 @@ pub struct LoadMeter {
     waited_us: Option<u64>,
 }
 
-/// CPU seconds in the periods in which the benchmark was idle: in total, and in use by other processes.
+/// CPU seconds of all CPUs in the periods in which the benchmark was idle: the total (`all`), and the part
+/// used by other processes (`busy`).
 #[derive(Debug, Default)]
 struct Others {
     all: f64,
@@ -119,7 +120,7 @@ impl Others {
 }
 
 impl LoadMeter {
-    /// Observes other load for two seconds and starts the measurement.
+    /// Observes the load of other processes for two seconds, and starts the measurement.
     ///
     /// # Errors
     /// Returns an error if `/proc` cannot be read.
@@ -135,8 +136,8 @@ impl LoadMeter {
         })
     }
 
-    /// Observes other load in a short pause of the benchmark, because its own load cannot be told apart while it
-    /// runs.
+    /// Observes the load of other processes in a short pause of the benchmark. While the benchmark runs, its
+    /// own load cannot be separated from that of others.
     ///
     /// # Errors
     /// Returns an error if `/proc` cannot be read.

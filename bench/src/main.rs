@@ -25,7 +25,7 @@ struct Arguments {
     /// Output directory: for each benchmark the results (.json), a page (.md) and a plot (.svg).
     #[arg(long, global = true, default_value = "docs/benchmarks")]
     out: PathBuf,
-    /// Write results even if other processes used much of the machine.
+    /// Write results even if other processes used much CPU time.
     #[arg(long, global = true)]
     busy_anyway: bool,
     #[command(subcommand)]
@@ -104,7 +104,7 @@ enum Benchmark {
     /// Time from the start of an agent until everything is programmed and verified, and the memory of the agent
     /// then.
     Cold {
-        /// Starts of each kind per size.
+        /// Cold starts, and restarts, per number of Services and endpoints.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         rounds: u16,
         /// Numbers of Services, ascending.

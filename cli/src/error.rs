@@ -11,7 +11,8 @@ pub enum ExitCode {
     Success,
     /// The server rejected the request, or the command failed for a reason not covered by another code.
     Failed,
-    /// The command line is invalid; for `status`, the cluster has problems.
+    /// The command line is invalid. Also used for a negative result: problems in `status` or `doctor`,
+    /// changes in `plan`, harm in `what-if`, or a state that `confirm` shows for confirmation.
     Usage,
     /// The server is unreachable or did not respond in time.
     Unreachable,
@@ -55,7 +56,7 @@ pub(crate) enum Failure {
         /// Text of the underlying error.
         cause: String,
     },
-    /// Failure of some of several objects, each of which has already been printed.
+    /// Failure for some objects of a request. The outcome of each object has already been printed.
     #[error("{failed} of {total} failed")]
     Some {
         /// Number of objects that failed.
@@ -88,12 +89,12 @@ pub(crate) enum Failure {
     Output(#[from] io::Error),
 }
 
-/// Rejection by the server, with the names of the items in the rejected request.
+/// Rejection by the server, with the names of the objects in the rejected request.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     /// Problem document of the response.
     pub(crate) rejection: client::Problem,
-    /// Names of the items of the request, for violations whose pointer starts with `/items/N`.
+    /// Names of the objects in the request, for violations whose pointer starts with `/items/N`.
     pub(crate) items: Vec<String>,
 }
 
@@ -103,7 +104,7 @@ impl Failure {
         Self::Usage { message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// Attaches the names of the request's items to a rejection.
+    /// Adds the names of the objects in the request to a rejection. Other failures stay unchanged.
     pub(crate) fn with_items(mut self, items: Vec<String>) -> Self {
         if let Self::Refused(problem) = &mut self {
             problem.items = items;
@@ -111,7 +112,7 @@ impl Failure {
         self
     }
 
-    /// Returns the stable code of a rejection.
+    /// Returns the error code of a rejection, such as `NotFound`; `None` for any other failure.
     pub(crate) fn problem_code(&self) -> Option<&str> {
         match self {
             Self::Refused(problem) => Some(problem.rejection.code.as_str()).filter(|code| !code.is_empty()),

@@ -70,7 +70,7 @@ impl Manifest {
         }
     }
 
-    /// Returns the files with their contents, for parsers of other formats.
+    /// Returns the path, name and contents of each file, for the import of other formats.
     pub(crate) fn into_sources(self) -> Vec<(PathBuf, Source)> {
         let source = |file: File| (file.path, Source { name: file.name, bytes: file.bytes });
         self.files.into_iter().map(source).collect()
@@ -86,8 +86,8 @@ impl Manifest {
         Ok(all)
     }
 
-    /// Returns the names of the items, such as `service/web in FILE`, for messages. Empty if a file cannot be
-    /// parsed here; the server reports the error then.
+    /// Returns a name for each object, such as `service/web in FILE`, for messages. Empty if a file cannot be
+    /// parsed; the server then reports the error.
     pub(crate) fn item_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for file in &self.files {
@@ -104,8 +104,8 @@ impl Manifest {
         names
     }
 
-    /// Returns the identities of the objects in reverse order, so that referring objects are deleted before
-    /// the ones they refer to.
+    /// Returns the keys of all objects, the last one first. Manifests usually define an object before others
+    /// refer to it, so the referring objects are deleted first.
     pub(crate) fn keys_in_reverse(&self) -> Result<Vec<ObjectKey>, Failure> {
         let mut keys = Vec::new();
         for file in &self.files {

@@ -127,7 +127,8 @@ pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, String>
     }
 }
 
-/// Parses a stored kind; rejects `endpoints`, which are computed.
+/// Parses the kind of a stored object, such as `svc`. Rejects `endpoints`, which the server computes and does
+/// not store.
 ///
 /// # Errors
 /// Returns the list of kinds if `word` is not one.

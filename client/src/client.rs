@@ -53,9 +53,9 @@ pub enum Failover {
     /// write the second server would report a conflict that the user did not cause. The timeout covers all
     /// servers: a read that other servers could answer gets an equal share of it.
     Safe,
-    /// Every request may be sent again after anything but a final rejection, because the writes of the
-    /// program are repeatable. A rejected token (401) is not final, because it may be about to be rotated.
-    /// The timeout applies to each server.
+    /// Every request may be sent again after any failure that is not a final rejection, because the program
+    /// declares its writes to be repeatable. A rejected token (401) is not final, because it may be about to
+    /// be rotated. The timeout applies to each server.
     Repeatable,
 }
 

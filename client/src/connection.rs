@@ -19,7 +19,8 @@ pub struct Connection {
     pub urls: Vec<Url>,
     /// PEM file with the trusted CAs; `None` trusts the CAs of the system.
     pub ca_file: Option<PathBuf>,
-    /// Hash of a certificate that must be in the certificate chain of the servers. Excludes `ca_file`.
+    /// Hash of a certificate that must be in the certificate chain of each server. Mutually exclusive with
+    /// `ca_file`.
     pub pin: Option<Pin>,
     /// Client certificate for authentication, if any.
     pub identity: Option<Arc<Identity>>,

@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the stable error code of the problem document if the server rejected the request.
+    /// Returns the error code of a rejection, such as `NotFound`; `None` for any other error.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         match self {

@@ -46,8 +46,8 @@ impl LineBuffer {
         self.bytes.extend_from_slice(chunk);
     }
 
-    /// Removes the next complete line from the buffer and returns it without the line end. Blank lines are
-    /// skipped.
+    /// Removes the next complete line from the buffer and returns it without the line end, or `None` if there
+    /// is no complete line. Blank lines are skipped.
     ///
     /// # Errors
     /// Returns an error if the line is longer than the limit, even if its line end has not arrived yet.

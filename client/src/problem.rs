@@ -79,7 +79,8 @@ impl Violation {
         }
     }
 
-    /// Returns the index of the object that contains the invalid field, in a request with several objects.
+    /// Returns the index of the object that contains the invalid field, or `None` if the request had only one
+    /// object.
     #[must_use]
     pub fn item(&self) -> Option<usize> {
         let rest = self.pointer.strip_prefix("/items/")?;

@@ -92,7 +92,8 @@ impl TokenSource {
         !matches!(self, Self::None)
     }
 
-    /// Returns the token for the next request. A token file is read on each call.
+    /// Returns the token for the next request, or `None` if no token is configured. A token file is read on
+    /// each call.
     pub fn token(&self) -> Result<Option<Token>, TokenError> {
         match self {
             Self::None => Ok(None),

@@ -20,8 +20,8 @@ use lab::{
     processes::binaries,
 };
 
-/// Number of requests per row of the table of replies. With two or three backends the probability of missing one
-/// is below 1e-3.
+/// Number of requests behind each row in a printed table of the backends that replied. The probability that
+/// one of two or three backends never replies is below 1e-3.
 const REQUESTS: usize = 24;
 const EXTERNAL: IpAddr = IpAddr::V4(topology::EXTERNAL_V4);
 const NODE_PORT: u16 = 30080;
@@ -189,7 +189,7 @@ fn requests_to(
     out.seen(&format!("{:<34} {how:<46} {}", format!("{from} → {to}"), counts.join("  ")))
 }
 
-/// Writes a file for the CLI and returns its path.
+/// Writes `text` to the file `name` in a directory, as input for the CLI, and returns its path.
 fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
     let path = directory.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,5 +1,5 @@
-//! Load generators: simulated agents, clients of feeds and watches, HTTP clients, and a client that measures
-//! outages.
+//! Load generators: simulated agents, clients of feeds (streams of state to agents) and watches, HTTP
+//! clients, and a client that measures outages.
 
 pub mod feed_load;
 pub mod http_load;

@@ -80,13 +80,15 @@ fn show(arguments: &Arguments) -> Result<()> {
     wait_forever()
 }
 
-/// Waits for Ctrl-C. The signal handler of the registry then removes everything and ends the process.
+/// Waits for Ctrl-C. The signal handler of [`lab::host::registry`] then removes the cluster and ends the
+/// process.
 fn wait_forever() -> Result<()> {
     let (_never, nothing) = mpsc::channel::<()>();
     nothing.recv().context("nothing is ever sent")
 }
 
-/// Prints the objects that exist on this machine now and are not in `before`. Returns the exit status.
+/// Prints the objects that exist on this machine now and are not in `before`. Returns the exit status: 0 if
+/// there are none, otherwise 1.
 fn report_leftovers(before: &std::collections::BTreeSet<String>) -> i32 {
     let mut out = std::io::stdout().lock();
     let left: Vec<String> = match kernel::host() {

@@ -85,7 +85,8 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("bench", &["lab"]),
 ];
 
-/// External crates for I/O, async runtimes, clocks or randomness, which the pure crates must not use.
+/// External crates for I/O, async runtimes, clocks or randomness. Pure crates (those without I/O, clock and
+/// randomness) must not use them.
 const RUNTIME: [&str; 10] =
     ["tokio", "hyper", "axum", "reqwest", "nix", "sqlx", "async-trait", "tracing-subscriber", "rand", "mio"];
 const PURE_CRATES: [&str; 4] = ["model", "bfd", "bgp", "translate"];
@@ -95,8 +96,8 @@ const PURE_FILES: [&str; 7] =
     ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs", "desired.rs", "listing.rs"];
 /// File names that the folder of every proxy mode must have.
 const MODE_FILES: [&str; 5] = ["desired.rs", "commit.rs", "trace.rs", "preview.rs", "listing.rs"];
-/// File names that the folders of all proxy modes except userspace must have. The nftables folder programs the
-/// capture rules of userspace mode.
+/// File names that the folders of all proxy modes except userspace must have. Userspace mode has none of
+/// them, because code in the nftables folder programs the rules that redirect its traffic to the relay.
 const KERNEL_MODE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "mirror.rs", "verify.rs"];
 const IMPURE: [&str; 11] = [
     "tokio",
@@ -224,8 +225,8 @@ fn no_function_is_longer_than_a_hundred_lines() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// No member has a larger share of banned words in its comments than in the golden file. `UPDATE_GOLDEN=1` writes
-/// the current shares if none is larger.
+/// No workspace member has a larger share of banned words in its comments than the golden file permits.
+/// `UPDATE_GOLDEN=1` writes the current shares if none is larger.
 #[test]
 fn prose_gets_plainer_and_never_less_plain() {
     let mut members: BTreeMap<String, prose::Prose> = BTreeMap::new();

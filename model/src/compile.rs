@@ -1,5 +1,5 @@
-//! Compilation: derives the messages for nodes from a snapshot, one Service at a time, and finds the Services
-//! that a change affects.
+//! Compilation of the cluster state to the messages that nodes receive, one Service at a time, and
+//! determination of the Services that a change affects.
 
 mod health;
 
@@ -32,8 +32,9 @@ use crate::{
     wire::feed::{AddressState, NetworkState, NodeState},
 };
 
-/// Compiles one Service to the form that nodes receive. Returns `None` if the Service does not exist or has type
-/// ExternalName. The revision in the result is zero; the caller sets it to the revision of the commit.
+/// Compiles one Service with its endpoints to the form that nodes receive. Returns `None` if the Service does
+/// not exist or has type ExternalName. The revision in the result is zero; the caller sets it to the revision
+/// of the commit.
 #[must_use]
 pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService> {
     let object = snapshot.service(key)?;
@@ -118,7 +119,8 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
     }
 }
 
-/// Returns the Services that an EndpointSet or Workload provides endpoints for; none for other kinds.
+/// Returns the Services for which an EndpointSet or Workload provides endpoints; none for objects of other
+/// kinds.
 #[must_use]
 pub fn services_served_by(snapshot: &Snapshot, object: &Object) -> Vec<ServiceKey> {
     let Some(namespace) = &object.metadata.namespace else { return Vec::new() };
@@ -128,8 +130,8 @@ pub fn services_served_by(snapshot: &Snapshot, object: &Object) -> Vec<ServiceKe
     }
 }
 
-/// Returns the Services with endpoints that a change of a Node's lost state or maintenance affects; an empty set
-/// if neither has changed.
+/// Returns the Services whose endpoints on a Node are affected by a change of its lost state or its
+/// maintenance; an empty set if neither has changed.
 fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSet<ServiceKey> {
     let is_maintained_as_before = before.maintenance_of(node) == after.maintenance_of(node);
     if before.is_lost(node) == after.is_lost(node) && is_maintained_as_before {
@@ -199,8 +201,8 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Returns the effective maintenance of an endpoint: the strongest of the settings on the endpoint (`own`),
-/// on its Node and on its Service.
+/// Returns the maintenance that applies to an endpoint: the strictest of the settings on the endpoint itself
+/// (`own`), on its Node and on its Service.
 fn with_context<'a>(
     own: Option<&'a Maintenance>,
     node: Option<&Name>,
@@ -211,7 +213,8 @@ fn with_context<'a>(
     Maintenance::stronger([own, of_node, spec.maintenance.as_ref()])
 }
 
-/// Applies maintenance to an endpoint: mode drain sets its weight to 0, mode maintenance makes it not ready.
+/// Applies maintenance to an endpoint: mode drain sets its weight to 0, mode maintenance makes it neither
+/// ready nor serving. Without maintenance, returns the endpoint unchanged.
 fn take_out(mut endpoint: CompiledEndpoint, maintenance: Option<&Maintenance>) -> CompiledEndpoint {
     let Some(maintenance) = maintenance else { return endpoint };
     match maintenance.mode {

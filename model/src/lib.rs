@@ -1,8 +1,8 @@
 //! Domain code of Tidegate: the objects of the API, and the pure functions that derive all other data from them.
 //!
-//! The crate has no runtime, I/O, clock or randomness. Time and random seeds are arguments, so every result can be
-//! reproduced from its inputs. Values that a message may omit are `Option`; all other types are valid by
-//! construction.
+//! The crate has no runtime, I/O, clock or randomness. Time and random seeds are arguments, so every result
+//! can be reproduced from its inputs. Types such as names, ports and addresses can only be created with valid
+//! values; a field that a message may omit is an `Option`.
 
 pub mod admission;
 pub mod bgp;

@@ -1,9 +1,9 @@
 //! Packet program: maps the destination and source of a new connection to a verdict, on one node and for one
 //! Service.
 //!
-//! The pure function [`program()`] derives it from a compiled Service. All backends, the drift checks, the test
-//! oracle ([`oracle`]) and `explain` use this function. The kernel objects of every proxy mode follow from packet
-//! programs alone. A frontend is an address, protocol and port at which a Service accepts connections.
+//! The pure function [`program()`] derives it from a compiled Service. The kernel objects of every proxy
+//! mode, their verification, the test oracle ([`oracle`]) and `explain` are all based on packet programs. A
+//! frontend is an address, protocol and port at which a Service accepts connections.
 //!
 //! ```text
 //! new connection ─▶ to a frontend? ── no ──▶ to another port of a virtual address? ── yes ──▶ reject
@@ -50,16 +50,16 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// Treatment of new connections by frontend. The map is a sorted vector, because most programs have one
-    /// frontend and a node of a `BTreeMap` reserves space for eleven.
+    /// frontend, for which a `BTreeMap` would reserve the space of eleven.
     pub frontends: LiteMap<Frontend, Route>,
     /// Cluster IPs and load balancer addresses of the Service. Connections to a port of these addresses that is
     /// not a frontend of any Service are rejected.
     pub virtual_addresses: BTreeSet<IpAddr>,
-    /// Addresses of targets on this node, or on no known node. If such a target connects to itself through the
-    /// Service, the connection works only if it is masqueraded.
+    /// Addresses of targets that run, or may run, on this node. If such a target connects to itself through
+    /// the Service, the connection works only if its source address is masqueraded.
     pub hairpins: BTreeSet<IpAddr>,
-    /// Health check node port, which the agent serves itself without packet rules; `None` if the Service has
-    /// none.
+    /// Health check node port, at which the agent itself responds, without packet rules; `None` if the
+    /// Service has none.
     pub health_check: Option<HealthCheckNodePort>,
 }
 
@@ -68,8 +68,8 @@ pub struct Program {
 pub struct HealthCheckNodePort {
     /// TCP port at which the agent serves the health check, at the node's addresses.
     pub port: Port,
-    /// Number of distinct addresses of ready endpoints on this node, in the first IP family of the Service, so that a
-    /// workload with an address of each family counts once. Terminating endpoints do not count (KEP-1669).
+    /// Number of ready endpoints on this node, without terminating ones (KEP-1669). Only distinct addresses
+    /// of the first IP family of the Service count, so that a dual-stack workload counts once.
     pub local_endpoints: u32,
 }
 
@@ -89,7 +89,7 @@ pub struct Frontend {
 pub enum Destination {
     /// A single virtual address.
     Address(IpAddr),
-    /// All non-loopback addresses of the node in an IP family at which node ports are enabled.
+    /// All addresses of the node in an IP family, except loopback ones, at which node ports are enabled.
     AnyLocal(IpFamily),
 }
 
@@ -107,12 +107,12 @@ impl Destination {
 /// Treatment of new connections to one frontend, by source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Type of the frontend. Appears in the names of rules only and does not affect decisions.
+    /// Type of the frontend's address. Only the names of rules depend on the type; decisions do not.
     pub role: Role,
     /// Name of the Service port, if the port has one.
     pub port_name: Option<Label>,
     /// Networks that may connect; `None` permits all. Connections from other sources are dropped, except
-    /// those of the node itself.
+    /// connections of the node itself.
     pub allowed_sources: Option<BTreeSet<IpNet>>,
     /// Verdict for sources in the workload networks of the cluster.
     pub from_workloads: Verdict,
@@ -120,19 +120,20 @@ pub struct Route {
     pub from_node: Verdict,
     /// Verdict for all other sources, such as other nodes.
     pub from_elsewhere: Verdict,
-    /// Time after its last new connection for which a source address stays with its target, in seconds, 1–86,400.
-    /// Tracked for each frontend and node. `None` disables session affinity.
+    /// Session affinity: time in seconds, 1–86,400, for which new connections from a source address go to the
+    /// same target, counted from its last new connection. Each node tracks each frontend separately. `None`
+    /// disables session affinity.
     pub affinity_seconds: Option<u32>,
-    /// IPVS scheduler that selects a target; `None` stands for the selection by weight of the proxy mode.
+    /// IPVS scheduler that selects a target; `None` for the default selection of the proxy mode, by weight.
     pub scheduler: Option<Scheduler>,
     /// IPVS flags that modify the scheduler; empty without a scheduler.
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
     /// PROXY protocol header that carries the client's address to the target.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Treatment of established connections to endpoints that were removed.
+    /// Treatment of established connections to targets that were removed.
     pub removal: Removal,
-    /// Removed targets whose established TCP connections may continue, with an optional deadline. No verdict
-    /// contains these targets.
+    /// Draining targets, whose established TCP connections may continue, with an optional deadline. No
+    /// verdict contains these targets, so they receive no new connections.
     pub leaving: DrainingTargets,
 }
 
@@ -149,7 +150,8 @@ pub enum Role {
     NodePort,
 }
 
-/// Treatment of established TCP connections to a removed target. UDP and SCTP flows always move immediately.
+/// Treatment of established TCP connections to a removed target. UDP and SCTP flows always move to another
+/// target immediately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Removal {
     /// Established connections continue until they end.
@@ -161,13 +163,14 @@ pub enum Removal {
     Reset,
 }
 
-/// Draining targets, each with the optional deadline at which its remaining connections are terminated.
+/// Draining targets, which receive no new connections. The optional deadline is the time at which remaining
+/// connections to the target are terminated.
 pub type DrainingTargets = Arc<BTreeMap<Target, Option<Timestamp>>>;
 
 /// Targets with their weights, which are above zero.
 pub type Targets = Arc<BTreeMap<Target, Weight>>;
 
-/// Decision for new connections to a frontend.
+/// Decision for new connections to a frontend from one class of sources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// The connection is forwarded to one of the targets.
@@ -179,10 +182,11 @@ pub enum Verdict {
     },
     /// The connection is rejected: TCP by a reset (or an ICMP error), other protocols by ICMP port unreachable.
     Reject,
-    /// The packet is dropped without a response. Used with policy Local if only other nodes have endpoints.
+    /// The packet is dropped without a response. Applies with traffic policy Local if only other nodes have
+    /// endpoints.
     Drop,
-    /// The connection goes to a listening socket of this node. [`program()`] never returns this verdict; the
-    /// userspace backend puts it in place of targets.
+    /// The connection goes to a listening socket of this node. [`program()`] never returns this verdict;
+    /// userspace mode replaces forwarding verdicts by it.
     Relay {
         /// Port at which the listener accepts connections.
         port: Port,
@@ -201,7 +205,8 @@ impl Verdict {
 }
 
 impl Route {
-    /// Creates a route with the same verdict for all sources, and defaults in all other fields.
+    /// Creates a route with the same verdict for all sources. All other fields have defaults, such as no
+    /// source ranges and no affinity.
     #[must_use]
     pub fn new(role: Role, verdict: Verdict) -> Self {
         Self {
@@ -226,7 +231,7 @@ impl Route {
         [&self.from_workloads, &self.from_node, &self.from_elsewhere]
     }
 
-    /// Returns the verdict if it is the same for all sources, otherwise `None`.
+    /// Returns the verdict if the route has the same one for all classes of sources, otherwise `None`.
     #[must_use]
     pub fn uniform(&self) -> Option<&Verdict> {
         let [workloads, node, elsewhere] = self.verdicts();
@@ -250,8 +255,8 @@ impl Route {
 pub enum Masquerade {
     /// The source address is never replaced.
     Never,
-    /// Sources outside of the workload networks are masqueraded. If no workload networks are known, none are
-    /// ([`oracle::Networks::masquerade_sources`]).
+    /// Sources outside of the workload networks are masqueraded. If no workload networks are known, no source
+    /// is masqueraded ([`oracle::Networks::masquerade_sources`]).
     OffCluster,
     /// All sources are masqueraded, because replies must return through this node.
     Always,
@@ -266,7 +271,7 @@ pub struct Target {
     pub port: Option<Port>,
 }
 
-/// Node for which a packet program is derived, with its zone.
+/// Node for which a packet program is derived, and the zone of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLocation {
     /// Name of the node.

@@ -1,4 +1,5 @@
-//! Documents of the API for users: explanations of packet paths, the overview, and the list of drains.
+//! Responses of the API that summarize the cluster for users: explanations of packet paths, the overview, and
+//! the list of drains.
 
 pub mod drains;
 pub mod explain;

@@ -1,9 +1,9 @@
-//! Measures the kernel writes and the duration of one endpoint change, by proxy mode and number of Services, and
-//! prints a Markdown table.
+//! Measures the kernel writes and the duration of one endpoint change, by proxy mode and number of Services,
+//! and prints a Markdown table.
 //!
-//! Usage, as root: `cargo run --release -p node-agent --example change_lines`. This measures every proxy mode
-//! except ipvs, each in network namespaces of this machine. To measure ipvs mode, run the program in the guest VM,
-//! whose kernel has IPVS: `lab/guest.sh target/release/examples/change_lines --mode ipvs`.
+//! Usage, as root: `cargo run --release -p node-agent --example change_lines`. This measures every proxy
+//! mode except ipvs, each in network namespaces of this machine. To measure ipvs mode, run the program in
+//! the guest VM, whose kernel has IPVS: `lab/guest.sh target/release/examples/change_lines --mode ipvs`.
 
 #![allow(
     clippy::unwrap_used,

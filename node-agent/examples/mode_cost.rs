@@ -1,9 +1,9 @@
-//! Measures the connection rate, latency and throughput through each proxy mode and over a direct path without
-//! Tidegate, and prints a Markdown table.
+//! Measures the connection rate, latency and throughput through each proxy mode and over a direct path
+//! without Tidegate, and prints a Markdown table.
 //!
-//! Usage, as root: `cargo run --release -p node-agent --example mode_cost`. This measures every proxy mode except
-//! ipvs, each in network namespaces of this machine. To measure ipvs mode, run the program in the guest VM, whose
-//! kernel has IPVS: `lab/guest.sh target/release/examples/mode_cost --mode ipvs`.
+//! Usage, as root: `cargo run --release -p node-agent --example mode_cost`. This measures every proxy mode
+//! except ipvs, each in network namespaces of this machine. To measure ipvs mode, run the program in the
+//! guest VM, whose kernel has IPVS: `lab/guest.sh target/release/examples/mode_cost --mode ipvs`.
 
 #![allow(
     clippy::unwrap_used,

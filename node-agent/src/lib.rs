@@ -52,7 +52,7 @@ pub mod announce {
     pub use crate::agent::announcement_preview as preview;
 }
 
-/// Removal of conntrack entries to removed targets, and counting of connections.
+/// Removal of conntrack entries for connections to removed targets, and counting of connections.
 pub mod conntrack {
     pub use ::conntrack::*;
     pub use kernel::conntrack::Flow;

@@ -250,7 +250,8 @@ fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()>
     })
 }
 
-/// Time to wait until the agent has read the confirmation file, for which it looks once a second.
+/// Maximum time to wait until the agent has read the confirmation file. The agent looks for the file once a
+/// second.
 const CONSENT_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval between checks if the agent has read the confirmation file.
 const CONSENT_POLL: Duration = Duration::from_millis(50);
@@ -295,8 +296,8 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the kernel objects of every mode. A mode that this machine does not support cannot have left
-/// objects, so that its error counts only if it is the configured mode.
+/// Removes the kernel objects of every mode. An error is ignored for every mode except the configured one: a
+/// mode that this machine does not support fails, but cannot have left objects.
 fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     let configured = proxy.backend(&NodeState::default());
     let mut lines = Vec::new();

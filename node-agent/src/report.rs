@@ -57,7 +57,7 @@ pub struct Reporter {
     pub boot_id: String,
     /// Metric counters of the agent, some of which are included in reports.
     pub tally: Tally,
-    /// Handle on the announcing thread, which is notified after each report if any control server accepts
+    /// Handle of the announcing thread, which is notified after each report if any control server accepts
     /// reports.
     pub announcing: Announcing,
 }
@@ -148,8 +148,9 @@ async fn report_to(reporter: Reporter, server: ServerId, mut sources: Sources) {
 }
 
 impl Sources {
-    /// Waits until there are changes to report or the heartbeat is due. Interface changes count only if they
-    /// change the facts in the report, because container interfaces are created and removed all the time.
+    /// Waits until there are changes to report or the next heartbeat must be sent. Interface changes count
+    /// only if they change the facts in the report, because container interfaces are created and removed all
+    /// the time.
     async fn wait(&mut self, sent: &Facts) -> Result<(), watch::error::RecvError> {
         let pause = tokio::time::sleep(REPORT_INTERVAL);
         tokio::pin!(pause);
@@ -190,7 +191,8 @@ impl Reporter {
     }
 }
 
-/// Traffic rows that one control server has received. A report carries only the differences from them.
+/// Traffic per Service and target, as one control server last received it. A report carries only the
+/// differences.
 #[derive(Debug, Default)]
 pub struct ReportedTraffic {
     traffic: TrafficByService,
@@ -199,8 +201,8 @@ pub struct ReportedTraffic {
 }
 
 impl ReportedTraffic {
-    /// Returns the traffic rows that the server has not received yet, at most as many as a report may carry.
-    /// A Service without traffic rows any more has an empty list.
+    /// Returns the traffic that the server has not received yet, by Service, for at most as many targets as
+    /// a report may carry. A Service that no longer has traffic gets an empty list.
     #[must_use]
     pub fn news(&mut self, traffic: &Arc<TrafficByService>) -> TrafficByService {
         if self.is_complete && Arc::ptr_eq(&self.seen, traffic) {
@@ -226,8 +228,8 @@ impl ReportedTraffic {
         news
     }
 
-    /// Records the rows in `news` as received by the server. Called after the server has accepted their
-    /// report.
+    /// Records the traffic in `news` as received by the server. Called after the server has accepted the
+    /// report that contains it.
     pub fn delivered(&mut self, news: TrafficByService) {
         for (service, rows) in news {
             if rows.is_empty() {

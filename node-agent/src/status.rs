@@ -12,8 +12,9 @@ use model::{
     },
 };
 
-/// Traffic by Service, one row per used target. Unused targets have no row: most nodes send no traffic to
-/// most targets of a large cluster, and rows of zeros would use memory here and in the control server.
+/// Traffic by Service, one entry per used target. Unused targets have no entry: most nodes send no traffic
+/// to most targets of a large cluster, and entries with zeros would use memory here and in the control
+/// server.
 pub type TrafficByService = BTreeMap<ServiceKey, Vec<TargetTraffic>>;
 
 /// Status of the agent after an iteration of the control loop.
@@ -27,7 +28,7 @@ pub struct Status {
     /// complete state.
     pub received: Option<Position>,
     /// Position (epoch and revision) up to which all changes have been programmed and read back, except for
-    /// the Services in `failures`.
+    /// the Services in `failures`; `None` before the first complete kernel update.
     pub verified: Option<Position>,
     /// State that the state guard holds pending confirmation, or the older state that the control server
     /// offers; `None` otherwise.
@@ -53,7 +54,8 @@ pub struct Status {
     pub events: Arc<Vec<Event>>,
     /// Latest sample of the traffic counters.
     pub traffic: Arc<TrafficByService>,
-    /// Position (epoch and revision) that was verified when the sample in `traffic` was taken.
+    /// Position (epoch and revision) that was verified when the sample in `traffic` was taken; `None` if
+    /// there was none.
     pub traffic_at: Option<Position>,
 }
 

@@ -10,7 +10,8 @@ use prometheus_client::{
 /// Counters since the start of the agent. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// Number of changes received by the feed: Services and addresses that were added, changed or removed.
+    /// Number of changes of Services and addresses (added, changed or removed) received from the feed, the
+    /// stream of state from a control server.
     pub objects_received: Counter,
     /// Bytes received by the feed, after decompression.
     pub feed_bytes: Counter,
@@ -18,18 +19,18 @@ pub struct Tally {
     pub feed_connects: Counter,
     /// Number of feed streams that ended with an error.
     pub feed_errors: Counter,
-    /// Number of feed streams closed because they would have led to an older state, plus number of rejected
-    /// batches.
+    /// Number of feed streams that the agent closed because they would have led to an older state, plus the
+    /// number of rejected batches.
     pub feed_refusals: Counter,
-    /// Number of times that the state guard held a state pending confirmation.
+    /// Number of times that the state guard withheld a received state until an operator confirms it.
     pub states_held: Counter,
     /// 1 while a feed stream from a control server is open, otherwise 0.
     pub feed_connected: Gauge<i64, AtomicI64>,
-    /// Number of passes (updates of the kernel) that had Services to program.
+    /// Number of updates of the kernel (passes), without those that had no Service to program.
     pub passes: Counter,
     /// Number of passes (updates of the kernel) that failed as a whole.
     pub pass_failures: Counter,
-    /// Number of kernel objects changed by passes (updates of the kernel).
+    /// Number of kernel objects changed by updates of the kernel (passes).
     pub kernel_writes: Counter,
     /// Number of times that the agent found and repaired changes of its kernel objects by another program.
     pub drift_repairs: Counter,

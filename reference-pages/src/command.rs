@@ -14,7 +14,7 @@ const DEFAULT: &str = "[default:";
 pub struct File {
     /// Description of the settings file, in one sentence.
     pub description: &'static str,
-    /// Keys that the file may contain; `None` for every flag with an environment variable.
+    /// Keys that the file may contain. `None` permits a key for each flag that has an environment variable.
     pub keys: Option<&'static [&'static str]>,
 }
 
@@ -64,7 +64,7 @@ fn section(command: &Command, level: usize, global: &BTreeSet<String>, file: Fil
     }
 }
 
-/// Returns the Markdown tables of flags, one for each help heading.
+/// Returns Markdown tables of the flags in `args`, one table for each heading of the help text.
 fn headed<'a>(args: impl Iterator<Item = &'a Arg>, file: File) -> String {
     let mut groups: Vec<(Option<&str>, Vec<&Arg>)> = Vec::new();
     for arg in args {
@@ -116,7 +116,7 @@ fn argument(arg: &Arg) -> [String; 2] {
     [format!("`{}`", value_name(arg)), description]
 }
 
-/// Returns the description of an argument, including its accepted values, and its default.
+/// Returns two texts for an argument: its description with the accepted values, and its default.
 fn description(arg: &Arg) -> (String, String) {
     let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let (help, stated) = split_default(&help);
@@ -164,8 +164,8 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with(['.', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Returns the text that follows the help of a command, usually examples. Line breaks do not depend on the
-/// width of the terminal.
+/// Returns the text that follows the help of a command, usually examples, with its original line breaks;
+/// `None` if there is none.
 fn after(command: &Command) -> Option<String> {
     let text = command.get_after_long_help().or_else(|| command.get_after_help())?.to_string();
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

@@ -1,5 +1,6 @@
-//! Generator of the pages in `docs/reference/`: commands and settings from clap, kinds and operations from the
-//! OpenAPI document, metrics from a scrape, reasons from the enums of the source.
+//! Generator of the pages in `docs/reference/`. Sources are the clap definitions (commands and settings), the
+//! OpenAPI document (kinds of objects, operations), the metrics output of the programs, and enums in the
+//! source code (reasons).
 //!
 //! Tests of the crates that define these sources run the generator and compare the result with the checked-in page
 //! ([`golden`]), so that no page differs from the program.
@@ -11,8 +12,8 @@ pub mod openapi;
 pub mod reasons;
 pub mod variants;
 
-/// Formats a text as a cell of a Markdown table: on one line, with characters escaped that Markdown would
-/// interpret outside of code.
+/// Formats a text as a cell of a Markdown table: on one line, with `|` escaped everywhere, and `<` and `*`
+/// escaped outside of code.
 #[must_use]
 pub fn cell(text: &str) -> String {
     let mut result = String::new();

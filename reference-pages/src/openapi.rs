@@ -36,7 +36,7 @@ impl<'a> Document<'a> {
         path.iter().fold(self.0, |value, key| &value[*key])
     }
 
-    /// Returns the names of the kinds: the schemas with a fixed `kind` and a `spec`.
+    /// Returns the names of the kinds (object types): the schemas that have a `spec` and a fixed `kind`.
     fn kinds(self) -> Vec<&'a str> {
         let schemas = self.get(&["components", "schemas"]).as_object();
         let is_kind = |(name, schema): &(&'a String, &'a Value)| {

@@ -16,9 +16,10 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// Rules that determine which arguments of a program a settings file may contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules {
-    /// True if the file may contain the positional arguments of the subcommand, keyed by their identifiers.
+    /// True if the file may contain the positional arguments of the subcommand. The key is the identifier of
+    /// the argument in clap.
     pub positionals: bool,
-    /// Keys that the file may contain; `None` for every flag with an environment variable.
+    /// Keys that the file may contain. `None` permits a key for each flag that has an environment variable.
     pub keys: Option<&'static [&'static str]>,
 }
 
@@ -84,8 +85,8 @@ impl SettingsFile {
         Ok(Self { path: path.to_owned(), table })
     }
 
-    /// Sets the values of the file as defaults of the command's arguments and of those of the given subcommand,
-    /// and returns the command.
+    /// Makes the values in the file the defaults of the arguments of `command` and of its subcommand
+    /// `subcommand`. Returns the changed command.
     ///
     /// # Errors
     /// Returns an error if a key is unknown, or if a flag rejects its value.

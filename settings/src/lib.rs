@@ -31,7 +31,7 @@ pub enum Error {
     /// The command line is invalid, or the user requested the help or the version.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
-    /// Settings file that is unreadable or invalid.
+    /// The settings file is unreadable or invalid.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -1,8 +1,11 @@
-//! Measures durable endpoint writes: `cargo run --release -p store --example commit_rate -- sqlite:PATH`.
+//! Measures the rate and latency of durable writes of EndpointSets, with and without history entries.
 //!
-//! A store is filled with 10,000 EndpointSets of ten endpoints each. Then single sets are written in groups
-//! of growing size, one fsync per group, alternately with and without history, to measure the cost of
-//! history. The path must not contain a store yet.
+//! Usage: `cargo run --release -p store --example commit_rate -- sqlite:PATH`, where PATH contains no store
+//! yet.
+//!
+//! Fills the store with 10,000 EndpointSets of ten endpoints each. Then writes groups of increasing size,
+//! with one fsync per group, in which each commit changes one EndpointSet. Groups with and without history
+//! entries alternate, to measure the cost of history.
 
 use std::{
     fmt,

@@ -1,5 +1,5 @@
-//! Bounded audit log with separate limits for requests with and without changes, so that many failed requests
-//! cannot displace changes.
+//! Bounded audit log with separate limits for requests with and without changes, so that the records of many
+//! failed requests cannot displace those of changes.
 
 use model::primitives::quantity::Timestamp;
 

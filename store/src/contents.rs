@@ -1,5 +1,5 @@
-//! Cluster data of a store, independent of the backend: the content of a backup, and of a migration between
-//! stores.
+//! Cluster data of a store in a form that does not depend on the backend, for backups and for migrations
+//! between stores.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,8 +22,8 @@ use crate::{
 /// Number of history entries read at a time.
 const ENTRIES_AT_ONCE: usize = 500;
 
-/// Cluster data of a store at one revision. Excluded are observed state, which agents report again, and the
-/// audit log, which belongs to one store.
+/// Cluster data of a store at one revision. Does not include observed state, which agents report again, and
+/// the audit log, which belongs to one store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
     /// Revision of the last commit.
@@ -32,7 +32,7 @@ pub struct Contents {
     pub objects: Vec<Arc<Object>>,
     /// Retained entries of the history, oldest first.
     pub history: Vec<RevisionEntry>,
-    /// Writes up to this revision may be missing from the history.
+    /// Revision up to which writes may be missing from the history.
     pub history_floor: Revision,
     /// Records of the vault (keys, tokens, roles) by key; all of them are secret.
     pub vault: BTreeMap<String, Vec<u8>>,
@@ -72,7 +72,8 @@ impl Contents {
         revision.0 == 0 && objects.is_empty() && history.is_empty() && vault.is_empty()
     }
 
-    /// Returns an error if the contents contradict themselves, so that they cannot come from a store.
+    /// Returns an error if the contents cannot come from a store, for example because an object occurs twice
+    /// or was changed after the last commit.
     pub(crate) fn check(&self) -> Result<(), ReplaceError> {
         let Self { revision: head, objects, history, history_floor, vault } = self;
         let refuse = |why: String| Err(ReplaceError::Malformed(why));

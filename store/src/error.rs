@@ -11,7 +11,8 @@ pub type Cause = Arc<dyn Error + Send + Sync>;
 /// Failure of the store itself; the request was valid.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// A stored body is neither in the current format nor upgradable. Requires manual intervention.
+    /// The encoded form of a stored object or commit is neither the current format nor one that can be
+    /// upgraded. Requires manual intervention.
     #[error("cannot decode the stored object {key}: {reason}")]
     Unreadable {
         /// Store key of the object; for a commit in the change log, a description with its revision.
@@ -54,15 +55,15 @@ impl fmt::Display for Chain<'_> {
 /// Reason why a commit failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// The group of commits was decided on an outdated state. The caller must load the store and decide
-    /// again.
+    /// The commit group was computed from an outdated state of the store. The caller must load the store and
+    /// compute the group again.
     #[error("the store is at {current}, not at the position of the decision")]
     Stale {
         /// Current position (epoch and revision) of the store.
         current: Position,
     },
-    /// The changes of the group contradict each other, or the state on which they were decided. This is a bug
-    /// of the caller.
+    /// The changes of the commit group contradict each other, or the state from which they were computed.
+    /// This is a bug of the caller.
     #[error("the group is malformed: {0}")]
     Malformed(String),
     /// The group exceeds a limit. The caller must commit fewer changes at once.

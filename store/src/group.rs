@@ -52,13 +52,13 @@ impl Group {
         self.commits.last().expect("a group has at least one commit").revision
     }
 
-    /// Returns the revision and size of each commit in the group, for the retention window of the change log.
+    /// Returns the revision and size of each commit in the group, by which the change log is limited.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |commit: &EncodedCommit| Entry { revision: commit.revision, bytes: commit.body.len() };
         self.commits.iter().map(entry).collect()
     }
 
-    /// Returns the revision and size of each history entry in the group, for the retention window of the history:
+    /// Returns the revision and size of each history entry in the group, by which the history is limited:
     /// entries of writes by the server itself if `is_by_server`, otherwise entries of client writes.
     pub(crate) fn history_entries(&self, is_by_server: bool) -> Vec<Entry> {
         let own = self.history.iter().filter(|entry| entry.is_by_server == is_by_server);

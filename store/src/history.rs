@@ -1,4 +1,4 @@
-//! History of writes as stores keep it, and queries of it.
+//! Stored history of writes, and its queries.
 //!
 //! An entry consists of two documents: the head (author and keys), read by listings, and the body (objects
 //! before and after), read for a single revision or a rollback.
@@ -149,7 +149,8 @@ pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEn
     }
 }
 
-/// Encodes an entry that is written without a commit, when contents are replaced.
+/// Encodes a history entry that is written without its commit, because the contents of the store are
+/// replaced.
 pub(crate) fn encode_alone(entry: &RevisionEntry) -> EncodedEntry {
     let commit =
         EncodedCommit { revision: entry.revision, at: entry.at, changes: Vec::new(), body: String::new() };

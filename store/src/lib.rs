@@ -1,8 +1,8 @@
 //! Transactional, watchable object store: a map of keys with revisions, without knowledge of the objects'
 //! meaning.
 //!
-//! A writer decides each write against the state at a position (epoch and revision), by `model::admit`, and
-//! commits a group of such decisions. The store rejects the group if its position has changed since.
+//! A writer checks each write with `model::admit` against the state at a position (epoch and revision), and
+//! commits the resulting changes in groups. The store rejects the group if its position has changed since.
 //! Acknowledged commits are never lost; unacknowledged ones are applied completely or not at all.
 //!
 //! ```text
@@ -57,18 +57,18 @@ pub const CHANGES_BYTES_KEPT: usize = 64 * 1024 * 1024;
 /// cluster.
 pub const HISTORY_KEPT: usize = 10_000;
 /// Maximum size of the encoded history of client writes in bytes, so that big writes cannot fill the disk.
-/// The newest is always kept.
+/// The newest write is always kept.
 pub const HISTORY_BYTES_KEPT: usize = 128 * 1024 * 1024;
 /// Maximum number of server writes in the history, such as recent address assignments. They are not needed
 /// for undo.
 pub const SERVER_HISTORY_KEPT: usize = 500;
 /// Maximum size of the encoded history of server writes in bytes.
 pub const SERVER_HISTORY_BYTES_KEPT: usize = 8 * 1024 * 1024;
-/// Maximum number of audit records about requests that changed objects; same number as in the history. May be
-/// exceeded temporarily by a tenth.
+/// Maximum number of audit records about requests that changed objects; the same as for client writes in the
+/// history. May be exceeded temporarily by a tenth.
 pub const AUDIT_KEPT: usize = 10_000;
-/// Maximum number of audit records about requests that changed nothing, such as rejected ones and dry runs. May be
-/// exceeded temporarily by a tenth.
+/// Maximum number of audit records about requests that changed nothing, such as rejected ones and dry runs.
+/// May be exceeded temporarily by a tenth.
 pub const AUDIT_PASSING_KEPT: usize = 2_000;
 /// Maximum age of audit records in seconds; longer than a year, so that yearly operations can be compared.
 pub const AUDIT_AGE_MAX_SECS: i64 = 400 * 86_400;
@@ -103,7 +103,7 @@ pub struct StoredState {
     pub recent: Vec<Commit>,
 }
 
-/// Store of objects with a single history.
+/// Store of objects, whose commits form a single sequence of revisions.
 ///
 /// Methods are cancel safe: a canceled write is applied completely or not at all.
 #[async_trait]
@@ -111,8 +111,9 @@ pub trait Store: Send + Sync + 'static {
     /// Reads epoch, revision, objects and recent commits as of one instant.
     async fn load(&self) -> Result<StoredState, StoreError>;
 
-    /// Commits a group durably and atomically, if the store is still at `at`. The same transaction stores the
-    /// history of some of the commits, in their order, and the related audit records.
+    /// Commits a group durably and atomically, if the store is still at position `at`. The same transaction
+    /// stores the given audit records and history entries; the entries are in the order of the commits, some
+    /// of which may have none.
     ///
     /// The revisions must follow `at` consecutively, and each object must carry the revision of its commit.
     /// After `Ok` the group survives a crash of the process and the machine.
@@ -142,7 +143,7 @@ pub trait Store: Send + Sync + 'static {
     /// Returns a page of history entries, newest first.
     async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError>;
 
-    /// Reads the history from a revision on, oldest first, at most `limit` entries.
+    /// Reads at most `limit` history entries from revision `first` on, oldest first.
     async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError>;
 
     /// Reads at most `limit` commits after a revision, oldest first; empty if there are none.
@@ -194,17 +195,18 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Position, ReplaceError>;
 
-    /// Reads the current position of the store, which includes every commit completed before the call. Shared
-    /// stores do this without reading the state.
+    /// Reads the current position of the store, which includes every commit completed before the call. A
+    /// store shared by several processes reads only the position for this, not the objects.
     async fn head(&self) -> Result<Position, StoreError>;
 
     /// Waits until another process may have committed after `at`. Never returns for exclusive stores.
     /// Spurious returns are possible: call [`Store::changes`] for new commits.
     async fn moved(&self, at: Position) -> Result<(), StoreError>;
 
-    /// Returns a channel whose value is true while this process leads: it runs the tasks that only one process per
-    /// shared store should run. Two processes may lead for a moment; this is harmless, because only writes at the
-    /// current position succeed. The process that has an exclusive store open always leads.
+    /// Returns a channel whose value is true while this process is the leader, which runs the tasks that only
+    /// one process per shared store should run. Two processes may lead for a moment; this is harmless,
+    /// because only writes at the current position succeed. The process that has an exclusive store open
+    /// always leads.
     fn leadership(&self) -> watch::Receiver<bool>;
 
     /// True if other processes may write to the store while this process has it open.

@@ -48,7 +48,8 @@ struct State {
     vault_version: u64,
 }
 
-/// Audit records by number: at index 0 of requests with changes, at index 1 of requests without.
+/// Audit records by number. Index 0 contains those of requests that changed objects, index 1 those of
+/// requests that changed nothing.
 #[derive(Debug, Default)]
 struct Audit([BTreeMap<u64, AuditRecord>; 2]);
 
@@ -151,8 +152,8 @@ impl Memory {
         }))
     }
 
-    /// Locks the state. Every change of the state is a single assignment at its end, so a poisoned lock
-    /// guards a consistent state.
+    /// Locks the state, even if a panic in another thread poisoned the lock: every operation changes the
+    /// state only after all steps that can fail, so the state is consistent.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -144,7 +144,8 @@ pub(crate) fn decode_commit(revision: Revision, at: Timestamp, body: &[u8]) -> R
     Ok(Commit { revision, at, changes })
 }
 
-/// Splits the changes of a commit without decoding the objects.
+/// Parses a commit from its text in the change log. Returns the kind, key and still encoded object of each
+/// change.
 pub(crate) fn split_changes(
     revision: Revision,
     body: &[u8],
@@ -178,7 +179,8 @@ fn read<S: DeserializeOwned>(body: &[u8]) -> Result<(Metadata, S), String> {
     Ok((metadata, spec))
 }
 
-/// Applies the missing upgrade steps to a document.
+/// Upgrades a document to the current schema version by applying those of `steps` that follow its own
+/// version.
 fn upgrade(steps: &[Upgrade], mut document: Value) -> Result<Value, String> {
     let newest = steps.len() as u64 + 1;
     let schema = document.get("schema").and_then(Value::as_u64).ok_or("the schema version is missing")?;

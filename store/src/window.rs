@@ -1,7 +1,7 @@
 //! Retention window of a log: the newest entries, limited in number and total size.
 //!
-//! The window contains only the revision and size of each entry, so that trimming costs as much as the added
-//! entries and never scans the log.
+//! The window contains only the revision and size of each entry, so that the cost of trimming is proportional
+//! to the number of added entries, and the log is never scanned.
 
 use std::collections::VecDeque;
 

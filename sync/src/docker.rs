@@ -60,8 +60,8 @@ const COLLECT: Duration = Duration::from_millis(30);
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// Interval at which all containers and networks are listed again, in case an event was missed.
 const RESYNC: Duration = Duration::from_secs(30);
-/// Maximum time for which a container that received a stop signal gets no connections while it keeps running;
-/// somewhat longer than an engine waits before it kills the container.
+/// Maximum time without new connections for a container that received a stop signal and still runs; somewhat
+/// longer than the time after which an engine kills the container.
 const ENDING_FOR: Duration = Duration::from_secs(15);
 /// Time for which the Workload of a removed container is published as ended.
 const FADING_FOR: Duration = Duration::from_secs(3);
@@ -163,7 +163,7 @@ struct AdapterState {
     /// Deadline by container id. Until the deadline, a container that received a stop signal gets no new
     /// connections.
     ending: BTreeMap<String, Instant>,
-    /// Workloads of removed containers, with the time of removal, which are still published as ended.
+    /// Workloads of removed containers that are still published as ended, with the time of removal.
     fading: BTreeMap<ObjectKey, (Object, Instant)>,
     elsewhere: Elsewhere,
 }
@@ -341,8 +341,8 @@ impl AdapterState {
         self.fading.retain(|_, (_, since)| *since + FADING_FOR > now);
     }
 
-    /// Publishes the objects that follow from the last known state of the engine. `is_complete` is true if
-    /// everything has been read.
+    /// Publishes the objects derived from the last known state of the engine. `is_complete` is true if all
+    /// containers and networks have been read, so that objects may be removed.
     fn publish(&mut self, is_complete: bool) {
         self.engine.ending = self.ending.keys().cloned().collect();
         let translation = translate(&self.host, &self.engine, &self.elsewhere);

@@ -69,11 +69,11 @@ pub struct Settings {
     /// Name of the source. Used as the name of its apply set and as the value of the source label on its
     /// objects.
     pub source: Label,
-    /// Maximum number of objects removed at once without confirmation; by default 5, or a fifth of the source's
-    /// objects on the server if that is more.
+    /// Maximum number of objects removed at once without confirmation; by default 5, or a fifth of the
+    /// source's objects on the server if that is more.
     pub prune_limit: Option<usize>,
-    /// True if an empty source is as reliable as any other; otherwise every removal for an empty source needs
-    /// confirmation.
+    /// True if a source without any objects is accepted: removals then need confirmation only above
+    /// [`Self::prune_limit`]. False if every removal for such a source needs confirmation.
     pub allow_empty: bool,
 }
 
@@ -136,8 +136,8 @@ pub struct Round {
     pub refused: BTreeMap<ObjectKey, String>,
 }
 
-/// Reads the source's objects on the server and reconciles them once with the desired ones. In a dry run,
-/// only computes the changes.
+/// Reads the source's objects on the server and reconciles them once with the desired ones. In a dry run, the
+/// server only validates the changes and stores nothing.
 ///
 /// # Errors
 /// Returns an error if the control server is unreachable.
@@ -316,7 +316,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Confirms the removals that wait for a confirmation, as far as they have been logged.
+    /// Confirms the changes that wait for confirmation and have already been logged.
     fn confirm(&mut self) {
         let told: Vec<_> = self.told.iter().cloned().collect();
         tracing::info!(objects = told.len(), "held changes confirmed");

@@ -30,7 +30,7 @@ const FILES_MAX: usize = 10_000;
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Delay between a notification and the scan, because editors write, rename and remove in quick succession.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Scan interval without notifications, which network file systems do not send.
+/// Interval of scans without a notification, because network file systems send no notifications.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// Arguments of `tidegate-sync files`.

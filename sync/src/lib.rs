@@ -5,7 +5,7 @@
 //!    ▲                            │
 //!    └──── ObservedObjects ◀──────┘        addresses and conditions of the objects on the server
 //! ```
-//! The source and the engine exchange complete states by watch channels, of which only the newest counts.
+//! The source and the engine exchange complete states by watch channels, which deliver only the newest state.
 //!
 //! Invariants: a source that is empty, unreachable or only partly read removes no objects; objects of other
 //! owners are never changed; stopping this process changes nothing.

@@ -149,8 +149,8 @@ fn connect(global: &Global, source: &Label) -> anyhow::Result<Control> {
     Ok(control::connect(connection, format!("tidegate-sync/{source}"))?)
 }
 
-/// Waits until the source has been read completely. Returns `false` if the source reports errors instead; the
-/// command then uses the objects read so far and removes nothing.
+/// Waits until the source has been read completely. Returns `false` if the source reports errors or is not
+/// read within [`SOURCE_PATIENCE`]; the command then uses the objects read so far and removes nothing.
 async fn is_read(ports: &mut EngineChannels, progress: &Progress) -> bool {
     let is_complete = async { ports.wanted.wait_for(|wanted| wanted.is_complete).await.is_ok() };
     let is_hopeless = async {
@@ -188,7 +188,7 @@ async fn once(
 }
 
 /// Prints the changes of a single reconciliation, or the planned ones in a dry run. Returns true if no change
-/// was rejected or waits for confirmation.
+/// was rejected and none waits for confirmation.
 fn print(out: &mut impl std::io::Write, round: &Round, is_dry_run: bool) -> std::io::Result<bool> {
     let Round { plan, refused } = round;
     for write in plan.writes.iter().filter(|write| !refused.contains_key(&write.key)) {

@@ -1,5 +1,5 @@
-//! Settings of `tidegate-sync`: the flags that have an environment variable, and the positional lists of the
-//! sources.
+//! Settings of `tidegate-sync`: the flags that have an environment variable, and the positional arguments of
+//! the sources (paths or DNS names).
 
 use std::ffi::OsString;
 
@@ -8,7 +8,8 @@ use settings::{Error, Rules};
 
 use crate::args::Cli;
 
-/// Rules for the settings file of `tidegate-sync`: positional arguments and all flags are permitted.
+/// Rules for the settings file of `tidegate-sync`, which may contain positional arguments and each flag that
+/// has an environment variable.
 pub const RULES: Rules = Rules { positionals: true, keys: None };
 
 /// Parses a command line, and the settings file that `--config` names.

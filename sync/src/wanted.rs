@@ -1,6 +1,6 @@
-//! States that a source and the engine exchange by channels. Each message is a complete state, of which only
-//! the newest counts, so a slow receiver misses no update. Maps are persistent: a new state costs only its
-//! difference from the previous one.
+//! States that a source and the engine exchange by channels. Each message is a complete state that replaces
+//! the previous one, so a slow receiver may skip messages. The maps share unchanged entries with earlier
+//! states, so a new state costs only its difference from the previous one.
 
 use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};

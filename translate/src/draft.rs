@@ -24,8 +24,8 @@ use crate::{
 /// Namespace and name of a Service in the input of an import.
 pub(crate) type ServiceId = (String, String);
 
-/// Tidegate objects under construction, by kind and name. Also contains the report, and data that several
-/// translations use.
+/// Result of an import under construction: the Tidegate objects by kind and name, the report on the input,
+/// and data that several translations share.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     /// Pools by name, with their labels.
@@ -40,13 +40,14 @@ pub(crate) struct Draft {
     pub(crate) communities: BTreeMap<String, Community>,
     /// Names of the pools that at least one advertisement announces.
     pub(crate) announced: BTreeSet<Name>,
-    /// Complete objects of the other kinds, in `apply` order.
+    /// Complete objects of all kinds without a field of their own here, in the order in which they must be
+    /// applied.
     others: BTreeMap<(Kind, String, String), Value>,
     /// Services with EndpointSlices in the input.
     pub(crate) sliced: BTreeSet<ServiceId>,
     /// Services with Endpoints in the input.
     pub(crate) with_endpoints: BTreeSet<ServiceId>,
-    /// Pool that contains the address of a virtual server, by address.
+    /// Addresses that already are in a pool of the draft, each with the name of the pool.
     pub(crate) homes: BTreeMap<IpAddr, Name>,
     /// Settings for the agents' configuration files.
     pub(crate) agent_settings: BTreeMap<&'static str, Value>,
@@ -55,8 +56,8 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Adds a complete object of a kind to which no other input object refers. A duplicate is reported and
-    /// left out.
+    /// Adds a complete object of any kind other than pool, advertisement, BFD profile and BGP peer, which are
+    /// fields of the draft. A duplicate is reported and left out.
     pub(crate) fn add(&mut self, kind: Kind, object: Value) {
         let key = (kind, text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
         let name = object_name(&object);
@@ -72,8 +73,8 @@ impl Draft {
         self.others.contains_key(&(kind, namespace.to_owned(), name.to_owned()))
     }
 
-    /// Returns the valid objects of the draft, and the report, in which invalid objects are listed with the
-    /// reason.
+    /// Returns the valid objects of the draft, and the report. The report lists the invalid objects with
+    /// reasons.
     pub(crate) fn finish(mut self) -> ImportResult {
         let all_announced = self.advertisements.values().any(|spec| !spec.contains_key("addressPools"));
         self.report.begin("All together");

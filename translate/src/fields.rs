@@ -34,8 +34,9 @@ impl<'a> Fields<'a> {
         self.left.remove(key)
     }
 
-    /// Removes a boolean field and returns its value; also accepts the YAML 1.1 forms `yes`, `no`, `on` and
-    /// `off`. Reports an invalid value and returns the safe value `careful` instead.
+    /// Removes a boolean field and returns its value, or `None` if the field is absent. Also accepts the YAML
+    /// 1.1 forms `yes`, `no`, `on` and `off`. Reports any other value and returns the safe value `careful`
+    /// instead.
     pub(crate) fn flag(&mut self, key: &str, careful: bool, report: &mut Report) -> Option<bool> {
         let value = self.take(key)?;
         let word = value.as_str().map(str::to_ascii_lowercase);
@@ -65,8 +66,9 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Removes a list field and returns its entries. Reports a field that is not a list and returns no
-    /// entries, so the list must not be a restriction.
+    /// Removes a list field and returns its entries. If the field is not a list, reports it and returns no
+    /// entries. Not for lists that restrict a match, because without entries such a list would match more
+    /// than intended; use [`Self::list`] for them.
     pub(crate) fn list_or_report(&mut self, key: &str, report: &mut Report) -> &'a [Value] {
         self.list(key).unwrap_or_else(|error| {
             report.ignored("", &error);
@@ -74,7 +76,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Removes a field with a list of label selectors and returns the selectors.
+    /// Removes a field with a list of label selectors and returns the selectors; none if the field is absent.
     ///
     /// # Errors
     /// Returns an error if a selector is invalid. Ignoring an invalid selector would match more than

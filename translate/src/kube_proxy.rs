@@ -1,7 +1,7 @@
 //! `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1), standalone and in kubeadm's ConfigMap.
 //!
-//! The document configures one process on one machine, so no objects are created: the settings become agent
-//! settings, or Node fields to set where agents have no setting.
+//! The document configures one process on one machine, so no objects are created. The settings become agent
+//! settings; for those without an agent setting, the report names the Node fields to set.
 
 use std::net::IpAddr;
 
@@ -29,13 +29,13 @@ const KEY_CHARS_MAX: usize = 100;
 
 /// Translation of one setting of kube-proxy.
 enum SettingMapping {
-    /// Translation that depends on the value of the setting.
+    /// Setting whose translation depends on its value.
     Looked,
-    /// Setting whose value equals Tidegate's behavior; contains a description of it.
+    /// Setting that Tidegate always follows without configuration; contains a description of this behavior.
     Same(&'static str),
     /// Setting without effect in Tidegate; contains the reason for the report.
     Ignored(&'static str),
-    /// Setting with a similar but not equal effect; contains the difference for the report.
+    /// Setting with a similar but not equal effect in Tidegate; contains the difference for the report.
     Approximated(&'static str),
 }
 

@@ -19,7 +19,8 @@ use crate::{
 /// Namespace of objects without one, as in a cluster.
 const NAMESPACE_DEFAULT: &str = "default";
 
-/// Records in the draft the Services for which the input contains EndpointSlices or Endpoints.
+/// Finds the Services for which the input contains EndpointSlices or Endpoints, and records them in the
+/// draft.
 pub(crate) fn note_endpoints<'a>(draft: &mut Draft, documents: impl Iterator<Item = &'a Value>) {
     for document in documents {
         let namespace = namespace(document);
@@ -217,7 +218,7 @@ fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: 
     }
 }
 
-/// Returns the fields that have findings, and the parents of these fields.
+/// Returns the path of each field with a finding, and the paths of its parent fields.
 fn with_parents(findings: &[Finding]) -> BTreeSet<&str> {
     let mut all = BTreeSet::new();
     for finding in findings {

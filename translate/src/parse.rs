@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-/// Maximum number of documents and list entries per run; above the server's request limit.
+/// Maximum number of objects (documents and list entries) in a manifest; above the server's limit per
+/// request.
 const OBJECTS_MAX: usize = 20_000;
 
 /// Language of a manifest.

@@ -1,4 +1,4 @@
-//! Import report: the outcome of each setting.
+//! Report on an import or export: the outcome of each setting.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ impl Report {
         self.add(Fidelity::Ignored, at, reason);
     }
 
-    /// Reports information about an object or path that is not the outcome of a setting.
+    /// Adds information about the object or path `at` that is not the outcome of a setting.
     pub(crate) fn note(&mut self, at: &str, said: &str) {
         self.add(Fidelity::Note, at, said);
     }

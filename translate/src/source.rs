@@ -66,8 +66,9 @@ impl Format {
         }
     }
 
-    /// Detects ipvsadm or keepalived input by its first significant line. Returns `None` for other text, such
-    /// as YAML: its separators are not ipvsadm options, and its keys end with a colon.
+    /// Detects ipvsadm or keepalived input by its first significant line. Returns `None` for other text. YAML
+    /// is never mistaken for these formats: its separator `---` is not an ipvsadm command, and its keys end
+    /// with a colon.
     fn of_text(bytes: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX.min(bytes.len())).unwrap_or_default());
         let lines = text.lines().map(str::trim);

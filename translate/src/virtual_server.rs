@@ -1,9 +1,9 @@
-//! Virtual server of the kernel (IPVS), which is translated to a Service, its EndpointSets and a pool with
-//! its address.
+//! Virtual server of the kernel (IPVS). The importer translates it to a Service, the Service's EndpointSets,
+//! and a pool with the address.
 //!
 //! A virtual server has one address and port, so each becomes a separate Service with its own scheduler,
-//! affinity and endpoints. Services with the same address share it by a sharing key that is derived from the
-//! address.
+//! affinity and endpoints. Services with the same address may share it, because they get the same sharing
+//! key, which is derived from the address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,12 +28,12 @@ use crate::draft::Draft;
 const NAMESPACE: &str = "default";
 /// Maximum weight of an endpoint in the API; larger IPVS weights are reduced to it.
 const WEIGHT_MAX: u32 = 65_535;
-/// Maximum number of real servers per virtual server: ten full EndpointSets, since duplicates are found by
-/// pairwise comparison.
+/// Maximum number of real servers per virtual server, which fill ten EndpointSets. Limited because each one
+/// is compared with all others to find duplicates.
 const REAL_SERVERS_MAX: usize = 10_000;
 /// Last port covered by a virtual server for all ports.
 const PORT_MAX: u16 = 65_535;
-/// Name of the pool with addresses that belong to no other pool.
+/// Name of the pool that contains the virtual servers' addresses that are in no other pool.
 const POOL: &str = "imported";
 
 /// Virtual server of IPVS: protocol, address, port, scheduling settings and real servers.
@@ -137,8 +137,8 @@ impl VirtualServer {
         object("Service", &self.name(), spec)
     }
 
-    /// Returns the EndpointSets for the real servers: one for each port of real servers, and several if a set
-    /// would exceed the size limit.
+    /// Returns the EndpointSets for the real servers: one for each port that the real servers use, or several
+    /// if a set would exceed the size limit.
     fn endpoint_sets(&self) -> Vec<Value> {
         let mut by_port: BTreeMap<Option<u16>, Vec<Value>> = BTreeMap::new();
         for RealServer { address, port, weight } in &self.real_servers {

@@ -52,7 +52,7 @@ const DENSE: [&str; 2] = ["png", "woff2"];
 #[folder = "../web"]
 struct Files;
 
-/// File of the status page, with its representation in each content coding.
+/// File of the status page, uncompressed and, if that makes it smaller, compressed with gzip and Brotli.
 #[derive(Debug)]
 pub(crate) struct Asset {
     /// Value of `Content-Type`.
@@ -64,7 +64,8 @@ pub(crate) struct Asset {
     brotli: Option<Bytes>,
 }
 
-/// Cache of the files that have been requested. The number of files limits the size of the cache.
+/// Cache of the requested files of the status page, by path. Only existing files are added, so clients cannot
+/// make the cache grow without limit.
 #[derive(Debug, Default)]
 pub(crate) struct Assets(Mutex<BTreeMap<String, Arc<Asset>>>);
 
@@ -99,8 +100,8 @@ impl Asset {
         Self { content_type, digest, plain, gzip, brotli }
     }
 
-    /// Returns the smallest compressed representation of the file whose content coding is accepted (`accepted`
-    /// returns true), or the uncompressed file if there is none.
+    /// Returns the smallest compressed form of the file among the content codings for which `accepted`
+    /// returns true, or the uncompressed file if there is none, with its content coding.
     pub(crate) fn form(&self, accepted: impl Fn(Coding) -> bool) -> (Coding, &Bytes) {
         let packed = [(Coding::Brotli, &self.brotli), (Coding::Gzip, &self.gzip)];
         let packed = packed.into_iter().filter(|(coding, _)| accepted(*coding));

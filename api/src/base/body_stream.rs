@@ -1,5 +1,5 @@
-//! Streaming responses with backpressure: the server buffers only a few pieces of the body for a client, and
-//! disconnects a client that does not read.
+//! Streaming responses with backpressure: the server queues at most a few pieces (chunks of the response
+//! body) for each client, and disconnects a client that does not read them in time.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -14,12 +14,13 @@ use tokio_stream::wrappers::ReceiverStream;
 const PIECES_MAX: usize = 8;
 /// Number of bytes that a stream collects before it sends them as one piece.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
-/// Maximum time to wait for space in the queue. A client that does not read for so long is disconnected.
+/// Maximum time to wait for space in a client's queue of pieces. A client that does not read for so long is
+/// disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of heartbeats on an idle stream. The API promises at most 10 s.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Error: the client has disconnected, or does not read.
+/// Error: the client has disconnected, or has not read for [`SEND_TIMEOUT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gone;
 

@@ -19,7 +19,8 @@ pub trait Source: Send + Sync {
     /// Returns 32 unpredictable bytes for a key.
     fn secret(&self) -> [u8; 32];
 
-    /// Returns the current time and a random seed, which the admission of one write uses.
+    /// Returns the current time and a random seed (for the UIDs of new objects), which the admission
+    /// (validation and completion) of one write needs.
     fn draw(&self) -> Entropy {
         Entropy { now: self.now(), seed: self.seed() }
     }

@@ -1,5 +1,6 @@
-//! Configuration of the server: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults. The crate
-//! `settings` merges the first three into [`Flags`].
+//! Configuration of the server. Each setting is taken from its flag, otherwise from its environment variable
+//! `TIDEGATE_…`, otherwise from a TOML file, otherwise from its default. The crate `settings` merges the
+//! first three sources into [`Flags`].
 //!
 //! Contradictory settings are rejected at start, with the flag to change in the message. Values are never
 //! corrected silently.
@@ -195,7 +196,8 @@ pub struct Config {
     pub store: String,
     /// Options of the store, such as etcd credentials.
     pub store_options: store::Options,
-    /// True if a new epoch of the store is started (`--new-epoch`).
+    /// True if the server gives the store a new epoch (identity of the store's history) at start
+    /// (`--new-epoch`).
     pub is_new_epoch: bool,
     /// File to which the first token is written if no valid token has the permissions of an administrator.
     pub bootstrap_token_file: PathBuf,

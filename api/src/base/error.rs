@@ -1,4 +1,4 @@
-//! Problem responses (RFC 9457) for all request failures. No other module contains HTTP status codes.
+//! Problem responses (RFC 9457) for all request failures. Only this module maps errors to HTTP status codes.
 //!
 //! A handler returns a [`Problem`]. The outermost layer adds the request id and path and writes the body, so
 //! that every error of this server, including errors produced by libraries, has the same format.
@@ -242,7 +242,8 @@ impl Problem {
         Self { body: Box::new(body), retry_after_secs: None }
     }
 
-    /// Creates the problem for an error response of a library, from the response's status and the request's path.
+    /// Creates the problem for an error response that the HTTP library produced (for example, for an unknown
+    /// path), from the status of the response and the path of the request.
     pub(crate) fn of_status(status: StatusCode, path: &str) -> Self {
         match status {
             StatusCode::NOT_FOUND => Self::new(Code::NotFound, format!("the path {path} does not exist"))
@@ -296,13 +297,15 @@ impl Problem {
         self
     }
 
-    /// Adds the objects that a rejected `prune` would have deleted.
+    /// Sets the objects that a rejected `prune` (deletion of objects that an apply request no longer
+    /// contains) would have deleted.
     pub(crate) fn would_prune(mut self, keys: Vec<String>) -> Self {
         self.body.would_prune = keys;
         self
     }
 
-    /// Adds the objects that a write rejected by a guard would have removed.
+    /// Sets the first objects that a write would have removed if a guard (limit on the removals of one write)
+    /// had not rejected it.
     pub(crate) fn would_remove(mut self, named: Vec<String>) -> Self {
         self.body.would_remove = named;
         self

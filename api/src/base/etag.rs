@@ -1,5 +1,5 @@
-//! Entity tags and preconditions (RFC 9110 §13.1). A tag identifies a state of metadata and spec, never of
-//! status.
+//! Entity tags and preconditions (RFC 9110 §13.1). A tag identifies one revision of an object's metadata and
+//! spec; a change of its status does not change the tag.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use model::{
@@ -38,7 +38,7 @@ pub(crate) fn current(object: &Object) -> Current {
     }
 }
 
-/// Parses the `If-Match` header; `None` if it is absent.
+/// Parses the `If-Match` header. Returns `None` if it is absent, and a problem if it is malformed.
 pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
     let Some(text) = joined(headers, &header::IF_MATCH)? else { return Ok(None) };
     if text.trim() == "*" {
@@ -58,7 +58,8 @@ pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> 
     Ok(Some(IfMatch::Tags(tags)))
 }
 
-/// Returns true if the request has `If-None-Match: *`, that is, if the object must not exist.
+/// Returns true if the request has `If-None-Match: *`, that is, if the object must not exist; false without
+/// this header. Any other value of the header is a problem.
 pub(crate) fn create_only(headers: &HeaderMap) -> Result<bool, Problem> {
     match joined(headers, &header::IF_NONE_MATCH)? {
         None => Ok(false),
@@ -91,7 +92,8 @@ pub(crate) fn failed(object: &Object) -> Problem {
         .current(current(object))
 }
 
-/// Joins all values of a header into one comma-separated list (RFC 9110 §5.3).
+/// Joins all values of a header into one comma-separated list (RFC 9110 §5.3). Returns `None` if the header
+/// is absent, and a problem if a value is not ASCII text.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Problem> {
     let mut texts = Vec::new();
     for value in headers.get_all(name) {

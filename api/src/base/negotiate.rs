@@ -100,14 +100,15 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     accepts(headers, Coding::Gzip)
 }
 
-/// Returns true if the client explicitly accepts a content coding.
+/// Returns true if `Accept-Encoding` names the content coding with a quality above 0; `*` does not count.
 pub(crate) fn accepts(headers: &HeaderMap, coding: Coding) -> bool {
     let ranges = ranges(headers, &header::ACCEPT_ENCODING);
     ranges.iter().any(|(name, quality)| name == coding.as_str() && *quality > 0)
 }
 
-/// Selects the offer with the highest quality in `Accept`; of several with equal quality, the first in `offers`.
-/// Returns a problem if the client accepts none of them.
+/// Selects from `offers` (media types with their values) the value of the media type with the highest quality
+/// in `Accept`; of several with equal quality, the first. Without the header, this is the first offer.
+/// Returns a problem if the client accepts none of the media types.
 fn choose<T: Copy>(headers: &HeaderMap, offers: &[(&'static str, T)]) -> Result<T, Problem> {
     let wanted = ranges(headers, &header::ACCEPT);
     if wanted.is_empty() {
@@ -126,8 +127,8 @@ fn choose<T: Copy>(headers: &HeaderMap, offers: &[(&'static str, T)]) -> Result<
     })
 }
 
-/// Returns the elements of an `Accept…` header, each with its quality in thousandths. Elements with a malformed
-/// quality are skipped.
+/// Returns the elements of an `Accept…` header, each with its quality in thousandths. Header values that are
+/// not ASCII are skipped. A malformed quality counts as 1, or as 0 if it begins with `0.`.
 fn ranges(headers: &HeaderMap, name: &http::HeaderName) -> Vec<(String, u16)> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     let parts = texts.flat_map(|text| text.split(',')).filter(|part| !part.trim().is_empty());

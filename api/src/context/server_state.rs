@@ -35,19 +35,19 @@ use crate::{
     write::{audit::AuditLog, refusal::problem, writer::Writer},
 };
 
-/// Maximum number of open agent feeds: twice the largest supported cluster, because a reconnecting agent may
-/// still hold its previous feed.
+/// Maximum number of open feeds (streams of state to node agents): two for each node of the largest supported
+/// cluster, because the previous feed of a reconnecting agent may still be open.
 pub(crate) const FEEDS_MAX: usize = 2048;
 /// Maximum number of open watches of all clients together.
 pub const WATCHES_MAX: usize = 1024;
-/// Maximum number of requests in progress, without streams. More requests would only queue for the writer and the
-/// CPUs.
+/// Maximum number of requests in progress, not counting open streams. More requests would only wait for the
+/// CPUs and for the task that commits writes.
 pub(crate) const REQUESTS_MAX: usize = 1024;
 /// Maximum number of concurrent backups; each one holds the whole state in memory.
 pub(crate) const BACKUPS_MAX: usize = 1;
-/// Maximum time a request waits until this server has reached a position that another control server has already
-/// returned. Replication takes milliseconds; a server that needs longer is cut off from the store, and the client
-/// should use another server.
+/// Maximum time that a request waits until this server has reached a position (epoch and revision) that
+/// another control server has already returned. Replication takes milliseconds; a server that needs longer is
+/// probably cut off from the store, and the client should use another server.
 const BEHIND_PATIENCE: Duration = Duration::from_secs(5);
 /// `Retry-After` if this server has not reached the requested position, in seconds.
 const BEHIND_RETRY_SECS: u32 = 1;
@@ -74,11 +74,12 @@ pub struct ServerState {
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Compressed files of the status page.
+    /// Cache of the files of the status page, with their compressed forms.
     pub(crate) assets: Arc<Assets>,
     /// Time series of the last hour, for charts.
     pub(crate) series: SeriesBook,
-    /// True if the last group commit failed; the readiness check reads it.
+    /// True if the last group commit (several writes in one transaction) failed; the readiness check reads
+    /// this flag.
     pub(crate) has_failed: Arc<AtomicBool>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
@@ -122,6 +123,7 @@ impl ServerState {
     }
 
     /// Waits until the published state includes every commit of the store, including those of other servers.
+    /// Returns immediately if the store cannot be shared with other servers.
     pub(crate) async fn confirm(&self) -> Result<(), Problem> {
         if self.store.is_shared() {
             let confirmed = self.writer.confirm().await;

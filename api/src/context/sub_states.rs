@@ -23,7 +23,7 @@ use crate::{
 /// Fields for handlers that return objects with their status.
 #[derive(Clone)]
 pub(crate) struct ReadState {
-    /// Holder of the newest published state of the objects.
+    /// Access to the newest committed state of the objects and the data derived from it.
     pub(crate) hub: Arc<Hub>,
     /// Reports of the agents, and data merged from them.
     pub(crate) observations: Arc<Observations>,
@@ -34,7 +34,7 @@ pub(crate) struct ReadState {
 /// Fields for the handler of agent reports.
 #[derive(Clone)]
 pub(crate) struct ReportState {
-    /// Holder of the newest published state of the objects.
+    /// Access to the newest committed state of the objects and the data derived from it.
     pub(crate) hub: Arc<Hub>,
     /// Reports of the agents, and data merged from them.
     pub(crate) observations: Arc<Observations>,
@@ -49,7 +49,7 @@ pub(crate) struct ReportState {
 /// Fields for handlers that query agents.
 #[derive(Clone)]
 pub(crate) struct QueryState {
-    /// Holder of the newest published state of the objects.
+    /// Access to the newest committed state of the objects and the data derived from it.
     pub(crate) hub: Arc<Hub>,
     /// Registry of the queries that wait for replies of agents.
     pub(crate) queries: Arc<NodeQueries>,

@@ -26,10 +26,10 @@ use crate::base::error::{Code, Problem};
 pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum size of an `apply` body in bytes, enough for several thousand Services in one transaction.
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Maximum size of an agent's reply in bytes. Agents omit lines of longer replies.
+/// Maximum size of an agent's reply to a query, in bytes. Agents shorten a longer reply by omitting lines.
 pub(crate) const ANSWER_BYTES_MAX: usize = model::wire::ask::REPLY_BYTES_MAX;
-/// Maximum nesting of arrays and objects in a body. The deepest published field is at level 8; an `apply` list
-/// adds 2.
+/// Maximum nesting of arrays and objects in a body. The deepest field of any object is at level 8; the list
+/// of an `apply` request adds 2 levels.
 pub(crate) const DEPTH_MAX: usize = 32;
 /// Maximum time for the whole body of a request to arrive. Shorter than the request timeout, so that a slow sender
 /// receives a response that states that no object was changed.

@@ -1,5 +1,5 @@
 //! Middleware around every request: request id, authentication, limits, timeout, logging, and a uniform error
-//! format.
+//! format. A request passes these layers in order:
 //!
 //! ```text
 //! outermost ─▶ around: id, caller, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
@@ -54,8 +54,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const REQUEST_ID_LENGTH_MAX: usize = 128;
 /// `Retry-After` if too many requests are in progress, in seconds.
 const RETRY_SECS: u32 = 1;
-/// Request header with the minimum position (epoch and revision) of the state that the response must reflect. The
-/// server waits until it has reached it.
+/// Request header with the minimum position (epoch and revision) of the state that the response must reflect.
+/// The server delays the request until its state has this position.
 pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
 /// Response header that disables browser features such as the camera (`Permissions-Policy`).
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");

@@ -1,4 +1,5 @@
-//! Steps that all write requests share: dry run or commit through the writer, and the response.
+//! Steps that all write requests share: validating the write, committing it unless it is a dry run, and
+//! creating the response.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use crate::{
 
 /// Response header with the revision of the state that includes the write.
 pub(crate) const X_REVISION: HeaderName = HeaderName::from_static("x-revision");
-/// Response header that marks the result of a dry run.
+/// Response header with the value `true` if the write was a dry run; otherwise absent.
 pub(crate) const X_DRY_RUN: HeaderName = HeaderName::from_static("x-dry-run");
 /// Options of a write, read from the query and headers of its request.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +39,7 @@ pub(crate) struct WriteOptions {
     pub(crate) is_dry_run: bool,
     /// True if Services get other addresses when an AddressPool loses the ones they use.
     pub(crate) evict: bool,
-    /// True if the write is accepted although a guard would reject it.
+    /// True if the write is accepted although a guard (limit on the removals of one write) would reject it.
     pub(crate) confirm: bool,
     /// Media type requested for the response.
     pub(crate) form: Form,
@@ -156,7 +157,7 @@ pub(crate) fn answer_many(app: &ServerState, manner: WriteOptions, written: &Wri
     stamp(render(manner.form, &answer), manner, position)
 }
 
-/// Adds the response headers that all writes have: the revision, and the mark of a dry run.
+/// Adds the response headers that all writes have: [`X_REVISION`] and, for a dry run, [`X_DRY_RUN`].
 pub(crate) fn stamp(response: Response, manner: WriteOptions, position: Position) -> Response {
     let mut response = response.into_response();
     let headers = response.headers_mut();

@@ -53,7 +53,7 @@ const COMMON: [Code; 6] =
 const TOKEN: &str = "token";
 /// Name of the security scheme of agent certificates.
 const CERTIFICATE: &str = "agentCertificate";
-/// Name of the security scheme of page sessions.
+/// Name of the security scheme of sessions of the status page (cookies).
 const SESSION: &str = "pageSession";
 /// Media types of responses with objects.
 pub(crate) const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
@@ -133,7 +133,7 @@ impl Doc {
         self.path_parameter(parameter, description, String::schema())
     }
 
-    /// Adds a path parameter with the given name that holds the number of a query to an agent.
+    /// Adds a path parameter with the given name that holds the numeric id of a query to an agent.
     pub(crate) fn asked(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, u64::schema())
     }
@@ -198,7 +198,7 @@ impl Doc {
         }
     }
 
-    /// Adds a response with a body of plain text.
+    /// Adds a response whose body is text of the given content type.
     pub(crate) fn text(self, status: u16, description: &str, content_type: &str) -> Self {
         let schema = ObjectBuilder::new().schema_type(Type::String);
         let response = ResponseBuilder::new().description(description);
@@ -402,7 +402,8 @@ fn schemes() -> Components {
         .build()
 }
 
-/// Returns the OpenAPI document as JSON text, as it is served and checked in.
+/// Returns the OpenAPI document as JSON text: the response of `GET /openapi.json`, and the contents of the
+/// file `openapi/tidegate-v1.json`.
 ///
 /// # Panics
 /// Never panics: the document has string keys only.

@@ -146,8 +146,8 @@ pub(crate) struct MutationQuery {
     pub(crate) confirm: bool,
 }
 
-/// Query of a write request to an AddressPool. Write requests of all kinds are parsed with this type; for other
-/// kinds `evict` is rejected.
+/// Query of a write request to an AddressPool. Write requests of all kinds are parsed with this type; for
+/// other kinds, a request with `evict=true` is rejected.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -193,7 +193,8 @@ impl PoolMutationQuery {
 pub(crate) struct NoQuery {}
 
 impl ListQuery {
-    /// Creates the query from the parameters that all listings have, for a listing with additional parameters.
+    /// Creates the query from the parameters that all listings have. Used by listings whose own query type
+    /// has additional parameters.
     pub(crate) const fn new(
         limit: Option<u32>,
         continue_token: Option<String>,
@@ -220,7 +221,8 @@ impl PageQuery {
     }
 }
 
-/// Validates the parameter `limit`; the default is `LIMIT_DEFAULT`.
+/// Returns the value of the parameter `limit`, or [`LIMIT_DEFAULT`] if it is absent. A value out of range is
+/// a problem.
 pub(crate) fn limit(given: Option<u32>) -> Result<usize, Problem> {
     let limit = given.unwrap_or(LIMIT_DEFAULT);
     if (1..=LIMIT_MAX).contains(&limit) {

@@ -1,4 +1,5 @@
-//! JSON merge patch (RFC 7396) on the published form of an object, with retries after conflicting writes.
+//! JSON merge patch (RFC 7396) on the JSON form of an object that the API returns, with retries after
+//! conflicting writes.
 //!
 //! The patched object is written on condition that the state it was computed from is still current. After a
 //! conflicting write the patch is applied to the new state, unless the client sent a precondition. This is safe
@@ -114,8 +115,8 @@ fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
         .collect()
 }
 
-/// Removes allocated values (addresses, node ports) that a Service of the type `wanted` cannot have, so that a
-/// client can change `type` without removing them.
+/// Removes the allocated values (addresses, node ports) that a Service of the type `wanted` cannot have. A
+/// patch that changes `type` therefore need not remove them itself.
 fn drop_allocated(json: &mut Value, wanted: &str) {
     let Some(Value::Object(spec)) = json.get_mut("spec") else { return };
     let (keeps_addresses, keeps_node_ports) = match wanted {
@@ -146,8 +147,8 @@ fn end_password(key: &ObjectKey, json: &mut Value, changes: &Value) {
     }
 }
 
-/// Removes the health check node port if the Service is no longer a LoadBalancer with external traffic policy
-/// `Local`.
+/// Removes the health check node port if the patch `changes` sets a `type` other than `LoadBalancer`, or an
+/// `externalTrafficPolicy` other than `Local`: only Services with both have such a port.
 fn drop_health_check_node_port(json: &mut Value, changes: &Value) {
     let ends = |pointer: &str, needed: &str| changes.pointer(pointer).is_some_and(|wanted| wanted != needed);
     let is_over = ends("/spec/type", "LoadBalancer") || ends("/spec/externalTrafficPolicy", "Local");

@@ -1,13 +1,14 @@
-//! Plans. A plan is the effect of a write, computed without a commit. It is kept for one hour, in which exactly
-//! this write can be applied. The candidate state is the state that the write would lead to, including the
-//! nodes that would announce each address.
+//! Plans. A plan is the effect of a write, computed without a commit. The server keeps the plan for one hour,
+//! in which exactly this write can be applied. The write is validated (admitted) on the newest state. The
+//! candidate state is the state that would result, including the nodes that would announce each address.
 //!
 //! ```text
 //! request ─▶ admit on the newest state ─▶ assign announcing nodes ─▶ candidate state
 //!                                                                       │ changes of the data of each node
 //!                               each connected node: Question::Plan ◀───┘
 //! ```
-//! The connected nodes compute the changes to their kernels. Planning waits for them for a limited time.
+//! The connected nodes compute the changes to their kernels. The server waits for their replies for a limited
+//! time.
 
 mod candidate;
 mod past;
@@ -47,7 +48,8 @@ const NODE_PATIENCE: Duration = Duration::from_secs(5);
 const NODES_PATIENCE: Duration = Duration::from_secs(20);
 /// Maximum number of nodes queried at the same time, which limits the memory of pending queries.
 const NODES_AT_ONCE: usize = 16;
-/// Maximum number of lines of all nodes in one plan; further lines are only counted.
+/// Maximum number of lines (changes to kernels and announcements) of all nodes together in one plan; further
+/// lines are only counted.
 const LINES_MAX: usize = 100_000;
 
 /// Parameters of a plan request.
@@ -118,7 +120,8 @@ fn address_plans(before: &Published, after: &Published) -> Vec<AddressPlan> {
     plans
 }
 
-/// Returns the changes that each node would receive if `after` replaced `before`.
+/// Returns for each node of the state `before` the changes that it would receive if `after` replaced this
+/// state.
 fn proposals(before: &Published, after: &Published) -> BTreeMap<Name, Proposal> {
     let mut common = Proposal::default();
     let since = before.snapshot.revision();
@@ -165,8 +168,8 @@ async fn ask_all(app: &ServerState, proposals: BTreeMap<Name, Proposal>) -> BTre
     plans
 }
 
-/// Truncates the announcement and kernel lines of all nodes to [`LINES_MAX`] in total, and counts the omitted
-/// lines.
+/// Truncates the lists of announcement changes and kernel changes of all nodes to [`LINES_MAX`] lines in
+/// total, and adds the number of omitted lines to the preview of each node.
 fn limit_lines(plans: &mut BTreeMap<Name, NodePlan>) {
     let mut room = LINES_MAX;
     for preview in plans.values_mut().filter_map(|plan: &mut NodePlan| plan.preview.as_mut()) {

@@ -1,5 +1,5 @@
-//! JSON schemas without a Rust type of their own: envelopes of objects and lists. Only the OpenAPI document uses
-//! them.
+//! Types that exist only for their schemas in the OpenAPI document, such as the envelopes of objects and
+//! lists. The server creates no values of these types.
 
 use model::{
     bgp::listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
@@ -50,7 +50,7 @@ macro_rules! envelopes {
             /// API version of the object, `tidegate/v1`. Optional on input.
             #[schema(required = false, pattern = "^tidegate/v1$", example = "tidegate/v1")]
             api_version: String,
-            /// Kind of the object, such as `Service`. Optional on input on paths of one kind.
+            /// Kind of the object, such as `Service`. Optional in requests to a path for one kind.
             #[schema(required = false, pattern = $kind)]
             kind: String,
             /// Name, labels and other metadata of the object.
@@ -99,8 +99,8 @@ envelopes! {
         "Address: record of a load balancer address, maintained by the server.";
 }
 
-/// Record of the endpoints of a Service that are unhealthy or in slow start, maintained by the server. Named
-/// after the Service; absent if there are no such endpoints.
+/// Object that lists the endpoints of a Service that are unhealthy or in slow start, written by the server.
+/// Has the name of the Service; does not exist if the Service has no such endpoints.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointHealth {
@@ -130,7 +130,7 @@ pub(crate) struct EndpointHealthList {
     items: Vec<EndpointHealth>,
 }
 
-/// One page of the computed endpoints of Services.
+/// One page of a list of Services with their computed endpoints.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointsList {
@@ -140,7 +140,7 @@ pub(crate) struct EndpointsList {
     kind: String,
     /// Metadata of the list.
     metadata: ListMetadata,
-    /// Computed endpoints of Services, ordered by namespace and name.
+    /// Services with their computed endpoints, ordered by namespace and name.
     items: Vec<CompiledService>,
 }
 
@@ -198,9 +198,9 @@ pub(crate) enum Object {
     BgpPeer(Box<BgpPeer>),
     /// Object of kind Advertisement.
     Advertisement(Box<Advertisement>),
-    /// Object of kind Address. Rejected on input.
+    /// Object of kind Address. Rejected on input, because only the server writes this kind.
     Address(Box<Address>),
-    /// Object of kind EndpointHealth. Rejected on input.
+    /// Object of kind EndpointHealth. Rejected on input, because only the server writes this kind.
     EndpointHealth(Box<EndpointHealth>),
 }
 

@@ -1,8 +1,10 @@
-//! Public watch: current objects or a resume position first, then every change in order.
+//! Watch of objects by a client: first the current objects, or a position from which to resume, then every
+//! change in order.
 //!
-//! A watch reads the recent commits from memory at its own pace. If it falls behind the oldest of them, it ends
-//! with an error event, and the client must list again. Watches receive changes from a pacer at the same time, so
-//! that a change sent to a thousand of them is serialized only once.
+//! A watch reads the recent commits from memory at its own pace. If the next commit is no longer in memory,
+//! the watch ends with an error event, and the client must list again. A pacer (task that forwards new
+//! states) wakes all watches at the same time, so that a change sent to a thousand of them is serialized only
+//! once.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -78,7 +80,7 @@ pub(crate) struct WatchEvent {
     /// Type of the event, such as `ADDED`.
     #[serde(rename = "type")]
     pub(crate) event_type: EventType,
-    /// Revision of the change.
+    /// Revision of the change. In events without an object, the revision up to which changes have been sent.
     pub(crate) revision: Revision,
     /// Position from which the watch can be resumed. Present on the last event of a revision, on bookmarks
     /// and on heartbeats.
@@ -150,7 +152,8 @@ impl Filter {
 }
 
 impl ObjectWatch {
-    /// Sends events until the client disconnects or the watch must end.
+    /// Sends events until the client disconnects, the server shuts down, or the watch ends with an error
+    /// event.
     pub(crate) async fn run(self, pieces: Pieces) {
         let mut sink = EventSink { pieces, form: self.form, buffer: Vec::new() };
         // The watcher disconnected; there is no recipient for the error.
@@ -200,7 +203,8 @@ impl ObjectWatch {
         }
     }
 
-    /// Sends the current objects as `ADDED` events, followed by a bookmark.
+    /// Sends the current objects as `ADDED` events, followed by a bookmark. Returns the revision of the state
+    /// that they show.
     async fn initial(&self, published: &Arc<Published>, sink: &mut EventSink) -> Result<Revision, Gone> {
         for kind in &self.filter.kinds {
             let namespace = self.filter.namespace.as_ref();
@@ -243,7 +247,8 @@ impl ObjectWatch {
         Some((last, events.collect()))
     }
 
-    /// Sends the changes after revision `at`. Returns `false` if they are no longer in memory.
+    /// Sends the changes after revision `at`, and advances `at` to the last revision sent. Returns `false` if
+    /// the changes are no longer in memory.
     async fn follow(
         &self,
         published: &Arc<Published>,
@@ -293,7 +298,7 @@ impl ObjectWatch {
         }
     }
 
-    /// Returns true if the caller still has the permissions with which the watch started.
+    /// Returns true if the client's current permissions equal those with which the watch started.
     fn is_allowed(&self) -> bool {
         let renewed = self.app.authenticator.renew(&self.filter.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.filter.access))
@@ -339,8 +344,7 @@ impl EventSink {
         self.write(event.position, &[&json]).await
     }
 
-    /// Sends an event whose object is already serialized. `object` is that JSON text and becomes the last field of
-    /// the event.
+    /// Sends an event with `object`, an object already serialized as JSON, as its last field.
     async fn event_of(&mut self, event: &WatchEvent, object: &str) -> Result<(), Gone> {
         let json = serde_json::to_string(event).expect("events have string keys only");
         let head = json.strip_suffix('}').expect("an event is an object");

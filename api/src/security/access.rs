@@ -56,8 +56,8 @@ pub(crate) struct PathParams<'a> {
 }
 
 impl Grant {
-    /// Returns true if the grant allows a verb on a subject in a namespace; `None` means cluster-scoped objects,
-    /// or all namespaces.
+    /// Returns true if the grant allows a verb on a subject in a namespace. `namespace` is `None` for
+    /// cluster-scoped objects and for requests over all namespaces.
     pub(crate) fn allows(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         covers(self.binding.namespaces.as_ref(), namespace) && self.role.allows(verb, subject, namespace)
     }
@@ -113,8 +113,8 @@ impl Access {
         }
     }
 
-    /// Returns true if the caller may use a verb on a subject in a namespace; `None` means cluster-scoped objects,
-    /// or all namespaces.
+    /// Returns true if the caller may use a verb on a subject in a namespace. `namespace` is `None` for
+    /// cluster-scoped objects and for requests over all namespaces.
     pub(crate) fn may(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         match &self.identity {
             Identity::Anyone => true,
@@ -124,7 +124,8 @@ impl Access {
         }
     }
 
-    /// Returns true if the caller may use a verb on objects of a kind in a namespace.
+    /// Returns true if the caller may use a verb on objects of a kind in a namespace; `None` as for
+    /// [`Self::may`].
     pub(crate) fn may_object(&self, verb: Verb, kind: Kind, namespace: Option<&Namespace>) -> bool {
         self.may(verb, Subject::Object(kind), namespace)
     }
@@ -191,8 +192,8 @@ impl Access {
         if is_allowed { Ok(()) } else { Err(self.refuse(permission, place)) }
     }
 
-    /// Returns true if an agent reads or creates its own Node. The contents of a new Node are checked later, by
-    /// the authorization of writes.
+    /// Returns true if the caller is an agent that reads or creates its own Node. The name and contents of a
+    /// new Node are checked later, by the authorization of writes.
     fn is_own_node(&self, verb: Verb, subject: Subject, place: &PathParams<'_>) -> bool {
         match (verb, subject) {
             (Verb::Get, Subject::Object(Kind::Node)) => self.is_node(place.name.as_deref()),
@@ -239,8 +240,9 @@ impl Access {
         Err(self.refuse(Permission::On(verb, subject), &PathParams { namespace, name: None, node: None }))
     }
 
-    /// Returns the author to record in the history: the authenticated identity and, if the client claims an
-    /// author, that name, too.
+    /// Returns the type of the caller and the author to record in the history. Without authentication, the
+    /// author is the one that the client claims. For a token, the author is its name, preceded by the claimed
+    /// author, if any. Other callers cannot claim an author.
     pub(crate) fn author(&self, claimed: Option<String>) -> Result<(Maker, String), Problem> {
         match &self.identity {
             Identity::Anyone => {

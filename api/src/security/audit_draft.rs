@@ -41,7 +41,7 @@ pub(crate) struct AuditOutcome {
     pub(crate) is_creation: bool,
     /// True if the request had an effect other than a change of stored objects, such as a logout.
     pub(crate) is_done: bool,
-    /// Reason of the change from the request body; used if the header has none.
+    /// Reason of the change from the request body; used if the request has no header `X-Change-Message`.
     pub(crate) message: Option<String>,
 }
 
@@ -70,8 +70,8 @@ impl AuditDraft {
         outcome.is_creation = matches!(request.operations.as_slice(), [Operation::Create(_)]);
     }
 
-    /// Records the object of a request if it is not a configuration object, such as a token, a role or a
-    /// backup.
+    /// Records `name` as the only object of the request. Used if the request writes no configuration object
+    /// but, for example, a token, a role or a backup.
     pub(crate) fn record_object(&self, name: String) {
         let mut outcome = self.lock();
         outcome.is_done = true;

@@ -128,8 +128,8 @@ impl Authenticator {
         }
     }
 
-    /// Authenticates a request by its session cookie. An expired session counts as no credential, because a
-    /// browser sends the old cookie even with a new login.
+    /// Authenticates a request by its session cookie. A request with an expired session is not rejected, but
+    /// treated as one without credentials: browsers send the old cookie even with a new login.
     fn visitor(&self, headers: &HeaderMap, now: Timestamp) -> Result<Access, Problem> {
         let anybody = if self.is_required { Identity::Nobody } else { Identity::Anyone };
         let Some((key, id)) = self.sessions.find(headers, now) else { return Ok(Access::of(anybody)) };
@@ -193,7 +193,8 @@ impl Authenticator {
         Err(Problem::new(Code::TooManyRequests, detail).retry_after(RATE_RETRY_SECS))
     }
 
-    /// Returns the current permissions of the client of an open stream, or `None` if the stream must end.
+    /// Returns the current permissions of the client of an open stream, or `None` if its token or session is
+    /// no longer valid and the stream must end. Keeps the session active.
     pub(crate) fn renew(&self, access: &Access, now: Timestamp) -> Option<Access> {
         let session = access.session().cloned();
         if let Some(key) = &session {
@@ -232,7 +233,8 @@ impl Authenticator {
         self.lock().get(id).map(|used| used.last)
     }
 
-    /// Stores the last-used times of tokens and deletes those of removed tokens.
+    /// Stores the last-used times that are at least [`USED_NOTED_SECS`] newer than the stored ones, and
+    /// deletes those of removed tokens.
     pub(crate) async fn keep_uses(&self, store: &dyn Store) {
         let directory = self.directory();
         let (due, gone): (Vec<_>, Vec<_>) = {

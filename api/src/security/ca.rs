@@ -20,7 +20,7 @@ use crate::base::hex::hex;
 
 /// Key of the vault record with the CA's certificate and private key.
 const VAULT_KEY: &str = "ca/current";
-/// Lifetime of the CA certificate in seconds: ten years, longer than that of most machines.
+/// Lifetime of the CA certificate in seconds: ten years, longer than most machines are in service.
 const CA_LIFE_SECS: i64 = 10 * 365 * 86_400;
 /// Lifetime of a server certificate signed by the CA, in seconds. A running server renews it long before it
 /// expires.
@@ -29,10 +29,11 @@ pub(crate) const SERVER_LIFE_SECS: i64 = 90 * 86_400;
 pub(crate) const CLOCK_SKEW_SECS: i64 = 300;
 /// Remaining lifetime of the CA certificate in seconds below which each start of the server logs a warning.
 const CA_WARNING_SECS: i64 = 365 * 86_400;
-/// Length of a certificate's serial number in bytes: 120 random bits are unpredictable and fit the 20 bytes of RFC
-/// 5280, 4.1.2.2.
+/// Length of a certificate's serial number in bytes: 118 of the 120 bits are random, and RFC 5280, 4.1.2.2
+/// permits 20 bytes.
 const SERIAL_BYTES: usize = 15;
-/// End of the year 9998 in Unix seconds, the last time that a certificate can contain.
+/// End of the year 9998 in Unix seconds: upper limit for times in certificates, whose format ends with the
+/// year 9999.
 const UNIX_SECONDS_MAX: u64 = 253_370_764_799;
 /// Prefix of the URI (subject alternative name) with the node name in a certificate.
 pub(crate) const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
@@ -42,14 +43,15 @@ pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
-    /// CAs and pin by which agents verify control servers; replaced at run time.
+    /// CA certificates and pin (hash of one certificate) by which agents verify control servers; replaced at
+    /// run time.
     trusted: ArcSwap<ControlTrust>,
 }
 
 /// CA certificates, and the pin (hash of one certificate), by which agents verify a control server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ControlTrust {
-    /// SHA-256 of a certificate in the chain that every control server presents, in hexadecimal.
+    /// SHA-256, in hexadecimal, of a certificate that every control server presents in its chain.
     pub(crate) pin: String,
     /// Trusted CA certificates, concatenated as PEM.
     pub(crate) bundle: String,
@@ -127,8 +129,8 @@ impl Authority {
         ControlTrust::clone(&self.trusted.load())
     }
 
-    /// Adds the last certificate of the chain that an operator has configured to the CAs by which agents verify
-    /// control servers.
+    /// Adds `presented` to the CA certificates by which agents verify control servers, and makes it the pin.
+    /// `presented` is the last certificate of the chain that an operator has configured.
     pub(crate) fn trust_also(&self, presented: &CertificateDer<'_>) {
         let bundle = format!("{}{}", self.pem, to_pem(presented));
         self.trusted.store(ControlTrust { pin: digest(presented), bundle }.into());
@@ -150,7 +152,8 @@ impl Authority {
         Ok((vec![certificate.der().clone(), self.certificate.clone()], key.into()))
     }
 
-    /// Signs a certificate for a node. Of the signing request only the public key is used.
+    /// Signs a certificate for a node. Only the public key comes from the signing request; the server sets
+    /// all other fields.
     pub(crate) fn sign_node(
         &self,
         node: &Name,

@@ -1,10 +1,10 @@
-//! Caller of a request: permissions of the authenticated identity, author and reason of changes, and the
-//! audit draft of the request.
+//! Caller of a request: permissions of the authenticated identity, author and reason of changes, and the data
+//! for the audit log entry of the request.
 //!
-//! The middleware reads the caller once, before the handler runs, and adds it to the extensions of the request.
-//! Handlers that depend on the caller have a [`Caller`] parameter. Without authentication, the author is the
-//! unverified name in the request. With authentication, the author is the authenticated identity, and the name in
-//! the request is recorded in addition.
+//! The middleware reads the caller once, before the handler runs, and adds it to the extensions of the
+//! request. Handlers that depend on the caller have a [`Caller`] parameter. Without authentication, the
+//! author is the unverified name in the request. With authentication, the author is the authenticated
+//! identity; for tokens, the name in the request is recorded in addition.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -109,8 +109,8 @@ impl Caller {
         }
     }
 
-    /// Records, for the audit log, the object of a request if it is not a configuration object, such as a
-    /// token, a role or a backup.
+    /// Records `name` for the audit log as the only object of the request. Used if the request writes no
+    /// configuration object but, for example, a token, a role or a backup.
     pub(crate) fn record_object(&self, name: String) {
         if let Some(draft) = &self.draft {
             draft.record_object(name);

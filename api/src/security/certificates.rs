@@ -3,7 +3,8 @@
 //! ```text
 //! signed by our CA, not expired (TLS) ─▶ names one node (parsed) ─▶ not revoked (vault) ─▶ ClientCertificate
 //! ```
-//! A certificate without a record in the vault is accepted, so that a restored vault locks no agent out.
+//! A certificate without a record in the vault is accepted, so that agents keep their access after an older
+//! vault is restored.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,8 +21,8 @@ use super::{
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// Maximum time between two checks whether the certificate of an open connection has expired. A single wait until
-/// the expiry would be too long if the system clock is set forward meanwhile.
+/// Maximum time between two checks whether the certificate of an open connection has expired. A single wait
+/// until the expiry would end too late if the system clock is set forward during the wait.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Record in the vault about the newest certificate of a node.
@@ -40,7 +41,7 @@ pub(crate) struct AgentRecord {
 }
 
 impl AgentRecord {
-    /// Returns true if the node may have a certificate that is neither expired nor revoked.
+    /// Returns true if the newest certificate of the node is neither expired nor revoked.
     pub(crate) fn is_held(&self, now: Timestamp) -> bool {
         let lives = self.expires.is_some_and(|expires| expires > now);
         lives && self.issued.is_some_and(|issued| self.counts(issued))

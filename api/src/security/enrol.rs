@@ -41,7 +41,7 @@ pub(crate) const TTL_SECS_MAX: u32 = 86_400;
 const TOKENS_MAX: usize = 2048;
 /// Number of random bytes in the id of a join token.
 const ID_BYTES: usize = 8;
-/// Maximum length of a token's text in bytes: prefix, id, secret and hash, in hexadecimal.
+/// Maximum length of a join token's text in bytes, enough for prefix, id, secret and certificate pin.
 const TOKEN_BYTES_MAX: usize = 256;
 /// Prefix of the keys under which the vault stores join tokens.
 const PREFIX: &str = "joins/";
@@ -234,8 +234,8 @@ fn check_free(record: &AgentRecord, node: &Name, is_bound: bool, now: Timestamp)
         .hint(format!("create a join token for node {node}, or choose another name with --node")))
 }
 
-/// Splits the text of a join token into id and secret. Only the agent uses the certificate pin at the end of the
-/// text.
+/// Splits the text of a join token into id and secret. Returns `None` if the text is malformed. The
+/// certificate pin at the end of the text is for the agent only.
 fn parse(token: &Secret) -> Option<(&str, &str)> {
     let text = token.reveal().trim();
     if text.len() > TOKEN_BYTES_MAX {

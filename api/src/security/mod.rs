@@ -7,9 +7,10 @@
 //!                                              vault: tokens, roles                         └▶ each returned object
 //! ```
 //! The [`Authenticator`] derives the permissions of a request ([`Access`]) from its client certificate, token
-//! or session. They are checked for the route, for each object of a write, and for each returned object.
-//! Browsers add the session cookie to every request, so mutating requests with a cookie need further proof that
-//! they come from the page (`page`), which prevents cross-site request forgery.
+//! or session. The permissions are checked for the route, for each object of a write, and for each returned
+//! object. Browsers add the session cookie to every request, also to requests triggered by other sites.
+//! Mutating requests with a cookie must therefore prove that they come from the status page (`page`), which
+//! prevents cross-site request forgery.
 
 pub(crate) mod access;
 pub(crate) mod audit_draft;

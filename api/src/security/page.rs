@@ -1,8 +1,9 @@
 //! Protection against cross-site request forgery, and the read-only mode of the status page.
 //!
-//! Browsers add the cookie to every request to this server, also to those triggered by other sites. Mutating
-//! requests therefore need a header that other sites cannot add without a CORS preflight, which this server
-//! never allows. If the browser sends the origin, it must be this server.
+//! Browsers add the session cookie to every request to this server, also to requests triggered by other
+//! sites. Mutating requests with the cookie therefore need a header that other sites cannot add without a
+//! CORS preflight, which this server never allows. If the browser names the requesting site (`Origin`,
+//! `Sec-Fetch-Site`), the site must be this server.
 
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 
@@ -60,7 +61,8 @@ pub(crate) fn check(asked: &PageRequest<'_>, access: &Access, is_read_only: bool
     Ok(())
 }
 
-/// Checks that the page that sent the request, as named by the browser, belongs to this server.
+/// Checks by `Sec-Fetch-Site` and `Origin` that the page that sent the request belongs to this server.
+/// Requests without these headers are accepted.
 fn check_site(asked: &PageRequest<'_>) -> Result<(), Problem> {
     let sites = asked.headers.get_all(FETCH_SITE).iter();
     if sites.into_iter().any(|site| site != "same-origin" && site != "none") {

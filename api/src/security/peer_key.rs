@@ -9,7 +9,7 @@ use crate::base::clock_and_random::Source;
 
 /// Key of the vault record that holds the peer key.
 const VAULT_KEY: &str = "peer-key";
-/// Store key of the peer key in versions without a vault.
+/// Key under which earlier versions, without a vault, stored the peer key; [`obtain`] moves it to the vault.
 const STATUS_KEY: &str = "peer-key";
 /// Length of the key in bytes, before base64 encoding.
 const KEY_BYTES: usize = 32;

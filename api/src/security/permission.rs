@@ -32,7 +32,7 @@ pub(crate) enum Verb {
     Plan,
     /// Explain the current state, including queries to the nodes.
     Explain,
-    /// Override a guard, or confirm changes that a guard has held back.
+    /// Override a guard (limit on removals at once), or confirm changes that a guard has held back.
     Confirm,
     /// Restore former states of objects.
     Rollback,
@@ -104,7 +104,7 @@ pub(crate) enum Subject {
     Audit,
     /// Listings of BGP sessions, routes and events.
     Bgp,
-    /// Health guard, and the state guards of nodes.
+    /// Guards against large removals: the health guard of the cluster and the state guards of nodes.
     Guard,
     /// Tokens of users and automation.
     Token,

@@ -8,7 +8,8 @@ use std::{
 
 use model::primitives::quantity::Timestamp;
 
-/// Sustained rate of requests that a token may make per second; several times that of the busiest known adapter.
+/// Sustained rate of requests that a token may make per second; several times the rate of the busiest known
+/// adapter.
 pub(crate) const PER_SECOND: i64 = 1000;
 /// Number of requests that a token may make at once, for example to write a whole configuration object by object.
 pub(crate) const BURST: i64 = 5000;
@@ -36,7 +37,7 @@ pub(crate) struct Bucket {
     at: Timestamp,
 }
 
-/// Buckets that limit failed login attempts, by client address.
+/// Buckets that limit failed login attempts, by client address. `None` is the key of the shared bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<BTreeMap<Option<IpAddr>, Bucket>>);
 
@@ -75,7 +76,7 @@ fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option
 }
 
 impl Bucket {
-    /// Creates a full token bucket.
+    /// Creates a full bucket for the requests of an API token.
     pub(crate) fn full(now: Timestamp) -> Self {
         Self::of(Rate { per_second: PER_SECOND, burst: BURST }, now)
     }

@@ -104,8 +104,8 @@ impl Role {
         if violations.is_empty() { Ok(Self { body, compiled }) } else { Err(violations) }
     }
 
-    /// Returns true if the role allows a verb on a subject in a namespace; `None` means cluster-scoped objects, or
-    /// all namespaces.
+    /// Returns true if the role allows a verb on a subject in a namespace. `namespace` is `None` for
+    /// cluster-scoped objects and for requests over all namespaces.
     pub(crate) fn allows(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         let allows = |rule: &ParsedRule| {
             rule.verbs.contains(&verb)
@@ -115,8 +115,8 @@ impl Role {
         self.compiled.iter().any(allows)
     }
 
-    /// Returns true if the role allows a verb on a subject (`None`: on any subject) in at least one namespace.
-    /// `among` limits the namespaces to consider.
+    /// Returns true if the role allows a verb on a subject (`None`: on any subject) in at least one of the
+    /// namespaces in `among` (`None`: in any namespace).
     pub(crate) fn allows_somewhere(
         &self,
         verb: Verb,
@@ -137,14 +137,14 @@ impl Role {
         self.compiled.iter().any(allows)
     }
 
-    /// Returns the namespaces that rules of the role name as their limit.
+    /// Returns the namespaces to which rules of the role are limited.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.compiled.iter().filter_map(|rule| rule.namespaces.as_ref()).flatten()
     }
 }
 
-/// Returns true if `limit` includes `namespace`; `None` as limit includes everything. Cluster-scoped objects,
-/// and all namespaces together (`namespace` is `None`), are included only if `limit` is `None`.
+/// Returns true if `limit` includes `namespace`. Without a limit (`None`), everything is included. With a
+/// limit, cluster-scoped objects and requests over all namespaces (`namespace` is `None`) are excluded.
 pub(crate) fn covers(limit: Option<&BTreeSet<Namespace>>, namespace: Option<&Namespace>) -> bool {
     limit.is_none_or(|limit| namespace.is_some_and(|namespace| limit.contains(namespace)))
 }

@@ -67,7 +67,9 @@ impl Sessions {
         Self { is_secure, open: Mutex::default() }
     }
 
-    /// Opens a session for a token, which may expire. Returns the session id and the cookie to set.
+    /// Opens a session for the token with the id `token`, which expires at `token_ends` (`None`: never). If a
+    /// limit is reached, ends the least recently used session. Returns the session id and the `Set-Cookie`
+    /// value.
     pub(crate) fn open(
         &self,
         token: &str,
@@ -94,7 +96,8 @@ impl Sessions {
         (key, self.cookie(&id, life))
     }
 
-    /// Returns the session that a request's cookie names and the id of its token, and marks the session as used.
+    /// Returns the session of a request's cookie and the id of the session's token, and marks the session as
+    /// used. Returns `None` if the request has no cookie of an open session.
     pub(crate) fn find(&self, headers: &HeaderMap, now: Timestamp) -> Option<(SessionId, String)> {
         let key = SessionId(digest(self.cookie_value(headers)?.as_bytes()));
         let token = self.touch(&key, now)?;
@@ -113,7 +116,7 @@ impl Sessions {
         Some(session.token.clone())
     }
 
-    /// Returns the time at which a session ends even if it is in use.
+    /// Returns the time at which a session ends even if it is in use; `None` if there is no such session.
     pub(crate) fn ends(&self, key: &SessionId) -> Option<Timestamp> {
         self.lock().get(key).map(|session| session.ends)
     }

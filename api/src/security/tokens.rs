@@ -87,7 +87,7 @@ pub(crate) struct TokenRecord {
 }
 
 impl TokenRecord {
-    /// Returns true if the token is valid at the given time.
+    /// Returns true if the token has not expired at time `now`.
     pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }
@@ -133,7 +133,8 @@ fn check(text: &str) -> String {
     digest(text)[..CHECK_LENGTH].to_owned()
 }
 
-/// Returns the violations of a token's role bindings. Roles that do not exist are not checked here.
+/// Checks the role bindings of a token, and returns the violations. The existence of the roles is not
+/// checked.
 pub(crate) fn check_bindings(bindings: &[Binding]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut add =

@@ -26,7 +26,8 @@ pub(crate) type Records = BTreeMap<String, VaultRecord>;
 pub(crate) struct Vault {
     store: Arc<dyn Store>,
     records: ArcSwap<Records>,
-    /// Lock held during a refresh or write, so that an older read never replaces a newer one.
+    /// Lock held during a refresh or write, so that the result of an older read of the store never replaces a
+    /// newer copy.
     order: Mutex<()>,
     changed: watch::Sender<()>,
 }
@@ -58,8 +59,8 @@ impl Vault {
         self.records.load().get(key).map_or(0, |record| record.version)
     }
 
-    /// Returns the records whose keys have a prefix, each with the rest of its key and its version. Records that
-    /// cannot be decoded are omitted.
+    /// Returns the records whose keys start with `prefix`: for each, the rest of the key, the version and the
+    /// decoded record. Records that cannot be decoded are omitted.
     pub(crate) fn list<T: DeserializeOwned>(&self, prefix: &str) -> Vec<(String, u64, T)> {
         let records = self.records.load();
         let own = records.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
@@ -69,8 +70,9 @@ impl Vault {
         .collect()
     }
 
-    /// Writes a record if its current version is `at` (0: absent). Returns the new version. The copy is
-    /// updated before this returns; after [`VaultError::Stale`] it contains the conflicting record.
+    /// Writes a record if its current version is `at` (0: absent). Returns the new version. Updates the copy
+    /// before returning, also after [`VaultError::Stale`]: the copy then contains the conflicting record if
+    /// the store can be read.
     ///
     /// # Errors
     /// Returns the errors of [`Store::put_vault`].

@@ -29,8 +29,9 @@ use crate::base::error::Problem;
 const VIOLATIONS_MAX: usize = 500;
 
 impl Access {
-    /// Checks the caller's permissions for a write or dry run, before any other validation. `besides` is an
-    /// additional verb that the route requires on each object.
+    /// Checks the caller's permissions for a write or dry run, before any other validation. `besides` is a
+    /// further permission that the route requires on each object. If any is missing, returns a problem that
+    /// lists the violations.
     pub(crate) fn check_write(
         &self,
         snapshot: &Snapshot,
@@ -54,13 +55,14 @@ impl Access {
         self.refuse_all(violations)
     }
 
-    /// Checks the caller's permissions for the objects that a write prunes from an apply set, because the request
-    /// does not name them.
+    /// Checks that the caller may delete the objects that a write prunes (objects of the apply set that the
+    /// request no longer contains); if not, returns a problem that lists the violations.
     pub(crate) fn check_outcomes(&self, outcomes: &[Outcome]) -> Result<(), Problem> {
         self.refuse_all(self.prunes_refused(outcomes))
     }
 
-    /// Returns a violation for each pruned object that the caller may not delete.
+    /// Returns a violation for each kind and namespace in which the write prunes objects that the caller may
+    /// not delete.
     pub(crate) fn prunes_refused(&self, outcomes: &[Outcome]) -> Vec<Violation> {
         let pruned = outcomes.iter().filter(|outcome| outcome.action == Action::Pruned);
         let keys = pruned.map(|outcome| outcome.object.key());
@@ -146,8 +148,8 @@ fn lacks(at: &str, verb: Verb, kind: Kind, namespace: Option<&Namespace>) -> Vio
     Violation::new(at, ViolationCode::Forbidden, message)
 }
 
-/// Returns the addresses and pools of an object that the restrictions of a grant exclude, each as JSON pointer and
-/// message.
+/// Returns the fields of an object with addresses or pools that the restrictions of a grant exclude, each as
+/// JSON pointer and error message. Empty if the grant permits the object.
 fn limits(snapshot: &Snapshot, grant: &Grant, object: &Object) -> Vec<(String, String)> {
     let (pools, ranges) = (grant.binding.pools.as_ref(), grant.binding.endpoint_ranges.as_ref());
     let of_service = object.as_service().zip(pools);
@@ -194,8 +196,8 @@ fn service_limits(snapshot: &Snapshot, pools: &BTreeSet<Name>, spec: &ServiceSpe
     refused
 }
 
-/// Returns the reason why an agent may not perform an operation. An agent may only create its own Node from facts
-/// about its machine.
+/// Returns the reason why the agent of `node` may not perform an operation, or `None` if it may. An agent may
+/// only create the Node object of its own machine, with addresses, zone, workload CIDRs and labels.
 fn refused_to_agent(node: &Name, operation: &Operation) -> Option<String> {
     let Operation::Create(object) = operation else {
         return Some(format!(

@@ -34,8 +34,8 @@ use crate::{
     server::tls::Tls,
 };
 
-/// Maximum number of open connections. Feeds, watches and reports of all agents need fewer, so that users can
-/// still connect.
+/// Maximum number of open connections. The agents' state streams, watches and reports need fewer, so that
+/// users can still connect.
 const CONNECTIONS_MAX: usize = 8192;
 /// Maximum time for the head of an HTTP request to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
@@ -61,8 +61,8 @@ const NO_TLS: &str = "this port requires TLS; use https://\n";
 /// Time for which a plain HTTP connection to the TLS port stays open after the error response, so that the client
 /// can read it.
 const NO_TLS_LINGER: Duration = Duration::from_secs(1);
-/// Maximum number of bytes read from a plain HTTP connection to the TLS port. Closing it with unread bytes would
-/// reset it and discard the error response.
+/// Maximum number of bytes read from a plain HTTP connection to the TLS port. Closing the connection while
+/// bytes are unread would reset it and discard the error response.
 const NO_TLS_BYTES_MAX: u64 = 64 * 1024;
 /// Number of connections that the kernel queues until the server accepts them. When a thousand agents reconnect at
 /// once with two connections each, those beyond the backlog are retried after one second, then three, and so on.

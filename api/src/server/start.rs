@@ -138,8 +138,8 @@ impl ServerState {
     }
 }
 
-/// Interval at which queued audit log entries are written to the store. Entries of writes are committed with the
-/// write.
+/// Interval at which queued audit log entries are written to the store. Entries of accepted writes are not
+/// queued: each is committed with its write.
 const AUDIT_FLUSH: Duration = Duration::from_secs(1);
 
 /// Interval at which expired audit log entries are deleted from the store.
@@ -165,7 +165,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Ends all feeds and watches, so that their connections can close.
+    /// Ends all feeds (state streams to agents) and watches (change streams to clients), so that their
+    /// connections can close.
     pub fn stop_streams(&self) {
         self.app.stop_streams.cancel();
     }
@@ -203,7 +204,7 @@ impl Running {
     }
 }
 
-/// Runs the pacers, which forward published states to feeds and watches.
+/// Runs the two pacers, which forward published states to feeds and to watches at a limited rate.
 async fn pacer(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
     let feeds = app.feeding.pacer.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
     let watches = app.watching.pacer.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));

@@ -144,7 +144,8 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Task that replaces the server certificate when its files change or it is about to expire. Ends with the server.
+/// Replaces the server certificate when its files change or it is about to expire. Ends when `tls` is
+/// dropped.
 async fn look_after(tls: Weak<Tls>, mut in_force: Stamp, mut begun: Timestamp) {
     let mut turn = tokio::time::interval(LOOK);
     // Last unusable version of the files, and whether it was logged.

@@ -1,4 +1,5 @@
-//! Watchdog of the service manager (systemd): the task sends keep-alive messages while the writer task responds.
+//! Keep-alive messages to the watchdog of the service manager (systemd), sent only while the writer task,
+//! which commits all writes, responds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +25,8 @@ pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
     }
 }
 
-/// Waits until the writer task has processed an empty request. A rejection or a store failure also shows that the
-/// writer runs; a restart would not fix the store.
+/// Waits until the writer task has processed an empty request. A rejection or a store failure counts as
+/// processed: the writer runs, and a restart of the server would not fix the store.
 async fn wait_for_writer(app: &ServerState) {
     loop {
         match app.writer.write(&Caller::server(), Request::default(), app.source.draw(), 0).await {

@@ -1,4 +1,4 @@
-//! Ring of recent commits in memory, from which watches resume or catch up.
+//! Ring of recent commits in memory, from which watches (change streams to clients) resume or catch up.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -44,7 +44,7 @@ pub(crate) enum Before {
     Unknown,
 }
 
-/// Ring of the most recent commits without gaps, up to the newest.
+/// Ring of the most recent commits, with consecutive revisions up to the newest one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ring {
     commits: Vector<Arc<Recent>>,
@@ -71,7 +71,8 @@ impl Ring {
         ring
     }
 
-    /// Adds the newest commit. `before` returns the previous state of an object.
+    /// Adds the newest commit, and drops the oldest ones if the ring has more than [`CHANGES_MAX`] changes.
+    /// `before` returns the previous state of a changed object.
     pub(crate) fn push(
         &mut self,
         commit: &Commit,

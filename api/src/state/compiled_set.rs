@@ -1,5 +1,6 @@
-//! Set of the compiled forms of one type, with their serialized feed lines and an index by revision for deltas.
-//! A compiled form is the data about a Service or an address that agents receive.
+//! Compiled forms of one type: the data about Services, or about addresses, that agents receive. Each form is
+//! stored with its serialized line of the feed, the stream of state to an agent. An index by revision finds
+//! the changes since an earlier state (a delta).
 //!
 //! ```text
 //! entries   key ─▶ { compiled form, serialized line, revision }
@@ -28,8 +29,8 @@ use model::{
     wire::feed::{AddressState, Frame},
 };
 
-/// Maximum number of removed forms that are remembered. An agent that has missed more removals gets a full sync,
-/// which is cheaper.
+/// Maximum number of removals that the set records. An agent that has missed more gets the full state
+/// instead, which is cheaper.
 const TOMBSTONES_MAX: usize = 10_000;
 
 /// Compiled forms of all Services.
@@ -261,7 +262,8 @@ impl<F: CompiledForm> FormSet<F> {
         self.bury(key, revision);
     }
 
-    /// Records the removal of a form for agents that may have received it.
+    /// Records the removal of a form, so that it is sent to agents that may have received the form. Beyond
+    /// [`TOMBSTONES_MAX`] drops the oldest removals.
     fn bury(&mut self, key: &F::Key, revision: Revision) {
         if let Some(earlier) = self.removed.insert(key.clone(), revision) {
             self.log.remove(&(earlier, key.clone()));
@@ -277,7 +279,7 @@ impl<F: CompiledForm> FormSet<F> {
         }
     }
 
-    /// Returns the compiled form with this key.
+    /// Returns the compiled form with this key and its feed line, or `None` if there is none.
     pub(crate) fn get(&self, key: &F::Key) -> Option<&Arc<Entry<F>>> {
         self.entries.get(key)
     }
@@ -312,7 +314,7 @@ impl<F: CompiledForm> FormSet<F> {
     }
 }
 
-/// Encodes a feed frame as a line with its line end.
+/// Serializes a feed frame as one line, including the line end.
 pub(crate) fn line(frame: &Frame) -> Bytes {
     let mut text = serde_json::to_vec(frame).expect("frames have string keys only");
     text.push(b'\n');

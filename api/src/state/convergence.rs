@@ -78,17 +78,17 @@ impl Convergence {
         curves.drain(..surplus);
     }
 
-    /// Marks a revision as one that changes data of nodes. Nodes do not receive other revisions, and report them
-    /// as verified only together with a later revision that changes their data.
+    /// Marks a revision as one that changes data of nodes. Nodes do not receive unmarked revisions; an
+    /// unmarked revision counts as verified together with a later, marked one.
     pub(crate) fn concerns_nodes(&self, revision: Revision) {
         if let Some(curve) = self.lock().iter_mut().rev().find(|curve| curve.revision == revision) {
             curve.concerns_nodes = true;
         }
     }
 
-    /// Records the progress that a node reports. `before` is the progress that it reported previously; both may be
-    /// of another epoch. Only the newly reached revisions are visited, because a thousand nodes report several
-    /// times a second.
+    /// Records the progress `at` that a node reports; `before` is that of its previous report. Positions of
+    /// an epoch other than `epoch` count as no progress. Skips the revisions that the node has already
+    /// verified, because a thousand nodes report several times a second.
     pub(crate) fn record_report(
         &self,
         node: &Name,
@@ -157,9 +157,9 @@ impl Convergence {
     }
 }
 
-/// Returns the number of records, from the oldest, in which the node is already recorded as verified. A record
-/// created for a commit of another server may be younger than the report with its revision; in that case it lacks
-/// the node, and the function returns 0, so that all records are checked.
+/// Returns the number of oldest records that need no update, because the node has already verified their
+/// revisions. Returns 0, so that all records are visited, if the newest of them does not list the node as
+/// verified: the record of another server's commit may be created after the node has reported its revision.
 fn verified_records(
     curves: &VecDeque<ConvergenceRecord>,
     node: &Name,

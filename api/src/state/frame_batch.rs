@@ -1,5 +1,5 @@
-//! Batches of feed lines for many agents. Each is collected and compressed once, and sent as the same bytes to all
-//! of them.
+//! Batches of feed lines (lines of the state streams to agents). Each batch is collected and compressed once,
+//! and sent as the same bytes to all agents that need it.
 //!
 //! A compressed feed is one deflate stream (RFC 1951) whose blocks may be compressed independently: each chunk
 //! refers to nothing before it and ends on a byte boundary. Therefore no feed needs its own compressor, which
@@ -26,11 +26,11 @@ use crate::{
     },
 };
 
-/// Maximum number of cached batches for feeds that lag behind. The pacer triggers one batch at a time; feeds that
-/// keep up use only the newest.
+/// Maximum number of cached batches. All feeds that keep up share the newest one; the others serve feeds that
+/// lag behind.
 const RECENT_MAX: usize = 8;
-/// Limit for the reuse of a cached full state, which is sent with a delta appended: the delta may have at most an
-/// eighth as many objects as the full state.
+/// Limit for the reuse of a cached full state: the changes since then, which are sent after it, may have at
+/// most an eighth (one divided by this value) as many objects as the full state.
 const STALE_SHARE: usize = 8;
 
 /// Feed lines that are sent together to many agents.
@@ -144,13 +144,14 @@ impl Batches {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the changes from a revision of the same epoch to the published state as a batch that ends with the
-    /// frame `synced`, or `None` if they are no longer in memory.
+    /// Returns the changes from a revision of the same epoch to the published state as a batch, or `None` if
+    /// they are no longer in memory.
     pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Batch>> {
         self.lock().since(from, published)
     }
 
-    /// Returns a cached full state that is not much older than the published state, and the delta between the two.
+    /// Returns the full state as two batches to send in order: a complete state, which may be slightly older
+    /// than the published state, and the changes since then.
     pub(crate) fn whole(&self, published: &Published) -> [Arc<Batch>; 2] {
         let mut kept = self.lock();
         let position = published.position();

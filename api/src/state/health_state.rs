@@ -12,7 +12,8 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Reported health check results, the health guard, and the trigger of the health judge task.
+/// Reported health check results, and the health guard, which limits the number of endpoints taken out of
+/// service at once. Also contains the Services whose changed results wake the health judge task.
 #[derive(Debug)]
 pub(crate) struct HealthState {
     book: Mutex<HealthBook>,
@@ -55,8 +56,9 @@ impl HealthState {
         self.ring(changed);
     }
 
-    /// Confirms that the guard may take all unhealthy endpoints out of service. Returns the result of `look`,
-    /// which is called with the guard before the confirmation.
+    /// Permits the removal from service of all unhealthy endpoints that the guard keeps in service, and
+    /// triggers a decision about their Services. Before that, calls `look` with the guard. Returns the result
+    /// of `look`.
     pub(crate) fn confirm<T>(&self, look: impl FnOnce(&Guard) -> T) -> T {
         let mut guard = self.guard();
         let seen = look(&guard);

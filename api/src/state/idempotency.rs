@@ -94,7 +94,8 @@ pub(crate) struct KeyedRequest<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Runs `serve` for a request, unless the cache has a response for its idempotency key.
+/// Returns the cached response for the idempotency key of a request. If there is none, or the request has no
+/// key, runs `serve`; a successful response to a request with a key is cached.
 pub(crate) async fn once<F: Future<Output = Answer>>(
     store: &Arc<Idempotency>,
     now: Timestamp,

@@ -70,11 +70,12 @@ impl NodeEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     entries: Mutex<BTreeMap<Name, NodeEntry>>,
-    /// Nodes excluded as announcement candidates, because their lease has expired.
+    /// Nodes whose announcement lease has expired. The ones that count as lost are no candidates for
+    /// announcing an address.
     gone: Mutex<ExpiredLeases>,
 }
 
-/// Data of the report of a node that preceded the current one.
+/// Data of the previous report of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Earlier {
     /// Previous report, if it arrived after the start of this server.
@@ -83,7 +84,7 @@ pub(crate) struct Earlier {
     pub(crate) last_report: Option<Timestamp>,
 }
 
-/// Reported data of one node, with the state derived from it at one moment.
+/// Reported data of one node, and the connection state of the node at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     /// True if the agent reported within the lease.
@@ -177,15 +178,16 @@ impl Nodes {
         earlier
     }
 
-    /// Returns the time of the last report of each of the given Nodes. The flag of a Node is true if it is
-    /// marked as lost; the result contains it unchanged.
+    /// Returns the time of the last report of each given Node. The flag of each Node (true: marked as lost)
+    /// is copied to the result.
     pub(crate) fn heard(&self, nodes: impl Iterator<Item = (Name, bool)>) -> Vec<NodeLease> {
         let entries = self.lock();
         let last_report = |node: &Name| entries.get(node).and_then(|entry| entry.last_report);
         nodes.map(|(node, is_lost)| NodeLease { last_report: last_report(&node), node, is_lost }).collect()
     }
 
-    /// Returns the Nodes whose announcement lease expired, and the Nodes exempted from expiry.
+    /// Returns the Nodes whose announcement lease has expired: the ones that count as lost, and the ones that
+    /// do not, because too many Nodes are silent at once.
     pub(crate) fn gone(&self) -> ExpiredLeases {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

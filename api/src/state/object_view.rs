@@ -1,8 +1,8 @@
 //! Rendering of objects: metadata and spec come from the stored state, status is derived from the current reports
 //! of the agents.
 //!
-//! The reports of the nodes are collected when the first object needs them. Most writes change endpoint objects,
-//! whose status does not depend on nodes, so that the responses to these writes need no reports.
+//! The reports of the nodes are collected only when an object needs them. Most writes change endpoint
+//! objects, whose status does not depend on nodes, so that the response needs no reports.
 
 use std::sync::{Arc, OnceLock};
 
@@ -185,7 +185,8 @@ impl ObjectRenderer<'_> {
         self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()))
     }
 
-    /// Calls `look` with the data from which the announcement status of addresses is derived.
+    /// Calls `look` with the data from which the announcement status of addresses is derived, and returns the
+    /// result.
     pub(crate) fn announcing<T>(&self, look: impl FnOnce(&AnnouncementInputs<'_>) -> T) -> T {
         let published = self.view.published();
         let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));

@@ -1,5 +1,5 @@
-//! Observations: all data that agents report, and the triggers of the tasks that depend on it. The roll-up
-//! derives the status of objects from reports.
+//! Observations: all data that agents report, and the signals (triggers) that wake the tasks which depend on
+//! this data. The roll-up derives the status of objects from the reports.
 //!
 //! ```text
 //! report ─▶ apply ─┬▶ traffic, BGP, announcements, health, convergence    read by requests and metrics
@@ -205,7 +205,8 @@ fn sessions(book: &BgpBook, node: &Name) -> Vec<(Name, Option<IpAddr>, BgpSessio
     book.sessions_of(node).map(part).collect()
 }
 
-/// Returns true if a report differs from the previous one in data other than counters and the boot id.
+/// Returns true if a report differs from the previous one in data other than the counters, the time of the
+/// traffic data and the boot id, or if there is no previous report.
 fn is_changed(earlier: &Earlier, report: &Report) -> bool {
     let Some(before) = earlier.report.as_deref() else { return true };
     // Fast path for almost every report after a change; a full comparison costs a copy.

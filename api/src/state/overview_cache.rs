@@ -1,4 +1,5 @@
-//! Cache of the newest overview document, with the data that the next one is computed from.
+//! Cache of the newest overview document (the state of the cluster as `GET /v1/overview` returns it), with
+//! the data that the next one is computed from.
 
 use bytes::Bytes;
 use model::{
@@ -23,7 +24,7 @@ pub(crate) struct OverviewCache {
 
 pub(crate) struct State {
     pub(crate) known: CarriedState,
-    /// Revision up to which the history has been read into the field `known`.
+    /// Revision up to which the writes in the history have been read into `known.writes`.
     pub(crate) written: Revision,
     pub(crate) mark: Option<Mark>,
     pub(crate) number: u64,
@@ -39,7 +40,7 @@ pub(crate) struct CarriedState {
     pub(crate) kept: ServiceRowCache,
 }
 
-/// Summary of the inputs of an overview document, which is cheap to compare.
+/// Summary of the inputs of an overview document. While it is unchanged, the document is not computed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) position: Position,
@@ -48,7 +49,8 @@ pub(crate) struct Mark {
     /// For each node: true if it is connected, if two agents use its name, and if its lease has expired.
     pub(crate) nodes: Vec<(bool, bool, bool)>,
     pub(crate) now: Timestamp,
-    /// True if the document may change only because time passes: a node is pending, or a problem may expire.
+    /// True if the document may change as time passes although no other input changes: a node is pending, or
+    /// a problem may expire.
     pub(crate) is_moving: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Cache of each Service's part of the overview, so that only the parts with changed inputs are recomputed.
+//! Cache of each Service's part of the overview (the state of the cluster as `GET /v1/overview` returns it),
+//! so that only the parts with changed inputs are recomputed.
 //!
 //! The part of a Service depends on its object, its compiled form and the progress of the nodes with that form.
 //! With load balancer addresses or health checks it depends on further inputs, including time; such parts are
@@ -39,7 +40,7 @@ pub(crate) struct ServiceRowCache(Vec<Share>);
 
 /// Part of the overview that describes one Service.
 pub(crate) struct Share {
-    /// Inputs of the part; `None` if it has inputs that cannot be compared, so that it is computed for each
+    /// Inputs of the part; `None` if some inputs cannot be compared. The part is then recomputed for each
     /// document.
     basis: Option<Basis>,
     /// Row of the Service in the overview, before problems are added to it.
@@ -57,7 +58,8 @@ pub(crate) struct Share {
 struct Basis {
     object: Arc<Object>,
     entry: Option<Arc<Entry<CompiledService>>>,
-    /// Number of Nodes by progress, shared by consecutive Services with equal numbers.
+    /// Number of Nodes by their progress with the compiled form. Consecutive Services with equal numbers
+    /// share one allocation.
     counts: Arc<NodeCounts>,
 }
 

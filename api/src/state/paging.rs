@@ -1,8 +1,8 @@
 //! Paginated listings over a consistent state.
 //!
-//! A page token names the state by its position. The server keeps that state for a while; it shares most memory
-//! with other states. A token is neither secret nor trusted: it can only select among states that every caller may
-//! read.
+//! A continue token contains the position of the listed state. The server keeps this state for a while; kept
+//! states share most of their memory. A token is neither secret nor trusted: it can only select among states
+//! that every caller may read.
 
 use std::{
     collections::BTreeMap,
@@ -76,7 +76,9 @@ pub(crate) struct Page {
 }
 
 impl Pages {
-    /// Returns the state that a page lists: the one that the continue token names, or the newest.
+    /// Returns the state that a page lists, and the key after which the page starts: both from the continue
+    /// token, or the newest state from the first key. Returns a problem if the token is invalid or its state
+    /// is no longer kept.
     pub(crate) fn resume(
         &self,
         newest: Arc<Published>,
@@ -180,7 +182,8 @@ impl Moment {
         Self { kind, query: fingerprint(&(kind, query)) }
     }
 
-    /// Returns the key of the last row of the previous page, from the continue token.
+    /// Returns the key of the last row of the previous page, from the continue token; `None` for the first
+    /// page. Returns a problem if the token is invalid or belongs to another query.
     pub(crate) fn resume<K: DeserializeOwned>(&self, token: Option<&str>) -> Result<Option<K>, Problem> {
         let Some(token) = token else { return Ok(None) };
         let decoded = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
@@ -207,7 +210,8 @@ impl Moment {
     }
 }
 
-/// Returns a hash of the query that is the same in all processes, because tokens remain valid after a restart.
+/// Returns a hash of the query that is the same in all processes, because a token may be used after a restart
+/// or at another server.
 fn fingerprint(query: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     query.hash(&mut hasher);

@@ -113,7 +113,8 @@ impl Published {
         node_state(&self.snapshot, node, self.asn)
     }
 
-    /// Returns the position (epoch and revision) that the agent of a fully synchronized node reports.
+    /// Returns the epoch and revision of the last change that all agents receive. An agent that has verified
+    /// this position is fully synchronized.
     pub(crate) fn nodes_head(&self) -> Position {
         let revision =
             self.compiled.changed_at().max(self.addresses.changed_at()).max(self.network_changed_at);
@@ -384,9 +385,9 @@ mod tests {
         );
     }
 
-    /// One server publishes random writes of two Services one by one, another one several at a time. A client that
-    /// has a state of the first server and continues at the second receives every difference, including forms that
-    /// existed only temporarily.
+    /// One server publishes random writes of two Services one by one, another server several at a time. A
+    /// client that continues at the second server from a state of the first receives every difference,
+    /// including those from forms that only the first server has published.
     #[test]
     fn who_goes_on_at_a_server_that_publishes_several_commits_at_once_misses_nothing() {
         let config =

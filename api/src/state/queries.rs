@@ -147,8 +147,8 @@ impl NodeQueries {
         self.lock().posts.retain(|_, post| !post.is_closed());
     }
 
-    /// Sends a query to the agent of a node, and waits for the reply for at most `patience`. If the future is
-    /// dropped, so is the query.
+    /// Sends a query to the agent of a node, and waits for the reply for at most `patience`. If the returned
+    /// future is dropped, the query is discarded.
     pub(crate) async fn ask(
         &self,
         node: &Name,

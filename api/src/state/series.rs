@@ -208,8 +208,8 @@ impl Book {
         }
     }
 
-    /// Marks the point of a new step as unknown in all tracks, because its slot still has the point from one hour
-    /// before.
+    /// Marks the slot of a new step as unknown in all tracks, because the slot still contains the point from
+    /// one hour before.
     fn forget(&mut self, step: i64) {
         let slot = slot(step);
         let nodes = self.nodes.values_mut().flat_map(|node| &mut node.tracks);

@@ -1,8 +1,10 @@
-//! Feed of one agent: a full sync or the delta since its position, then changes as they are published.
+//! Feed, the stream of state to one agent: first the full state, or the changes since the agent's position (a
+//! delta); then changes as they are published.
 //!
-//! A feed task stores only the position that it has sent. Each time it sends, it sends the difference from there
-//! to the newest state, so that a slow agent skips intermediate states and no queue grows. `pacer` decides when to
-//! send. `state::frame_batch` builds the payload; agents at the same position share the same bytes.
+//! A feed task stores only the position that it has sent. Each transmission is the difference from that
+//! position to the newest state, so that a slow agent skips intermediate states and no queue grows. `pacer`
+//! decides when to send. `state::frame_batch` builds the payload; agents at the same position share the same
+//! bytes.
 
 use std::sync::Arc;
 
@@ -84,8 +86,8 @@ impl From<Gone> for End {
 }
 
 impl Feed {
-    /// Sends state and queries to the agent until it disconnects or must resynchronize. `asks` receives the lines
-    /// with queries; each is sent after the state that was published before it.
+    /// Sends state and queries to the agent until it disconnects or must resynchronize. `asks` receives the
+    /// lines with queries; before each, the state published so far is sent.
     pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
         let node = self.node.clone();
         tracing::debug!(%node, resume = ?self.resume, "feed begins");
@@ -156,7 +158,8 @@ impl Feed {
         Ok(SentPosition { position, network: Arc::clone(&published.network), node })
     }
 
-    /// Sends the changes since the position last sent. Returns true if there were any.
+    /// Sends the changes since the position last sent. Returns true if there were any, or an error if the
+    /// feed must end.
     async fn follow(
         &self,
         published: &Published,

@@ -20,7 +20,8 @@ const RECENT_MAX: usize = 8;
 /// Maximum age of a cached range, because its serialized objects include their status at that time.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Commits after one revision, up to a newer one. Shared by all watches that have sent the first revision.
+/// Range of commits after a revision, with their serialized objects. Shared by all watches that have sent
+/// everything up to this revision.
 #[derive(Debug)]
 pub(crate) struct Stretch {
     pub(crate) commits: Vec<ShownCommit>,

@@ -17,12 +17,12 @@ use crate::{context::server_state::ServerState, security::Caller, state::publish
 pub(crate) struct AddressRetry {
     app: Arc<ServerState>,
     seen: Position,
-    /// Last Service that the previous request retried; the next request starts after it. `None` starts with the
-    /// first.
+    /// Last Service that the previous request covered; the next request continues after it. `None` if the
+    /// next request starts with the first Service.
     after: Option<PendingService>,
-    /// True if pending Services are retried even though no quarantine ends. `None` until the first run as the
-    /// leader, in which Services already pending are retried at once: an older version with other allocation rules
-    /// may have left them.
+    /// True if the next run retries the Services without an address although no quarantine has ended. `None`
+    /// before the first run as the leader, which sets it to true if such Services exist: an older version
+    /// with other allocation rules may have left them.
     is_owed: Option<bool>,
 }
 
@@ -62,7 +62,8 @@ impl LeaderTask for AddressRetry {
 }
 
 impl AddressRetry {
-    /// Submits one request to allocate addresses for Services that wait for one, if a Service may get an address.
+    /// Submits one request to allocate addresses to Services without one. Does so only if a quarantine has
+    /// ended, one request cannot cover all of these Services, or `is_owed` is true.
     async fn retry(&mut self) {
         let published = self.app.hub.load();
         let snapshot = &published.snapshot;
@@ -89,8 +90,8 @@ fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
     snapshot.next_quarantine_end().is_some_and(|end| end <= now)
 }
 
-/// Returns the last Service without an address that the next request, which starts after `after`, retries; `None`
-/// if the request retries all remaining ones.
+/// Returns the last Service that a request starting after `after` covers; `None` if the request covers all
+/// remaining Services without an address.
 fn last_of_turn(snapshot: &Snapshot, after: Option<&PendingService>) -> Option<PendingService> {
     snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
 }

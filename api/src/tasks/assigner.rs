@@ -57,8 +57,8 @@ const SWEEP: Duration = Duration::from_secs(300);
 /// State of the assigner task.
 pub(crate) struct Assigner {
     app: Arc<ServerState>,
-    /// Time since which this server receives reports as the leader. A new leader may have been cut off from the
-    /// agents before.
+    /// Time from which this server receives reports as the leader. No lease expires earlier than one lease
+    /// after this time, because the agents may not have reached a new leader before.
     listening_since: Timestamp,
     /// Position of the published state from which the following fields are derived.
     seen: Position,
@@ -68,7 +68,8 @@ pub(crate) struct Assigner {
     owned: BTreeMap<Name, usize>,
     /// Addresses whose announcer must be selected again, with the time at which they were marked.
     due: BTreeMap<IpAddr, Instant>,
-    /// Addresses whose announcer is selected after a node has verified the Service, by this node.
+    /// For each node, the addresses whose announcer is selected again as soon as the node has verified their
+    /// Service.
     waiting: BTreeMap<Name, BTreeSet<IpAddr>>,
     connected: BTreeSet<Name>,
     swept: Instant,
@@ -185,8 +186,9 @@ impl Assigner {
         }
     }
 
-    /// Updates the announcement leases of the nodes. Marks for a new selection of the announcer the addresses of
-    /// nodes whose lease has expired or was renewed, and all addresses every [`SWEEP`].
+    /// Updates the announcement leases of the nodes. If a lease has expired or was renewed, marks the
+    /// addresses that it concerns, so that their announcer is selected again. Marks all addresses every
+    /// [`SWEEP`]. On the leader (`leads`), also updates the marks of lost Nodes.
     async fn update_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();

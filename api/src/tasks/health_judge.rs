@@ -158,7 +158,9 @@ impl HealthJudge {
         self.due.remove(service);
     }
 
-    /// Updates the health guard from the newest EndpointHealth object of a Service, which records the decisions.
+    /// Updates the health guard with the endpoints that are out of service according to the stored
+    /// EndpointHealth object of a Service, and marks the Service for a new decision. Ignores objects of other
+    /// kinds.
     fn apply_record(&mut self, published: &Published, object: &Object) {
         let Some(_) = object.as_endpoint_health() else { return };
         let Some(service) = service_of(object.metadata.namespace.as_ref(), &object.metadata.name) else {
@@ -172,9 +174,9 @@ impl HealthJudge {
         self.due.insert(service);
     }
 
-    /// Marks for a new decision the Services for which a checking node stopped or resumed reporting, a slow start
-    /// reached its next step, or the guard keeps unhealthy endpoints in service. Marks all Services every
-    /// [`SWEEP`].
+    /// Marks Services for a new decision: the ones for which a checking node stopped or resumed reporting,
+    /// the ones whose slow start has reached its next step, and the ones with unhealthy endpoints that the
+    /// guard keeps in service. Marks all Services every [`SWEEP`].
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
@@ -243,7 +245,8 @@ impl HealthJudge {
         operations
     }
 
-    /// Counts and logs the endpoints that a decision takes out of service or returns to it.
+    /// Logs each endpoint that a decision takes out of service or returns to it, and counts it in the
+    /// metrics.
     fn log(
         &self,
         service: &ServiceKey,
@@ -266,7 +269,8 @@ impl HealthJudge {
     }
 }
 
-/// Removes from a decision those endpoints that the health guard keeps in service.
+/// Submits a decision to the health guard. Endpoints that the guard keeps in service get back their previous
+/// verdict.
 fn hold_back(
     guard: &mut Guard,
     service: &ServiceKey,

@@ -1,5 +1,6 @@
-//! Cache of the overview, computed once for all clients when its inputs have changed and a client requests or
-//! watches it.
+//! Cache of the overview, the document on the state of the cluster that `GET /v1/overview` returns. The
+//! document is computed once for all clients, when its inputs have changed and a client requests or watches
+//! it.
 //!
 //! ```text
 //! commits ─────┐                      ┌─▶ GET /v1/overview, /v1/status
@@ -63,8 +64,8 @@ impl OverviewCache {
         Some(self.show(&mut state, overview, counts))
     }
 
-    /// Publishes a new document if the overview differs from that of the newest document; otherwise only
-    /// updates its counts. Returns the newest document.
+    /// Publishes a new document if `overview` differs from the newest document; otherwise only updates the
+    /// counts of the newest document. Returns the document that is newest afterwards.
     fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<OverviewDocument> {
         let known = self.newest.borrow().clone();
         let line = match &known {
@@ -97,8 +98,8 @@ impl OverviewCache {
         shown
     }
 
-    /// Returns true if the inputs were last checked at least [`PULSE`] ago, so that they must be checked although
-    /// no client has requested the document.
+    /// Returns true if the last check of the inputs was at least [`PULSE`] ago. The task then checks them
+    /// even though no client has requested the document.
     async fn is_unseen(&self) -> bool {
         self.state.lock().await.looked.elapsed() >= PULSE
     }

@@ -56,7 +56,7 @@ pub(crate) struct Metrics {
     group_writes: Histogram,
     group_commits: Histogram,
     commit_seconds: Histogram,
-    /// Number of group commits that failed.
+    /// Number of failed commits, each of a group of writes.
     pub(crate) commit_failures: Counter,
     /// Number of groups of writes not committed because another control server had committed first.
     pub(crate) commit_conflicts: Counter,

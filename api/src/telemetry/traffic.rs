@@ -198,8 +198,8 @@ mod tests {
 
     use super::*;
 
-    /// If there are more Services and endpoints than may have series, the response counts those without, and the
-    /// total includes all of them, even after deletion.
+    /// If more Services and endpoints have traffic than may have series of their own, two metrics contain the
+    /// numbers of the ones without series. The total includes all of them, even after their deletion.
     #[test]
     fn f086_series_are_bounded_and_the_sum_is_not() {
         const SERVICES: u64 = SERVICES_EXPOSED_MAX as u64 + 7;

@@ -31,8 +31,8 @@ use crate::{
     },
 };
 
-/// Maximum number of queued entries of requests that changed nothing, which use a few megabytes. Further entries
-/// are dropped and counted.
+/// Number of queued entries at which further entries of requests that changed nothing are dropped and
+/// counted. Other entries are dropped only at twice this number, which uses a few megabytes.
 const WAITING_MAX: usize = 1000;
 /// Maximum number of queued entries written to the store at a time, once a second. The write occupies the store
 /// for a few milliseconds.
@@ -41,7 +41,8 @@ const FLUSHED_MAX: usize = 200;
 const PASSED_OVER: &str = "/v1/nodes/{node}/";
 /// Path of confirmations, which are audited because they change the state in force on a node.
 pub(crate) const CONFIRM_PATH: &str = "/v1/nodes/{node}/confirm";
-/// Path of fixes, which are audited because they change a machine although the prefix is that of agents' routes.
+/// Path of requests to change settings of a node's machine (fixes). They are audited, although the path has
+/// the prefix of the agents' own routes.
 const FIXES: &str = "/v1/nodes/{node}/fixes";
 /// Path of the preview of a write, which is audited only if it is forbidden, because it changes nothing.
 const QUESTION: &str = "/v1/plan";
@@ -103,14 +104,15 @@ pub(crate) struct AuditLog(Mutex<Log>);
 struct Log {
     waiting: VecDeque<QueuedEntry>,
     next: u64,
-    /// Number of entries dropped because the queue was full.
+    /// Number of entries dropped since the last write to the store, because the queue was full.
     left_out: u64,
 }
 
 #[derive(Debug, Clone)]
 struct QueuedEntry {
     entry: AuditEntry,
-    /// True if the request changed no object, so that its entry counts toward the limit of such entries.
+    /// True if the request changed nothing. The entry is then dropped if [`WAITING_MAX`] entries are already
+    /// queued.
     is_passing: bool,
 }
 

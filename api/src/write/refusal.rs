@@ -99,7 +99,7 @@ fn guard_held(held: GuardRefusal, access: &Access) -> Problem {
         .would_remove(if is_named { held.named } else { Vec::new() })
 }
 
-/// Describes a removal that a guard has stopped, with the limit and the flag that sets it.
+/// Describes a removal that a guard has stopped, including the limit and the flag by which the limit is set.
 pub(crate) fn held_in_words(held: &GuardRefusal) -> String {
     let GuardRefusal { guard, named: _, removed, total, limit_percent } = held;
     let (what, flag) = match guard {

@@ -4,12 +4,14 @@
 //! handlers ──▶ bounded queue ──▶ [ admit each on the state so far ] ──▶ one store commit ──▶ publish ──▶ answer each
 //!                                          a group                        (fsync once)
 //! ```
-//! Every response of a group waits for the commit, including rejections: a rejection may depend on a write of the
-//! same group, and must not be sent if that write was not committed. If the store fails, it is unknown if the
-//! group was committed: all callers receive an error, and no write is accepted before the state has been reloaded.
+//! The queued writes, up to a limit, form a group with one commit. Every response of a group waits for the
+//! commit, including rejections: a rejection may depend on a write of the same group, and must not be sent if
+//! that write was not committed. If the store fails, it is unknown if the group was committed: all callers
+//! receive an error, and no write is accepted before the state has been reloaded.
 //!
-//! If other processes share the store, this task also reads their commits (`follow`), and a group that was
-//! decided on a stale state is decided again (`group`).
+//! If other processes share the store, this task also reads their commits (`follow`). A group that was
+//! admitted on a state which another process has changed meanwhile is admitted again on the newest state
+//! (`group`).
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -69,7 +71,7 @@ pub(crate) enum WriteError {
     /// Admission (the validation against the current state) rejected the write.
     Refused(Refusal),
     /// The caller lacks permissions for objects that the write would prune. Contains one violation for each
-    /// object.
+    /// kind and namespace of these objects.
     Forbidden(Vec<Violation>),
     /// The queue of the writer is full.
     Busy,
@@ -136,7 +138,7 @@ impl Writer {
     }
 
     /// Waits until the published state is at least as new as the store was at the time of the call, including
-    /// commits of other servers.
+    /// commits of other servers. Returns the position of the published state.
     pub(crate) async fn confirm(&self) -> Result<Position, WriteError> {
         let nothing = Entropy { now: Timestamp::from_unix_seconds(0), seed: 0 };
         self.put(Caller::server(), (None, nothing, 0)).await.map(|written| written.position)

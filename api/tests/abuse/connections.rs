@@ -56,8 +56,8 @@ async fn slow_clients_are_cut_and_others_are_served() {
     refused("slow clients", count, OF_EACH * slow.len());
 }
 
-/// While one address holds the maximum number of silent connections, its next connection is closed and another
-/// address is served. A closed connection can be replaced.
+/// While one address has the maximum number of silent connections, its next connection is closed and another
+/// address is served. After one of the connections is closed, the address can open a new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_address_cannot_take_all_connections() {
     const MORE: usize = 50;

@@ -90,7 +90,8 @@ async fn send(server: &Server, node: &str, more: Value) {
     assert_eq!(status, 204, "{body}");
 }
 
-/// Returns the part of an agent's report about 192.0.2.100, which the agent announces or is on standby for.
+/// Returns the part of an agent's report about the address 192.0.2.100. `role` states if the agent announces
+/// the address or is on standby for it.
 fn part(role: &str, epoch: u64) -> Value {
     let announced = json!({ "role": role, "epoch": epoch, "since": "2026-11-21T09:00:00Z", "reason": "first in rank", "interfaces": ["eth0"] });
     json!({ "announcements": { "192.0.2.100": announced } })
@@ -162,8 +163,8 @@ async fn f117_candidates_are_recorded_fed_to_agents_and_shown() {
     assert_eq!(condition(&service, "Announced")["message"], format!("{owner} announces 192.0.2.100 on eth0"));
 }
 
-/// F117: a takeover by another candidate is adopted, a drain moves the address, and a returning node does not take
-/// it back.
+/// F117: if another candidate takes over an address, the server records it as the announcer. A drain of this
+/// node moves the address, and the node does not get the address back when it returns.
 #[tokio::test]
 async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_move() {
     let store = filled(1).await;
@@ -262,8 +263,8 @@ async fn f117_an_address_is_moved_on_request_or_the_request_says_why_not() {
     assert_eq!(server.call("POST", &path, Some(json!({ "nodes": "a" }))).await.0, 422);
 }
 
-/// F168: a silent Node is no longer a candidate after one lease, and its Workloads are no longer endpoints after
-/// the next. Both change back when it reports again.
+/// F168: a silent Node is no candidate after its announcement lease has expired, and its Workloads are no
+/// endpoints after its longer endpoint lease has expired. Both change back when the Node reports again.
 #[tokio::test]
 async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_back() {
     let store = filled(1).await;
@@ -322,8 +323,8 @@ async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_
     assert_eq!(order(&record)[2], silent, "it stands by");
 }
 
-/// F168: if all Nodes become silent at once, only a part of them is taken out, and the cluster status reports the
-/// problem.
+/// F168: if all Nodes become silent at once, only some of them lose their addresses and Workloads, and the
+/// cluster status reports the problem.
 #[tokio::test]
 async fn f168_when_all_nodes_fall_silent_only_a_part_is_taken_out() {
     let store = filled(1).await;

@@ -1,5 +1,5 @@
-//! Tests of the audit log: it remains after a restart of the server, is paginated, and rejected requests do not
-//! evict accepted ones.
+//! Tests of the audit log: entries remain after a restart of the server, listings are paginated, and entries
+//! of rejected requests do not evict the ones of accepted requests.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tests the authorization of every operation of the OpenAPI document for every role, on resources that the role
-//! covers and on others. `UPDATE_GOLDEN=1` rewrites the table.
+//! Tests which roles are permitted each operation of the OpenAPI document, on namespaces and nodes that the
+//! role covers and on others. `UPDATE_GOLDEN=1` rewrites the table of decisions.
 //!
 //! Only the permission of the route is tested: bodies are empty, so that no request changes anything. Routes that
 //! check each object are tested with real objects in `authz.rs`.
@@ -27,8 +27,8 @@ fn operations() -> Vec<(String, String, Value)> {
     operations
 }
 
-/// Replaces the parameters of a path by names: `team-a` and `n1`, which the tested roles cover, if `is_own`,
-/// otherwise `team-b` and `n2`, which they do not.
+/// Replaces the parameters of a path. If `is_own`, inserts the namespace `team-a` and the node `n1`, which
+/// the tested roles cover; otherwise `team-b` and `n2`, which they do not cover.
 fn fill(path: &str, is_own: bool) -> String {
     let (namespace, node) = if is_own { ("team-a", "n1") } else { ("team-b", "n2") };
     let path = path.replace("{namespace}", namespace).replace("{node}", node);

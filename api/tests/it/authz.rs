@@ -23,8 +23,8 @@ fn names(list: &Value) -> Vec<String> {
     items.iter().map(name).collect()
 }
 
-/// Starts a server with a Service in each of two namespaces, and creates a token with the role `operator` in one
-/// of them.
+/// Starts a server with a Service in each of the namespaces `team-a` and `team-b`, and creates a token with
+/// the role `operator` in `team-a`.
 async fn two_teams() -> (Secured, Who) {
     let secured = secured::start().await;
     let both = json!([service("team-a", "web"), service("team-b", "web")]);
@@ -153,8 +153,8 @@ async fn history_shows_of_each_write_what_may_be_seen() {
     assert_eq!(status, 403, "{answer}");
 }
 
-/// A token limited to an address pool and a range of endpoint addresses cannot write a Service, EndpointSet or
-/// Workload beyond them.
+/// A token limited to an address pool and a range of endpoint addresses can write neither a Service with
+/// addresses of another pool, nor an EndpointSet or Workload with addresses outside the range.
 #[tokio::test]
 async fn pools_and_ranges_of_endpoints_are_granted() {
     let secured = secured::start().await;

@@ -105,8 +105,8 @@ async fn contents(store: &dyn Store) -> Contents {
     Contents::of(store, true).await.unwrap().1
 }
 
-/// A dry run of a restore over a changed store prints the difference and changes no byte. The restore brings back
-/// the four old objects in a new epoch.
+/// A dry run of a restore over a changed store prints the difference and does not change the store. The
+/// restore brings back the four objects of the backup, in a new epoch of the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_restored_after_it_was_said_what_that_means() {
     let place = Place::new();
@@ -355,8 +355,8 @@ async fn etcd() -> Etcd {
     panic!("etcd does not start");
 }
 
-/// Runs a command, and repeats it while etcd reports the store as in use: the lease of a previous user may last a
-/// moment.
+/// Runs a command. Repeats it while etcd reports the store as in use, because the lease of the previous user
+/// expires only after a moment.
 fn succeeds_soon(arguments: &[&str]) -> String {
     for _ in 0..60 {
         let output = api(arguments);

@@ -51,14 +51,15 @@ async fn start() -> Server {
     server
 }
 
-/// Returns the BGP settings of the last node frame among these lines, if any.
+/// Returns the BGP settings in the last feed frame of type `node` among these lines; `None` if there is no
+/// such frame.
 fn told(lines: &[String]) -> Option<Value> {
     let frames = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
     frames.filter(|frame| frame["type"] == "node").map(|frame| frame["bgp"].clone()).next_back()
 }
 
-/// A change of any object that a node's BGP settings depend on causes a feed frame for the node that has the
-/// BgpPeer, and none for the other node.
+/// A change of any object on which the BGP settings of a node depend is sent to the node that has the
+/// BgpPeer, and not to the other node.
 #[tokio::test]
 async fn only_the_nodes_concerned_are_told_and_only_what_changed() {
     let server = start().await;

@@ -1,5 +1,5 @@
-//! Tests of the feed to agents: its cost is proportional to the change, not to the size of the cluster, and missed
-//! changes are merged.
+//! Tests of the feed, the stream of state to an agent: the cost of an update is proportional to the change,
+//! not to the size of the cluster, and changes that an agent has missed are merged.
 
 use axum::body::Body;
 use http::Request;
@@ -269,8 +269,8 @@ async fn asked(
     (question, answered.0, answered.1)
 }
 
-/// A diagnosis compares the clock of the node with that of the server. Only known fixes are accepted, and they are
-/// audited.
+/// The diagnosis of a node compares the node's clock with that of the server. Requests for fixes are sent to
+/// the agent only if the fixes are known; all such requests are audited.
 #[tokio::test]
 async fn a_doctors_clock_is_compared_and_fixes_are_asked_for_and_remembered() {
     let server = cluster(0).await;

@@ -213,8 +213,8 @@ async fn f148_too_many_at_once_are_held_until_they_are_confirmed_or_recover() {
     assert_eq!(available(&service).0, "NoHealthyEndpoints", "{service:#}");
 }
 
-/// F148: in slow start the share of an endpoint grows with time. The EndpointHealth record is deleted when the
-/// start is complete, or with the health check.
+/// F148: in slow start the share of an endpoint grows with time. The EndpointHealth record is deleted when
+/// the slow start is complete, or when the health check of the Service is removed.
 #[tokio::test]
 async fn f148_a_share_grows_and_a_record_ends_with_its_check() {
     let server = start(2, json!({ "type": "Tcp", "slowStartSeconds": 90 })).await;

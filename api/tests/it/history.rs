@@ -102,8 +102,8 @@ async fn history_outlives_the_server() {
     server.running.stop().await;
 }
 
-/// If one of two nodes reports a change, its convergence shows the time of that node, and the reason why the other
-/// one lacks it.
+/// If only one of two nodes has reported a change, the convergence of the change shows the time that this
+/// node needed, and the reason why the other node lacks the change.
 #[tokio::test]
 async fn the_curve_of_a_change_says_who_has_it_and_why_others_do_not() {
     let server = support::start().await;
@@ -126,8 +126,9 @@ async fn the_curve_of_a_change_says_who_has_it_and_why_others_do_not() {
     server.running.stop().await;
 }
 
-/// For the second of three writes of a Service that was deleted later, the agent is queried for the difference
-/// between the Service before and after that write. A Service created later is in neither state.
+/// A request for the kernel changes of a past write, the second of three writes of a Service that was deleted
+/// later, sends the agent the Service before and after that write for comparison. A Service created later is
+/// in neither state.
 #[tokio::test]
 async fn the_lines_of_a_past_write_are_worked_out_by_the_nodes_from_the_states_around_it() {
     let server = support::start().await;

@@ -12,8 +12,8 @@
 //! > {"metadata": {"name": "n1"}}
 //! < 201                                the response: status, relevant headers, body
 //! ```
-//! Times measured by a clock (`p50Ms`, `p99Ms`, `waitingMs`, and numbers before ` ms` in a message) are `…`
-//! as well.
+//! Times measured by a clock (`p50Ms`, `p99Ms`, `waitingMs`, `lagMillis`, and numbers before ` ms` in a
+//! message) are `…` as well.
 //!
 //! In requests `{etag}`, `{position}` and `{continue}` stand for those of the last response that had one. The
 //! body `@nested N` is N opening brackets, `@bytes N` a text of N bytes; `@lines N` as a header reads N lines
@@ -345,10 +345,10 @@ fn remember(value: &Value, state: &mut State) {
     take("/metadata/continue", &mut state.continue_token);
 }
 
-/// Response fields with durations that a real clock measures, which the transcripts omit.
+/// Response fields with durations that a real clock measures, which transcripts show as `…`.
 const MEASURED: [&str; 4] = ["p50Ms", "p99Ms", "waitingMs", "lagMillis"];
 
-/// Replaces `status`, unless the transcript requests it, and all values that vary with time, by `…`.
+/// Replaces by `…` all values that vary with time, and `status` unless the transcript requests it.
 fn shorten(value: &mut Value, state: &State) {
     match value {
         Value::Object(fields) => {

@@ -73,8 +73,8 @@ impl Server {
         String::from_utf8(stdout).unwrap()
     }
 
-    /// Runs a `kubectl` command that must fail, and returns the error output. Some failing commands exit with
-    /// zero.
+    /// Runs a `kubectl` command that must fail, and returns the error output. The exit status is not checked,
+    /// because some failing commands exit with status zero.
     fn refused(&self, args: &str) -> String {
         let args: Vec<_> = args.split_whitespace().collect();
         String::from_utf8(self.kubectl(&[], &args).output().unwrap().stderr).unwrap()

@@ -54,7 +54,8 @@ async fn first(lines: &mut Lines) -> Overview {
     }
 }
 
-/// Applies the changes of a watch to its document until the document satisfies a condition.
+/// Applies the changes that a watch sends to the document `held`, until the document satisfies a condition.
+/// Returns the changes.
 async fn until(
     lines: &mut Lines,
     held: &mut Overview,

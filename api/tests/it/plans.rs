@@ -65,7 +65,8 @@ async fn cluster() -> Server {
     server
 }
 
-/// State of an agent according to its feed, by object. Revisions are removed, because a plan cannot predict them.
+/// Data that an agent has received in its feed; `None` stands for a removed Service or address. Revisions are
+/// left out, because a plan cannot predict them.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Brought {
     services: BTreeMap<String, Option<Value>>,

@@ -200,7 +200,8 @@ async fn a_server_that_is_behind_decides_writes_on_the_newest_state() {
     assert!(text.contains("tidegate_store_call_seconds_count{call=\"commit\"} "), "{text}");
 }
 
-/// A client that wrote through one server reads its write from another one if the read names the write's revision.
+/// A client that has written through one server sees the write at another server if the read names the
+/// revision of the write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -222,8 +223,8 @@ async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     assert_eq!(wrong.status().as_u16(), 400);
 }
 
-/// Reads and watches that name a position which their server does not reach in time fail with `Behind`. A watch
-/// does not start over.
+/// A read or watch that names a position which the server does not reach in time fails with `Behind`; a watch
+/// does not start at an older state instead. The feed of an agent does, and contains the older position.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_stays_behind_says_so_instead_of_going_back() {
     let Pair { a, b, of_b, .. } = pair().await;

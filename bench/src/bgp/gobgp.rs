@@ -18,8 +18,8 @@ use super::{
 };
 
 const NODE: &str = "node1";
-/// Number of routes that the bulk file repeats at its end, because the import command returns before the last
-/// routes are processed.
+/// Number of routes that the import file contains a second time at its end. The import command returns before
+/// the last routes are processed; the repetition ensures that these are only repeated ones.
 const REPEATED: usize = 1000;
 
 /// GoBGP on one machine, with its own routers.

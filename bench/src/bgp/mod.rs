@@ -37,7 +37,7 @@ pub const BULK: u32 = 20_000;
 /// Timeout for one prefix to appear in or disappear from a router's kernel.
 const ONE_TIME_MAX: Duration = Duration::from_secs(60);
 const BULK_TIME_MAX: Duration = Duration::from_secs(600);
-/// Number of the prefix that a node announces while its failure is measured.
+/// Number that identifies the prefix announced while a node failure is measured.
 const FAILING: u32 = 65_000;
 
 /// Parameters of the BGP benchmark.

@@ -6,7 +6,7 @@ const TABLE_DUMP_V2: u16 = 13;
 const PEER_INDEX_TABLE: u16 = 1;
 const RIB_IPV4_UNICAST: u16 = 2;
 
-/// Builds a table of host routes originated by the AS itself.
+/// Builds an MRT table with a host route to each of the addresses, originated by the AS `asn`.
 pub(super) fn table(addresses: impl Iterator<Item = Ipv4Addr>, asn: u32) -> Vec<u8> {
     let mut file = Vec::new();
     let collector = [192, 0, 2, 254];

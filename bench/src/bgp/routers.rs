@@ -109,7 +109,8 @@ impl Routers {
         })
     }
 
-    /// Waits until the kernels of both routers report the given state of a prefix after `since`.
+    /// Waits until the kernels of both routers report the given state of a prefix after `since`. Returns the
+    /// time from `since` to each report.
     pub(super) fn wait(
         &self,
         prefix: &str,
@@ -125,7 +126,8 @@ impl Routers {
         Ok(Both { frr: one(&self.frr_kernel, "FRR")?, bird: one(&self.bird_kernel, "BIRD")? })
     }
 
-    /// Waits until the kernels of both routers have `count` prefixes.
+    /// Waits until the kernels of both routers have `count` prefixes. Returns the time from `since` to the
+    /// last new prefix in each.
     pub(super) fn wait_count(
         &self,
         count: usize,
@@ -143,7 +145,7 @@ impl Routers {
     }
 }
 
-/// Recorder of `ip monitor route` with a timestamp per line.
+/// Recorder of the route changes that `ip monitor route` prints, with the time of each.
 struct Monitor {
     child: Child,
     routes: Arc<Mutex<Routes>>,
@@ -198,7 +200,8 @@ impl Drop for Monitor {
 }
 
 impl Routes {
-    /// Parses `PREFIX via …` and `Deleted PREFIX via …`; lines of further next hops begin with a tab.
+    /// Records a route change from a line `PREFIX via …` or `Deleted PREFIX via …`. Ignores indented lines,
+    /// which contain further next hops, and routes that neither FRR's BGP nor BIRD has installed.
     fn take(&mut self, line: &str, now: Instant) {
         let (seen, rest) = match line.strip_prefix("Deleted ") {
             Some(rest) => (PrefixState::Gone, rest),

@@ -13,11 +13,11 @@ use lab::host::netns::Namespace;
 
 /// Interval between connection attempts, which is the resolution of the measurement.
 const INTERVAL: Duration = Duration::from_micros(200);
-/// Connect timeout of an attempt. A refusal is immediate, but the address of a Service that does not exist
-/// yet drops packets, and a SYN sent before the Service exists is lost; measurements of a new Service have
-/// this resolution.
+/// Connect timeout of an attempt. A Service without endpoints refuses at once, but packets to a Service that
+/// does not exist yet are dropped. An attempt that begins before the Service exists therefore fails only
+/// after this time, which is the resolution of measurements of a new Service.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(2);
-/// Silence after which an address counts as not responding.
+/// Time without any reply after which an address counts as not responding.
 const SILENCE: Duration = Duration::from_millis(25);
 /// Read timeout on an established connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);

@@ -24,7 +24,8 @@ impl Comings {
         Ok(Self { frontends: frontends.collect::<Result<_>>()? })
     }
 
-    /// Deletes a live Service and creates it again. Returns the milliseconds from the write to the first reply.
+    /// Deletes a live Service and creates it again. Returns the time in milliseconds from the creating
+    /// request to the first reply of the Service.
     ///
     /// # Errors
     /// Returns an error if a write is rejected or there is no reply.

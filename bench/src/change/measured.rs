@@ -39,7 +39,8 @@ pub struct ChangePoint {
     pub agent_kib: u64,
 }
 
-/// Mean cost of one change in a group, minus the cost of the same time without changes.
+/// Mean cost of one change in a group of changes, after subtraction of the cost that arises in the same time
+/// without the changes.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
@@ -60,7 +61,7 @@ pub struct Cost {
 /// Resource counters at one time, or the difference between two readings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spent {
-    /// Time of the reading since the counters' common start.
+    /// Time from the start of the fixture cluster to the reading, or between the two readings.
     pub(super) time: Duration,
     pub(super) control_ns: u64,
     pub(super) agent_ns: u64,
@@ -84,8 +85,8 @@ impl Spent {
         }
     }
 
-    /// Returns the cost per change: this difference minus the difference `idle` over the same time without
-    /// changes, divided by `changes`.
+    /// Returns the cost per change: the resources used (`self`), minus the resources used without changes
+    /// (`idle`, scaled to the same duration), divided by `changes`.
     pub(super) fn less(&self, idle: &Self, changes: f64) -> Cost {
         let longer = self.time.as_secs_f64() / idle.time.as_secs_f64().max(1e-3);
         let each = |busy: u64, idle: u64, unit: f64| (busy as f64 - idle as f64 * longer) / unit / changes;

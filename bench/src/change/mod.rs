@@ -6,8 +6,9 @@
 //!     │                                                                     │
 //!     └──────────────── from the write to the first reply ──────────────────┘◀─ a client that connects in a loop
 //! ```
-//! Latency is measured per change. Cost is measured over many changes at a constant rate: CPU time of both
-//! processes, feed bytes and kernel messages, each net of the idle cost over the same time.
+//! Latency is measured per change. Cost is measured over many changes at a constant rate: CPU time of the
+//! control server and the agent, feed bytes and kernel messages, each minus the cost that arises in the same
+//! time without the changes.
 //!
 //! If the kernel has no IPVS, ipvs mode is measured in the guest VM (`lab/guest.sh`), for its counters only.
 
@@ -44,13 +45,13 @@ const LIVE: u32 = 20;
 const REVISION: u64 = 200;
 /// Minimum time between changes while costs are measured, so that changes are not coalesced.
 const PACE_MIN: Duration = Duration::from_millis(20);
-/// Default time for which both processes must be idle before a measurement.
+/// Default time for which the control server and the agent must be idle before a measurement.
 pub const QUIET: Duration = Duration::from_millis(1_500);
-/// Default maximum CPU share of both processes while they count as idle.
+/// Default maximum CPU share of the control server and the agent together while they count as idle.
 pub const QUIET_SHARE: f64 = 0.06;
 /// Duration of the idle measurement in the guest VM, as a multiple of [`Options::quiet`].
 const IDLE_QUIETS: u32 = 16;
-/// Timeout for both processes to become idle.
+/// Timeout for the control server and the agent to become idle.
 const QUIET_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Parameters of the change benchmark.
@@ -58,7 +59,8 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(120);
 pub struct Options {
     /// Number of changes per size whose latency is measured.
     pub rounds: u16,
-    /// Number of groups of changes for the cost; each group is a point of the straight-line fit.
+    /// Number of groups of changes by which the cost is measured. Each group gives one point of the
+    /// straight-line fit.
     pub groups: u16,
     /// Number of changes in each group.
     pub changes: u16,
@@ -66,10 +68,10 @@ pub struct Options {
     pub sizes: Vec<u32>,
     /// Number of endpoints of each Service.
     pub endpoints: u8,
-    /// Time for which both processes must be idle before a measurement.
+    /// Time for which the control server and the agent must be idle before a measurement.
     pub quiet: Duration,
-    /// Maximum CPU share of both processes while they count as idle; 0–2, because two processes can use two
-    /// CPUs.
+    /// Maximum CPU share of the control server and the agent together while they count as idle; 0–2, because
+    /// two processes can use two CPUs.
     pub quiet_share: f64,
     /// Proxy modes to measure.
     pub modes: Vec<&'static str>,
@@ -134,7 +136,7 @@ struct MeasuredNode {
     estate: Estate,
     client: KeepAlive,
     comings: comings::Comings,
-    /// Cost of idle time, measured only in the guest VM.
+    /// Resources used in a period without changes; measured only in the guest VM.
     idle: Option<measured::Spent>,
     point: ChangePoint,
 }
@@ -216,7 +218,8 @@ fn advance(client: &KeepAlive) -> Result<()> {
     bail!("the writes did not bring the store to revision {REVISION}")
 }
 
-/// Measures the time from giving a live Service its endpoints to the first reply, and removes the endpoints again.
+/// Adds endpoints to a live Service, measures the time until the first reply, and removes the endpoints
+/// again.
 fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut ChangePoint) -> Result<()> {
     let frontend = estate.live_frontend(number)?;
     let asking = ask::until_answered(estate.cluster.place(CLIENT)?, frontend)?;
@@ -242,11 +245,12 @@ fn move_endpoint(client: &KeepAlive, endpoints: u8, change: u32) -> Result<()> {
 struct ChangePace {
     each: Duration,
     changes: u32,
-    /// Idle state that both processes must reach before the changes.
+    /// Condition that the control server and the agent must satisfy before the changes begin.
     quiet: Quiet,
 }
 
-/// Condition under which both processes count as idle: a duration, and their maximum CPU share during it.
+/// Condition under which the control server and the agent count as idle: a duration, and the maximum CPU
+/// share of both together during it.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     time: Duration,
@@ -265,9 +269,9 @@ impl ChangePace {
     }
 }
 
-/// Returns the cost of one change, which consists of `writes` requests. Sends many changes at a constant rate,
-/// and subtracts the cost of the same time with a single change, so that periodic work that runs after any
-/// change, such as a full check, is not counted.
+/// Returns the cost of one change, which consists of `writes` requests. Sends many changes at a constant
+/// rate, and subtracts the cost of the same time with a single change. Periodic work that follows any change,
+/// such as a full check, is therefore not counted.
 ///
 /// In the guest VM the benchmark waits until each change is complete, and subtracts the cost of idle time
 /// (`idle`) instead. `idle` is `None` on the host.

@@ -1,4 +1,5 @@
-//! Baseline of the load time, and a recorder of rule changes. Both use only standard tools, not Tidegate.
+//! Measurement of the time to load the rules with `nft` or `iptables-restore`, as a baseline for the agent,
+//! and a recorder of rule changes.
 
 use std::{
     fs::File,
@@ -39,7 +40,7 @@ pub(super) struct Listening {
     heard: File,
 }
 
-/// Starts to record the kernel events of the node.
+/// Starts to record the rule changes on the node with `nft monitor`.
 pub(super) fn listen(estate: &Estate) -> Result<Listening> {
     let heard = tempfile::tempfile().context("cannot create a temporary file")?;
     let child = Command::new("ip")

@@ -19,7 +19,8 @@ pub(super) const ASK: u8 = b'a';
 /// Request byte of a client that expects an endless stream.
 pub(super) const FLOW: u8 = b'f';
 
-/// Number of accepting threads; with several, a connection without a request byte does not block the others.
+/// Number of threads that accept connections. Each waits for the request byte of one connection; the other
+/// threads accept further connections meanwhile.
 const THREADS: usize = 4;
 /// Timeout for the request byte and for writes to the client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);

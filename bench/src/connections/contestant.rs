@@ -1,5 +1,5 @@
-//! Compared paths from a client machine over a node to a backend machine: through Tidegate, through a proxy, and
-//! without either.
+//! Compared paths from a client machine over a node to a backend machine: through Tidegate, through another
+//! proxy, and with plain routes only.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

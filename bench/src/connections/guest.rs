@@ -1,5 +1,6 @@
-//! Run of the connection benchmark in the guest VM, for a proxy mode that the host's kernel does not support. The
-//! paths without Tidegate are measured there too, for comparison.
+//! Run of the connection benchmark in the guest VM, for a proxy mode that the host's kernel does not support.
+//! The paths without Tidegate (direct, HAProxy, nginx) are measured there too, because results from different
+//! kernels cannot be compared.
 
 use anyhow::Result;
 
@@ -11,8 +12,8 @@ use crate::{
 
 /// Proxy mode measured in the guest VM.
 pub(super) const MODE: &str = "ipvs";
-/// Memory and timeout of the guest VM, enough for two ipvs nodes with their control servers, and the paths without
-/// Tidegate.
+/// Memory and timeout of the guest VM. Enough for two nodes in ipvs mode with their control servers, and for
+/// the paths without Tidegate (direct, HAProxy, nginx).
 const GUEST: Guest = Guest { memory: "4096M", timeout_secs: 3_600 };
 
 /// Runs the connection benchmark in the guest VM.

@@ -12,7 +12,8 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Results of one path in one round; latencies in microseconds from the connect call to the reply of the backend.
+/// Results of one path (a compared way to connect, such as a proxy mode or HAProxy) in one round. Latencies
+/// are in microseconds, from the connect call to the reply of the backend.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Round {
@@ -26,7 +27,7 @@ pub struct Round {
     pub processor_us: f64,
     /// Number of connections that failed.
     pub failed: u64,
-    /// Throughput in Gbit/s of a single TCP stream held open for one measuring period.
+    /// Throughput in Gbit/s of a single TCP stream, held open for [`ConnectionResults::slice_ms`].
     pub flow_gbit_per_second: f64,
 }
 
@@ -43,17 +44,18 @@ impl fmt::Display for Round {
     }
 }
 
-/// Results of one path in all rounds.
+/// Results of one path, such as a proxy mode or HAProxy, in all rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionSeries {
     /// Name of the path, such as `tidegate-nftables` or `haproxy`.
     pub contestant: String,
-    /// True if the path was measured in the guest VM, where ratios are meaningful but rates are not.
+    /// True if the path was measured in the guest VM. Its rates can then be compared only with those of other
+    /// paths in the guest.
     pub is_guest: bool,
-    /// Number of Services on the node; 0 for paths without Tidegate.
+    /// Number of Services on the node; 0 if the path does not use Tidegate.
     pub services: u32,
-    /// Description of the configuration of the path.
+    /// Description of the measured configuration, for the page.
     pub settings: String,
     /// Results of all rounds, in the order of execution.
     pub rounds: Vec<Round>,
@@ -65,7 +67,7 @@ pub struct ConnectionSeries {
 }
 
 impl ConnectionSeries {
-    /// Returns the value that `of` selects, for each round.
+    /// Returns the value that `of` reads from each round, in the order of execution.
     #[must_use]
     pub fn figures(&self, of: fn(&Round) -> f64) -> Vec<f64> {
         self.rounds.iter().map(of).collect()
@@ -132,14 +134,16 @@ impl ConnectionResults {
         }
     }
 
-    /// Returns the series of a path with a number of Services, if measured on the host's kernel.
+    /// Returns the series of a path at a number of Services, or `None` if it was not measured on the kernel
+    /// on which this process runs.
     #[must_use]
     pub fn find(&self, contestant: &str, services: u32) -> Option<&ConnectionSeries> {
         let mut all = self.series.iter().filter(|series| series.is_guest == guest::is_inside());
         all.find(|series| (&*series.contestant, series.services) == (contestant, services))
     }
 
-    /// Returns the series of the path `peer` that was measured on the same kernel as `own`.
+    /// Returns the series of `peer`, a path without Tidegate such as `haproxy`, that was measured on the same
+    /// kernel (host or guest) as `own`; `None` if there is none.
     #[must_use]
     pub fn beside(&self, own: &ConnectionSeries, peer: &str) -> Option<&ConnectionSeries> {
         let mut all = self.series.iter().filter(|series| series.is_guest == own.is_guest);

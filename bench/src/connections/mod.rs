@@ -1,6 +1,6 @@
 //! Connection benchmark: cost of a new connection through a virtual address, and throughput of a long-lived
-//! stream, in every proxy mode, with few and many Services. The results are compared to a path without rules, and
-//! to proxies.
+//! stream, in every proxy mode, with few and many Services. For comparison, the same is measured on paths
+//! without Tidegate: a direct connection over a router without rules, and the proxies HAProxy and nginx.
 //!
 //! ```text
 //!   client ──▶ node1 ──▶ backend        the same three machines for each path, each in its own network
@@ -43,7 +43,8 @@ pub const PEERS: [&str; 3] = ["direct", "haproxy", "nginx"];
 /// Parameters of the connection benchmark.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of rounds; each path is measured once per round.
+    /// Number of rounds. Each path (a proxy mode, or a compared path without Tidegate) is measured once per
+    /// round.
     pub rounds: u16,
     /// Duration of each of the three measurements in a round.
     pub slice: Duration,
@@ -55,7 +56,7 @@ pub struct Options {
     pub clients: u16,
 }
 
-/// Measures all paths, one after the other in each round.
+/// Measures every path once per round, in an order that differs from round to round.
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a path carries no connection.
@@ -127,10 +128,11 @@ fn is_for_guest(options: &Options) -> bool {
     options.modes.contains(&guest::MODE) && !host::has_ipvs()
 }
 
-/// Time for which a path carries connections before it is measured.
+/// Time for which connections are opened through a path before it is measured.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Measures one path for one round. Returns the summary, and the latency of each connection of the single client.
+/// Measures one path for one round. Returns the results, and the latency in microseconds of each connection
+/// of the single client.
 fn turn(contestant: &ConnectionPath, options: &Options) -> Result<(Round, Vec<f64>)> {
     let ConnectionPath { client: from, target, .. } = contestant;
     let alone = client::connect(from, *target, 1, options.slice)?;

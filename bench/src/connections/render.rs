@@ -145,8 +145,8 @@ fn verdict(measured: &ConnectionResults) -> String {
     if lines.is_empty() { "None: no mode was measured.\n".to_owned() } else { lines }
 }
 
-/// Returns the median over all rounds of the connection rate of `one`, divided by that of `other` in the same
-/// round.
+/// Returns the median over all rounds of the ratio between the connection rates of `one` and `other` in the
+/// same round; `None` without rounds.
 fn ratio(one: &ConnectionSeries, other: &ConnectionSeries) -> Option<f64> {
     let pairs = one.rounds.iter().zip(&other.rounds);
     Summary::of(pairs.map(|(one, other)| one.per_second / other.per_second)).map(|summary| summary.median)

@@ -1,5 +1,5 @@
-//! Compared failover systems, each of which lets one of three nodes carry the traffic of an address, and the
-//! injected failures.
+//! Failover systems that the benchmark compares, and the failures that it injects. Each system lets one of
+//! three nodes carry the traffic of an address.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -13,7 +13,7 @@ pub const NODES: u8 = 3;
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 17, 8, 240);
 /// UDP port of the address.
 pub const PORT: u16 = 53;
-/// Port of the backend, which is on the fabric next to the control server and never fails.
+/// Port of the backend. The backend runs next to the control server, outside the nodes, and never fails.
 pub const BACKEND_PORT: u16 = 8080;
 
 /// Destination of the client's datagrams.
@@ -79,7 +79,7 @@ impl Failure {
         matches!(self, Self::NodeVanishes | Self::LinkCut)
     }
 
-    /// Injects the failure on a node.
+    /// Injects the failure on a node: kills the announcing process, cuts the link, or both.
     ///
     /// # Errors
     /// Returns an error if the node has failed already.
@@ -94,7 +94,7 @@ impl Failure {
         Ok(())
     }
 
-    /// Reverts the failure; the node's recovery takes some time.
+    /// Reverts the failure. Returns before the node has fully recovered.
     ///
     /// # Errors
     /// Returns an error if a killed process does not start.

@@ -25,7 +25,7 @@ use super::contestant::{ADDRESS, BACKEND_PORT, FailoverContestant, NODES, PORT};
 /// Priorities of the nodes in order, all different and far apart as recommended by keepalived's manual.
 const PRIORITIES: [u8; NODES as usize] = [200, 150, 100];
 
-/// Suffixes of the process id files of parent and child.
+/// File name suffixes of the PID files of keepalived's two processes: the parent, and its child for VRRP.
 const PID_FILES: [&str; 2] = ["pid", "vrrp.pid"];
 
 /// VRRP advertisement interval of the keepalived nodes.
@@ -33,8 +33,8 @@ const PID_FILES: [&str; 2] = ["pid", "vrrp.pid"];
 pub enum AdvertisementInterval {
     /// Interval of one second with VRRPv2, which is the default of keepalived.
     Default,
-    /// Interval of 50 ms with VRRPv3 (RFC 9568), like Tidegate's tuned setting. Three missed advertisements plus
-    /// the skew time count as a failure.
+    /// Interval of 50 ms with VRRPv3 (RFC 9568), equal to [`super::tidegate::KeepaliveInterval::Tuned`].
+    /// Three missed advertisements plus the skew time count as a failure.
     Fast,
 }
 
@@ -43,7 +43,8 @@ pub enum AdvertisementInterval {
 pub struct KeepalivedCluster {
     pace: AdvertisementInterval,
     daemons: BTreeMap<String, Process>,
-    /// Size of each log in bytes before the current start.
+    /// Size in bytes that the log of each node had when its daemon was last restarted; no entry before the
+    /// first restart.
     log_before_start: BTreeMap<String, usize>,
     _backend: EchoServer,
     topology: Topology,
@@ -96,7 +97,8 @@ impl KeepalivedCluster {
         Ok(text.lines().next().unwrap_or("keepalived of unknown version").to_owned())
     }
 
-    /// Returns the last VRRP state that the daemon of a node has entered since its start.
+    /// Returns the last VRRP state that the daemon of a node has entered since its start, or `None` if it has
+    /// entered none.
     fn state(&self, node: &str, daemon: &Process) -> Option<String> {
         let log = daemon.log();
         last_state(log.get(self.log_before_start.get(node).copied().unwrap_or(0)..)?)
@@ -206,7 +208,7 @@ fn configuration(node: &str, index: u8, pace: AdvertisementInterval) -> String {
     )
 }
 
-/// Returns the VRRP state in the last line `Entering … STATE` of a log.
+/// Returns the VRRP state in the last line `Entering … STATE` of a log, or `None` if there is no such line.
 fn last_state(log: &str) -> Option<String> {
     let (_, entered) = log.rsplit_once(" Entering ")?;
     let (state, _) = entered.split_once(" STATE")?;

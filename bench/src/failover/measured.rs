@@ -12,8 +12,8 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Maximum 99th percentile of the lateness of probes in milliseconds. Beyond it the machine was overloaded, and
-/// missing replies may be caused by the client.
+/// Maximum 99th percentile, in milliseconds, of the delay of probe datagrams behind their schedule. Above it
+/// the machine was overloaded, and replies may be missing only because the client sent late.
 const LATENESS_P99_MS_MAX: f64 = 5.0;
 /// Maximum CPU pressure (share of time with a task waiting for a CPU); beyond it, delays may be caused by the
 /// machine.
@@ -25,7 +25,8 @@ const BUSY_MAX: f64 = 0.7;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// Longest time in milliseconds between two replies around the failure.
+    /// Longest time in milliseconds between two consecutive replies, from the failure until the traffic is
+    /// steady through another node.
     pub silence_ms: f64,
     /// Time in milliseconds from the failure to the first reply through another node.
     pub moved_ms: f64,
@@ -118,7 +119,7 @@ impl FailoverResults {
         self.lateness_ms = Summary::of(self.lateness.iter().copied().map(milliseconds));
     }
 
-    /// Returns the series of a failover system and a kind of failure, if measured.
+    /// Returns the series of a failover system and a kind of failure, or `None` if it was not measured.
     #[must_use]
     pub fn find(&self, contestant: &str, failure: Failure) -> Option<&FailoverSeries> {
         self.series.iter().find(|series| series.contestant == contestant && series.failure == failure)

@@ -1,5 +1,6 @@
-//! Failover benchmark: traffic interruption of an address when the node that announces it (the owner) fails. A
-//! system is settled when one node announces the address and all others can take it over.
+//! Failover benchmark: traffic interruption of an address when the node that announces it (the owner) fails.
+//! A failover system (Tidegate or keepalived) is settled when one node announces the address and all others
+//! can take it over. A probe sends a datagram to the address every 5 ms and records the replies.
 //!
 //! ```text
 //!   for each round, failure, system:
@@ -43,8 +44,8 @@ pub use self::measured::{FailoverResults, FailoverSeries, Run};
 const STEADY_REPLIES: usize = 100;
 /// Duration of the probe before a failure is injected, so that neighbor caches are filled.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Delay added to each further failure, so that failures occur at different times within the keepalive
-/// interval.
+/// Step by which the delay before a failure grows from round to round, so that failures fall at different
+/// points of the keepalive interval.
 const STAGGER: Duration = Duration::from_millis(37);
 const STAGGER_STEPS: u32 = 29;
 
@@ -58,13 +59,13 @@ pub struct Options {
     pub only: Vec<String>,
 }
 
-/// Failover system under test, with the run from which it has not recovered yet, if any.
+/// Failover system under test, with the last injected failure if the system has not recovered from it yet.
 struct Lane {
     contestant: Box<dyn FailoverContestant>,
     open: Option<Open>,
 }
 
-/// Run whose failure is repaired and whose node is still recovering.
+/// Measured failure that has been repaired, while the node still recovers. The probe runs until the recovery.
 struct Open {
     run: Run,
     failure: Failure,
@@ -131,7 +132,8 @@ const STARTS: [(&str, Start); 4] = [
     ("keepalived-fast", || Ok(Box::new(KeepalivedCluster::start(keepalived::AdvertisementInterval::Fast)?))),
 ];
 
-/// Selects the items whose names contain one of the words, or all if no word matches any name.
+/// Selects the items whose names contain one of the words in `only`; all items if no name contains any of
+/// them.
 fn chosen<T: Copy, const N: usize>(only: &[String], all: [(&str, T); N]) -> Vec<T> {
     let is_chosen = |name: &str| only.iter().any(|word| name.contains(word.as_str()));
     let any = all.iter().any(|(name, _)| is_chosen(name));
@@ -142,8 +144,8 @@ fn versions() -> Result<Vec<String>> {
     Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), KeepalivedCluster::version()?])
 }
 
-/// Injects one failure into the owner of steady traffic, waits for steady traffic through another node, and
-/// repairs the failure.
+/// Injects one failure into the node that owns the address, waits until another node carries the traffic
+/// steadily, and repairs the failure. Returns the measured values with the probe, which keeps running.
 fn fail_over(contestant: &mut dyn FailoverContestant, failure: Failure, round: u16) -> Result<Open> {
     let probe = Probe::start(&contestant.topology().client, TARGET)?;
     let begun = Instant::now();
@@ -169,7 +171,8 @@ fn fail_over(contestant: &mut dyn FailoverContestant, failure: Failure, round: u
     Ok(Open { run, failure, probe, repaired })
 }
 
-/// Waits until the node and the system have recovered, and records the run.
+/// Waits until the failed node and the failover system have recovered, and records the run. Does nothing if
+/// no run of `lane` is open.
 fn close(lane: &mut Lane, measured: &mut FailoverResults) -> Result<()> {
     let Some(Open { mut run, failure, probe, repaired }) = lane.open.take() else { return Ok(()) };
     let name = lane.contestant.name();
@@ -187,7 +190,8 @@ fn close(lane: &mut Lane, measured: &mut FailoverResults) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the newest replies since `since` all come through one node that satisfies `is_right`.
+/// Waits until the last [`STEADY_REPLIES`] replies all arrived after `since` through one node for which
+/// `is_right` returns true, and returns the address of that node.
 fn steady_owner(probe: &Probe, since: Instant, is_right: impl Fn(IpAddr) -> bool) -> Result<IpAddr> {
     wait::until("steady replies through one node", || {
         let owner = probe.steady_owner(since, STEADY_REPLIES).filter(|&owner| is_right(owner));

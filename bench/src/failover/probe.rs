@@ -143,22 +143,24 @@ fn lock(seen: &Mutex<ProbeLog>) -> MutexGuard<'_, ProbeLog> {
 }
 
 impl ProbeLog {
-    /// Returns the longest time between two consecutive replies of which at least a part lies between `from` and
-    /// `to`.
+    /// Returns the longest time between two consecutive replies, of those intervals that overlap the time
+    /// from `from` to `to`; zero if there are none.
     #[must_use]
     pub fn silence(&self, from: Instant, to: Instant) -> Duration {
         let pairs = self.replies.windows(2).filter(|pair| pair[1].at >= from && pair[0].at <= to);
         pairs.map(|pair| pair[1].at - pair[0].at).max().unwrap_or_default()
     }
 
-    /// Returns the time from `from` to the first later reply through a node other than `owner`.
+    /// Returns the time from `from` to the first later reply through a node other than `owner`, or `None`
+    /// without such a reply.
     #[must_use]
     pub fn moved_after(&self, from: Instant, owner: IpAddr) -> Option<Duration> {
         let reply = self.replies.iter().find(|reply| reply.at >= from && reply.via != owner)?;
         Some(reply.at - from)
     }
 
-    /// Returns the number of datagrams sent from `from` to `to` without a reply.
+    /// Returns the number of lost datagrams: those sent from `from` to `to`, minus the replies that arrived
+    /// in that time.
     #[must_use]
     pub fn unanswered(&self, from: Instant, to: Instant) -> usize {
         let within = |at: Instant| at >= from && at <= to;

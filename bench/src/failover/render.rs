@@ -159,7 +159,8 @@ fn contestants(measured: &FailoverResults) -> Vec<(&str, &str)> {
     all
 }
 
-/// Returns the series sorted by failure first, so that compared systems are adjacent.
+/// Returns the series sorted by failure, then by failover system, so that systems with the same failure are
+/// adjacent.
 fn ordered(measured: &FailoverResults) -> Vec<&FailoverSeries> {
     let mut all: Vec<_> = measured.series.iter().collect();
     all.sort_by_key(|series| (series.failure, &*series.contestant));

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::contestant::{ADDRESS, BACKEND_PORT, FailoverContestant, NODES, PORT};
 
-/// Interval of the keepalive messages between the candidates of an address.
+/// Interval of the keepalive messages between the candidate nodes of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeepaliveInterval {
     /// Default interval of the agents.
@@ -109,8 +109,8 @@ fn objects() -> [Value; 4] {
     ]
 }
 
-/// Returns an error unless the newest assignment of an address has all nodes as candidates and all of them
-/// have accepted it.
+/// Returns an error unless the Address object lists all nodes as candidates, and the agents that apply its
+/// newest assignment report one owner and otherwise standbys.
 fn roles_are_settled(address: &Value) -> Result<()> {
     let epoch = number(address, "/spec/announcement/epoch")?;
     let candidates = address["spec"]["announcement"]["candidates"].as_array().map_or(0, Vec::len);
@@ -122,7 +122,7 @@ fn roles_are_settled(address: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error unless an agent reports all of its peers as up.
+/// Returns an error unless the state reported by an agent lists every other node as a peer that is up.
 fn peers_are_up(state: &Value) -> Result<()> {
     let peers = state["peers"].as_array().context("the agent has no peers")?;
     let up = peers.iter().filter(|peer| peer["state"] == "Up").count();

@@ -1,5 +1,5 @@
-//! Baseline sender, which sends the same bytes to the same number of sockets at the same rate, without any
-//! processing.
+//! Baseline of the fan-out benchmark: a sender without any processing, which sends messages of the same size
+//! to the same number of sockets at the same rate as the control server.
 
 use std::{
     io::{self, Write},
@@ -26,8 +26,8 @@ use super::{Options, measured::RoundResults};
 /// Listening address of the baseline sender inside its namespace.
 const SENDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
 
-/// Timeout in seconds for the next socket to connect: a lost connection request is retransmitted after 1,
-/// 3 and 7 seconds.
+/// Timeout in seconds until the next socket connects. Long, because a lost connection request is
+/// retransmitted only after 1, 3 and 7 seconds.
 const PATIENCE_SECS: i64 = 60;
 
 /// Measures the delivery of messages of `bytes` bytes to `count` sockets.

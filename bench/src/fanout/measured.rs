@@ -110,7 +110,8 @@ impl RoundResults {
     }
 }
 
-/// Returns the number of observations with progress, because an agent also reports every few seconds without any.
+/// Returns the number of deliveries in `seen`: the reports that contain a new revision. An agent also reports
+/// every few seconds without a new revision; such reports are not counted.
 fn steps(seen: &[FollowerProgress]) -> u64 {
     let mut has: BTreeMap<u16, u64> = BTreeMap::new();
     let is_step = |one: &&FollowerProgress| has.insert(one.follower, one.revision) != Some(one.revision);

@@ -1,5 +1,7 @@
-//! Fan-out benchmark: time and cost of delivering each change to all receivers, with a thousand agents, a thousand
-//! watchers, ten thousand Services and a hundred changes per second.
+//! Fan-out benchmark: time and cost of delivering each change to all receivers, with a thousand agents, a
+//! thousand watchers, ten thousand Services and a hundred changes per second. An agent receives changes in
+//! its feed (the stream of state from the control server) and reports each back; a watcher is a client of
+//! `GET /v1/watch`.
 //!
 //! ```text
 //!   100 PATCH/s ─▶ tidegate-api ─▶ SQLite (a file)

@@ -17,7 +17,8 @@ use crate::{
 const TARGET_AGENTS: u16 = 1_000;
 const TARGET_SERVICES: u32 = 10_000;
 const TARGET_PER_SECOND: u32 = 100;
-/// Design target in milliseconds from a change to the accepted report of the last agent, in 99 of 100 cases.
+/// Design target for the 99th percentile of the time in milliseconds from a change until the server has
+/// accepted the report of the last agent.
 const TARGET_MS: f64 = 1_000.0;
 /// Design target: maximum memory of the control server in MiB.
 const TARGET_MIB: f64 = 512.0;

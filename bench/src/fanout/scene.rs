@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 /// Listening address of the control server inside its namespace.
 pub(super) const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
-/// Number of objects per request; the server accepts 5,000 and 8 MiB.
+/// Number of objects per request; the server accepts up to 5,000 objects and 8 MiB.
 const BATCH: usize = 1_000;
 /// Address of the first endpoint; later endpoints follow consecutively.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 128, 0, 0]);
@@ -33,7 +33,7 @@ pub(super) struct Scene {
     pub(super) namespace: Namespace,
     pub(super) server: Process,
     pub(super) api: Http,
-    /// Position of the store after all objects were written.
+    /// Position in the server's stream of changes after all objects were written; receivers resume from it.
     pub(super) position: Position,
     services: u32,
     endpoints: u8,

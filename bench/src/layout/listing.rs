@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     chains: BTreeSet<String>,
-    /// Keys of each set or map, with the value of map elements.
+    /// Elements of each set or map, by its name: each key, with its value if the object is a map.
     sets: BTreeMap<String, BTreeMap<String, Option<String>>>,
 }
 

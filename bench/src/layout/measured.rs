@@ -44,7 +44,7 @@ pub struct LayoutPoint {
     pub per_second: Vec<f64>,
     /// Number of connections through the ruleset that failed.
     pub failed: u64,
-    /// Reason why this layout was not measured at larger sizes.
+    /// Reason why this layout was not measured at larger sizes; `None` if no load was too slow.
     pub gave_up: Option<String>,
 }
 

@@ -44,8 +44,8 @@ use crate::{
 /// Load time above which a layout is loaded only once at a size and skipped at larger sizes, because costs
 /// that grow quadratically would take hours.
 const LOAD_MAX: Duration = Duration::from_secs(60);
-/// Maximum number of Services for a comparison of listings after the changes; for more Services with a chain each,
-/// a listing takes minutes.
+/// Maximum number of Services at which the ruleset after the changes is compared with the one before. With
+/// more Services that have a chain each, listing a ruleset takes minutes.
 const COMPARED_SERVICES_MAX: u32 = 1_000;
 /// Time for which connections are made before the measurements.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -200,8 +200,9 @@ impl At<'_> {
         Ok(turns.into_iter().map(|turn| turn.point).collect())
     }
 
-    /// Measures repeated loads of the full ruleset of each layout, and leaves it in the kernel. A layout that
-    /// is too slow is not measured further.
+    /// Loads the full ruleset of each layout repeatedly, records the costs, and leaves the last one loaded.
+    /// If a load takes longer than [`LOAD_MAX`], it is not repeated, and its layout is skipped at larger
+    /// sizes.
     fn load(&self, turns: &mut Vec<LayoutTurn<'_>>, meter: &mut LoadMeter, say: Say<'_>) -> Result<()> {
         for round in 0..self.options.loads {
             meter.pause()?;
@@ -229,7 +230,9 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Counts the kernel messages of each change, and verifies the effect of each change by connections.
+    /// Makes each change once: counts its netlink messages, and checks that the added Service accepts
+    /// connections until it is removed. Up to [`COMPARED_SERVICES_MAX`] Services, also checks that the
+    /// ruleset is the same at the end as before.
     fn prove(&self, turn: &mut LayoutTurn<'_>, added: SocketAddr) -> Result<()> {
         let LayoutTurn { contestant: LayoutNetwork { layout, way, .. }, ruleset, point } = turn;
         let compared = self.services <= COMPARED_SERVICES_MAX;

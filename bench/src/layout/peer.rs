@@ -19,7 +19,8 @@ use crate::fixture_cluster::{PORT, TARGET_PORT};
 /// Name of the nftables table of the compared layouts.
 pub(super) const TABLE: &str = "peer";
 
-/// Fixed chains and maps, with two gaps: cluster IPs, and the elements that lead to Services.
+/// Fixed text of the table, in three parts. The elements of `cluster-ips` belong after the first part, those
+/// of `service-ips` after the second.
 const FRAME: [&str; 3] = [
     "table ip peer {
 	set cluster-ips {

@@ -263,8 +263,8 @@ fn pairs(record: &Record<LayoutPoint>) -> impl Iterator<Item = (&LayoutPoint, &L
     })
 }
 
-/// Returns the median over all rounds of the ratio within a round, or the ratio of the medians if the numbers of
-/// rounds differ.
+/// Returns the median of `ours / theirs` over the rounds, or the ratio of the medians if the numbers of
+/// rounds differ; `None` without values.
 fn ratio(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     if ours.len() == theirs.len() {
         return median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());

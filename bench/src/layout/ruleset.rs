@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 const TABLE: &str = "inet tidegate";
 const NODE: &str = "node1";
 
-/// Full ruleset and a sequence of changes that ends in the initial state.
+/// Full ruleset of a layout, with a sequence of changes after which the ruleset is the same as before.
 #[derive(Debug)]
 pub(super) struct Ruleset {
     pub(super) layout: Layout,
@@ -96,7 +96,8 @@ pub(super) struct Changing {
     pub(super) after: BenchService,
 }
 
-/// Returns the ruleset of a layout other than Tidegate's for the same Services, with the same changes.
+/// Returns the ruleset of a layout other than Tidegate's for `services`, with the steps that add, modify and
+/// remove the Service in `changing`.
 pub(super) fn peer(layout: Layout, services: &[BenchService], changing: &Changing) -> Ruleset {
     let Changing { before, after } = changing;
     let steps = [
@@ -110,8 +111,9 @@ pub(super) fn peer(layout: Layout, services: &[BenchService], changing: &Changin
     Ruleset { layout, whole: peer::whole(layout, services), steps }
 }
 
-/// Returns the rules of the node's agent as text. Element counters are stripped, so that an element gets the
-/// counter declared by its map, as with the agent.
+/// Returns the `nft` listing of the table that the agent programmed on the node. Element counters are removed
+/// from the text: when it is loaded, the kernel creates the counters that the map declares, as it does for
+/// the agent.
 fn saved(estate: &Estate) -> Result<String> {
     let words: Vec<_> = ["list", "table"].into_iter().chain(TABLE.split(' ')).collect();
     Ok(estate.cluster.place(NODE)?.run("nft", &words)?.replace(" counter packets 0 bytes 0", ""))

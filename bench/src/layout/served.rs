@@ -49,8 +49,8 @@ pub(super) fn all(estate: &Estate) -> Result<Vec<BenchService>> {
     together.collect()
 }
 
-/// Returns namespace and name of every object of a kind, with the value that `of` derives from the object,
-/// sorted by name.
+/// Lists all objects of a kind, sorted by name. Returns for each its `namespace/name` and the value that `of`
+/// derives from it.
 fn listed<T>(estate: &Estate, kind: &str, of: impl Fn(&Value) -> Result<T>) -> Result<Vec<(String, T)>> {
     let mut objects = Vec::new();
     let mut more = String::new();

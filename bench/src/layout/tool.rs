@@ -19,7 +19,7 @@ use nix::sys::{
 /// (`NFNL_MSG_BATCH_END`).
 const BEGIN: u32 = 16;
 const END: u32 = 17;
-/// Timeout for the kernel to free `FREED_SHARE` of the memory of a removed ruleset. The kernel keeps some memory
+/// Timeout for the kernel to free `FREED_SHARE` of the memory of a removed ruleset. The kernel keeps the rest
 /// for the next load.
 const FREED_WITHIN: Duration = Duration::from_secs(120);
 const FREED_SHARE: f64 = 0.7;
@@ -77,8 +77,8 @@ impl Tool {
         parse_sent(&place.run("nft", &["--debug=mnl", "-f", path])?)
     }
 
-    /// Loads a full ruleset. Returns the cost, and the kernel memory that the ruleset takes in KiB, or `None` if
-    /// the memory cannot be read.
+    /// Loads a full ruleset. Returns its cost and the increase of kernel memory in KiB, or `None` for the
+    /// memory if it cannot be read.
     pub(super) fn load_weighed(&self, place: &Namespace, text: &str) -> Result<(Took, Option<u64>)> {
         let Some(group) = &self.group else { return Ok((self.load(place, text)?, None)) };
         let (path, before) = (self.file(text)?, group.kib()?);
@@ -91,8 +91,9 @@ impl Tool {
         Ok((took, Some(group.kib()?.saturating_sub(before))))
     }
 
-    /// Deletes a table, which took `kib` KiB of kernel memory, and waits until the kernel has freed most of it,
-    /// so that the release does not run during other measurements.
+    /// Deletes a table and waits until the kernel has freed most of the `kib` KiB that the table took, so
+    /// that the release does not disturb later measurements. If `kib` is `None`, waits only for
+    /// [`SETTLED_AFTER`].
     pub(super) fn remove(&self, place: &Namespace, table: &str, kib: Option<u64>) -> Result<()> {
         let before = self.group.as_ref().map(Group::kib).transpose()?;
         self.load(place, &format!("delete table {table}\n"))?;
@@ -158,19 +159,19 @@ fn parse_sent(said: &str) -> Result<TransactionSize> {
     Ok(sent)
 }
 
-/// Control group created for one `nft` run.
+/// Control group in which `nft` runs to measure the kernel memory of a loaded ruleset. Removed on drop.
 #[derive(Debug)]
 struct Group {
     directory: PathBuf,
-    /// File that contains the memory usage of the group, and the key before the number of bytes if the file has
-    /// several.
+    /// File with the memory usage of the group in bytes. If the file has several values, `word` is the key
+    /// before the value.
     file: &'static str,
     word: Option<&'static str>,
 }
 
 impl Group {
-    /// Creates a group if cgroup v1 with kernel memory accounting, or cgroup v2 with a memory controller, is
-    /// available.
+    /// Creates a group. Requires cgroup v1 with kernel memory accounting, or cgroup v2 with a memory
+    /// controller; returns `None` otherwise.
     fn make() -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = own.lines().find_map(|line| line.split_once(":memory:")).map_or("", |(_, path)| path);

@@ -49,7 +49,8 @@ impl ForwardingNode {
         Ok(Self { node, client, _backend: backend, _topology: topology })
     }
 
-    /// Removes a ruleset, which took `kib` KiB of kernel memory, and waits until most of it is freed.
+    /// Removes a ruleset and waits until the kernel has freed most of its memory, which is `kib` KiB if
+    /// known.
     pub(super) fn clear(&self, tool: &Tool, ruleset: &Ruleset, kib: Option<u64>) -> Result<()> {
         tool.remove(&self.node, &ruleset.table(), kib)
     }

@@ -7,7 +7,7 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Renders the head of a page: title, origin and plot.
+/// Renders the head of a page: title, the command that generates the page, and plot.
 #[must_use]
 pub fn head(title: &str, name: &str, alternative: &str) -> String {
     format!(

@@ -27,7 +27,7 @@ pub enum SoakStore {
     Etcd,
 }
 
-/// Runs a soak test of `minutes`, with the seed in `TIDEGATE_SEED` if set.
+/// Runs a soak test for `minutes` minutes, with the random seed in `TIDEGATE_SEED` if set.
 ///
 /// # Errors
 /// Returns an error if the process is not root or software is missing. Defects of the product are part of the
@@ -43,7 +43,7 @@ pub fn run(minutes: u32, store: SoakStore, say: Say<'_>) -> Result<Record<SoakOu
     of(outcome)
 }
 
-/// Creates the record of a soak test.
+/// Creates the [`Record`] of a soak test from its outcome, with a description of this machine.
 ///
 /// # Errors
 /// Returns an error if the machine properties cannot be read.

@@ -24,7 +24,7 @@ impl Summary {
     }
 }
 
-/// Returns the percentile by the nearest-rank method.
+/// Returns the percentile by the nearest-rank method; `None` without values.
 fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()

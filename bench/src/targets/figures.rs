@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::statistics::figures::Summary;
 
-/// Returns the points (or series) of a stored result whose fields all have the given values.
+/// Returns the points (or series) of a stored result in which every field in `fields` has the given value.
 pub(super) fn points<'a>(
     written: &'a Value,
     fields: &'a [(&'a str, Value)],
@@ -12,7 +12,7 @@ pub(super) fn points<'a>(
     all(written).filter(move |point| has(point, fields))
 }
 
-/// Returns the first point that [`points`] returns.
+/// Returns the first of the points that [`points`] returns, or `None` if there is none.
 pub(super) fn point<'a>(written: &'a Value, fields: &[(&str, Value)]) -> Option<&'a Value> {
     all(written).find(|point| has(point, fields))
 }
@@ -33,7 +33,8 @@ pub(super) fn summary(point: &Value, list: &str, pointer: &str) -> Option<Summar
     Summary::of(figures.iter().filter_map(|figure| figure.pointer(pointer)?.as_f64()))
 }
 
-/// Returns the median over all rounds of the ratio between the values of two series in the same round.
+/// Returns the median over all rounds of the ratio of a value of `one` to that of `other` in the same round.
+/// `list` and `pointer` select the values as in [`summary`].
 pub(super) fn ratio_in_a_round(one: &Value, other: &Value, list: &str, pointer: &str) -> Option<f64> {
     let pairs = one.get(list)?.as_array()?.iter().zip(other.get(list)?.as_array()?);
     let ratios = pairs
@@ -41,7 +42,7 @@ pub(super) fn ratio_in_a_round(one: &Value, other: &Value, list: &str, pointer: 
     Some(Summary::of(ratios)?.median)
 }
 
-/// Returns the sum of a list of values.
+/// Returns the sum of the numbers in field `list` of `point`, or `None` if the list is missing or empty.
 pub(super) fn sum(point: &Value, list: &str) -> Option<f64> {
     let figures = point.get(list)?.as_array()?;
     (!figures.is_empty()).then(|| figures.iter().filter_map(Value::as_f64).sum())

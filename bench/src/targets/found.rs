@@ -9,7 +9,8 @@ use crate::pages::page::short;
 /// Result of one performance target.
 pub(super) struct TargetResult {
     pub(super) measured: String,
-    /// Value of the compared system in the same run, and the ratio to it.
+    /// Other values of the same run with which `measured` is compared, such as a baseline and the ratio to
+    /// it.
     pub(super) beside: String,
     pub(super) is_met: bool,
 }
@@ -178,7 +179,7 @@ pub(super) fn fanout_memory(written: &Value) -> Option<TargetResult> {
     })
 }
 
-/// Minimum duration in seconds of a soak test from which its target is judged.
+/// Minimum duration in seconds of a soak test that can meet the target.
 const SOAK_SECS: f64 = 30.0 * 60.0;
 const SOAK_PER_SECOND: f64 = 50.0;
 

@@ -82,7 +82,7 @@ impl StoredResults {
         Ok(Self(all))
     }
 
-    /// Returns the results of a benchmark.
+    /// Returns the results of a benchmark, or `None` if its result file is missing.
     pub(crate) fn of(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }

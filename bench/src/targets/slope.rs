@@ -1,4 +1,4 @@
-//! Dependence of the cost of a change on the number of Services: slopes of straight lines through all
+//! Check if the cost of a change grows with the number of Services: slopes of straight lines fitted to all
 //! measurements.
 
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{figures::points, found::TargetResult};
 use crate::statistics::fit::Line;
 
-/// Kinds of change: the field with the costs of a point, and the label in a row.
+/// Kinds of change, each with the JSON field of its costs and its label on the page.
 const SORTS: [(&str, &str); 2] = [("costs", "endpoints"), ("serviceCosts", "a Service")];
 /// Number of Services up to which the target applies.
 const SERVICES: f64 = 50_000.0;
@@ -17,8 +17,8 @@ pub(super) fn nftables(written: &Value) -> Option<TargetResult> {
     found(written, "nftables", &quantities)
 }
 
-/// Returns the result of the target for ipvs mode. The result is based on counters only, because times measured in
-/// the guest VM are not meaningful.
+/// Returns the result of the target for ipvs mode, or `None` if measurements are missing. Uses counters only,
+/// because times measured in the guest VM are not meaningful.
 pub(super) fn ipvs(written: &Value) -> Option<TargetResult> {
     found(written, "ipvs", &[("/kernelMessages", "kernel", "messages")])
 }

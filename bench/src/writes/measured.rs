@@ -68,7 +68,7 @@ impl WritesPoint {
         self.p99_ms.push(turn.latency_ms.p99);
     }
 
-    /// Returns the median rate of all rounds in objects per second.
+    /// Returns the median over all rounds of the rate in objects per second; `None` without rounds.
     #[must_use]
     pub fn typical_per_second(&self) -> Option<f64> {
         Summary::of(self.per_second.iter().copied()).map(|summary| summary.median)

@@ -34,7 +34,8 @@ use crate::{host::LoadMeter, pages::record::Record, progress::Say, statistics::f
 pub const BULK: u32 = 100;
 /// Number of Services whose endpoints are written, in rotation.
 const SERVICES: u32 = 500;
-/// Last octets of the addresses of the control servers (two, one per store) and their clients on the fabric.
+/// Last octets of the addresses of the two control servers, one per store; `CLIENT_HOST` is that of the
+/// clients.
 const CONTROL_HOSTS: [u8; 2] = [10, 11];
 const CLIENT_HOST: u8 = 200;
 const CONTROL_PORT: u16 = 7440;

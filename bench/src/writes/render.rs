@@ -94,7 +94,7 @@ fn verdict(record: &Record<WritesPoint>) -> String {
     text + "\n"
 }
 
-/// Returns the best median rate of a store over all settings.
+/// Returns the best median rate of a store over all numbers of clients and request sizes.
 fn typical(record: &Record<WritesPoint>, store: WritesStore) -> Option<f64> {
     let of_store = record.points.iter().filter(|point| point.store == store);
     of_store.filter_map(WritesPoint::typical_per_second).max_by(f64::total_cmp)

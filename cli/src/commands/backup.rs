@@ -53,7 +53,7 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// Verifies that the last line is present and contains the checksum of the other lines.
+/// Verifies that a backup file is complete: its last line contains the checksum of all lines before.
 fn check(path: &Path) -> Result<(), String> {
     let mut file = BufReader::new(File::open(path).map_err(|error| error.to_string())?);
     let mut digest = Sha256::new();
@@ -90,7 +90,8 @@ pub(crate) fn store(Store { arguments }: &Store) -> Failure {
     }
 }
 
-/// Returns the path of the server program in the directory of `own`, if present.
+/// Returns the path of the server program in the same directory as the program `own`, or `None` if it is not
+/// there.
 fn beside(own: Option<PathBuf>) -> Option<PathBuf> {
     let path = own?.with_file_name(OsStr::new(PROGRAM));
     path.is_file().then_some(path)

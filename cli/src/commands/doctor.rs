@@ -69,7 +69,7 @@ async fn look(client: &Client, nodes: &[Name]) -> Result<(Value, Vec<Failure>), 
 
 /// Outcome of the fixes that `doctor` requested from the nodes.
 struct FixOutcome {
-    /// True if at least one node had something to fix.
+    /// True if at least one finding could be fixed, so that fixes were requested.
     is_any: bool,
     failures: Vec<Failure>,
 }
@@ -112,7 +112,8 @@ async fn fix(
 /// Maximum length of the answer to the prompt, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Prompts for confirmation on the terminal. Without a terminal, `--yes` must have been given.
+/// Prompts for confirmation on the terminal, unless `is_confirmed` (`--yes`) is true. Returns an error if the
+/// user declines or stdin is not a terminal.
 fn confirm(wanted: &str, is_confirmed: bool, terminal: &mut Terminal) -> Result<(), Failure> {
     if is_confirmed {
         return Ok(());

@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// Interval between polls of the remaining connections; nodes count every second.
+/// Interval between polls of the remaining connections; nodes count their connections every second.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Change that a command makes to the maintenance state of its objects.
@@ -182,7 +182,7 @@ fn parse_address(text: &str) -> Result<IpAddr, Failure> {
 }
 
 /// Waits until the drained objects have no connection left. Prints the progress each time it changes. Returns
-/// an error after `patience`, if given.
+/// an error if connections remain after `patience`; waits without limit if `patience` is `None`.
 async fn wait(
     client: &Client,
     subject: &DrainSubject,

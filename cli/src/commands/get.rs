@@ -49,7 +49,7 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// Returns the path of a collection; `None` means all namespaces.
+/// Returns the API path of all objects of a type; `None` selects all namespaces.
 pub(super) fn collection_path(resource: Resource, namespace: Option<&Namespace>) -> String {
     match namespace.filter(|_| resource.is_namespaced()) {
         Some(namespace) => format!("/v1/namespaces/{namespace}/{}", resource.plural()),
@@ -57,7 +57,7 @@ pub(super) fn collection_path(resource: Resource, namespace: Option<&Namespace>)
     }
 }
 
-/// Returns the path of one object.
+/// Returns the API path of one object.
 pub(crate) fn object_path(resource: Resource, namespace: &Namespace, name: &Name) -> String {
     format!("{}/{name}", collection_path(resource, Some(namespace)))
 }

@@ -69,8 +69,8 @@ fn settings(imported: &ImportResult) -> String {
     format!("{SETTINGS}\n{}", lines.collect::<String>())
 }
 
-/// Handles an import whose input contains no objects: prints the agent configuration file if the input
-/// contains agent settings.
+/// Handles an import whose input contains no objects: prints the agent settings as a configuration file.
+/// Returns an error if there are no settings either, or with `--apply`, because settings are not objects.
 fn only_settings(arguments: Import, settings: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let path = arguments.files.into_iter().next().unwrap_or_default();
     if settings.is_empty() {

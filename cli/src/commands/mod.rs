@@ -1,4 +1,4 @@
-//! One module per subcommand: sends requests, passes responses to the pure rendering functions and prints the
+//! One module per subcommand. Each sends requests, renders the responses with pure functions and prints the
 //! result.
 
 mod apply;

@@ -1,4 +1,4 @@
-//! `move`: makes a node the first candidate of an address.
+//! `move`: makes a node the first candidate of an address, so that this node announces the address.
 
 use model::kinds::{address::name_of, resource::Kind};
 use serde_json::json;

@@ -30,7 +30,8 @@ pub(crate) async fn run(
     Ok(if has_changes(&answer) { ExitCode::Usage } else { ExitCode::Success })
 }
 
-/// Runs `diff`. Differences are reported by exit code 1, so every failure exits with a different code.
+/// Runs `diff`. Exits with code 1 if there are differences. A failure that would also exit with code 1
+/// therefore exits with [`ExitCode::Usage`].
 pub(crate) async fn diff(
     client: &Client,
     arguments: Diff,

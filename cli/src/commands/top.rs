@@ -19,7 +19,8 @@ use crate::{
     },
 };
 
-/// Interval between requests. Each node reports every 10 s, but not all nodes at the same time.
+/// Interval between requests. Shorter than the 10 s between two reports of a node, because nodes report at
+/// different times.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(

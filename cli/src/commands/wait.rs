@@ -61,7 +61,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Object, or all nodes, whose state `wait` polls.
+/// Subject of `wait`, whose state is polled: one object, or all nodes.
 enum PolledObjects {
     Object { name: String, path: String },
     Nodes { revision: Revision },

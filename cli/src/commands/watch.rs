@@ -1,9 +1,9 @@
 //! `watch`, and the event stream that `get -w` also uses. After a loss of the connection, connects again and
 //! resumes after the last received position.
 //!
-//! States: `listing` receives the existing objects, up to the event BOOKMARK; `following` receives changes;
-//! `waiting` is the delay before the next connection. The status 410 means that the server no longer has the
-//! changes after the position.
+//! States: `listing` receives the existing objects, up to the event BOOKMARK; `following` receives changes
+//! until the connection is cut; `waiting` is the delay before the next connection. The server responds with
+//! status 410 if it no longer has the changes after the position; the watch then lists all objects again.
 //!
 //! ```text
 //! listing ──BOOKMARK──▶ following ──cut──▶ waiting ──connected──▶ following
@@ -42,7 +42,7 @@ pub(crate) struct Follow {
     pub(crate) namespace: Option<Namespace>,
     /// Label selector that watched objects must match; `None` matches all.
     pub(crate) selector: Option<LabelSelector>,
-    /// Last position received from the server.
+    /// Last position received from the server; with `None`, the watch starts with all existing objects.
     pub(crate) position: Option<String>,
 }
 
@@ -140,8 +140,9 @@ impl Follow {
         }
     }
 
-    /// Handles the end of the stream, or a failed connection. Returns the message to print before the next
-    /// attempt, or the failure that ends the watch.
+    /// Handles the end of the stream (`failure` is `None`) or a failed connection. Returns the message to
+    /// print before the next attempt, or the failure that ends the watch. If the position has expired, clears
+    /// it, so that the next attempt lists all objects.
     fn after_cut(
         &mut self,
         connected: bool,

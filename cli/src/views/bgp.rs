@@ -1,4 +1,4 @@
-//! Tables of BGP sessions, routes and events. Pure.
+//! Tables of BGP sessions, routes and events. Pure functions.
 
 use std::fmt::Display;
 
@@ -29,7 +29,7 @@ const NOTHING: &str = "-";
 /// Maximum number of hint lines printed below a table; further problems are not listed.
 const HINTS_MAX: usize = 5;
 
-/// Renders the table of `bgp peers`: one row per session.
+/// Renders the table of `bgp peers`: one row per session. Returns `None` if there are no sessions.
 #[must_use]
 pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Option<String> {
     let mut header = vec!["NODE", "PEER", "NEIGHBOUR", "AS", "STATE", "SINCE", "PREFIXES", "BECAUSE"];
@@ -107,7 +107,8 @@ fn notification(error: Option<&BgpError>, now: Timestamp) -> String {
     format!("{code}/{subcode} {} ago: {message}", age(*at, now))
 }
 
-/// Returns hint lines for the problems of BGP sessions. Sessions with the same problem share a line.
+/// Returns one line with the hint for each problem of BGP sessions, at most `HINTS_MAX`. Sessions with the
+/// same problem share a line.
 #[must_use]
 pub fn hints(listing: &Value) -> Vec<String> {
     let mut hints: Vec<(String, String, usize)> = Vec::new();
@@ -131,7 +132,7 @@ pub fn hints(listing: &Value) -> Vec<String> {
 }
 
 /// Renders the table of `bgp routes`: one row per router to which a prefix is advertised, or one row with the
-/// reason if it is advertised to none.
+/// reason if it is advertised to none. Returns `None` if there are no prefixes.
 #[must_use]
 pub fn routes(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Option<String> {
     let mut header = vec!["NODE", "PREFIX", "ROUTER", "STATE", "SINCE", "DETAILS"];
@@ -181,7 +182,7 @@ fn addresses(item: &BgpRouteItem) -> String {
 }
 
 /// Renders the table of `bgp events`: one row per event, newest last as in a log, although the server lists
-/// the newest first.
+/// the newest first. Returns `None` if there are no events.
 #[must_use]
 pub fn events(listing: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["TIME", "NODE", "PEER", "NEIGHBOUR", "SESSION", "COUNT", "MESSAGE"]);
@@ -246,7 +247,8 @@ pub(crate) fn of_peer(sessions: &BgpPeerSessions, now: Timestamp) -> Table {
     table
 }
 
-/// Returns a summary of the nodes that announce an address by BGP, or `None` if there are none.
+/// Returns the number of nodes that announce an address by BGP, as text such as `2 by BGP`; `None` if there
+/// are none.
 #[must_use]
 pub(crate) fn announcers(address: &AddressStatus) -> Option<String> {
     let nodes = address.by_bgp.as_ref().map_or(0, |by_bgp| by_bgp.nodes);

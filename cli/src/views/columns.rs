@@ -1,5 +1,5 @@
-//! Columns of the tables of `get`, by kind. Pure: the cells depend only on the object, the time and the
-//! width.
+//! Columns of the tables of `get`, by kind. Pure functions: the cells depend only on the object, the time,
+//! and the choice between the narrow and the wide table.
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
@@ -54,7 +54,7 @@ pub struct Columns {
     pub event: bool,
 }
 
-/// Headings of a resource: narrow, and the additional wide ones.
+/// Column headings of a resource: those of the narrow table, and the additional ones of `-o wide`.
 type Headings = (&'static [&'static str], &'static [&'static str]);
 
 /// Returns an empty table with the headings of a resource.
@@ -123,7 +123,8 @@ pub fn push(
     }
 }
 
-/// Returns the cells of an object without event, namespace and name, or `None` if it cannot be decoded.
+/// Returns the table rows of one object, each without the event, namespace and name cells; `None` if the
+/// object cannot be decoded.
 fn rows(resource: Resource, columns: Columns, object: &Value, now: Timestamp) -> Option<Vec<Vec<Cell>>> {
     let Columns { wide, .. } = columns;
     match resource {
@@ -306,7 +307,7 @@ fn node(object: &Node, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// Returns the mode in use on a Node, or the requested one before its agent has reported.
+/// Returns the proxy mode in use on a Node, or the requested one if its agent has not reported yet.
 fn running_mode(node: &Node) -> String {
     word(&node.status.mode.or(node.spec.mode))
 }
@@ -336,16 +337,16 @@ pub fn socket(address: &str, port: &str) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
-/// Formats the address and port of an endpoint. A port range is printed as a range, because the destination
-/// port that the client chose is kept.
+/// Formats the address and port of an endpoint. For a port range, prints the whole range, because connections
+/// keep the destination port that the client chose.
 fn endpoint_socket(port: &CompiledPort, endpoint: &CompiledEndpoint) -> String {
     let is_range = port.range().single().is_none();
     let own = if is_range { port.range() } else { PortRange::from(endpoint.port) };
     socket(&endpoint.address.to_string(), &own.to_string())
 }
 
-/// Returns the endpoint counts of a compiled Service over all its ports: distinct addresses, and how many of
-/// them are ready.
+/// Counts the endpoints of a Service over all its ports. Returns the number of distinct addresses, and the
+/// number of those that are ready.
 pub(crate) fn endpoint_counts(compiled: &CompiledService) -> (usize, usize) {
     let endpoints = || compiled.ports.iter().flat_map(|port| &port.endpoints);
     let all: BTreeSet<IpAddr> = endpoints().map(|endpoint| endpoint.address).collect();
@@ -396,7 +397,8 @@ pub(crate) fn age_cell(metadata: Option<&Metadata>, now: Timestamp) -> Cell {
     created.map_or_else(|| "<unknown>".to_owned(), |created| age(created, now)).into()
 }
 
-/// Returns the status of the condition of a type, or `None` if the object lacks it.
+/// Returns the status of the condition with type `condition_type`, or `None` if the object lacks this
+/// condition.
 pub(crate) fn condition(
     conditions: &[ConditionRow],
     condition_type: ConditionType,

@@ -1,4 +1,4 @@
-//! `describe`: sections about one object; problems are printed with reason and remedy. Pure.
+//! `describe`: sections about one object; problems are printed with reason and remedy. Pure functions.
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
@@ -44,9 +44,10 @@ pub struct DescribeSubject<'a> {
     pub traffic: Option<&'a Value>,
     /// Endpoint health of the Service; `None` for other kinds, or if the server reports none.
     pub health: Option<&'a Value>,
-    /// Address objects of a pool, or of a LoadBalancer Service.
+    /// Address objects of a pool, or of a LoadBalancer Service; `None` for other objects.
     pub addresses: Option<&'a [Value]>,
-    /// BGP sessions of a Node, as listed by the server.
+    /// BGP sessions of a Node, as listed by the server; `None` for other kinds, or if the server does not
+    /// support BGP.
     pub sessions: Option<&'a Value>,
 }
 
@@ -121,7 +122,8 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
     page.text
 }
 
-/// Decodes the object and adds its sections by `describe`, or a placeholder if it cannot be decoded.
+/// Decodes `object` and calls `describe` to add its sections to the page. Adds a placeholder instead if the
+/// object cannot be decoded.
 fn sections<Spec: DeserializeOwned, Status: DeserializeOwned + Serialize + Default>(
     page: &mut Page,
     object: &Value,

@@ -1,4 +1,4 @@
-//! Tables of the results of `doctor`. Pure.
+//! Tables of the results of `doctor`. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub fn safe_fixes(answers: &Value) -> BTreeMap<String, BTreeSet<String>> {
     fixes
 }
 
-/// Returns one line per applied fix with its outcome.
+/// Returns one line per requested fix with its outcome.
 #[must_use]
 pub fn done(answer: &Value) -> String {
     let NodeFixes { node, fixes } = decode(answer).unwrap_or_default();

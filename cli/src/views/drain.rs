@@ -1,4 +1,4 @@
-//! Patches that take objects out of service and put them back, and progress messages. Pure.
+//! Patches that take objects out of service and put them back, and progress messages. Pure functions.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -47,7 +47,8 @@ fn has_address(endpoint: &Value, address: IpAddr) -> bool {
     endpoint.get("address").and_then(Value::as_str).is_some_and(|found| found.parse() == Ok(address))
 }
 
-/// Returns the entity tag of an object, used to detect concurrent changes.
+/// Returns the entity tag of an object. Sent in `If-Match`, it makes a patch fail if the object has changed
+/// meanwhile.
 #[must_use]
 pub fn entity_tag(object: &Value) -> String {
     let metadata = ObjectHeader::of(object).metadata;

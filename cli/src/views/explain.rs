@@ -1,4 +1,4 @@
-//! Human-readable output of `explain`. Pure.
+//! Human-readable output of `explain`. Pure functions.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Tables of endpoint health. Pure.
+//! Tables of endpoint health. Pure functions.
 
 use model::{
     kinds::endpoint_health::EndpointHealthSpec,
@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// Column headings of EndpointHealth objects: those of the narrow table, and the additional ones of `-o
-/// wide`. `OUT` and `GROWING` are numbers of endpoints.
+/// wide`. `OUT` is the number of endpoints out of service, `GROWING` the number of endpoints whose share of
+/// new connections still grows.
 pub(crate) const RECORD: (&[&str], &[&str]) = (&["NAME", "OUT", "GROWING", "AGE"], &["ENDPOINTS"]);
 
 /// Returns one row per checked endpoint, or `None` if no endpoint is checked.

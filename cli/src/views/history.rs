@@ -110,8 +110,8 @@ pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Renders the number of nodes that have verified a change, the times they took, and the lagging and slowest
-/// nodes. Empty if the change concerns no node.
+/// Renders the number of nodes that have verified a change, percentiles of the time until then, and the nodes
+/// that lag or were slowest. Empty if the change concerns no node.
 #[must_use]
 pub fn convergence(curve: &Value) -> String {
     let ChangeConvergence { concerns_nodes, verified, total, p50_ms, p99_ms, max_ms, nodes, .. } =
@@ -131,7 +131,8 @@ pub fn convergence(curve: &Value) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Renders the progress of a node for a change, with times and the pending reason.
+/// Renders the progress of one node for a change: the time until each step (received, applied, verified), and
+/// the reason if a step is missing.
 fn node_steps(steps: &NodeProgress) -> String {
     let NodeProgress { node, received_ms, applied_ms, verified_ms, why } = steps;
     let times = [("received", received_ms), ("applied", applied_ms), ("verified", verified_ms)];

@@ -1,4 +1,4 @@
-//! Formats convergence times, the times that nodes take to apply changes. Pure.
+//! Formats convergence times, the times that nodes take to apply changes. Pure functions.
 
 use model::observed::lag::{LagOverview, NodeLag};
 use serde_json::Value;

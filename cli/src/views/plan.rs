@@ -1,4 +1,4 @@
-//! Rendering of a plan as added and removed lines. Pure.
+//! Rendering of a plan as added and removed lines. Pure functions.
 
 use model::{
     cluster::{change::Action, history::FieldChange},
@@ -183,8 +183,8 @@ fn node_lines(node: Option<&Value>, style: Style) -> String {
     }
 }
 
-/// Renders the added and removed lines of one listing, sorted by their place in it, such as a table or chain.
-/// Within a place, removed lines come first.
+/// Renders the added and removed lines of one kernel listing, grouped by location, such as a table or chain.
+/// Within a location, removed lines come first.
 fn listing_lines(lines: impl Iterator<Item = Option<LineChange>>, style: Style) -> String {
     let mut lines: Vec<_> = lines.collect();
     lines.sort_by_cached_key(|line| line.as_ref().map(|line| (line.place.clone(), line.change)));

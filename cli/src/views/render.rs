@@ -201,7 +201,8 @@ fn status_problem(problem: &StatusProblem, now: Timestamp, style: Style, lines: 
     lines.extend(change.as_ref().map(|change| preceding(change, now)));
 }
 
-/// Returns the user impact of a problem as a prefix of its reason; empty if the server does not report it.
+/// Returns the impact of a problem on users as text before its reason, such as `degraded, `; empty if the
+/// server does not report the impact.
 fn impact(impact: &Word<Impact>) -> String {
     let text = match impact {
         Word::Known(Impact::Unreachable) => "users cannot connect",

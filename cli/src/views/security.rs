@@ -1,4 +1,4 @@
-//! Output of token, role and identity commands. Pure.
+//! Output of token, role and identity commands. Pure functions.
 
 use serde_json::Value;
 

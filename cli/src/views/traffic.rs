@@ -1,4 +1,4 @@
-//! Tables of Service traffic. Pure.
+//! Tables of Service traffic. Pure functions.
 
 use model::{
     observed::traffic::{BusyService, EndpointTraffic, NodeTraffic},
@@ -69,7 +69,8 @@ pub fn busiest(answer: &Value, style: Style) -> Option<String> {
     Some(table.render(style))
 }
 
-/// Returns one row per endpoint, summed over the nodes, or `None` if no node reports any.
+/// Returns a table of the traffic of each endpoint, summed over the nodes, or `None` if no node reports
+/// traffic.
 #[must_use]
 pub fn by_endpoint(traffic: &Value, style: Style) -> Option<String> {
     let mut table = table(&["ENDPOINT", "PORTS"], &[]);

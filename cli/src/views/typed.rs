@@ -43,7 +43,8 @@ pub(crate) use translate::json::items;
 
 /// Placeholder for a part of a response that this version cannot decode.
 pub(crate) const UNREADABLE: &str = "<unreadable>";
-/// Maximum number of invalid values dropped from one response. The response is decoded again after each.
+/// Maximum number of invalid values dropped from one response. Limited, because the response is decoded again
+/// after each.
 const DROPPED_MAX: usize = 200;
 
 pub(crate) type Service = TypedObject<ServiceSpec, ServiceStatus>;
@@ -179,8 +180,8 @@ pub(crate) fn words<'a, T: Serialize + 'a>(values: impl IntoIterator<Item = &'a 
     words.collect::<Vec<_>>().join(",")
 }
 
-/// Copies `value` over `base`. A value whose JSON type differs from that in `base` is ignored, unless the one
-/// in `base` is null.
+/// Copies `value` over `base`; fields of objects are copied one by one. A value whose JSON type differs from
+/// that in `base` is ignored, unless the one in `base` is null.
 fn merge(base: &mut Value, value: &Value) {
     match (base, value) {
         (Value::Object(base), Value::Object(fields)) => {

@@ -1,4 +1,4 @@
-//! Evaluation of `wait` goals from the responses of the server. Pure.
+//! Evaluation of `wait` goals from the responses of the server. Pure functions.
 
 use model::{
     observed::status::{ConditionStatus, ConditionType, NodeStatus},

@@ -1,4 +1,4 @@
-//! Tables of the predicted effect of node failures. Pure.
+//! Tables of the predicted effect of node failures. Pure functions.
 
 use model::observed::rollup::what_if::{AddressMove, ServiceLoss, SinglePoint, WhatIf};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::{
     views::typed::{decode_items, decode_or_default, rows, word},
 };
 
-/// Maximum number of names in one cell. The number in the cell covers all of them.
+/// Maximum number of names in one cell, followed by the number of further ones.
 const NAMES_MAX: usize = 5;
 
 /// Returns true if a Service or an address would become unavailable.

@@ -1,4 +1,4 @@
-//! The commands and manifests in the guides are accepted by this version.
+//! Test that this version accepts the commands and manifests in the documentation.
 
 use std::{fs, path::Path};
 

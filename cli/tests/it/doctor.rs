@@ -50,7 +50,8 @@ fn what_is_odd_is_printed_with_its_reason_and_its_fix() {
     assert_eq!(run(&stub.url, &["doctor", "node/n2"]).1, "1 of 1 nodes: no problems found\n");
 }
 
-/// Without a terminal, `--fix` requires `--yes`. Then each fix is printed, and the checks are repeated.
+/// Without a terminal, `--fix` requires `--yes`. With `--yes`, each fix is printed, and the checks are
+/// repeated.
 #[test]
 fn fixes_are_made_when_confirmed_and_said() {
     let stub = cluster(true);

@@ -9,8 +9,8 @@ fn body(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// A drain of a Node sends one patch, then polls until it is over, and prints each progress line once on
-/// stderr.
+/// A drain of a Node sends one patch, then polls until no connection is left, and prints each progress line
+/// once on stderr.
 #[test]
 fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
     let stub = Stub::new(|number, _, stream| {

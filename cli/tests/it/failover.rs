@@ -102,8 +102,8 @@ fn f016_a_watch_that_is_cut_goes_on_at_the_other_server_from_the_same_position()
     assert_eq!(first.first_lines().len(), 1);
 }
 
-/// After a given minimum position, or a write of the command itself, reads on any server require at least
-/// that state.
+/// Reads on any server require at least the state given by `--min-position`, or the state after the last
+/// write of the same command.
 #[test]
 fn reads_ask_for_no_older_state_than_was_named_or_written() {
     let asked = |stub: &Stub| -> Vec<Option<String>> {

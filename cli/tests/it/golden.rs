@@ -135,7 +135,8 @@ fn every_description_reads_as_recorded() {
     }
 }
 
-/// Returns the Address objects in the fixtures that belong to a pool or to a LoadBalancer Service.
+/// Returns the Address objects in the fixtures that belong to a pool or to a LoadBalancer Service; `None` for
+/// other objects.
 fn holds(fixtures: &Value, resource: Resource, object: &Value) -> Option<Vec<Value>> {
     let (namespace, name) = columns::identity(resource, object);
     let key = Value::String(format!("{namespace}/{name}"));
@@ -425,7 +426,7 @@ fn table_of(object: &Value, columns: Columns) -> Vec<String> {
     text.lines().nth(1).unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
-/// The pure functions render any response without a panic.
+/// The rendering functions do not panic on a response of any shape.
 #[test]
 fn no_shape_of_an_answer_stops_the_rendering() {
     let odd = [

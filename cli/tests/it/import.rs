@@ -55,8 +55,8 @@ fn check_import(file: &str) {
     check(&format!("import_{name}"), &format!("{objects}\n{report}"));
 }
 
-/// F009: the unchanged MetalLB ConfigMap of the requirements results in its pool and its advertisement, and
-/// nothing is left out.
+/// F009: the MetalLB ConfigMap from the requirements, unchanged, is converted to a pool and an advertisement,
+/// and no setting is left out.
 #[test]
 fn f135_the_configmap_of_the_documents_imports_unchanged() {
     check_import("seed.yaml");
@@ -87,7 +87,7 @@ fn what_holds_nothing_to_import_is_refused() {
     assert_eq!(import(&[file.path().to_str().unwrap()]).0, 1, "no YAML");
 }
 
-/// Any document content results in report entries; the command never aborts.
+/// A document with unexpected content results in report entries; the command never aborts.
 #[test]
 fn no_shape_of_a_document_stops_the_import() {
     let odd = [json!(null), json!([]), json!(1), json!("x"), json!({"a": [1]})];

@@ -285,7 +285,8 @@ fn mistakes_on_the_command_line_are_exit_code_2_and_reach_no_server() {
     assert_eq!(stub.first_lines(), Vec::<String>::new());
 }
 
-/// Runs a watch until `done` returns true or a time limit, kills it, and returns stdout and stderr.
+/// Waits until `done` returns true or a time limit has passed. Then kills the watch `child`, and returns its
+/// stdout and stderr.
 fn watch_for(child: Child, done: impl Fn() -> bool) -> (String, String) {
     let mut child = child;
     let begin = Instant::now();
@@ -393,8 +394,8 @@ fn a_reader_that_stops_reading_is_no_failure() {
     assert_eq!((code, err.as_str()), (0, ""));
 }
 
-/// F086: the table is printed on stdout. A Service without traffic causes a note on stderr, an unknown
-/// Service the server's error.
+/// F086: the traffic table is printed on stdout. For a Service without traffic a note is printed on stderr,
+/// for an unknown Service the error of the server.
 #[test]
 fn f086_traffic_asks_for_one_service_and_prints_its_table() {
     let answer = r#"{"service": "shop/web", "total": {"connections": 7}, "endpoints": [], "nodes": {"n1": {"mode": "nftables",

@@ -1,5 +1,6 @@
-//! Consistency checker of a test: decides if the observations that several concurrent clients made of the
-//! control servers fit one linearizable history of the store.
+//! Consistency checker of a test: decides if the responses and events that concurrent clients received from
+//! the control servers fit one linearizable history of the store. An agent receives its state in a stream of
+//! frames, in which the frame `synced` ends a consistent batch of changes.
 //!
 //! ```text
 //! clients   ── operations, each with begin and end ──┐
@@ -54,7 +55,7 @@ pub struct History {
     pub head: u64,
     /// Observations of the watchers, one entry per watcher.
     pub watches: Vec<Watch>,
-    /// Observations of the agent feeds, one entry per feed.
+    /// Observations of the agent feeds (the streams of state to the agents), one entry per feed.
     pub feeds: Vec<Feed>,
 }
 
@@ -227,11 +228,11 @@ pub enum WatchStep {
 pub struct Feed {
     /// Name of the feed in violations.
     pub name: String,
-    /// States of the agent at each `synced` frame, in order.
+    /// States of the agent at each `synced` frame (end of a consistent batch of changes), in order.
     pub steps: Vec<FeedStep>,
 }
 
-/// State of an agent at a `synced` frame.
+/// State of an agent at a `synced` frame, the end of a consistent batch of changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedStep {
     /// Revision of the `synced` frame.
@@ -261,7 +262,8 @@ pub enum Rule {
     ReadOrder,
     /// Watches return every event once, in order.
     Watch,
-    /// Agents never return to an older revision, and at each `synced` frame have the state of its revision.
+    /// Agents never return to an older revision, and at each `synced` frame (end of a consistent batch of
+    /// changes) have the state of the frame's revision.
     Feed,
     /// No two objects hold the same address at one revision.
     Address,

@@ -3,9 +3,9 @@
 //!
 //! 1. *Census*: lists the kernel state, process resources and files of the cluster.
 //! 2. *Fill*: creates Services that exist until step 4.
-//! 3. For each part of the test: writers, clients and faults run. Then writes and faults stop until every node has
-//!    verified its kernel state, every address and port is connected to and must reach the right backend, the
-//!    writers delete their objects, and memory is measured.
+//! 3. For each part of the test: runs writers, clients and faults. Then stops writes and faults until every
+//!    node has verified its kernel state, connects to every address and port to check that the right backend
+//!    replies, deletes the objects of the writers, and measures memory.
 //! 4. Deletes all objects. The census is taken again and must equal the first one.
 //! 5. Ends the agents and runs `cleanup` on each node.
 //!
@@ -53,14 +53,15 @@ use crate::{
     host::{netns::Namespace, random::Random, wait},
 };
 
-/// Interval between checks for faults and samples that are due.
+/// Interval at which the test checks if a fault must start or end, or a sample must be taken.
 const TURN: Duration = Duration::from_millis(50);
 /// Timeout for all nodes to converge after the faults; connections may have been cut just before.
 const CALM: Duration = Duration::from_secs(180);
 /// Time for memory to settle without client requests: threads of finished requests end after ten seconds, and
 /// UDP flows of a relay after thirty.
 const REST: Duration = Duration::from_secs(40);
-/// Number of memory samples at rest, of which the median counts. The samples are `BETWEEN_LOOKS` apart.
+/// Number of memory samples per measurement, taken without client requests and `BETWEEN_LOOKS` apart. The
+/// sample with the median is recorded.
 const LOOKS: usize = 11;
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Number of concurrent requests that read the history, so that buffers for concurrent requests are all
@@ -69,9 +70,9 @@ const AT_ONCE: usize = 32;
 /// Number of etcd members of a soak test with an etcd store.
 pub const MEMBERS: u8 = 3;
 
-/// Numbers of requests that fill all histories of the control server to their limits, so that its memory has
-/// its steady-state size and comparable contents whenever it is measured. A server that just started has
-/// shorter histories, and random writes vary in size.
+/// Numbers of requests that fill all limited logs of the control server (such as change history and audit
+/// log), so that its memory has its steady-state size and comparable contents whenever it is measured. A
+/// server that just started has shorter logs, and random writes vary in size.
 #[derive(Debug, Clone, Copy)]
 pub struct Memories {
     /// Number of Services that are created and removed.
@@ -89,8 +90,8 @@ pub struct Memories {
 pub struct Options {
     /// Seed of all random choices of the test.
     pub seed: u64,
-    /// Durations of the parts of the test. Each part has writers and faults, and ends with a calm phase. The first
-    /// part is the warm-up.
+    /// Durations of the parts of the test. Each part has writers and faults, and ends with a calm phase
+    /// without either. The first part is the warm-up.
     pub parts: Vec<Duration>,
     /// Minimum number of faults per part; a part is extended until this number is reached.
     pub faults_min: usize,

@@ -1,5 +1,5 @@
-//! Helpers of a [`Cluster`] for load balancer addresses: allocation, the node that announces an address, and
-//! the backends that reply at it.
+//! Helpers of a [`Cluster`] for load balancer addresses: they wait for allocation, return the node that
+//! announces an address, and send requests to it.
 
 use std::net::IpAddr;
 

@@ -40,8 +40,8 @@ pub struct Options {
     pub node_port_range: String,
     /// Proxy modes, assigned to the nodes in rotation.
     pub modes: Vec<&'static str>,
-    /// True if nodes and the external client also get addresses in [`topology::LAN_V4`], the network from the
-    /// project's requirements document.
+    /// True if nodes and the external client also get addresses in [`topology::LAN_V4`], the network of the
+    /// load balancer addresses in the project's requirements document.
     pub lan: bool,
     /// Further command-line arguments of every agent.
     pub agent_arguments: Vec<String>,
@@ -64,7 +64,7 @@ impl Default for Options {
 }
 
 /// Running cluster. Dropping it ends every process, removes every namespace and deletes all files. After a
-/// panic, the tails of the logs are written to stderr first.
+/// panic, it first writes the last lines of the logs to stderr.
 #[derive(Debug)]
 pub struct Cluster {
     /// Agent processes by node name.
@@ -180,17 +180,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the directory in which the agent of a node stores its last good state.
+    /// Returns the directory in which the agent of a node stores its journal: the last state of the cluster,
+    /// with which it can start without a control server.
     #[must_use]
     pub fn state_directory(&self, node: &str) -> PathBuf {
         self.directory.path().join(format!("{node}.state"))
     }
 
-    /// Returns the names of all files of the cluster, except those in the directories of agents and of etcd
-    /// members.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be read.
+    /// Returns the names of all files in the directory of the cluster. Its subdirectories, such as those of
+    /// agents and etcd members, are listed but not searched.
     pub fn files(&self) -> Result<Vec<String>> {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(self.directory.path())? {
@@ -200,10 +198,8 @@ impl Cluster {
         Ok(files)
     }
 
-    /// Returns the disk usage of the control server and the agents in KiB, without their logs.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be read.
+    /// Returns the disk usage of the directories of the control server, the agents and the etcd members in
+    /// KiB, without log files.
     pub fn files_kib(&self) -> Result<u64> {
         let directory = self.directory.path().display().to_string();
         let listing = shell::run("du", &["-k", "-s", "--exclude=*.log", &directory])?;
@@ -246,7 +242,7 @@ impl Cluster {
         number(&self.agent_state(node)?, &format!("/counters/{name}"))
     }
 
-    /// Kills the control server without warning and restarts it.
+    /// Kills the control server (SIGKILL) and restarts it.
     ///
     /// # Errors
     /// Returns an error if the server does not become ready again.
@@ -295,7 +291,7 @@ impl Cluster {
         Ok(self.api.send_json("POST", "/v1/apply", &Value::from(objects))?.success()?.json())
     }
 
-    /// Returns an API object by its path below `/v1` (`namespaces/default/services/web`).
+    /// Returns an API object by its path below `/v1`, such as `namespaces/default/services/web`.
     ///
     /// # Errors
     /// Returns an error if the object does not exist.
@@ -329,11 +325,8 @@ impl Cluster {
         Ok(u16::try_from(number(&self.service(key)?, &format!("/spec/ports/{port}/nodePort"))?)?)
     }
 
-    /// Waits until every node has verified the current form of the Service in its kernel (a read-back of the
-    /// kernel objects succeeded).
-    ///
-    /// # Errors
-    /// Returns the status of the Service on timeout.
+    /// Waits until every node has verified the newest state of the Service by reading its kernel objects
+    /// back.
     pub fn wait_verified(&self, key: &str) -> Result<()> {
         let expected = self.agents.len() as u64;
         wait::until(&format!("Service {key} verified on {expected} nodes"), || {
@@ -398,8 +391,8 @@ impl Cluster {
         Ok(counts)
     }
 
-    /// Connects repeatedly from the location `from` until each of `backends` has replied. Used after a change
-    /// is verified, because the backend of each connection is chosen at random.
+    /// Connects repeatedly from the location `from` until each of `backends` has replied. One connection per
+    /// backend is not enough, because the backend of each connection is chosen at random.
     ///
     /// # Errors
     /// Returns an error if a backend outside of `backends` replies, a connection fails, or one of `backends`

@@ -22,14 +22,14 @@ use crate::{
 pub const CLIENT_PORT: u16 = 2379;
 /// Port at which an etcd member serves other members.
 const PEER_PORT: u16 = 2380;
-/// Heartbeat interval and election timeout in milliseconds: half of the etcd defaults, so that a lost leader
-/// is replaced before a consistency round ends, yet long enough for a busy machine.
+/// Heartbeat interval and election timeout of etcd in milliseconds: half of the defaults, so that a lost
+/// leader is replaced before a round of the consistency test ends, but long enough for a busy machine.
 const TIMES_MS: (u32, u32) = (50, 500);
 /// Last octet of the address of the first member.
 const HOST: u8 = 30;
 
-/// Starts etcd members, each in its own namespace on the fabric (network switch), without waiting. A
-/// successful write later shows that they have formed a cluster.
+/// Starts etcd members, each in its own namespace on the fabric (network switch), without waiting until they
+/// have formed a cluster.
 ///
 /// # Errors
 /// Returns an error if etcd is not installed or a namespace cannot be created.

@@ -14,11 +14,11 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// nftables table that cuts a machine off from others.
+/// Name of the nftables table whose rules cut a machine off from others.
 const TABLE: &str = "inet storm";
 
-/// Creates a directory for the files of machines, in memory if possible: the tests kill processes, which
-/// loses no written data, and should not depend on the speed of shared disks.
+/// Creates a directory for the files of machines, in memory if possible, so that tests do not depend on the
+/// speed of shared disks. The tests only kill processes, so written data are not lost.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be created.
@@ -68,13 +68,14 @@ impl Fabric {
         Ok(Self { switch })
     }
 
-    /// Returns the address of the machine with number `host` on the fabric.
+    /// Returns the address on the fabric (switch) with the last octet `host`.
     #[must_use]
     pub fn address(host: u8) -> IpAddr {
         fabric_addresses(host)[0]
     }
 
-    /// Creates a namespace that is connected to the fabric and runs no program.
+    /// Creates a namespace that is connected to the fabric (switch) and runs no program. `host` is the last
+    /// octet of its address.
     ///
     /// # Errors
     /// Returns an error if the address is in use.
@@ -82,8 +83,8 @@ impl Fabric {
         plug_in(&self.switch, role, host)
     }
 
-    /// Creates a namespace that is connected to the fabric and starts a program in it. The log of the program
-    /// is in `directory`.
+    /// Creates a namespace that is connected to the fabric (switch) and starts a program in it. `host` is the
+    /// last octet of its address. The log of the program is in `directory`.
     ///
     /// # Errors
     /// Returns an error if the address is in use or the program does not exist.
@@ -101,8 +102,8 @@ impl Fabric {
         Ok(ProgramMachine { namespace, process, address, port: port_of(host) })
     }
 
-    /// Disconnects a machine from the fabric by setting its link down, or reconnects it if `in_place` is
-    /// true.
+    /// Disconnects a machine from the fabric (switch) by setting its link down, or reconnects it if
+    /// `in_place` is true.
     ///
     /// # Errors
     /// Returns an error if `ip` fails.

@@ -13,7 +13,8 @@ pub fn is_inside() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
 }
 
-/// Returns a command that runs a program in the guest VM; further arguments go to the program.
+/// Returns a command that runs a program in the guest VM (`lab/guest.sh`). Arguments added to the command are
+/// passed to the program.
 #[must_use]
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh"));

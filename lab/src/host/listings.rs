@@ -3,9 +3,10 @@
 //!
 //! - counters, the element order of hash tables, and the port numbers that the kernel assigned to listening
 //!   sockets;
-//! - in nftables tables: the assignment of slots to targets within a frontend (but not the number of slots per
-//!   target), the target numbers in affinity maps, and chains that nothing refers to, with their numbers, which
-//!   the agent keeps for the next frontend of their kind;
+//! - in nftables tables: the order of the slots of a frontend (map elements with a target, one of which is
+//!   chosen at random for each connection), but not the number of slots per target; the numbers that identify
+//!   targets in affinity maps; chains that nothing refers to, with their numbers, which the agent keeps for
+//!   later frontends;
 //! - in iptables chains that select rules by frontend: the order of rules, because at most the rules of one
 //!   frontend match.
 
@@ -91,7 +92,7 @@ pub fn of_ipvs(node: &Namespace) -> Result<Listing> {
 /// Last port of the node port range. Higher ports are assigned by the kernel (`net.ipv4.ip_local_port_range`).
 const NODE_PORT_LAST: u16 = 32_767;
 
-/// Replaces each of the given numbers in a line by a placeholder.
+/// Replaces each number in a line that is one of `numbers` by a placeholder.
 fn without_numbers(line: &str, numbers: &BTreeSet<&str>) -> String {
     let words = line.split_inclusive(|c: char| !c.is_ascii_digit());
     words
@@ -131,8 +132,8 @@ fn nft(text: &str) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Masks the slot numbers, and the target numbers in affinity maps, because these differ between equivalent
-/// rulesets.
+/// Masks the numbers of slots (map elements with a target, from which one is chosen at random), and the
+/// numbers that identify targets in affinity maps, because these differ between equivalent rulesets.
 fn hide_numbers(listing: &mut Listing) {
     let mut remembered = BTreeMap::new();
     for (place, lines) in listing.iter().filter(|(place, _)| place.contains("affinity-targets")) {
@@ -166,15 +167,16 @@ fn hide_numbers(listing: &mut Listing) {
     }
 }
 
-/// Distance between the slot ranges of endpoints for different kinds of sources.
+/// Number of slots in each range of slot numbers. Endpoints for different kinds of client source use
+/// different ranges.
 const POOL_SLOTS: u32 = 1 << 17;
 
 fn family_of(place: &str) -> Option<char> {
     place.chars().next_back()
 }
 
-/// Removes the elements with numbers of chains that no frontend uses. The agent keeps such chains for later
-/// use.
+/// Removes the map elements that lead to chains which no frontend uses. The agent keeps such chains for later
+/// frontends.
 fn drop_unnamed(listing: &mut Listing) {
     let mut named = BTreeSet::new();
     for (place, lines) in listing.iter() {
@@ -190,8 +192,8 @@ fn drop_unnamed(listing: &mut Listing) {
     }
 }
 
-/// Returns the name of the map with the chain numbers that belongs to a frontend map: `chains-from4` for
-/// `services-from-node4`.
+/// Returns the name of the map from chain numbers to chains that belongs to a map of frontends, such as
+/// `chains-from4` for `services-from-node4`; `None` for other maps.
 fn chains_of(frontends: &str) -> Option<String> {
     let (table, name) = frontends.strip_prefix("map inet tidegate").and(frontends.rsplit_once(' '))?;
     let stems = [("range-services", "range-"), ("services", ""), ("nodeports", "nodeport-")];
@@ -233,7 +235,7 @@ fn anonymous_sorted(line: &str) -> String {
     format!("{head}{{ {} }}{tail}", elements.join(", "))
 }
 
-/// Name suffixes of the chains that dispatch by frontend.
+/// Name suffixes of the iptables chains that select the chain of a frontend by its address and port.
 const DISPATCH: [&str; 3] = ["-SERVICES", "-NODEPORTS", "-RANGES"];
 
 fn rules(tool: &str, text: &str) -> Listing {

@@ -24,7 +24,7 @@ use crate::host::{netns::Namespace, registry, shell, wait};
 const CONTROL_GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 /// Name prefix of every control group of this harness, followed by the process id.
 const PREFIX: &str = "tg-machine-";
-/// Systemd target whose activation marks the machine as booted.
+/// Systemd target that is active once the machine has booted.
 const BOOTED: &str = "basic.target";
 
 /// Shell script that creates the root file system and starts systemd in it. `$1` is an empty directory, `$2` the
@@ -129,7 +129,7 @@ impl SystemdMachine {
         &self.namespace
     }
 
-    /// Converts a path inside the machine to the path of the same file on the host.
+    /// Returns the path on the host of a file that has the path `inside` in the machine.
     #[must_use]
     pub fn path(&self, inside: &str) -> PathBuf {
         Path::new(&format!("/proc/{}/root", self.init)).join(inside.trim_start_matches('/'))
@@ -153,7 +153,7 @@ impl SystemdMachine {
         shell::run("nsenter", &arguments)
     }
 
-    /// Returns the output of systemd, the first process of the machine.
+    /// Returns the output of the machine's systemd so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().with_extension("log")).unwrap_or_default()

@@ -33,8 +33,8 @@ const NATIVE_COUNT: usize = {
     count
 };
 
-/// Returns true if the mode requires a kernel module that machines without the guest VM may lack, such as
-/// IPVS.
+/// Returns true if the mode requires a kernel module, such as IPVS, that only the kernel of the guest VM is
+/// sure to have.
 const fn needs_guest(mode: ProxyMode) -> bool {
     match mode {
         ProxyMode::Ipvs => true,

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Random(u64);
 
 impl Random {
-    /// Creates sequence number `lane` of a seed. Different numbers give independent sequences, one for each user.
+    /// Creates the sequence with number `lane` of a seed. Users with different numbers get independent
+    /// sequences.
     #[must_use]
     pub fn new(seed: u64, lane: u64) -> Self {
         let mut mixer = Self(seed ^ lane.rotate_left(48));

@@ -1,6 +1,6 @@
 //! Registry of the namespaces, processes and directories of this run, which are removed when the run is
-//! interrupted by a signal. Destructors do not run in this case. At the end a callback ([`LastWord`]) returns the
-//! exit status.
+//! interrupted by a signal, because destructors do not run in this case. After that, a callback
+//! ([`LastWord`]) returns the exit status.
 //!
 //! ```text
 //! SIGINT/SIGTERM ─▶ watcher thread ─▶ kill registered processes ─▶ delete registered namespaces and directories ─▶ last word ─▶ exit

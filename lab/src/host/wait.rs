@@ -13,8 +13,9 @@ use crate::host::guest;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval between two polls.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Minimum pause between two polls in the guest VM (`lab/guest.sh`), as a multiple of the duration of the previous
-/// poll. A test shares the only CPU with the program under test, and continuous polling would use all of it.
+/// Minimum pause between two polls in the guest VM (`lab/guest.sh`), as a multiple of the duration of the
+/// previous poll. A test shares the only CPU of the VM with the program under test, and polling without
+/// pauses would use all of its time.
 const GUEST_PAUSE_SHARE: u32 = 4;
 
 /// Calls `look` repeatedly until it returns `Ok`, for at most [`PATIENCE`]. The first argument describes the

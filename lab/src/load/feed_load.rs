@@ -1,15 +1,15 @@
-//! Feed load generator: thousands of clients of a control server in separate processes, so that their resource
-//! usage is not counted as that of the server.
+//! Load generator for feeds (streams of cluster state to agents): thousands of clients of a control server in
+//! separate processes, so that their resource usage is not counted as that of the server.
 //!
 //! ```text
 //! Fleet ── stdin: await, cut, join, take ──▶ process ── 500 followers, each with its own connections and an address range per process
 //!       ◀── stdout: replies, observations ──┘
 //! ```
-//! A *follower* is a simulated client of one of three kinds. An *agent* uses the control API as a real agent does:
-//! it reads its compressed feed, reports after every batch and every five seconds, one report at a time, and
-//! reconnects after a cut. The simulated agent programs no kernel, so a batch counts as applied as soon as its
-//! `synced` frame arrives. A *watcher* reads `GET /v1/watch`. A *socket* reads the messages of a raw TCP sender;
-//! its results are the baseline for the others.
+//! A *follower* is a simulated client of one of three kinds. An *agent* uses the control API as a real agent
+//! does: it reads its compressed feed, reports after every batch and every five seconds, one report at a
+//! time, and reconnects after a cut. The simulated agent programs no kernel, so a batch of changes counts as
+//! applied as soon as its last line, a `synced` frame, arrives. A *watcher* reads `GET /v1/watch`. A *socket*
+//! reads the messages of a raw TCP sender; its results are the baseline for the others.
 //!
 //! The commands on stdin wait for a revision (`await`), close all connections (`cut`), reconnect (`join`), and
 //! request the observations since the last request (`take`). A binary that starts such processes (a [`Fleet`]) has
@@ -37,8 +37,8 @@ pub use model::primitives::quantity::Position;
 pub use self::serve::{Orders, serve};
 use crate::host::{netns::Namespace, registry};
 
-/// Maximum number of followers in one process: with two connections each, below the usual file limit and the
-/// per-address connection limit of the server.
+/// Maximum number of followers in one process. Each has up to two connections, so that they stay below the
+/// usual file limit and the server's limit of connections per client address.
 pub const FOLLOWERS_PER_PROCESS_MAX: u16 = 500;
 /// Name of the hidden subcommand of the binary that runs followers.
 pub const SUBCOMMAND: &str = "fleet";
@@ -80,7 +80,7 @@ impl FromStr for Role {
 pub struct FollowerProgress {
     /// Index of the follower in its fleet, from 0.
     pub follower: u16,
-    /// Revision up to which the follower holds all changes.
+    /// Revision up to which the follower has received all changes.
     pub revision: u64,
     /// Nanoseconds since the Unix epoch on the clock of the machine, which all processes share.
     pub at_ns: u64,
@@ -110,7 +110,7 @@ pub struct Start<'a> {
     pub server: SocketAddr,
     /// Number of followers to start.
     pub count: u16,
-    /// Position to resume from; `None` starts with a full sync.
+    /// Position (epoch and revision) from which the followers resume; `None` starts with the full state.
     pub resume: Option<Position>,
 }
 
@@ -145,8 +145,8 @@ impl Fleet {
         self.count == 0
     }
 
-    /// Waits until all followers have received everything up to a revision. For agents, waits until the
-    /// control server has also accepted a report with this revision.
+    /// Waits until all followers have received everything up to a revision. Agents must also have sent a
+    /// report with this revision that the control server has accepted.
     pub fn wait(&mut self, revision: u64) -> Result<()> {
         self.ask_all(&format!("await {revision}"))
     }
@@ -189,8 +189,9 @@ impl Fleet {
     }
 }
 
-/// Returns for each of `revisions` the times at which the followers first had it, in nanoseconds since the
-/// Unix epoch. Followers that never reached a revision are omitted from its times.
+/// Returns, for each of `revisions`, the times at which the followers first had all changes up to it, in
+/// nanoseconds since the Unix epoch. Each follower contributes one time, or none if it never had the
+/// revision.
 #[must_use]
 pub fn first_seen(seen: &[FollowerProgress], revisions: &[u64]) -> BTreeMap<u64, Vec<u64>> {
     let mut by_follower: BTreeMap<u16, Vec<(u64, u64)>> = BTreeMap::new();
@@ -211,7 +212,7 @@ pub fn first_seen(seen: &[FollowerProgress], revisions: &[u64]) -> BTreeMap<u64,
     first
 }
 
-/// Child process that contains some of the followers.
+/// Child process that runs some of the followers (simulated clients).
 #[derive(Debug)]
 struct Part {
     child: Child,

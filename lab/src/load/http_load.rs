@@ -32,8 +32,8 @@ pub struct HttpRequestSpec {
 }
 
 /// Generates closed-loop load: each of `clients` clients sends its next request as soon as it has the
-/// response to the previous one, for the duration `time`. `next` builds each request from its number among
-/// all clients. Returns the latency of each request.
+/// response to the previous one, for the duration `time`. `next` builds each request from its number, which
+/// is counted over all clients. Returns the latency of each request.
 ///
 /// # Errors
 /// Returns an error if the server cannot be reached or rejects a request.

@@ -12,8 +12,8 @@ use crate::{cluster::control::http_builder, host::netns::Namespace};
 
 /// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum idle time before a connection is replaced. The server closes idle connections, and the client
-/// would not notice, because it only runs during a request.
+/// Maximum idle time before a connection is replaced. The server closes idle connections, which the client
+/// cannot detect between requests, because its runtime only runs during a request.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// HTTP client in a namespace with its own persistent connection.

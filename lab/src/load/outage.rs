@@ -19,7 +19,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Number of consecutive successful attempts required before and after the event.
 const STEADY: usize = 20;
 
-/// Numbers of connections of a client during an event, and the longest time without a success.
+/// Results of a client during an event: numbers of successful and failed connections, and the longest time
+/// without a success.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outage {
     /// Longest time between the starts of two consecutive successful attempts.
@@ -31,7 +32,8 @@ pub struct Outage {
 }
 
 /// Connects repeatedly from the namespace `from` to the address `to` while `event` runs. The event starts
-/// after connections have succeeded for a while, and the measurement ends when they do so again.
+/// after connections have succeeded for a while, and the measurement ends after they have succeeded for a
+/// while again.
 ///
 /// # Errors
 /// Returns an error if the address does not respond before or after, or if `event` fails.

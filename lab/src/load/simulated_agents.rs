@@ -1,15 +1,15 @@
-//! Many simulated agents in one process. Each uses the real control protocol (registers its node, follows the
-//! feed, sends reports) but programs no kernel, so the server aggregates the status of hundreds of nodes from real
-//! reports.
+//! Many simulated agents in one process. Each uses the real control protocol (registers its node, reads its
+//! feed of cluster state, sends reports) but programs no kernel, so that a server with hundreds of nodes can
+//! be tested on one machine.
 //!
 //! ```text
 //! Herd ── one thread in a namespace ── one task per agent ──┬─ POST /v1/nodes              once
 //!                                                           ├─ GET  /v1/nodes/N/state      one stream, resumed after a cut
 //!                                                           └─ PUT  /v1/nodes/N/report     on changes, and every few seconds
 //! ```
-//! Agents resume from a given position (epoch and revision), as an agent does that restarts with its journal, so
-//! that the server need not send the full state to each of them. Simulated agents do not respond to queries of the
-//! server, so that plans and explanations list them as nodes without a response.
+//! Agents resume from a given position (epoch and revision), as a real agent does after a restart with its
+//! stored state, so that the server need not send the full state to each of them. Simulated agents do not
+//! respond to queries of the server, so that plans and explanations list them as nodes without a response.
 
 mod agent;
 mod large;
@@ -36,8 +36,8 @@ pub use large::{Large, Options};
 
 use crate::{cluster::control::http_builder, host::netns::Namespace};
 
-/// Maximum number of agents in one process. Each agent needs a connection in this process and in the server,
-/// within the usual file limit.
+/// Maximum number of agents in one process. Each agent needs a connection, and thus a file descriptor, in
+/// this process and in the server.
 pub const HERD_MAX: usize = 2_000;
 /// Maximum number of concurrent requests of all simulated agents, so that registrations do not overload a starting
 /// server.
@@ -46,7 +46,7 @@ const REQUESTS_MAX: usize = 32;
 /// Behavior of a simulated agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Reports everything it received as verified.
+    /// Reports everything that it has received as verified.
     Converges,
     /// Reports that everything is verified except these Services, which the simulated kernel rejects.
     Refuses(BTreeSet<ServiceKey>),
@@ -78,8 +78,8 @@ pub struct Herd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Position in the last report of each agent that the control server accepted. The agents record it themselves,
-/// because queries would load the server more than all agents do.
+/// Verified position (epoch and revision) in the last report of each agent that the control server accepted.
+/// The agents record it here, because queries to the server for it would cause more load than all agents do.
 #[derive(Debug, Clone, Default)]
 struct AcceptedReports(Arc<Mutex<BTreeMap<Name, Position>>>);
 
@@ -138,8 +138,8 @@ impl Herd {
         Ok(Self { behaviours, heard, stop, thread: Some(thread) })
     }
 
-    /// Returns the number of agents whose last accepted report contains `position` or a later one as
-    /// verified.
+    /// Returns the number of agents whose last accepted report contains the position (epoch and revision)
+    /// `position` or a later one as verified.
     #[must_use]
     pub fn verified(&self, position: Position) -> usize {
         self.heard.at(position)

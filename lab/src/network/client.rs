@@ -19,7 +19,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Reply {
     /// Name of the backend.
     pub backend: String,
-    /// Port of the backend at which it was reached.
+    /// Port at which the backend was reached.
     pub port: u16,
     /// Client address as observed by the backend.
     pub peer: SocketAddr,
@@ -127,8 +127,8 @@ pub fn udp(from: &Namespace, to: SocketAddr) -> Result<Reply> {
     UdpClient::open(from, to)?.ask()
 }
 
-/// Returns true if a connection was actively refused (TCP reset, ICMP port unreachable) and did not just time
-/// out. A datagram rejected on the sending host fails with `EPERM`, which also counts.
+/// Returns true if a connection was actively refused (TCP reset or ICMP port unreachable) instead of timing
+/// out. A datagram that a rule on the sending host rejects fails with `EPERM`, which also counts as refused.
 #[must_use]
 pub fn is_refusal(error: &anyhow::Error) -> bool {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());

@@ -27,7 +27,7 @@ use nix::{
 
 use crate::host::netns::Namespace;
 
-/// Maximum size in bytes of a datagram that is answered; an Ethernet frame holds no more.
+/// Maximum size in bytes of a datagram that is answered. Larger ones do not fit into an Ethernet frame.
 const DATAGRAM_BYTES_MAX: usize = 1500;
 
 /// Running echo server. Dropping it closes the port and every connection, as if a server process were killed.

@@ -34,11 +34,11 @@ pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(172, 17
 pub const EXTERNAL_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 /// External IPv6 address that the outside client reaches through the first node.
 pub const EXTERNAL_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
-/// Value of `--allow-external-ip` for these addresses.
+/// Value of the server option `--allow-external-ip` that permits the external addresses.
 pub const EXTERNAL_CIDRS: &str = "203.0.113.0/24,2001:db8::/64";
 
-/// Network of the load balancer addresses in the project's requirements document. Nodes have addresses of this
-/// network outside the pool (`172.25.1.100`–`172.25.1.200`).
+/// Network of the load balancer addresses in the project's requirements document. The address pool is
+/// `172.25.1.100`–`172.25.1.200`; the nodes have addresses of this network outside of the pool.
 pub const LAN_V4: &str = "172.25.1.0/24";
 
 /// Namespaces and links of a lab network, without processes.
@@ -232,7 +232,7 @@ pub fn node_addresses(index: u8) -> [IpAddr; 2] {
     fabric_addresses(100 + index)
 }
 
-/// Returns an address in [`LAN_V4`] by its last octet, which for a node is its index.
+/// Returns the address in [`LAN_V4`] with the last octet `host`, which for a node is the node's index.
 #[must_use]
 pub fn lan_address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(172, 25, 1, host)
@@ -265,8 +265,8 @@ pub fn fabric_addresses(host: u8) -> [IpAddr; 2] {
     [Ipv4Addr::new(172, 17, 8, host).into(), v6.into()]
 }
 
-/// Returns the number whose hexadecimal digits are the decimal digits of `number`, so that an IPv6 address
-/// looks like its IPv4 counterpart.
+/// Returns the number whose hexadecimal digits are the decimal digits of `number` (0x101 for 101), so that
+/// the last group of an IPv6 address looks like the last octet of its IPv4 counterpart.
 fn decimal_as_hex(number: u8) -> u16 {
     let number = u16::from(number);
     number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10

@@ -46,7 +46,7 @@ pub struct Look {
     pub width: u32,
     /// Viewport height in CSS pixels.
     pub height: u32,
-    /// True if a phone is emulated: touch input, and the viewport setting of the page is honored.
+    /// True if a phone is emulated, which has touch input and applies the viewport setting of the page.
     pub is_phone: bool,
     /// True if the page must use the dark color scheme (`prefers-color-scheme`).
     pub is_dark: bool,

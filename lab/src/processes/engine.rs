@@ -1,6 +1,6 @@
 //! Docker engine in a network namespace, which contains the engine's bridges and published ports. The engine
-//! stores its files in its own directory and has only the images that a test builds. Dropping it removes
-//! everything.
+//! stores its files in its own directory and has only the images that a test builds. Dropping the engine
+//! removes its containers, images and files.
 
 use std::{
     fs::{self, File},
@@ -120,8 +120,9 @@ impl Drop for Engine {
     }
 }
 
-/// Starts the engine from a thread inside the namespace, because `ip netns exec` would hide the control
-/// groups. The engine has a private mount namespace, so that no mount is left when it is killed.
+/// Starts the engine from a thread inside the namespace, because `ip netns exec` mounts its own `/sys`, which
+/// would hide the control groups. The engine has a private mount namespace, so that no mount is left when it
+/// is killed.
 fn spawn(namespace: &Namespace, directory: &Path, control_group: &str, arguments: &[&str]) -> Result<Child> {
     let place = |name: &str| directory.join(name).display().to_string();
     let log = File::create(directory.join("log"))?;

@@ -15,7 +15,8 @@ use crate::{
 
 /// Debian path of the stream module for TCP and UDP.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
-/// Maximum number of connections per worker, within the usual file limit. A relayed connection counts twice.
+/// Maximum number of connections per worker, within the usual file limit. A relayed connection counts twice:
+/// once to the client and once to the server.
 const CONNECTIONS_MAX: u32 = 4_096;
 
 /// Use of an nginx instance: web server, or relay of TCP and UDP. Contains the configuration.

@@ -118,7 +118,7 @@ impl Process {
         }
     }
 
-    /// Kills the process without warning (SIGKILL).
+    /// Kills the process without a chance to clean up (SIGKILL).
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _already_gone = child.kill();

@@ -185,7 +185,8 @@ impl Bird {
         self.namespace.run("birdc", &[&["-s", control.as_str()], words.as_slice()].concat())
     }
 
-    /// Returns true if the session with a neighbor is established; `index` is its position in the plan.
+    /// Returns true if the session with a neighbor is established; `index` is the neighbor's index in
+    /// [`RouterPlan::neighbours`].
     ///
     /// # Errors
     /// Returns an error if the shell does not respond.

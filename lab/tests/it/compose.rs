@@ -30,9 +30,10 @@ struct Step {
     said: Vec<String>,
 }
 
-/// F017, F027: in a namespace without external routes, every command of the guide prints its documented
-/// output. The address is in the neighbor tables of the client and of the router, a stopped backend receives
-/// no connection, and the last command leaves nothing in the engine.
+/// F017, F027: in a namespace without external routes, every command of the guide
+/// (`docs/tutorials/docker-compose-lab.md`) prints its documented output. The client and the router have
+/// resolved the announced address, a stopped backend receives no connection, and the last command leaves
+/// nothing in the engine.
 #[test]
 fn f017_f027_the_guide_of_the_compose_lab_holds_on_a_real_engine_without_a_way_out() {
     let namespace = Namespace::new("compose").unwrap();

@@ -31,17 +31,18 @@ use tokio::{sync::watch, task::JoinSet};
 
 /// Number of times that the server is killed.
 const KILLS: usize = 200;
-/// Number of kills per history, after which the history is checked. Small enough that the server's change log
-/// still holds all writes of the history.
+/// Number of kills after which the recorded requests and responses of all clients (a history) are compared
+/// with the server's change log. Small enough that the change log still holds all writes of the history.
 const KILLS_PER_HISTORY: usize = 20;
 /// Number of writing clients.
 const WRITERS: usize = 6;
-/// Maximum time in milliseconds from the readiness of the server to its kill: enough for some dozens of commit
-/// groups.
+/// Maximum time in milliseconds from the readiness of the server to its kill: enough for some dozens of
+/// groups of commits that share one fsync.
 const LIFE_MS_MAX: u64 = 120;
 /// Probability in percent that the server is killed during its startup.
 const WHILE_STARTING_PERCENT: u64 = 15;
-/// Approximate startup time of the server in milliseconds, within which kills during startup are spread.
+/// Approximate startup time of the server in milliseconds. Kills during startup occur at a random time within
+/// it.
 const START_MS: u64 = 80;
 
 /// Control server in one network namespace, and a second namespace for its clients.

@@ -17,7 +17,7 @@ use anyhow::ensure;
 use lab::host::wait;
 use machine::{Machine, Medium};
 
-/// Maximum number of writes until one must be rejected, more than the disk can hold.
+/// Maximum number of writes until the full disk must have caused a rejection; more than the disk can store.
 const WRITES_MAX: usize = 2000;
 /// Error of SQLite for a failed fsync (`SQLITE_IOERR_FSYNC`).
 const FSYNC_FAILED: &str = "code: 1034";
@@ -40,7 +40,8 @@ impl Writes {
         status
     }
 
-    /// Writes objects until the disk is full, then tries more writes and asserts that each is rejected.
+    /// Writes objects until one is rejected because the disk is full, and then asserts that further writes
+    /// are rejected and that the server is alive but not ready.
     fn until_refused(&mut self, machine: &Machine) {
         for number in 0..20 {
             assert_eq!(self.write(machine, format!("before-{number}")), 201);
@@ -93,7 +94,8 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_with_room_it_goes
 }
 
 /// If `fsync` fails and unsynced data are lost, as in a power failure, all acknowledged writes exist after
-/// the repair. No other object exists, except one whose error response left the outcome open.
+/// the repair. No other object exists, except one whose write got an error response that does not exclude a
+/// later commit.
 #[test]
 fn when_fsync_fails_nothing_is_acknowledged_and_nothing_that_was_is_lost() {
     if !Path::new("/dev/loop-control").exists() {

@@ -108,9 +108,9 @@ fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with
     assert_eq!(met.names.iter().collect::<Vec<_>>(), ["web-1", "web-2", "web-3", "web-4"]);
 }
 
-/// While one connection from each node is open, the API and the metrics report its packets and bytes and that
-/// it is open. A drain of its backend waits for it and reports its node. A deadline resets the connection and
-/// ends the drain.
+/// While one connection from each node is open, the API and the metrics report its packets and bytes and
+/// count it as open. A drain of the backend waits for these connections and reports their nodes. The deadline
+/// of a second drain resets the connections and ends the drain.
 #[test]
 fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them() {
     let (cluster, to) = web(&[("web-1", "node1", 11)]);
@@ -161,15 +161,15 @@ fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them()
     assert_eq!(cluster.tcp("near1", to).unwrap().backend, "web-1");
 }
 
-/// F028: long transfers outlast the drain of their backend, and its deadline resets the remaining ones, on three
-/// nodes in nftables, iptables and userspace mode.
+/// F028: long transfers continue during the drain of their backend until the deadline of the drain resets the
+/// remaining ones, on three nodes in nftables, iptables and userspace mode.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_every_mode_and_its_deadline_cuts_what_is_left() {
     transfers::outlast_a_drain_until_its_deadline(&modes::NATIVE);
 }
 
-/// F028: long transfers outlast the drain of their backend, and its deadline resets the remaining ones, in ipvs
-/// mode, in the guest VM whose kernel has IPVS.
+/// F028: long transfers continue during the drain of their backend until the deadline of the drain resets the
+/// remaining ones, in ipvs mode, in the guest VM whose kernel has IPVS.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left() {
     guest::run(
@@ -218,8 +218,9 @@ const NOT_HERE: [&str; 14] = [
     "tidegate_endpoint_failed_connections",
 ];
 
-/// Checks three lists of metrics: every metric in the dashboard and the alerts exists; every existing metric
-/// is used there or excepted with a reason; every alert has a documentation page.
+/// Checks the metrics against the documentation: every metric in the dashboard and the alerts exists, every
+/// existing metric is used in one of them or listed in [`SHOWN_NOWHERE`], and every alert has a documentation
+/// page.
 fn documents_name_what_is_there(metrics: &[String]) {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/observability");
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();

@@ -33,11 +33,12 @@ const STAYS: usize = 8;
 /// Connection that `explain` first predicts and that a client then makes.
 struct Case {
     what: &'static str,
-    /// Location of the client and the address from which it connects.
+    /// Location of the client, such as `inside-1`; `source` is the address from which it connects.
     from: String,
     source: IpAddr,
     to: SocketAddr,
-    /// Subject of the first step of the explanation that fails; `None` if the connection succeeds.
+    /// Subject (field `about`) of the first step in the explanation that does not succeed; `None` if the
+    /// connection succeeds.
     broken: Option<&'static str>,
 }
 
@@ -146,8 +147,8 @@ fn tidegate(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Waits until a node responds and its kernel is in the desired state, and returns its explanation of a
-/// connection.
+/// Waits until the agent of a node responds and its kernel is in the desired state, and returns its
+/// explanation of the connection in `case`.
 fn explained(cluster: &Cluster, node: &str, case: &Case) -> Value {
     let [source, to] = [case.source.to_string(), format!("{}/tcp", case.to)];
     wait::until(&format!("{node} to be asked about {}", case.what), || {
@@ -168,9 +169,8 @@ fn connect(cluster: &Cluster, case: &Case) -> Outcome {
     }
 }
 
-/// Returns true if the predicted end of a connection matches its actual outcome. If a backend was reached,
-/// its reply comes from the requested address to the source that it observed, which also proves the return
-/// path.
+/// Returns true if the predicted end of a connection matches its actual outcome. If a backend replied, its
+/// address and port, and the client address that it observed, must also match.
 fn is_end(cluster: &Cluster, node: &str, case: &Case, end: &Value, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Refused => end == "refused",

@@ -30,8 +30,8 @@ const ROUNDS_SOAK: u64 = 2000;
 const WRITERS: usize = 8;
 /// Number of watchers that switch between servers.
 const WATCHERS: usize = 2;
-/// Node whose feed the simulated agent follows. No agent sends reports for it, so the Node counts as lost, but its
-/// feed is like that of any other node.
+/// Name of the Node for which a test client reads the feed (stream of state to an agent). The client sends no
+/// reports, so the Node counts as lost, but its feed is like that of any other node.
 const NODE: &str = "follower";
 /// Maximum number of violations printed per round.
 const SHOWN_MAX: usize = 8;

@@ -54,8 +54,8 @@ spec: {service: web, ports: [{port: 80}], endpoints: [{address: 10.1.1.21}]}
 ";
 
 /// F015: the container image of the agent joins the cluster, programs Services and announces addresses, both
-/// with the DaemonSet's settings and with full privileges, so that a client on the link gets the page. A stop
-/// of the container changes nothing in the kernel, and `cleanup` leaves nothing.
+/// with the DaemonSet's settings and with full privileges, so that a client on the link gets the backend's
+/// page. When the container is stopped, the kernel state stays; `cleanup` then removes all of it.
 #[test]
 fn f015_the_image_of_the_agent_programs_and_announces_as_the_daemon_set_runs_it_and_privileged() {
     let stage = Stage::new();
@@ -141,7 +141,7 @@ impl Stage {
     }
 
     /// Runs the image with the engine flags `security` on a node without agent state, stops the container,
-    /// and runs the cleanup of the agent. `judge` checks the running agent.
+    /// and runs the command `cleanup` of the agent. `judge` checks the running agent.
     fn runs_stops_and_cleans(&self, pod: &Pod, security: &[String], judge: impl Fn(&str)) {
         let before = self.rules();
         let host = tempfile::tempdir_in(self.directory.path()).unwrap();
@@ -238,7 +238,7 @@ impl Pod {
     }
 
     /// Converts the `securityContext` of the container to engine flags. The engine's default seccomp filter
-    /// stays enabled, which is stricter than a pod without one.
+    /// stays enabled, so the test is stricter than a pod, which has no filter.
     fn security(&self) -> Vec<String> {
         let mut flags = Vec::new();
         for (name, value) in self.container["securityContext"].as_object().unwrap() {
@@ -260,7 +260,7 @@ impl Pod {
     }
 
     /// Returns the engine flags for network, environment variables and volumes of the container. The
-    /// directory `host` takes the place of the host's file system.
+    /// directory `host` is mounted instead of the host's file system.
     fn surroundings(&self, host: &Path) -> Vec<String> {
         let api = format!("--env=TIDEGATE_API=https://{}", topology::CONTROL);
         let mut flags = vec!["--network=host".to_owned(), api, "--env=TIDEGATE_LOG=info".to_owned()];

@@ -43,7 +43,8 @@ fn running_mode(cluster: &Cluster, node: &str) -> String {
 }
 
 /// F053: nodes in three modes serve the same Service in the same way: from inside of each node and through
-/// each node port, by TCP and UDP, in both address families. A removed backend is no longer reached anywhere.
+/// each node port, by TCP and UDP, in both address families. A removed backend is no longer reached from
+/// inside of any node.
 #[test]
 fn f053_nodes_in_different_modes_serve_one_desired_state_alike() {
     let cluster = cluster(&MODES);
@@ -113,8 +114,8 @@ fn f053_a_running_node_changes_its_mode_without_a_failed_connection() {
     .unwrap();
 }
 
-/// F061: iptables mode assigns a connection to one backend without a retry: while a dead backend still counts
-/// as ready, some connections fail, and once it is not ready, none fails.
+/// F061: in iptables mode, a connection is assigned to one backend and not retried at another one. While a
+/// dead backend still counts as ready, some connections fail; once it is not ready, none fails.
 #[test]
 fn f061_iptables_tries_no_other_backend_and_readiness_takes_a_dead_one_out() {
     let mut cluster = cluster(&["iptables"]);

@@ -30,8 +30,8 @@ fn next(socket: &UnixDatagram) -> Option<String> {
 }
 
 /// An agent without any state does not report itself as ready. After it has received a state from the control
-/// server it does, and its loop sends watchdog keepalives. After a restart without a control server it
-/// reports itself as ready with the state in its journal.
+/// server, it reports itself as ready and sends watchdog keepalives. After a restart without a control
+/// server, it reports itself as ready with the state in its journal.
 #[test]
 fn an_agent_is_ready_when_a_state_is_in_force_and_its_loop_feeds_the_watchdog() {
     let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();

@@ -8,9 +8,9 @@ use std::{fs, process::Command};
 use lab::host::wait;
 use stage::{NEXT, Stage, build, during, guide, packages};
 
-/// F015 (systemd), F017, F134: the commands of the guide install the packages on a machine without external
-/// network, and start control server, agent and a Service that responds. An upgrade loses no packet, and a
-/// purge leaves nothing.
+/// F015 (systemd), F017, F134: the commands of the guide (`docs/how-to/debian-packages.md`) install the
+/// packages on a machine without external network, and start control server, agent and a Service that
+/// responds. An upgrade loses no packet, and a purge leaves nothing.
 #[test]
 fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_packet_and_purging_leaves_nothing()
  {
@@ -82,7 +82,7 @@ fn look_at_privileges(stage: &Stage) {
 
 /// An agent that is installed alone starts only once its control server is configured, and keeps its settings
 /// over an upgrade. In userspace mode, its relay process, which carries the traffic, runs until the package
-/// is purged and no longer.
+/// is purged.
 #[test]
 fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_purged() {
     let stage = Stage::new();
@@ -186,7 +186,7 @@ fn every_man_page_can_be_read_without_a_warning() {
     assert!(pages > 40, "{pages} pages");
 }
 
-/// A real bash with the installed completions completes the commands and flags of all programs.
+/// A real bash with the installed completion files completes the commands and flags of all programs.
 #[test]
 fn bash_completes_commands_and_flags_of_all_programs() {
     let root = tempfile::tempdir().unwrap();

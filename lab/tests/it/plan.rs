@@ -71,8 +71,8 @@ fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_wo
     assert_eq!(tidegate(&cluster, &["diff", "-f", &broken]).0, 2, "what cannot be compared is no difference");
 }
 
-/// A kernel line that a plan adds on a node is missing in the kernel before the plan is applied and present
-/// afterwards. A line that a plan removes is present before and missing afterwards.
+/// A kernel line that a plan would add on a node is absent from the kernel before the plan is applied and
+/// present afterwards. A line that a plan would remove is present before and absent afterwards.
 #[test]
 fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     let cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
@@ -124,8 +124,8 @@ fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     assert!(printed.contains("make the plan again"), "{printed}");
 }
 
-/// The plan of a change of the proxy mode contains the numbers of created and removed kernel lines, which
-/// match the kernel, but not the lines of the previous mode. The plan writes nothing.
+/// The plan of a change of the proxy mode contains the numbers of kernel lines that would be created and
+/// removed, which are consistent with the kernel, but does not list the lines. The plan writes nothing.
 #[test]
 fn a_plan_of_another_proxy_mode_says_how_much_is_made_anew_and_how_much_goes() {
     let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() }).unwrap();

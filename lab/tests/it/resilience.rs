@@ -44,7 +44,7 @@ fn wait_connected(cluster: &Cluster) {
 }
 
 /// F003: after a kill and restart of the control server, agents resume from their position (epoch and
-/// revision), traffic continues, and nothing is programmed again.
+/// revision), traffic continues, and no kernel state is written again.
 #[test]
 fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
     let (mut cluster, to) = web();

@@ -40,9 +40,9 @@ fn transactions(cluster: &Cluster) -> Vec<u64> {
 }
 
 /// A backup is restored twice while a connection is open, the second time after another Service was created.
-/// Watches from before get status 410, and agents receive the whole state in the higher epoch. Unchanged
-/// objects cause no kernel write, the Service that is not in the backup is removed, and the connection
-/// continues.
+/// A watch that resumes from before the restore gets status 410, and agents receive the whole state in a
+/// higher epoch. Unchanged objects cause no kernel write, the Service that is not in the backup is removed,
+/// and the connection continues.
 #[test]
 fn after_a_restore_agents_take_the_whole_state_and_traffic_goes_on() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();

@@ -90,7 +90,7 @@ fn undo_each(stage: &Stage, before: &Seen, dice: &mut Dice, kinds: impl IntoIter
 }
 
 /// Observes the cluster repeatedly until `is_so` returns `Ok`, and returns that value. Pauses between
-/// observations, because each of them is expensive.
+/// observations, because each of them runs many commands.
 #[track_caller]
 fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) -> T {
     wait::until(what, || {

@@ -1,4 +1,5 @@
-//! Test that the cost of one endpoint change (messages and bytes) does not depend on the number of Services.
+//! Test that the cost of one endpoint change, in messages and bytes to an agent and its kernel, does not
+//! depend on the number of Services.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +44,9 @@ fn metric(cluster: &Cluster, name: &str) -> u64 {
     value.trim().parse::<f64>().unwrap() as u64
 }
 
-/// Makes one Workload not ready and ready again. Returns the agent counters, the number of objects that the
-/// control server sent, and the feed bytes that this took.
+/// Makes one Workload not ready and ready again. Returns the resulting increases of the agent counters, of
+/// the number of objects sent by the control server, and of the bytes that the agent received on its feed
+/// (stream of state).
 fn cost_of_one_change(cluster: &Cluster) -> (BTreeMap<&'static str, u64>, u64, u64) {
     let change = |ready: bool| {
         cluster.patch("namespaces/default/workloads/w-00007", &json!({"spec": {"ready": ready}})).unwrap();
@@ -63,8 +65,8 @@ fn cost_of_one_change(cluster: &Cluster) -> (BTreeMap<&'static str, u64>, u64, u
     (cost, metric(cluster, "tidegate_feed_objects_total") - sent, bytes)
 }
 
-/// F062: one endpoint change causes the same number of feed objects and netlink messages with 5,000 Services
-/// as with 50.
+/// F062: one endpoint change causes the same number of objects sent to the agent and of netlink messages with
+/// 5,000 Services as with 50.
 #[test]
 fn f062_one_endpoint_change_costs_the_same_with_50_and_with_5000_services() {
     let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() }).unwrap();

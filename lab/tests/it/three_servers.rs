@@ -155,7 +155,7 @@ impl Cluster {
         Http::new(self.stage.place("node-1"), AGENT.parse().unwrap())
     }
 
-    /// Returns the name of the control server from which the agent receives its feed.
+    /// Returns the name of the control server from which the agent receives the state of the cluster.
     fn state_from(&self) -> anyhow::Result<&'static str> {
         let state = self.agent().get_json("/v1/state")?;
         let servers = state["control"].as_array().context("the agent says nothing of control")?;
@@ -164,7 +164,7 @@ impl Cluster {
         Ok(machine.with_context(|| format!("{url} is no server of ours"))?.0)
     }
 
-    /// Asserts that the server's metrics include the number and the durations of its etcd requests.
+    /// Asserts that the server's metrics include the number and the durations of its requests to etcd.
     fn expect_figures_of_etcd(&self) {
         let bearer = "-H \"Authorization: Bearer $(cat bootstrap-token)\"";
         let ask = format!("curl -sS --cacert ca.pem {bearer} https://10.0.0.1:7440/metrics");
@@ -181,8 +181,8 @@ impl Cluster {
         number(&state, "/counters/kernelTransactions").unwrap()
     }
 
-    /// Makes a kernel change on the node that is unrelated to Tidegate and contains `mark`. Returns all
-    /// kernel events that the monitor has reported up to this change.
+    /// Makes a kernel change on the node that is unrelated to Tidegate, with `mark` in its name. Returns all
+    /// kernel events that `nft monitor` has reported up to this change.
     fn told(&mut self, mark: &str) -> String {
         let node = self.stage.place("node-1").clone();
         let monitor = self.stage.program("node-1", "monitor");

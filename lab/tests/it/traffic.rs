@@ -13,8 +13,8 @@ const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 const MODES: [&str; 3] = modes::NATIVE;
 
 /// F086: on nodes in different modes, the connections of clients are counted at the endpoint that served
-/// them, with bytes and a rate, and a node without clients counts none. The sums continue after restarts of
-/// the agents.
+/// them, with bytes and a rate, and a node without clients counts none. The totals of the Service do not
+/// restart from 0 when agents restart.
 #[test]
 fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode() {
     let mut cluster =
@@ -118,8 +118,8 @@ fn sum(cluster: &Cluster) -> anyhow::Result<u64> {
 }
 
 /// F148: an endpoint without a server leaves service because of the connection failures that a relay
-/// observes, long before its next health check, and no client fails. A node without passive checks reports
-/// that it has none.
+/// observes, long before its next health check, and no client fails. A node whose proxy mode has no passive
+/// checks reports this.
 #[test]
 fn f148_an_endpoint_that_refuses_clients_of_a_relay_leaves_service_before_its_checks_find_it() {
     let modes = vec!["userspace", "nftables"];

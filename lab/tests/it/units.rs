@@ -4,8 +4,8 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// Systemd units with their maximum exposure score (`systemd-analyze security`) in tenths: API server and
-/// adapter without privileges, agent that programs the kernel.
+/// Systemd units with their maximum exposure score (`systemd-analyze security`) in tenths: lower for the API
+/// server and the adapter, which need no privileges, than for the agent, which programs the kernel.
 const UNITS: [(&str, u32); 3] =
     [("tidegate-api.service", 20), ("tidegate-agent.service", 45), ("tidegate-sync@.service", 20)];
 
@@ -28,7 +28,8 @@ fn the_units_are_no_more_exposed_than_they_have_to_be() {
     }
 }
 
-/// systemd accepts every setting in the units. An unknown setting would only cause a warning in its log.
+/// systemd accepts every setting in the units. The test is needed because systemd itself only logs a warning
+/// for an unknown setting.
 #[test]
 fn systemd_understands_every_line_of_the_units() {
     for (name, _) in UNITS {

@@ -1,4 +1,5 @@
-//! Rows of the feature table that need a test, each with a short description.
+//! Rows of the feature table (`docs/reference/features.md`) that need a test, each as id and short
+//! description.
 
 pub(crate) const ROWS: &[(&str, &str)] = &[
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),

@@ -7,8 +7,8 @@ use std::{fmt::Write as _, fs};
 
 use crate::{MAY_USE, cycles, functions, names::Names, prose::Prose, root, sources_of};
 
-/// Members with a larger import cycle than allowed, with the number of its files. Entries may only be removed
-/// or lowered.
+/// Workspace members with a larger import cycle than allowed, each with the number of files in the cycle.
+/// Entries may only be removed or lowered.
 const LARGE_CYCLES: [(&str, usize); 0] = [];
 
 /// Exclusive limit of the share of doc comments with a banned opener, in hundredths of a percent.

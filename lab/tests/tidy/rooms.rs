@@ -1,4 +1,5 @@
-//! Rooms: the top-level modules of a workspace member, ordered in layers. A room may import only from lower rooms.
+//! Rooms: the top-level modules of a workspace member, ordered in layers. A room may import only from rooms
+//! below it.
 
 use std::collections::BTreeSet;
 

@@ -44,8 +44,8 @@ use self::{addresses::Ledger, staged_object::StagedObject};
 
 /// Maximum number of operations in one request.
 pub const OPERATIONS_MAX: usize = 5000;
-/// Number of apply set members that a prune may delete without an explicit limit. The built-in limit is this
-/// number or a fifth of the set, whichever is larger.
+/// Number of apply set members that a request may always prune (delete because it no longer names them) if it
+/// sets no limit. The built-in limit is this number or a fifth of the set, whichever is larger.
 pub const PRUNE_FREE: usize = 5;
 
 /// Write request. Either all operations are accepted together as one revision, or none is.
@@ -56,19 +56,19 @@ pub const PRUNE_FREE: usize = 5;
 pub struct Request {
     /// Operations in the order of the request.
     pub operations: Vec<Operation>,
-    /// Apply set (as in `kubectl apply --applyset`) that owns the written objects after the request.
+    /// Apply set (as in `kubectl apply --applyset`) to which the written objects belong after the request.
     pub apply_set: Option<ApplySet>,
     /// True if a pool change may take addresses from Services, which then receive other addresses or become
     /// pending. If false, such a change is refused.
     pub evict: bool,
     /// True if the caller has confirmed a large removal, so that the guards against such removals are skipped.
     pub confirmed: bool,
-    /// Former records of load balancer addresses; set by rollbacks only. The Services in a record have the first
-    /// claim on its address, and the former order of the announcing nodes is restored.
+    /// Former records of load balancer addresses; set by rollbacks only. The Services in a record may claim
+    /// its address first, and the former order of the announcing nodes is restored.
     pub former: Vec<AddressSpec>,
 }
 
-/// Operation of a request on one object.
+/// Operation of a write request on one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     /// Creates the given object; refused if the object exists.
@@ -89,18 +89,19 @@ pub enum Operation {
         /// Revision that the object must have; `None` deletes any revision.
         if_revision: Option<Revision>,
     },
-    /// Restores a former state of an object, with those of its former allocated values that are still free. Only a
-    /// rollback uses this operation.
+    /// Restores a former state of an object, with those of its former allocated values (such as addresses)
+    /// that are still free. Only a rollback uses this operation.
     Restore {
         /// State of the object to restore.
         object: Object,
         /// Required current revision; `None` if the object must not exist.
         if_revision: Option<Revision>,
     },
-    /// Allocates addresses to pending Services, starting with the one that follows `after`. Only the server uses
-    /// this operation.
+    /// Allocates addresses to pending Services (those that lack a load balancer address), starting with the
+    /// one that follows `after`. Only the server uses this operation.
     RetryPending {
-        /// Last pending Service that the previous retry processed; `None` starts with the oldest.
+        /// Last pending Service of the previous retry, after which this one continues; `None` starts with the
+        /// oldest.
         after: Option<PendingService>,
     },
     /// Sets the nodes that announce an address. Only the server uses this operation. No effect if the address
@@ -117,17 +118,19 @@ pub enum Operation {
     /// Marks a Node as lost or as present. Only the server uses this operation. No effect if the Node does not
     /// exist.
     SetNodeLost {
-        /// Name of the Node whose lease state changes.
+        /// Name of the Node.
         node: Name,
         /// Time since which the Node counts as lost; `None` if the Node is present again.
         since: Option<Timestamp>,
     },
-    /// Sets the health verdicts of a Service's endpoints. Only the server uses this operation. No effect if the
-    /// Service does not exist or its endpoints are not checked.
+    /// Sets the endpoints of a Service that count as unhealthy or are in slow start after their recovery.
+    /// Only the server uses this operation. No effect if the Service does not exist or its endpoints are not
+    /// checked.
     SetEndpointHealth {
-        /// Key of the Service whose endpoints are judged.
+        /// Key of the Service to which the endpoints belong.
         service: ServiceKey,
-        /// Verdicts of the endpoints that are unhealthy or in slow start. If empty, the health record is deleted.
+        /// Endpoints that are unhealthy or in slow start, each with its share of traffic. If empty, the
+        /// health record is deleted.
         endpoints: BTreeMap<CheckKey, EndpointVerdict>,
     },
 }
@@ -163,8 +166,9 @@ pub struct AdmittedWrite {
     pub snapshot: Snapshot,
     /// Changed objects; empty if the write has no effect.
     pub changes: Vec<Change>,
-    /// Outcome for each object of the request, then for each pruned object. Records that the server updates as a
-    /// consequence, such as address records, are not included.
+    /// Outcome for each object of the request, then for each pruned one (deleted because the request no
+    /// longer names it). Records that the server updates as a consequence, such as address records, are not
+    /// included.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -182,7 +186,7 @@ pub struct Outcome {
 pub enum Refusal {
     /// The object to replace or delete does not exist.
     NotFound(ObjectKey),
-    /// The object to create already exists; contains it.
+    /// The object to create already exists; contains the existing object.
     AlreadyExists(Arc<Object>),
     /// The object's revision is not the one that the request requires (`If-Match`). Contains the current object.
     PreconditionFailed(Arc<Object>),
@@ -285,7 +289,8 @@ fn settle_addresses(
     bgp::check_addresses(ledger.before, working, staged, violations);
 }
 
-/// Returns the members of the apply set that the request no longer names.
+/// Returns the members of the apply set that the request no longer names and therefore deletes; none if the
+/// request does not prune.
 fn select_pruned(
     snapshot: &Snapshot,
     request: &Request,
@@ -299,8 +304,9 @@ fn select_pruned(
     if would_prune.len() > limit { Err(Refusal::PruneLimit { would_prune, limit }) } else { Ok(would_prune) }
 }
 
-/// Checks the objects of the request against the rest of the state, and allocates cluster IPs and node ports:
-/// first the requested values, then free ones.
+/// Checks the objects of the request against the rest of the state, and sets the cluster IPs and node ports
+/// of Services: first those that Services keep or request, then free ones. All objects are added to
+/// `working`.
 fn settle(
     working: &mut Snapshot,
     config: &ClusterConfig,
@@ -343,7 +349,8 @@ fn settle(
     }
 }
 
-/// Sets the new revision on the objects that the request changes, and collects the changes and outcomes.
+/// Assigns the new revision to the objects that the request changes, and returns the state after the write
+/// with all changes and outcomes.
 fn conclude(
     before: &Snapshot,
     mut working: Snapshot,

@@ -36,8 +36,8 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 /// Names of the top-level fields of every object.
 const ENVELOPE: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
-/// Kubernetes kinds that run processes, such as Deployment. Tidegate does not run processes; the error for these
-/// kinds has a hint.
+/// Kubernetes kinds that run processes, such as Deployment. Tidegate does not run processes, so the error for
+/// these kinds includes a hint.
 const RUNNERS: [&str; 8] = [
     "Deployment",
     "ReplicationController",
@@ -61,7 +61,8 @@ pub struct Expect {
 }
 
 /// Decodes one object. A client may send back a response unchanged: `status` and the server-managed fields of
-/// `metadata` are ignored, except `uid` and `resourceVersion`, which admission compares with the stored object.
+/// `metadata` are ignored, except `uid` and `resourceVersion`, which are compared with the stored object
+/// during admission.
 ///
 /// # Errors
 /// Returns all violations that can be found without other objects.
@@ -84,7 +85,8 @@ pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> 
     }
 }
 
-/// Adds the violations of rules between fields, except violations at fields that could not be decoded.
+/// Adds the violations that [`validate`] finds in a decoded object, except those at a field that could not be
+/// decoded, or above or below such a field.
 fn merge_rule_violations(object: &Object, violations: &mut Vec<Violation>) {
     let unread: Vec<String> = violations.iter().map(|violation| violation.pointer.clone()).collect();
     let related = |a: &str, b: &str| a.starts_with(b) || b.starts_with(a);
@@ -222,8 +224,9 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
     }
 }
 
-/// Decodes a typed value from the JSON value at the pointer `at`. A field that cannot be decoded is reported and
-/// removed, and decoding is repeated without it.
+/// Decodes `value`, which the body contains at the JSON pointer `at`, to a typed value. A field that cannot
+/// be decoded is reported in `violations` and removed, and decoding is repeated without it. Returns `None` if
+/// the error cannot be removed or there are too many violations.
 pub fn decode_part<T: DeserializeOwned>(
     mut value: Value,
     at: &str,
@@ -268,7 +271,8 @@ impl PathStep {
     }
 }
 
-/// Indices of removed array elements by array, from which the original indices of later elements are computed.
+/// Original indices of the array elements removed so far, by path of the array. Used to compute the original
+/// index of a later element.
 #[derive(Default)]
 struct RemovedElements(BTreeMap<Vec<PathStep>, BTreeSet<usize>>);
 

@@ -1,9 +1,9 @@
 //! Rollback: a write that restores former states of objects.
 //!
 //! A rollback is a normal write: it is admitted or refused with violations, can be a dry run, and creates a
-//! revision that can be undone. Address records are not restored as objects, because they follow from Services and
-//! pools. Their former states only determine the Services with the first claim on an address, and the order of its
-//! announcing nodes.
+//! revision that can be undone. Address records are not restored as objects, because they follow from
+//! Services and pools. The former state of a record only determines the Services that may claim its address
+//! first, and the order of the nodes that announce the address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use crate::{
 /// Former states of objects; `None` if the object did not exist.
 pub type FormerStates = BTreeMap<ObjectKey, Option<Arc<Object>>>;
 
-/// Write of an object after the one to undo, with which the rollback conflicts.
+/// Write that changed an object again after the write to undo, so that a rollback conflicts with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaterWrite {
     /// Key of the object that was written again.
@@ -38,9 +38,10 @@ pub struct LaterWrite {
     pub author: String,
 }
 
-/// Adds to `former` the states that objects had before the writes in `entries`. If several writes changed an
-/// object, the state before the oldest counts. Writes that the server or agents made by themselves are
-/// skipped, except those of address records after the first client write.
+/// Adds to `former` the states that objects had before the writes in `entries`, which are ordered from the
+/// oldest to the newest. If several writes changed an object, its state before the oldest one is added. Skips
+/// writes by the server or agents, except changes of address records after the first client write, because
+/// these may be its consequences.
 pub fn before(former: &mut FormerStates, entries: &[RevisionEntry]) {
     for entry in entries {
         let is_intent = is_intent(entry);
@@ -53,16 +54,16 @@ pub fn before(former: &mut FormerStates, entries: &[RevisionEntry]) {
     }
 }
 
-/// Adds to `former` the states that objects had before the writes in `entries`. Unlike [`before`], also
-/// undoes writes that the server or agents made by themselves.
+/// Adds to `former` the states that objects had before the writes in `entries`, like [`before`], but includes
+/// all writes that the server or agents made by themselves.
 pub fn before_all(former: &mut FormerStates, entries: &[RevisionEntry]) {
     for object in entries.iter().flat_map(|entry| &entry.objects) {
         former.entry(object.key.clone()).or_insert_with(|| object.before.clone());
     }
 }
 
-/// Returns the snapshot in which the objects have their former states, one revision later, and the changes that
-/// lead to it. The snapshot is not checked by admission; it is for display only.
+/// Returns the snapshot that follows if the objects get their former states, with the next revision, and the
+/// changes from `snapshot` to it. Admission does not check the result; it is for display only.
 #[must_use]
 pub fn state(snapshot: &Snapshot, former: &FormerStates) -> (Snapshot, Vec<Change>) {
     let mut state = snapshot.clone();
@@ -93,7 +94,8 @@ pub fn before_only(entry: &RevisionEntry) -> FormerStates {
     entry.objects.iter().map(|object| (object.key.clone(), object.before.clone())).collect()
 }
 
-/// Returns, for each object in `former`, its first write by a client in the later `entries`.
+/// Returns, for each object in `former`, the first client write of the object in `entries`, which must be
+/// later than the writes to undo. Objects without such a write are omitted.
 #[must_use]
 pub fn later(former: &FormerStates, entries: &[RevisionEntry]) -> Vec<LaterWrite> {
     let mut found: BTreeMap<&ObjectKey, LaterWrite> = BTreeMap::new();
@@ -109,8 +111,8 @@ pub fn later(former: &FormerStates, entries: &[RevisionEntry]) -> Vec<LaterWrite
     found.into_values().collect()
 }
 
-/// Returns the write that restores the former states. With `evict`, Services may lose addresses that the former
-/// pools did not contain.
+/// Returns the write request that restores the former states. With `evict`, pools get their former ranges
+/// even if this takes addresses from Services.
 #[must_use]
 pub fn request(snapshot: &Snapshot, former: &FormerStates, evict: bool) -> Request {
     let mut request = Request { evict, ..Request::default() };
@@ -162,7 +164,8 @@ fn is_intent(entry: &RevisionEntry) -> bool {
 }
 
 /// Returns the former state of an object, with two differences: a Node keeps its current `lost_since`, and a
-/// Service omits values that Services outside of the rollback now hold.
+/// Service omits allocated values (such as node ports) that are now in use by Services that the rollback does
+/// not restore.
 fn restored(
     snapshot: &Snapshot,
     former: &FormerStates,

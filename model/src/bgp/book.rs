@@ -41,7 +41,8 @@ pub struct BgpReportUpdate {
     pub routes: BTreeMap<IpNet, BgpRoute>,
     /// Prefixes that the node no longer reports.
     pub gone: BTreeSet<IpNet>,
-    /// True if `routes` is complete, so that the node no longer reports any other prefix.
+    /// True if `routes` contains all prefixes of the node, so that stored routes of other prefixes are
+    /// removed.
     pub is_complete: bool,
     /// Recent events of the node, including ones that do not concern BGP. Each report contains the complete
     /// list.
@@ -57,7 +58,7 @@ pub struct BgpBook {
     bytes: usize,
     bytes_max: usize,
     events: Events,
-    /// Number of routes that were not stored because [`BYTES_KEPT_MAX`] was reached.
+    /// Number of times that a reported route was not stored because of [`BYTES_KEPT_MAX`].
     pub refused: u64,
 }
 
@@ -70,7 +71,7 @@ struct NodeBgpState {
     missing: BTreeSet<IpNet>,
 }
 
-/// Maximum number of prefixes of one node that are recorded as not stored.
+/// Maximum number of prefixes per node that are listed as not stored.
 const MISSING_MAX: usize = 1000;
 
 impl Default for BgpBook {

@@ -100,9 +100,9 @@ pub(crate) struct SelectingPeer<'a> {
     pub(crate) name: &'a Name,
     /// Spec of the BgpPeer.
     pub(crate) spec: &'a BgpPeerSpec,
-    /// Earlier BgpPeer that leads to the same router on this node, so that this one has no session there.
-    /// Admission rejects BgpPeers that conflict in this way, but not changes of Node labels that cause the
-    /// conflict.
+    /// Earlier BgpPeer (by name) for the same router on this node, because of which this BgpPeer has no
+    /// session there. Admission rejects BgpPeers that conflict in this way, but not changes of Node labels
+    /// that cause the conflict.
     pub(crate) clash: Option<&'a Name>,
 }
 
@@ -223,8 +223,8 @@ pub(crate) const fn is_external(peer: PeerAsn, local_asn: u32) -> bool {
     }
 }
 
-/// Returns an Advertisement in the form for a node, reduced to the peers that the node has. `None` if it names
-/// only peers that the node does not have.
+/// Converts an Advertisement to the form that a node receives, with only those of its peers that the node
+/// has. Returns `None` if it names only peers that the node does not have.
 fn advertisement(
     spec: &AdvertisementSpec,
     neighbours: &BTreeMap<Name, BgpNeighbour>,

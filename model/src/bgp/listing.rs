@@ -255,7 +255,8 @@ fn is_of(key: &str, peer: &Name) -> bool {
     router(key).0 == peer.as_str()
 }
 
-/// Splits a key of [`BgpRouteItem::peers`] into the name of the peer and the address of a dynamic neighbor.
+/// Splits a key of [`BgpRouteItem::peers`] at `@` into the name of the BgpPeer and, for a dynamic neighbor,
+/// its address.
 #[must_use]
 pub fn router(key: &str) -> (&str, Option<&str>) {
     key.split_once('@').map_or((key, None), |(peer, address)| (peer, Some(address)))

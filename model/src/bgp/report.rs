@@ -17,7 +17,8 @@ pub const ROUTES_MAX: usize = 5000;
 /// Maximum length of a text that describes a session or a route, in bytes.
 pub const BGP_TEXT_BYTES_MAX: usize = 1024;
 
-/// BGP state of a node. Sessions are always complete; routes are reported as changes.
+/// BGP state of a node: its identity and all of its sessions. Routes are reported separately, only if they
+/// change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpReport {
@@ -97,7 +98,7 @@ pub enum BgpSessionState {
     Connect,
     /// The node waits for a connection from the neighbor, or for its own next attempt.
     Active,
-    /// The node has sent its OPEN message and waits for that of the neighbor.
+    /// The node has sent its OPEN message and waits for the OPEN message of the neighbor.
     OpenSent,
     /// The node has accepted the neighbor's OPEN message and waits for a KEEPALIVE message.
     OpenConfirm,

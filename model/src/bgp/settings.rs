@@ -1,10 +1,10 @@
 //! BGP configuration of one node: its identity, its peers, and its Advertisements.
 //!
-//! The control server decides the peers and Advertisements of each node. The agent derives the announced prefixes
-//! from the Services that it has verified in its kernel. An address is announced to a peer if an Advertisement
-//! includes both: the address by
-//! [`Announcement::advertisements`](crate::kinds::address::Announcement::advertisements), the peer by
-//! [`BgpAdvertisement::peers`].
+//! The control server decides the peers and Advertisements of each node. The agent derives the announced
+//! prefixes from the Services whose rules it has verified in the kernel of its node. An address is announced
+//! to a peer if one of the Advertisements that cover the address (listed in
+//! [`Announcement::advertisements`](crate::kinds::address::Announcement::advertisements)) includes the peer
+//! in [`BgpAdvertisement::peers`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -82,7 +82,8 @@ pub struct BgpNeighbour {
     pub password: Option<Secret>,
     /// Hop limit of sent packets, 1–255; 1 for external peers that are directly connected.
     pub ttl: u8,
-    /// Maximum number of hops of received packets, 1–254 (GTSM, RFC 5082); sent packets have the hop limit 255.
+    /// Maximum number of hops that received packets may have passed, 1–254 (GTSM, RFC 5082). If set, sent
+    /// packets have the hop limit 255.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_security: Option<u8>,
     /// True if the node accepts connections from the neighbor but does not open any.
@@ -126,7 +127,7 @@ pub enum BgpRemote {
     },
 }
 
-/// Advertisement of type BGP, in the form for one node.
+/// Advertisement of type BGP as sent to a node: the route attributes and the peers that receive the routes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpAdvertisement {

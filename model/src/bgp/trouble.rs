@@ -1,7 +1,8 @@
-//! Pure functions that classify sessions which are not established: a machine-readable reason with its remedy.
+//! Pure functions that return a machine-readable reason and a remedy for a BGP session that is not
+//! established.
 //!
-//! An agent reports messages. The setting to change follows from the NOTIFICATION that ended the last attempt, and
-//! from the side that sent it.
+//! An agent reports error messages, not their remedy. The setting that must be changed follows from the codes
+//! of the NOTIFICATION that ended the last connection attempt, and from the side that sent this message.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,8 +12,9 @@ use crate::{
     kinds::{bgp_peer::BgpPeerSpec, condition_reason::ConditionReason},
 };
 
-/// Maximum time from a NOTIFICATION to the last change of the session state, in seconds, for which the
-/// NOTIFICATION counts as the cause of the state. The pauses between connection attempts grow to one minute.
+/// Maximum time in seconds between a NOTIFICATION and the last change of the session state for which the
+/// NOTIFICATION counts as the cause of the state. Longer than the pauses between connection attempts, which
+/// grow to one minute.
 const EXPLAINS_WITHIN_SECS: i64 = 180;
 
 /// Reason why a session is not established, with its remedy.
@@ -49,8 +51,8 @@ pub fn trouble(session: &BgpSession, peer: Option<&BgpPeerSpec>) -> Option<BgpTr
     Some(BgpTrouble { reason, hint })
 }
 
-/// Returns true if the error was a wrong AS number of the router and the BgpPeer now accepts that number, so that
-/// the error no longer explains the state.
+/// Returns true if the error was a wrong AS number of the router, but the BgpPeer has since been changed to
+/// accept that number, so that the error no longer explains the state.
 fn is_mended(session: &BgpSession, peer: Option<&BgpPeerSpec>, sender: Sender, error: &BgpError) -> bool {
     let (Some(peer), Some(theirs)) = (peer, session.remote_asn) else { return false };
     (error.code, error.subcode, sender) == (2, 2, Sender::We)

@@ -1,5 +1,5 @@
-//! Allocation of load balancer addresses: the rules for a requested address, the choice of a free one, and the reason
-//! why a Service has none.
+//! Allocation of load balancer addresses: the rules for a requested address, the choice of a free address,
+//! and the reason why a Service has no address.
 //!
 //! These functions only query a snapshot. [`admit`](crate::admission::admit) writes the records.
 
@@ -161,8 +161,9 @@ fn pools<'a>(
     named.into_iter().chain(unnamed).filter(|(_, pool)| is_for(pool, wanted))
 }
 
-/// Chooses an address, and its pool, for a Service that requests no specific address in this family. In order of
-/// preference: an address in quarantine for this Service, one with the same sharing key, the first free one.
+/// Chooses an address, with its pool, for a Service that requests no specific address in this family; `None`
+/// if no pool has one. In each pool, the order of preference is: an address in quarantine for this Service,
+/// an address of Services with the same sharing key, the first free address.
 pub(crate) fn choose(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

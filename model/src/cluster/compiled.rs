@@ -1,7 +1,8 @@
 //! Compiled form of a Service: all data that agents need, the same for all nodes.
 //!
-//! The control server compiles this form and sends it to the agents. Each agent derives from it a packet program
-//! (`program`) for its own node. The form has no node-specific parts, so one serialized copy serves all agents.
+//! The control server compiles this form and sends it to the agents. Each agent derives from it a packet
+//! program (see [`program`](crate::program)) for its own node: the verdict for each new connection. The form
+//! has no node-specific parts, so one serialized copy serves all agents.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -61,7 +62,7 @@ pub struct CompiledService {
     /// Ports that clients connect to, with the endpoints of each.
     #[serde(deserialize_with = "exact")]
     pub ports: Vec<CompiledPort>,
-    /// Time after its last new connection for which a client stays with the same endpoint, in seconds; `None`
+    /// Time in seconds for which a client is sent to the same endpoint after its last new connection; `None`
     /// disables session affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity_seconds: Option<u32>,
@@ -78,7 +79,8 @@ pub struct CompiledService {
     /// TCP port at which each node reports over HTTP whether it has endpoints of the Service (KEP-1669).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_node_port: Option<Port>,
-    /// IPVS scheduler that selects an endpoint. Default: the selection by weight of each proxy mode.
+    /// IPVS scheduler that selects an endpoint. If absent, each proxy mode selects endpoints by their
+    /// weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
     /// IPVS flags that modify the scheduler.
@@ -93,7 +95,8 @@ pub struct CompiledService {
     /// Treatment of established connections to removed endpoints.
     #[serde(default)]
     pub removal_policy: RemovalPolicy,
-    /// Time for which established connections may continue with removal policy `drain`, in seconds.
+    /// Time in seconds for which established connections to a removed endpoint may continue if the removal
+    /// policy is `drain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_seconds: Option<u32>,
     /// Health check of the endpoints.
@@ -143,7 +146,8 @@ impl CompiledService {
         has_node_port || addresses.iter().any(|addresses| !addresses.is_empty())
     }
 
-    /// Returns true if two forms differ at most in their revision, so that nodes need no update.
+    /// Returns true if two compiled forms of a Service are equal except for their revision, so that nodes
+    /// need no update.
     #[must_use]
     pub fn is_same_for_nodes(&self, other: &Self) -> bool {
         Self { revision: other.revision, ..self.clone() } == *other

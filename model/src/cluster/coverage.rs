@@ -1,4 +1,5 @@
-//! Union of the addresses of several pools, with a test whether all prefixes of one length lie within it.
+//! Union of the addresses of several pools, with a test that all prefixes of a given length are either inside
+//! or outside of the union.
 
 use ipnet::IpNet;
 

@@ -1,7 +1,7 @@
 //! History of accepted writes for users: author, message, and each object before and after.
 //!
-//! The change log for watches keeps recent changes only. The history keeps past writes for listings and rollbacks.
-//! The author is the client's own claim unless authentication is enabled.
+//! Unlike the change log, which keeps only recent changes for watches, the history keeps past writes for
+//! listings and rollbacks. The author is the client's own claim unless authentication is enabled.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -18,7 +18,8 @@ use crate::{
     primitives::quantity::{Revision, Timestamp},
 };
 
-/// Maximum number of characters of an author: `user@host` with long names, or the longest node name with its prefix.
+/// Maximum number of characters of an author: enough for `user@host` with long names, and for the longest
+/// node name with its prefix.
 pub const AUTHOR_LENGTH_MAX: usize = 260;
 /// Maximum number of characters of a write's message; put longer explanations into a linked document.
 pub const MESSAGE_LENGTH_MAX: usize = 200;
@@ -118,7 +119,8 @@ pub struct FieldChange {
     pub after: Option<Value>,
 }
 
-/// Reads the value of a field that exists; `null` is a value too.
+/// Deserializes a field that is present as `Some`, even if its value is `null`, which serde would otherwise
+/// convert to `None`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -154,9 +156,9 @@ impl RevisedObject {
     }
 }
 
-/// Returns the fields that differ between two states of an object in API form, ordered by pointer, and the number
-/// of fields beyond [`FIELDS_MAX`]. Fields that the server changes with every write are omitted. A changed
-/// password appears as a change without its value.
+/// Compares two states of an object in the JSON form of the API. Returns the fields that differ, at most
+/// [`FIELDS_MAX`], and the number of further ones. The metadata that the server sets, such as
+/// `resourceVersion`, is not compared. A changed password appears as a change without its value.
 #[must_use]
 pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<FieldChange>, usize) {
     let (published_before, published_after) = (before.map(published), after.map(published));
@@ -168,7 +170,8 @@ pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<Fiel
     (found, omitted)
 }
 
-/// Returns the change of a BGP password with hidden values, if the object exists before and after.
+/// Returns the change of a BgpPeer's password, with hidden values; `None` if the password is unchanged or one
+/// of the two states does not exist.
 fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<FieldChange> {
     let [before, after] =
         [before?, after?].map(|object| object.as_bgp_peer().and_then(|spec| spec.password.as_ref()));
@@ -177,7 +180,7 @@ fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<Fi
     (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
 }
 
-/// Renders an object in API form without the fields that every write changes.
+/// Renders an object as JSON without the metadata that the server sets, and without `apiVersion` and `kind`.
 fn published(object: &Object) -> Value {
     let mut json = object.to_json();
     if let Some(Value::Object(metadata)) = json.get_mut("metadata") {

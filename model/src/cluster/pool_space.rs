@@ -1,9 +1,9 @@
 //! Assignable addresses of a pool, and the search for the first free one in O(log n).
 //!
-//! The addresses in use or in quarantine are stored as intervals of numbers, in the order of a [`Numbering`]. A
-//! pool with `avoidBuggyIPs` uses a numbering without the IPv4 addresses ending in `.0` and `.255`, so the search
-//! never stops at one of them. Reserved addresses cut the ranges of a pool into a few pieces; each piece costs one
-//! look-up.
+//! The addresses in use or in quarantine are stored as intervals of their numbers in a [`Numbering`]. A pool
+//! with `avoidBuggyIPs` uses a numbering without the IPv4 addresses ending in `.0` and `.255`, so the search
+//! never stops at one of them. Reserved addresses split the ranges of a pool into a few pieces, and the
+//! search needs one look-up per piece.
 
 use std::net::IpAddr;
 
@@ -57,8 +57,8 @@ impl Numbering {
         from_number(self.family(), plain)
     }
 
-    /// Returns the numbers of the first and last address in a range that this numbering contains; `None` if the
-    /// range has no such address.
+    /// Returns the numbers of the first and the last address in a range that have a number in this numbering;
+    /// `None` if no address in the range has one.
     fn between(self, (first, last): (u128, u128)) -> Option<(u128, u128)> {
         let (first, last) = (self.up(first), self.down(last)?);
         (first <= last).then(|| (self.compress(first), self.compress(last)))
@@ -115,8 +115,9 @@ impl AddressPoolSpec {
         sizes.fold(0, |sum: u128, (first, last)| sum.saturating_add((last - first).saturating_add(1)))
     }
 
-    /// Returns the first assignable address of a family that is free. The argument `first_free` searches the first
-    /// free number between two numbers of a numbering; it is called at most once for each piece of the pool.
+    /// Returns the first assignable address of a family that is free, or `None`. The argument `first_free`
+    /// must return the first free number of a numbering between two numbers; it is called at most once for
+    /// each piece of the pool (part of a range without reserved addresses).
     pub(crate) fn first_free(
         &self,
         family: IpFamily,
@@ -129,7 +130,8 @@ impl AddressPoolSpec {
             .and_then(|number| numbering.address(number))
     }
 
-    /// Returns the ranges of a family in the order of the spec, cut at reserved addresses.
+    /// Returns the address ranges of a family as integers, in the order of the spec, without the reserved
+    /// addresses.
     fn pieces(&self, family: IpFamily) -> impl Iterator<Item = (u128, u128)> + '_ {
         let of_family = move |range: &&crate::kinds::address_pool::AddressRange| range.family() == family;
         let mut reserved: Vec<_> =
@@ -139,7 +141,7 @@ impl AddressPoolSpec {
     }
 }
 
-/// Returns the pieces of a range that remain after the reserved ranges are cut out. `reserved` must be sorted and
+/// Returns the parts of a range that remain without the reserved ranges. `reserved` must be sorted and
 /// without overlaps.
 fn cut((first, last): (u128, u128), reserved: &[(u128, u128)]) -> Vec<(u128, u128)> {
     let mut pieces = Vec::new();
@@ -170,8 +172,9 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// In a /8 in which all but two addresses are in use, with and without `avoidBuggyIPs`, the search needs one
-    /// look-up for each piece and finds the last assignable address.
+    /// In a /8 in which all but two addresses are in use, with and without `avoidBuggyIPs`, the search finds
+    /// the last assignable address with one look-up for each piece of the pool (part of its ranges between
+    /// reserved addresses).
     #[test]
     fn f118_a_nearly_full_pool_of_16_million_takes_one_look_up_per_piece() {
         let all = (to_number("10.0.0.0".parse().unwrap()), to_number("10.255.255.253".parse().unwrap()));

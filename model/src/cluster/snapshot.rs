@@ -1,4 +1,4 @@
-//! State of the whole cluster at one revision, with indices that make every look-up of a write O(log n).
+//! State of the whole cluster at one revision, with indices by which a write finds each object in O(log n).
 //!
 //! The maps are persistent: a clone shares all data, so readers keep a snapshot while the writer creates the next.
 //! Snapshots are created by admission, by loading a store, and by applying commits of other servers. Callers must
@@ -40,8 +40,9 @@ pub struct Snapshot {
     counts: OrdMap<Kind, usize>,
     cluster_ips: OrdMap<IpAddr, ServiceKey>,
     taken_addresses: OrdMap<IpFamily, IntervalSet>,
-    /// Services that accept connections at external and load balancer addresses, by address, protocol and first
-    /// port of each range. Ranges do not overlap, so the nearest entry at or below a port determines its Service.
+    /// Services that accept connections at external and load balancer addresses, by address, protocol and
+    /// first port of each range. Ranges do not overlap, so the last entry at or below a port is the only one
+    /// that can contain it.
     routed_frontends: OrdMap<(IpAddr, Protocol, Port), RoutedFrontend>,
     /// Services that have a node port, by protocol and port. Health check node ports are included as TCP.
     node_ports: OrdMap<(Protocol, Port), ServiceKey>,
@@ -105,7 +106,8 @@ impl Snapshot {
         self.objects.get(&key.object_key())
     }
 
-    /// Returns the objects of a kind in the order of their keys, in one namespace or in all, optionally after a key.
+    /// Returns the objects of a kind in the order of their keys, in `namespace` or, if it is `None`, in all
+    /// namespaces. If `after` is given, starts with the object that follows this key.
     pub fn list<'a>(
         &'a self,
         kind: Kind,
@@ -152,7 +154,8 @@ impl Snapshot {
         self.cluster_ips.get(&address)
     }
 
-    /// Returns the Service that holds any of the ports of an external or load balancer address.
+    /// Returns a Service that uses one of `ports` at an external or load balancer address, or `None` if all
+    /// of them are free.
     #[must_use]
     pub fn routed_holder(
         &self,
@@ -165,7 +168,8 @@ impl Snapshot {
         (is_same && frontend.last >= ports.first()).then_some(&frontend.holder)
     }
 
-    /// Returns a Node address that lies in a range and for which `is_excepted` returns false, with its Node.
+    /// Returns the first Node address in a range for which `is_excepted` returns false, with the name of its
+    /// Node; `None` if there is none.
     pub(crate) fn node_address_in(
         &self,
         range: &AddressRange,
@@ -188,13 +192,14 @@ impl Snapshot {
         self.node_ports.get(&(protocol, port))
     }
 
-    /// Returns the first free cluster IP of a family from `start` to `end`; addresses are given as integers.
+    /// Returns the first free cluster IP of a family from `start` to `end`, or `None` if all are in use.
+    /// Addresses are given as integers.
     #[must_use]
     pub fn first_free_address(&self, family: IpFamily, start: u128, end: u128) -> Option<u128> {
         self.taken_addresses.get(&family).map_or(Some(start), |taken| taken.first_free(start, end))
     }
 
-    /// Returns the first free node port from `start` to `end`.
+    /// Returns the first free node port from `start` to `end`, or `None` if all are in use.
     #[must_use]
     pub fn first_free_node_port(&self, protocol: Protocol, start: u16, end: u16) -> Option<u16> {
         let taken = self.taken_node_ports.get(&protocol);
@@ -292,7 +297,8 @@ impl Snapshot {
         self.workload_cidrs.keys()
     }
 
-    /// Returns the state after a commit that another server made; `None` if the commit does not follow this state.
+    /// Returns the state after a commit that another server made; `None` if the commit does not directly
+    /// follow this state.
     #[must_use]
     pub fn apply(&self, commit: &Commit) -> Option<Self> {
         if commit.revision != self.revision.next() {
@@ -414,8 +420,8 @@ impl Snapshot {
     }
 }
 
-/// Direction of an index update: addition or removal of an entry. One function handles both, so that removal
-/// is the exact inverse of addition.
+/// Kind of an index update: addition or removal of an entry. The same function performs both, so that a
+/// removal exactly reverts an addition.
 #[derive(Clone, Copy)]
 enum Entry {
     Add,

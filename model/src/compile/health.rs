@@ -38,8 +38,8 @@ pub(super) fn apply(check: &HealthCheck, record: &EndpointHealthSpec, port: &mut
     }
 }
 
-/// True if the share of healthy endpoints, among those that would accept new connections, is below the panic
-/// threshold of the check.
+/// Returns true if the share of healthy endpoints, among those that accept new connections except for their
+/// health, is below the panic threshold of the check.
 pub(crate) fn is_panic(check: &HealthCheck, record: &EndpointHealthSpec, port: &CompiledPort) -> bool {
     let would_take =
         |endpoint: &&CompiledEndpoint| endpoint.ready && !endpoint.terminating && endpoint.weight.0 > 0;

@@ -69,7 +69,8 @@ pub struct Quarantine {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Announcement {
-    /// Version of the announcement, increased by every change of the candidates. Nodes ignore a lower epoch.
+    /// Version of the announcement, increased by every change of the candidates. Nodes ignore an announcement
+    /// with a lower epoch than their current one.
     pub epoch: u64,
     /// Nodes that may announce the address by ARP and NDP, in the order of their rank, at most 8. The first one
     /// that is alive is the owner.

@@ -163,7 +163,7 @@ impl fmt::Display for AddressRange {
 impl FromStr for AddressRange {
     type Err = String;
 
-    /// Parses a network, a range (with optional spaces around the dash) or a single address.
+    /// Parses a network, a range with a dash (and optional spaces around it) or a single address.
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || {
             format!(

@@ -48,7 +48,8 @@ pub struct AdvertisementSpec {
     #[schema(max_items = 64)]
     pub node_selectors: Vec<Selector>,
     /// Preferred Nodes for type `L2`, at most 64 entries. The Node with the highest sum of matching weights
-    /// becomes the owner of an address. Among equal Nodes, addresses are balanced. Default: no preference.
+    /// becomes the owner of an address. Addresses are distributed evenly over Nodes with the same sum.
+    /// Default: no preference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub preferred_node_selectors: Vec<PreferredNodes>,
@@ -153,7 +154,7 @@ pub enum AdvertisementType {
     Bgp,
 }
 
-/// Preference for certain Nodes as owners of addresses, with a weight.
+/// Preference for Nodes with certain labels as owners of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreferredNodes {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Minimum of BFD transmit and receive intervals, in milliseconds; a busy machine can sustain it in software.
+/// Minimum of BFD transmit and receive intervals, in milliseconds. An agent can sustain this interval in
+/// software even on a busy machine.
 pub const BFD_INTERVAL_MS_MIN: u32 = 10;
 /// Maximum of BFD transmit and receive intervals, in milliseconds.
 pub const BFD_INTERVAL_MS_MAX: u32 = 60_000;

@@ -28,7 +28,7 @@ pub const HOLD_TIME_MIN: u16 = 3;
 pub const CONNECT_TIME_DEFAULT: u16 = 5;
 /// Maximum length of the key of TCP MD5 signatures in bytes (`TCP_MD5SIG_MAXKEYLEN`).
 pub const PASSWORD_BYTES_MAX: usize = 80;
-/// Maximum restart time in seconds: 12 bits (RFC 4724 §3).
+/// Maximum restart time in seconds: the largest 12-bit number (RFC 4724 §3).
 pub const RESTART_TIME_MAX: u16 = 4095;
 /// TCP port of BGP (RFC 4271).
 pub const BGP_PORT: u16 = 179;
@@ -51,8 +51,9 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "10.0.0.1")]
     pub peer_address: Option<IpAddr>,
-    /// Name of an interface, such as `eth0`. Alone: the router is discovered on this interface by its router
-    /// advertisements (unnumbered session). With a link-local `peerAddress`: the interface of that address.
+    /// Name of the interface that leads to the router, such as `eth0`. Without `peerAddress`, the address of
+    /// the router is discovered by its router advertisements on this interface (unnumbered session). Required
+    /// with a link-local `peerAddress`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub interface: Option<InterfaceName>,
@@ -61,13 +62,13 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_network: Option<IpNet>,
-    /// Maximum number of neighbors from `peerNetwork` on one node, from 1 to 256. Further connections are
-    /// rejected. Only allowed with `peerNetwork`. Default: 16.
+    /// Maximum number of sessions with routers in `peerNetwork` on one node, from 1 to 256. Further
+    /// connections are rejected. Only allowed with `peerNetwork`. Default: 16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 256)]
     pub dynamic_limit: Option<u16>,
-    /// AS number of the router, from 1 to 4,294,967,295 without reserved numbers, or `internal` (local AS
-    /// number) or `external` (any other AS number).
+    /// AS number that the router must have: a number from 1 to 4,294,967,295 without reserved ones,
+    /// `internal` (the AS number of the node) or `external` (any other AS number).
     #[serde(rename = "peerASN")]
     pub peer_asn: PeerAsn,
     /// AS number that the node uses towards this router, from 1 to 4,294,967,295 without reserved numbers.
@@ -79,13 +80,14 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, default = 179)]
     pub peer_port: Option<u16>,
-    /// Local address of the session, of the IP family of the router. Default: selected by the kernel.
+    /// Local address of the session, of the same IP family as the address of the router. Default: address
+    /// selected by the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub source_address: Option<IpAddr>,
-    /// Hold time in seconds: 0 (no keepalives and no expiry) or from 3 to 65,535 (RFC 4271). A session
-    /// without messages from the router for this time is closed. The smaller value of both sides applies.
-    /// Default: 90.
+    /// Hold time in seconds: 0 (no keepalives and no expiry) or from 3 to 65,535 (RFC 4271). The session is
+    /// closed if the router sends no message for this time. If both sides configure different values, the
+    /// smaller one applies. Default: 90.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 65535, default = 90)]
     pub hold_time: Option<u16>,
@@ -94,8 +96,9 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub keepalive_time: Option<u16>,
-    /// Pause in seconds after a failed connection, from 1 to 65,535. The pause doubles with each further failure,
-    /// up to 60 seconds or this value if it is larger. Not allowed with `peerNetwork`. Default: 5.
+    /// Pause in seconds after a failed connection, from 1 to 65,535. The pause doubles with each further
+    /// failure up to 60 seconds; it is constant if this value is larger. Not allowed with `peerNetwork`.
+    /// Default: 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, default = 5)]
     pub connect_time: Option<u16>,
@@ -105,8 +108,8 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, write_only, max_length = 80)]
     pub password: Option<Secret>,
-    /// True if an external router may be more than one hop away. Not allowed for internal peers, for peers with
-    /// `interface` or a link-local address, and with `ttlSecurity`. Default: false.
+    /// True if an external router may be more than one hop away. Not allowed for internal peers, together
+    /// with `interface` or `ttlSecurity`, or with a link-local address. Default: false.
     #[serde(default)]
     pub ebgp_multi_hop: bool,
     /// Maximum number of hops to the router for GTSM (RFC 5082), from 1 to 254. Packets from farther away are
@@ -127,16 +130,16 @@ pub struct BgpPeerSpec {
     /// Address families of the session: `IPv4` and `IPv6` unicast. Default: both.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub families: BTreeSet<BgpFamily>,
-    /// Role of the node in the session (RFC 9234). The session is only established if the role of the router
-    /// corresponds. Not allowed for internal peers. Default: no role.
+    /// Role of the node in the session (RFC 9234). The session is only established if the router has the
+    /// matching role, such as `Customer` for `Provider`. Not allowed for internal peers. Default: no role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<BgpRole>,
     /// Maximum number of prefixes received from the router, at least 1. The session is closed if the router
-    /// announces more. Received prefixes are not used. Default: 1,000,000.
+    /// announces more. The node does not use received prefixes as routes. Default: 1,000,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub max_prefixes: Option<u32>,
-    /// Selectors of Nodes, at most 64. Nodes have a session with the router if their labels match at least one
+    /// Selectors of Nodes, at most 64. A Node has a session with the router if its labels match at least one
     /// selector. Default: all Nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
@@ -153,8 +156,8 @@ impl BgpPeerSpec {
         Self { password: None, ..self.clone() }
     }
 
-    /// True if the node never opens a connection to the router, but accepts one: the session is passive, or the
-    /// neighbors are dynamic.
+    /// True if the node only accepts connections from the router and never opens one: the session is passive,
+    /// or the neighbors are dynamic.
     #[must_use]
     pub const fn waits_for_connections(&self) -> bool {
         self.passive || self.peer_network.is_some()
@@ -171,7 +174,7 @@ impl BgpPeerSpec {
     }
 }
 
-/// Returns the reason why an AS number is not allowed for a peer, or `None` if it is.
+/// Returns the reason why an AS number is not allowed for a peer, or `None` if the number is allowed.
 #[must_use]
 pub const fn forbidden_asn(asn: u32) -> Option<&'static str> {
     match asn {

@@ -51,7 +51,7 @@ pub enum ConditionReason {
     /// A load balancer address is free and will be assigned shortly.
     #[strum(message = "Wait: Services without an address are served in turn.")]
     Waiting,
-    /// No address is free until the quarantine of a released one ends.
+    /// All addresses without a Service are in quarantine after their release by another Service.
     #[strum(
         message = "Wait for the end of the quarantine (`spec.quarantineSeconds` of the pool), or add a range to \
                        the pool."
@@ -171,7 +171,7 @@ pub enum ConditionReason {
     /// The address is released and reserved for its former Service.
     #[strum(message = "No action is required. The record is deleted at the end of the quarantine.")]
     InQuarantine,
-    /// The announcement of the address has been requested but not confirmed by a report yet.
+    /// Nodes should announce the address, but no report confirms the announcement yet.
     #[strum(message = "Wait a moment. If the state persists, examine the agent of the node in the message.")]
     NotYetAnnounced,
     /// Another machine announces the same address.
@@ -219,7 +219,7 @@ pub enum ConditionReason {
     /// No BgpPeer exists.
     #[strum(message = "Create a BgpPeer for each router that shall receive the announcements.")]
     NoPeers,
-    /// None of the Nodes that the Advertisement selects has a session with one of its peers.
+    /// The BgpPeers of the Advertisement select none of the Nodes that the Advertisement selects.
     #[strum(message = "Compare `spec.nodeSelectors` of the BgpPeers, and check that they are not disabled.")]
     NoPeerOnNodes,
     /// Selected Nodes have BGP peers that receive the announcements.
@@ -266,7 +266,7 @@ pub enum ConditionReason {
     /// No agent has ever reported for this Node.
     #[strum(message = "Start `tidegate-agent` on the machine with `--node` and the name of this Node.")]
     NeverReported,
-    /// The position of the node is unknown, because its agent has not reported since the start of the server.
+    /// The progress of the Node is unknown, because its agent has not reported since the start of the server.
     #[strum(message = "See the condition Connected.")]
     NoReport,
     /// The node rejects a state from the control server that would remove too much.
@@ -313,7 +313,7 @@ pub enum ConditionReason {
     NoPort,
     /// At least one Service selects the Workload.
     Selected,
-    /// Two BgpPeers lead from one Node to the same router; the first one has the session.
+    /// Two BgpPeers lead from one Node to the same router; only the first of them has a session on this Node.
     #[strum(message = "Distinguish them by `spec.nodeSelectors`, or delete one of them.")]
     SameRouter,
     /// The BgpPeer selects at least one Node.
@@ -408,7 +408,7 @@ pub enum ConditionReason {
 }
 
 impl ConditionReason {
-    /// All reasons, in the order of the condition types.
+    /// All reasons, in the order of the variants, which are grouped by condition type.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Returns the reason in CamelCase, as published in conditions.

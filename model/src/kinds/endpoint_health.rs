@@ -1,8 +1,8 @@
-//! EndpointHealth: the server's record of the unhealthy endpoints of one Service.
+//! EndpointHealth: object in which the server stores the unhealthy endpoints of one Service.
 //!
-//! The record has the name of its Service and contains only endpoints that are unhealthy or in slow start. The
-//! check results of nodes are kept in memory ([`crate::observed::health::HealthBook`]). Decisions are stored here,
-//! because they must remain in force without further reports.
+//! The object has the name of the Service and contains only endpoints that are unhealthy or in slow start.
+//! Check results of nodes are only kept in memory ([`crate::observed::health::HealthBook`]). The decisions
+//! that follow from them are stored here, because they must remain in force if nodes stop reporting.
 
 use std::net::SocketAddr;
 use std::{
@@ -31,18 +31,18 @@ pub struct EndpointHealthSpec {
     pub endpoints: BTreeMap<CheckKey, EndpointVerdict>,
 }
 
-/// Decision that an endpoint is unhealthy or in slow start.
+/// Decision of the server that an endpoint is unhealthy, or in slow start after its recovery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointVerdict {
-    /// Effective share of the weight in percent, from 0 to 99: 0 if the endpoint is unhealthy, more while its
-    /// weight increases in slow start.
+    /// Percentage of its weight with which the endpoint is used, from 0 to 99: 0 while it is unhealthy, more
+    /// in slow start.
     #[schema(maximum = 99)]
     pub share: u8,
     /// Time of the decision (RFC 3339, UTC): since then the endpoint is unhealthy, or healthy again.
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Result that led to the decision, at most 512 bytes, such as `connection refused`.
+    /// Health check result that led to the decision, at most 512 bytes, such as `connection refused`.
     #[schema(max_length = 512)]
     pub message: String,
     /// Names of the Nodes that reported the result.
@@ -59,7 +59,7 @@ impl EndpointVerdict {
     }
 }
 
-/// Returns the object key of the health record of a Service.
+/// Returns the object key of the EndpointHealth object of a Service.
 #[must_use]
 pub fn record_key(service: &ServiceKey) -> ObjectKey {
     ObjectKey {

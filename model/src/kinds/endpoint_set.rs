@@ -24,8 +24,8 @@ pub struct EndpointSetSpec {
     /// Service may be created later.
     pub service: Name,
     /// Ports of the endpoints, at most 100. Each serves the Service port with the same name and protocol. If
-    /// empty, the endpoints serve each Service port at its numeric `targetPort`, or at the same port if it has
-    /// none.
+    /// empty, the endpoints serve each Service port at its numeric `targetPort`, or at the same port number
+    /// if the Service port has no `targetPort`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub ports: Vec<EndpointPort>,
@@ -59,13 +59,13 @@ pub struct Endpoint {
     /// ranges of cluster IPs are rejected.
     #[schema(value_type = String, example = "10.1.13.2")]
     pub address: IpAddr,
-    /// Name of the Node on which the endpoint runs, which need not exist. Required to count as local for policy
-    /// `Local` and `PreferSameNode`. The Node checks the health of the endpoint. Default: no node; three Nodes
-    /// check its health.
+    /// Name of the Node on which the endpoint runs; the Node need not exist. The endpoint is local to this
+    /// Node for policy `Local` and `PreferSameNode`, and the Node checks its health. Default: no Node; up to
+    /// three Nodes check its health.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Failure zone of the endpoint, at most 63 characters, such as `zone-a`. Compared with `spec.zone` of the
-    /// Nodes for `trafficDistribution`; not derived from `node`. Default: no zone.
+    /// Failure zone of the endpoint, at most 63 characters, such as `zone-a`. A Node prefers endpoints in its
+    /// own zone if the Service has a `trafficDistribution`. Not derived from `node`. Default: no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
     /// Share of new connections relative to the other endpoints of the Service, from 0 to 65,535. With 0, the

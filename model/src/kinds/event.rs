@@ -25,23 +25,25 @@ pub struct Event {
 /// `PortUnavailable`, `ConntrackFailed`, `StateHeld`, `StateReleased`, `BgpSessionUp` or `BgpSessionDown`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum EventReason {
-    /// Another program changed kernel objects of the agent, and the agent repaired them.
+    /// Another program had changed kernel objects of the agent, and the agent restored them.
     DriftRepaired,
     /// The agent could not read or program the kernel at all.
     PassFailed,
-    /// The agent changed to another proxy mode or to another variant of a mode.
+    /// The agent changed to another proxy mode, or to other options of the present mode, such as the naming
+    /// of chains.
     ModeChanged,
     /// The agent could not change to the requested proxy mode.
     ModeChangeFailed,
     /// Kernel objects of another proxy mode were removed.
     LeftoversRemoved,
-    /// The agent could not open a port that it serves on the node.
+    /// The agent could not open a port at which it accepts connections on the node.
     PortUnavailable,
-    /// Stale conntrack entries could not be removed.
+    /// Connection tracking entries of removed endpoints could not be deleted.
     ConntrackFailed,
     /// The agent rejected a state from the control server that would remove too much.
     StateHeld,
-    /// A state that was rejected before was applied, or the control server no longer sends it.
+    /// The agent applied a state that it had rejected before, or the control server no longer sends this
+    /// state.
     StateReleased,
     /// A BGP session is established.
     BgpSessionUp,

@@ -22,13 +22,13 @@ pub const CA_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthCheck {
-    /// Protocol of the check and its success: `Tcp` (the connection is accepted), `Http` (the response has an
-    /// expected status), `Https` (the same over TLS), `Grpc` (`grpc.health.v1.Health/Check` returns SERVING) or
-    /// `Udp` (a datagram is answered).
+    /// Protocol of the check, with the result that counts as success: `Tcp` (the connection is accepted),
+    /// `Http` (the response has an expected status), `Https` (the same over TLS), `Grpc`
+    /// (`grpc.health.v1.Health/Check` returns SERVING) or `Udp` (a datagram is answered).
     #[serde(rename = "type")]
     pub check_type: HealthCheckType,
-    /// Port to check, from 1 to 65,535. Required if the transport protocol of the check differs from that of a
-    /// Service port. Default: target port of each Service port.
+    /// Port to check, from 1 to 65,535. Required if a Service port has a different transport protocol than
+    /// the check, such as UDP for an HTTP check. Default: target port of each Service port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<Port>,
     /// Time between two checks in milliseconds, from 100 to 3,600,000. Each check starts up to 10 % earlier, at
@@ -51,14 +51,14 @@ pub struct HealthCheck {
     #[serde(default = "HealthCheck::fall_default")]
     #[schema(minimum = 1, maximum = 100, default = 3)]
     pub fall: u8,
-    /// Time in milliseconds after the appearance of an endpoint in which failures are ignored, from 0 to
-    /// 3,600,000. Ends at the first success. Default: 0.
+    /// Time in milliseconds for which failures of a new endpoint are ignored, from 0 to 3,600,000. The time
+    /// ends early at the first success. Default: 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(minimum = 0, maximum = 3_600_000, default = 0)]
     pub start_delay_ms: u32,
-    /// Minimum share of healthy endpoints of a port in percent, from 0 to 100. Below it, all endpoints
-    /// receive connections, because a common cause is more likely than the failure of so many endpoints.
-    /// Default: 0 (never).
+    /// Minimum share of healthy endpoints of a port in percent, from 0 to 100. If fewer are healthy, all
+    /// endpoints receive connections, because so many failures more likely have a common cause outside the
+    /// endpoints. Default: 0 (never).
     #[serde(default, skip_serializing_if = "is_none_percent")]
     #[schema(minimum = 0, maximum = 100, default = 0)]
     pub panic_threshold: u8,
@@ -68,9 +68,10 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(minimum = 0, maximum = 3600, default = 0)]
     pub slow_start_seconds: u32,
-    /// True if failed client connections also count as check failures. An endpoint that refuses `fall` consecutive
-    /// connections within one interval becomes unhealthy at once, until checks succeed again. Only the relay of
-    /// userspace mode observes client connections; nodes in other modes report a warning. Default: false.
+    /// True if failed client connections also count as check failures. An endpoint that refuses `fall`
+    /// consecutive connections within one interval becomes unhealthy at once, until checks succeed again.
+    /// Only nodes in userspace mode observe client connections; nodes in other modes report a warning.
+    /// Default: false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub passive: bool,
     /// Request of the check. Only allowed with types `Http` and `Https`. Default: `GET /` with any status
@@ -78,8 +79,8 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpCheck>,
     /// TLS settings of the check. Only allowed with type `Https`, and with type `Grpc` if `grpc.tls` is true.
-    /// Default: the certificate must be valid for `http.host` or the address of the endpoint, and signed by a CA
-    /// of the machine of the agent.
+    /// Default: the certificate must be valid for `http.host` or the address of the endpoint, and signed by a
+    /// CA that the machine of the agent trusts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsCheck>,
     /// Request of the check. Only allowed with type `Grpc`. Default: health of the whole server, without TLS.
@@ -121,9 +122,9 @@ const fn is_none_percent(number: &u8) -> bool {
     *number == 0
 }
 
-/// Protocol of a health check: `Tcp` (the connection is accepted), `Http` (the response has an expected
-/// status), `Https` (the same over TLS), `Grpc` (`grpc.health.v1.Health/Check` returns SERVING) or `Udp` (a
-/// datagram is answered).
+/// Protocol of a health check, with the result that counts as success: `Tcp` (the connection is accepted),
+/// `Http` (the response has an expected status), `Https` (the same over TLS), `Grpc`
+/// (`grpc.health.v1.Health/Check` returns SERVING) or `Udp` (a datagram is answered).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HealthCheckType {
     /// The endpoint accepts a TCP connection.
@@ -150,8 +151,8 @@ pub struct HttpCheck {
     #[serde(default = "HttpCheck::path_default")]
     #[schema(default = "/", max_length = 2048)]
     pub path: String,
-    /// Value of the `Host` header, such as `www.example.com`. The check connects to the endpoint in any case.
-    /// Default: address and port of the endpoint.
+    /// Value of the `Host` header, such as `www.example.com`. The check connects to the address of the
+    /// endpoint regardless of this value. Default: address and port of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Name>,
     /// Status codes that count as success, each from 100 to 599. Redirects are not followed; their status
@@ -205,7 +206,7 @@ pub struct TlsCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<Name>,
     /// Trusted CA certificates in PEM, at most 65,536 bytes. Not allowed with `insecureSkipVerify`. Default:
-    /// CA certificates of the machine of the agent.
+    /// the CA certificates that the machine of the agent trusts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 65536)]
     pub ca: Option<String>,

@@ -1,5 +1,5 @@
-//! Load balancer request of a Service: the fields of `spec.loadBalancer`, or the corresponding MetalLB annotations
-//! where a field is absent.
+//! Pool, addresses and sharing key that a Service requests: the fields of `spec.loadBalancer` or, for each
+//! absent field, the corresponding MetalLB annotation.
 
 use std::net::IpAddr;
 
@@ -86,15 +86,15 @@ impl<'a> LoadBalancerRequest<'a> {
         self.addresses.iter().copied().find(|address| IpFamily::of(*address) == family)
     }
 
-    /// True if the Service may keep an assigned address: the Service requests this address explicitly, or needs an
-    /// address of this family and names none.
+    /// True if the Service may keep an assigned address: it requests exactly this address, or it needs an
+    /// address of this IP family and requests no specific one.
     pub(crate) fn wants(&self, address: IpAddr) -> bool {
         let family = IpFamily::of(address);
         self.families().contains(&family) && self.named(family).is_none_or(|named| named == address)
     }
 
-    /// Returns the IP families in which the Service still needs an address; `has` lists the assigned
-    /// addresses.
+    /// Returns the IP families in which the Service needs a load balancer address but has none. `has` are the
+    /// addresses that are already assigned to the Service.
     pub(crate) fn lacking(&self, has: impl Iterator<Item = IpAddr>) -> Vec<IpFamily> {
         let mut families = self.families();
         for address in has.filter(|address| self.wants(*address)) {
@@ -108,7 +108,7 @@ impl<'a> LoadBalancerRequest<'a> {
         self.spec.ip_family_policy == Some(IpFamilyPolicy::RequireDualStack)
     }
 
-    /// Returns the JSON pointer to the field or annotation that requests an address.
+    /// Returns the JSON pointer to the field or annotation that requests `address`, for error messages.
     pub(crate) fn pointer_to(&self, address: IpAddr) -> String {
         let index = self.addresses.iter().position(|one| *one == address).unwrap_or_default();
         let by_field = || format!("/spec/loadBalancer/addresses/{index}");
@@ -116,7 +116,7 @@ impl<'a> LoadBalancerRequest<'a> {
     }
 }
 
-/// Annotations of a Service that concern load balancer addresses, each with the JSON pointer for violations.
+/// Parsed MetalLB annotations of a Service, each with its JSON pointer for error messages.
 #[derive(Debug, Default)]
 struct Annotations {
     pool: Option<(String, Name)>,
@@ -138,7 +138,9 @@ impl Annotations {
     }
 }
 
-/// Parses an annotation with this name, under either prefix. An empty value counts as absent, as in MetalLB.
+/// Parses the annotation `name`, which may have either of the two MetalLB prefixes. Returns its JSON pointer
+/// and value, or `None` if it is absent, empty or invalid. Adds a violation if it is invalid, or if both
+/// prefixes are used with different values.
 fn read<T>(
     metadata: &Metadata,
     name: &str,
@@ -188,8 +190,8 @@ fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// Checks the annotations of a Service of type LoadBalancer: their syntax, and that they do not contradict the
-/// corresponding fields.
+/// Checks the MetalLB annotations of a Service of type LoadBalancer. Adds a violation for each annotation
+/// that is invalid or contradicts the corresponding field.
 pub(crate) fn check_annotations(spec: &ServiceSpec, metadata: &Metadata, found: &mut Vec<Violation>) {
     if spec.service_type != ServiceType::LoadBalancer {
         return;

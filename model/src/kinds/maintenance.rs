@@ -42,12 +42,12 @@ pub struct Maintenance {
 }
 
 /// Treatment of connections: `Drain` (no new connections; established TCP connections finish, at most until
-/// the deadline; UDP and SCTP flows move at once) or `Maintenance` (the endpoint is treated as absent, and
-/// established connections follow the removal policy of the Service).
+/// the deadline; UDP and SCTP flows move to other endpoints at once) or `Maintenance` (the endpoint is
+/// treated as absent, and established connections follow the removal policy of the Service).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum MaintenanceMode {
     /// No new connections. Established TCP connections finish, at most until the deadline; UDP and SCTP flows
-    /// move at once.
+    /// move to other endpoints at once.
     Drain,
     /// The endpoint is treated as absent: no new connections, and established ones follow the removal policy
     /// of the Service.
@@ -81,7 +81,8 @@ impl Maintenance {
         all.into_iter().flatten().min_by_key(|one| rank(one))
     }
 
-    /// Adds a violation for each invalid field; `at` is the JSON pointer of the maintenance.
+    /// Adds a violation to `found` for each invalid field. `at` is the JSON pointer to this maintenance
+    /// setting.
     pub(crate) fn validate(&self, at: &str, found: &mut Vec<Violation>) {
         let Self { mode, reason, by, deadline } = self;
         check_text(&format!("{at}/reason"), reason.as_deref(), REASON_BYTES_MAX, found);

@@ -22,8 +22,8 @@ const KEY_LENGTH_MAX: usize = 253 + 1 + LABEL_LENGTH_MAX;
 pub type Labels = BTreeMap<String, String>;
 
 /// Identity, version, labels and annotations of an object. The server sets all fields except `name`,
-/// `namespace`, `labels` and `annotations`. A write may contain `uid` and `resourceVersion`; they are then
-/// compared with the stored object.
+/// `namespace`, `labels` and `annotations`. A write that contains `uid` or `resourceVersion` is rejected if
+/// the stored object has a different value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
@@ -44,7 +44,7 @@ pub struct Metadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[0-9]+$")]
     pub resource_version: Option<String>,
-    /// Number of changes of `spec`, starting at 1.
+    /// Counter that is 1 for a new object and increases by one with every change of `spec`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
     /// Time of the creation (RFC 3339, UTC).
@@ -53,7 +53,8 @@ pub struct Metadata {
     /// Path of the object in this API, such as `/v1/namespaces/default/services/web`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_link: Option<String>,
-    /// Apply set that owns the object. Absent unless the object was created by `POST /v1/apply?applySet=`.
+    /// Name of the apply set (group of objects that are applied and pruned together) that owns the object.
+    /// Absent unless the object was created by `POST /v1/apply?applySet=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_set: Option<Name>,
     /// Labels that selectors match, at most 100. Keys have at most 63 characters after an optional DNS
@@ -113,7 +114,8 @@ impl Metadata {
     }
 }
 
-/// Checks labels, or a selector in map form; `at` is their JSON pointer.
+/// Adds a violation for each invalid key or value of labels, or of a selector that is written as a map. `at`
+/// is the JSON pointer to the map.
 pub fn check_labels(at: &str, labels: &Labels, violations: &mut Vec<Violation>) {
     if labels.len() > LABELS_MAX {
         let message = format!("must have at most {LABELS_MAX} entries, has {}", labels.len());
@@ -126,13 +128,14 @@ pub fn check_labels(at: &str, labels: &Labels, violations: &mut Vec<Violation>) 
     }
 }
 
-/// Appends a reference token to a JSON pointer, escaped according to RFC 6901 §3.
+/// Appends `token` (a field name or list index) to the JSON pointer `at`, escaped according to RFC 6901 §3.
 #[must_use]
 pub fn pointer(at: &str, token: &str) -> String {
     format!("{at}/{}", token.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Checks a label key: an optional DNS prefix and a slash, then a name of at most 63 characters.
+/// Checks a label key, which must consist of an optional DNS prefix with a slash, and a name of at most 63
+/// characters. Returns an error message if the key is invalid.
 pub fn check_key(key: &str) -> Result<(), String> {
     if key.len() > KEY_LENGTH_MAX {
         return Err(format!("key must be at most {KEY_LENGTH_MAX} characters"));
@@ -150,8 +153,8 @@ pub fn check_key(key: &str) -> Result<(), String> {
     check_value(name).map_err(|error| format!("key {error}"))
 }
 
-/// Checks a label value: empty, or at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at
-/// both ends.
+/// Checks a label value, which must be empty, or consist of at most 63 letters, digits, `-`, `_` and `.` with
+/// a letter or digit at both ends. Returns an error message if the value is invalid.
 pub fn check_value(value: &str) -> Result<(), String> {
     if value.len() > LABEL_LENGTH_MAX {
         return Err(format!("`{value}` must be at most {LABEL_LENGTH_MAX} characters"));

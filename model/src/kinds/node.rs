@@ -19,7 +19,7 @@ pub const NODE_WORKLOAD_CIDRS_MAX: usize = 64;
 /// Maximum number of entries in `clusterCIDRs` and in `nodePortAddresses`.
 pub const NODE_NETWORKS_MAX: usize = 64;
 
-/// Highest number of a bit in a packet mark, which has 32 bits.
+/// Number of the highest bit in a packet mark, which has 32 bits.
 pub const MARK_BIT_MAX: u8 = 31;
 /// Default number of the packet mark bit that requests masquerading, as in kube-proxy.
 pub const MASQUERADE_BIT_DEFAULT: u8 = 14;
@@ -49,11 +49,11 @@ pub struct NodeSpec {
     /// a restart. Default: option `--mode` of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// Options of the proxy on this Node. Absent if all options have their defaults.
+    /// Options of the proxy on this Node. Absent if no option differs from its default.
     #[serde(default, skip_serializing_if = "ProxyOptions::is_default")]
     pub proxy: ProxyOptions,
-    /// BGP settings of the Node: its AS number and BGP Identifier. Default: AS number of `tidegate-api --asn`, and
-    /// a derived identifier.
+    /// BGP settings of the Node: its AS number and BGP Identifier. Default: AS number of
+    /// `tidegate-api --asn`, and the first IPv4 address of the Node or an identifier derived from its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<NodeBgp>,
     /// True if the Node must not announce load balancer addresses. Addresses that it announces move to other
@@ -133,7 +133,7 @@ pub struct ProxyOptions {
     /// True if all traffic to virtual addresses is masqueraded, regardless of its source. Default: false.
     #[serde(default)]
     pub masquerade_all: bool,
-    /// Networks whose addresses count as workloads on this Node, at most 64, such as `10.1.0.0/16`. Default:
+    /// Networks whose addresses this Node treats as workloads, at most 64, such as `10.1.0.0/16`. Default:
     /// `workloadCIDRs` of all Nodes.
     #[serde(default, rename = "clusterCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
@@ -143,18 +143,19 @@ pub struct ProxyOptions {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub node_port_addresses: Vec<IpNet>,
-    /// Bit of the packet mark that requests masquerading, from 0 to 31. Must differ from `dropBit`. Default:
-    /// 14 (mark 0x4000).
+    /// Bit of the packet mark by which rules request masquerading, from 0 to 31. Must differ from `dropBit`.
+    /// Default: 14 (mark 0x4000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 31)]
     pub masquerade_bit: Option<u8>,
-    /// Bit of the packet mark that requests a drop in modes that need a mark, from 0 to 31. Must differ from
-    /// `masqueradeBit`. Default: 15 (mark 0x8000).
+    /// Bit of the packet mark by which rules request a drop in iptables and ipvs mode, from 0 to 31. Must
+    /// differ from `masqueradeBit`. Default: 15 (mark 0x8000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 31)]
     pub drop_bit: Option<u8>,
-    /// Naming of chains and sets in iptables and ipvs mode: `tidegate` (own prefix, coexists with kube-proxy)
-    /// or `kube` (names of kube-proxy, replaces it). Default: `tidegate`.
+    /// Naming of chains and sets in iptables and ipvs mode: `tidegate` (names with a prefix of Tidegate,
+    /// which coexist with kube-proxy) or `kube` (names of kube-proxy, for a Node on which Tidegate replaces
+    /// it). Default: `tidegate`.
     #[serde(default)]
     pub naming: Naming,
     /// True if, in ipvs mode, the kernel answers ARP requests only for addresses of the receiving interface
@@ -163,13 +164,13 @@ pub struct ProxyOptions {
     pub strict_arp: bool,
 }
 
-/// Naming of chains and sets: `tidegate` (own prefix) or `kube` (names of kube-proxy).
+/// Naming of chains and sets: `tidegate` (names with a prefix of Tidegate) or `kube` (names of kube-proxy).
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
-    /// Names with an own prefix, which coexist with the objects of kube-proxy.
+    /// Names with a prefix of Tidegate, so that the chains and sets can coexist with those of kube-proxy.
     #[default]
     Tidegate,
     /// Names of kube-proxy, for a node on which Tidegate replaces it.

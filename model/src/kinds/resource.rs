@@ -41,14 +41,14 @@ pub enum Kind {
     Service,
     /// Endpoints given by users or adapters.
     EndpointSet,
-    /// Record of a load balancer address, maintained by the server.
+    /// Assignment of a load balancer address to Services and announcing nodes, maintained by the server.
     Address,
-    /// Record of the unhealthy endpoints of a Service, maintained by the server.
+    /// List of the unhealthy endpoints of a Service, maintained by the server.
     EndpointHealth,
 }
 
 impl Kind {
-    /// All kinds, in the order of listings and of the changes of one write.
+    /// All kinds, in the order in which objects are listed and in which one write changes objects.
     pub const ALL: [Self; Self::VARIANTS.len()] =
         *Self::VARIANTS.first_chunk().expect("an array has as many elements as its length");
 
@@ -100,7 +100,7 @@ impl Kind {
         }
     }
 
-    /// True if only the server writes objects of the kind.
+    /// True if only the server, and no client, writes objects of the kind.
     #[must_use]
     pub const fn is_kept_by_server(self) -> bool {
         match self {
@@ -116,13 +116,14 @@ impl Kind {
         }
     }
 
-    /// Parses a kind as written in the field `kind`.
+    /// Parses a kind as written in the field `kind`; `None` if there is no such kind.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Parses a plural as used in request paths, such as `services`.
+    /// Parses the plural of a kind as used in request paths, such as `services`; `None` if there is no such
+    /// kind.
     #[must_use]
     pub fn parse_plural(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.plural() == text)
@@ -164,7 +165,7 @@ impl ObjectKey {
         format!("{}/{namespace}/{}", self.kind.plural(), self.name)
     }
 
-    /// Parses a store key, as returned by [`Self::to_store_key`].
+    /// Parses a store key, as returned by [`Self::to_store_key`]. Returns `None` if the key is malformed.
     #[must_use]
     pub fn parse_store_key(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
@@ -321,7 +322,8 @@ impl Spec {
     }
 }
 
-/// Object of the API: metadata and desired state. The status is added when the object is read.
+/// Object of the API: metadata and desired state. The status is not stored; the server computes it for each
+/// response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     /// Name, namespace, version, labels and annotations.
@@ -352,61 +354,61 @@ impl Object {
         })
     }
 
-    /// Returns the spec if the object is a Node.
+    /// Returns the spec of a Node, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_node(&self) -> Option<&NodeSpec> {
         if let Spec::Node(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is an AddressPool.
+    /// Returns the spec of an AddressPool, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_address_pool(&self) -> Option<&AddressPoolSpec> {
         if let Spec::AddressPool(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is a BfdProfile.
+    /// Returns the spec of a BfdProfile, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_bfd_profile(&self) -> Option<&BfdProfileSpec> {
         if let Spec::BfdProfile(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is a BgpPeer.
+    /// Returns the spec of a BgpPeer, or `None` for an object of another kind.
     #[must_use]
     pub fn as_bgp_peer(&self) -> Option<&BgpPeerSpec> {
         if let Spec::BgpPeer(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is an Advertisement.
+    /// Returns the spec of an Advertisement, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_advertisement(&self) -> Option<&AdvertisementSpec> {
         if let Spec::Advertisement(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is an Address.
+    /// Returns the spec of an Address, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_address(&self) -> Option<&AddressSpec> {
         if let Spec::Address(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is an EndpointHealth.
+    /// Returns the spec of an EndpointHealth, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_endpoint_health(&self) -> Option<&EndpointHealthSpec> {
         if let Spec::EndpointHealth(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is a Workload.
+    /// Returns the spec of a Workload, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_workload(&self) -> Option<&WorkloadSpec> {
         if let Spec::Workload(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is a Service.
+    /// Returns the spec of a Service, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_service(&self) -> Option<&ServiceSpec> {
         if let Spec::Service(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// Returns the spec if the object is an EndpointSet.
+    /// Returns the spec of an EndpointSet, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_endpoint_set(&self) -> Option<&EndpointSetSpec> {
         if let Spec::EndpointSet(spec) = &self.spec { Some(spec) } else { None }

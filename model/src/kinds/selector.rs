@@ -11,12 +11,13 @@ use crate::kinds::metadata::{Labels, check_key, check_value};
 /// Maximum number of requirements in one selector.
 const REQUIREMENTS_MAX: usize = 32;
 
-/// Conjunction of requirements on labels. The empty selector matches all objects.
+/// Label selector: a list of requirements, all of which the labels of an object must satisfy. The empty
+/// selector matches all objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<Requirement>);
 
-/// Label selector in the form of Kubernetes objects. All entries must hold; the empty selector matches all
-/// objects.
+/// Label selector in the form of Kubernetes objects. An object matches if its labels satisfy all entries; the
+/// empty selector matches all objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Selector {
@@ -94,7 +95,7 @@ enum Requirement {
     NotIn(String, Vec<String>),
 }
 
-/// Error of a malformed label selector, with a hint on the syntax.
+/// Error for a malformed label selector, with a hint on the syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{part}` is not a label requirement: {reason}; write `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key` or `!key`"

@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// Maximum number of ports of a Service. Each port becomes kernel entries for every address of the Service.
+/// Maximum number of ports of a Service. The number is limited, because a node programs each port separately
+/// for every address of the Service.
 pub const PORTS_MAX: usize = 100;
 /// Maximum number of entries in `externalIPs` and in `loadBalancerSourceRanges`.
 pub const ADDRESSES_MAX: usize = 256;
@@ -36,9 +37,10 @@ pub const SCHEDULER_LENGTH_MAX: usize = 15;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceSpec {
-    /// Exposure of the Service: `ClusterIP` (virtual addresses inside the cluster), `NodePort` (also a port on
-    /// every node), `LoadBalancer` (also announced addresses) or `ExternalName` (a DNS alias). A change of the
-    /// type must also remove the fields that the new type does not allow. Default: `ClusterIP`.
+    /// Exposure of the Service: `ClusterIP` (virtual addresses inside the cluster), `NodePort` (also a port
+    /// on every node), `LoadBalancer` (also announced addresses) or `ExternalName` (a DNS alias). A write
+    /// that changes the type must also remove the fields that the new type does not allow. Default:
+    /// `ClusterIP`.
     #[serde(default, rename = "type")]
     pub service_type: ServiceType,
     /// Primary virtual address: the first of `clusterIPs`. `None` makes the Service headless, without virtual
@@ -114,10 +116,11 @@ pub struct ServiceSpec {
     /// Default: `Cluster`.
     #[serde(default)]
     pub internal_traffic_policy: TrafficPolicy,
-    /// TCP port at which every node responds over HTTP to health checks of external load balancers: status 200 if
-    /// the node is programmed and has ready endpoints of the Service, otherwise 503, with their number in the
-    /// body. Only allowed with type LoadBalancer and `externalTrafficPolicy: Local`; must be free within
-    /// `tidegate-api --node-port-range`. Default: an allocated port; in an update, the present one.
+    /// TCP port at which every node responds over HTTP to health checks of external load balancers: status
+    /// 200 if the node has programmed its Services and runs ready endpoints of this Service, otherwise 503;
+    /// the body contains the number of these endpoints. Only allowed with type LoadBalancer and
+    /// `externalTrafficPolicy: Local`; must be free within `tidegate-api --node-port-range`. Default: an
+    /// allocated port; in an update, the present one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_node_port: Option<Port>,
     /// True if endpoints receive connections regardless of their readiness, also before they are ready and while
@@ -130,24 +133,27 @@ pub struct ServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_distribution: Option<TrafficDistribution>,
     /// DNS name for which the Service is an alias, in lower case, at most 253 characters, such as
-    /// `db.example.com`. Nodes program nothing for it. Required with type ExternalName and not allowed otherwise.
+    /// `db.example.com`. Nodes program no rules for such a Service. Required with type ExternalName and not
+    /// allowed otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_name: Option<Name>,
-    /// Source and sharing of the load balancer addresses. Only allowed with type LoadBalancer. Default: an address
-    /// from a matching AddressPool for each IP family, with `SingleStack` for the primary one only; not shared.
+    /// Pool, requested addresses and sharing key of the load balancer addresses. Only allowed with type
+    /// LoadBalancer. Default: one unshared address from a matching AddressPool for each IP family, or only
+    /// for the primary one with `SingleStack`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
     /// True if node ports are allocated for a Service of type LoadBalancer. If false, only ports with an
     /// explicit `nodePort` are opened. Only allowed with type LoadBalancer. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocate_load_balancer_node_ports: Option<bool>,
-    /// IPVS scheduler that selects an endpoint for a new connection, at most 15 characters, such as `rr`, `wrr` or
-    /// `sh`. Nodes whose proxy mode does not support the scheduler report the Service as unsupported. Default: by
-    /// weight, at random in nftables and iptables mode, as weighted round robin in ipvs and userspace mode.
+    /// IPVS scheduler that selects an endpoint for a new connection, at most 15 characters, such as `rr`,
+    /// `wrr` or `sh`. Nodes whose proxy mode does not support the scheduler report the Service as
+    /// unsupported. Default: selection by weight, at random in nftables and iptables mode, and by weighted
+    /// round robin in ipvs and userspace mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
-    /// Variants of the scheduler: `fallback` and `port` (schedulers `sh` and `mh`), `onePacket` (all ports
-    /// UDP). Only allowed with `scheduler`.
+    /// Variants of the scheduler: `fallback` and `port` (only for schedulers `sh` and `mh`), and `onePacket`
+    /// (only if all ports are UDP). Only allowed with `scheduler`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
     /// Method by which packets reach the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or
@@ -169,8 +175,8 @@ pub struct ServiceSpec {
     /// in all cases. Default: `keep`.
     #[serde(default)]
     pub removal_policy: RemovalPolicy,
-    /// Time in seconds for which established connections continue with `removalPolicy: drain`, from 1 to 86,400;
-    /// then they are reset. Not allowed with other policies. Default: 300.
+    /// Time in seconds for which established connections to a removed endpoint continue before they are
+    /// reset, from 1 to 86,400. Only allowed with `removalPolicy: drain`. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub drain_seconds: Option<u32>,
@@ -184,8 +190,8 @@ pub struct ServiceSpec {
     pub disabled: bool,
 }
 
-/// Exposure of a Service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`. A type includes the exposure
-/// of the types before it, except `ExternalName`.
+/// Exposure of a Service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`. `NodePort` includes the
+/// exposure of `ClusterIP`, and `LoadBalancer` that of `NodePort`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ServiceType {
     /// Virtual addresses inside the cluster.
@@ -255,8 +261,9 @@ pub enum IpFamilyPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServicePort {
-    /// Name of the port, unique within the Service, at most 63 characters, such as `http`. EndpointSets with ports
-    /// serve it under the same name. Required if the Service has more than one port.
+    /// Name of the port, unique within the Service, at most 63 characters, such as `http`. An EndpointSet
+    /// with `ports` serves this port by its entry of the same name. Required if the Service has more than one
+    /// port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Label>,
     /// Transport protocol of the port: `TCP`, `UDP` or `SCTP`. Nodes in userspace mode report a Service with SCTP
@@ -266,9 +273,9 @@ pub struct ServicePort {
     /// Port at which clients connect, from 1 to 65,535. The first port of the range if `endPort` is set.
     /// Protocol and port are unique within the Service.
     pub port: Port,
-    /// Last port of a range that starts at `port`, not less than `port`; `port: 1` with `endPort: 65535` covers
-    /// all ports. The destination port is preserved, so `targetPort` and `nodePort` are not allowed. Nodes in ipvs
-    /// mode support at most 256 ports. Default: a single port.
+    /// Last port of a range that starts at `port`, not less than `port`; `port: 1` with `endPort: 65535`
+    /// covers all ports. The destination port is preserved, so `targetPort` and `nodePort` are not allowed.
+    /// Nodes in ipvs mode support ranges of at most 256 ports. Default: a single port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_port: Option<Port>,
     /// Port of the endpoints: a number from 1 to 65,535, or the name of a port of the Workloads, such as `http`. A
@@ -354,8 +361,8 @@ pub struct SessionAffinityConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientIpConfig {
-    /// Time in seconds for which a client stays with its endpoint after its last connection, from 1 to 86,400.
-    /// Default: 10,800 (3 hours).
+    /// Time in seconds after the last connection of a client for which new connections of the client go to
+    /// the same endpoint, from 1 to 86,400. Default: 10,800 (3 hours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub timeout_seconds: Option<u32>,
@@ -412,10 +419,10 @@ pub struct LoadBalancer {
 #[schema(value_type = String, min_length = 1, max_length = 15, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "wrr")]
 pub struct Scheduler(pub Label);
 
-/// Variant of a scheduler: `fallback` (`sh`, `mh`: select another endpoint if the first is unavailable),
-/// `port` (`sh`, `mh`: include the source port in the hash) or `onePacket` (UDP: schedule each packet
-/// independently). These are the IPVS flags `IP_VS_SVC_F_SCHED1`, `IP_VS_SVC_F_SCHED2` and
-/// `IP_VS_SVC_F_ONEPACKET`.
+/// Variant of a scheduler: `fallback` (for `sh` and `mh`: another endpoint is selected if the first is
+/// unavailable), `port` (for `sh` and `mh`: the hash includes the source port) or `onePacket` (for UDP: each
+/// packet is scheduled independently). They correspond to the IPVS flags `IP_VS_SVC_F_SCHED1`,
+/// `IP_VS_SVC_F_SCHED2` and `IP_VS_SVC_F_ONEPACKET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SchedulerFlag {
@@ -507,7 +514,8 @@ impl ServiceSpec {
         self.has_node_ports() || !self.external_ips.is_empty()
     }
 
-    /// True if every node serves a health check node port for the Service.
+    /// True if every node has a health check node port for the Service, at which it responds to external load
+    /// balancers.
     #[must_use]
     pub fn has_health_check_node_port(&self) -> bool {
         self.service_type == ServiceType::LoadBalancer && self.external_traffic_policy == TrafficPolicy::Local
@@ -530,7 +538,7 @@ impl ServiceSpec {
         }
     }
 
-    /// Returns the allocated cluster IPs.
+    /// Returns the allocated cluster IPs; none for a headless Service.
     pub fn cluster_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.cluster_ips.iter().filter_map(|cluster_ip| cluster_ip.address())
     }

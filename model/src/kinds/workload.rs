@@ -27,8 +27,8 @@ pub struct WorkloadSpec {
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 2, example = json!(["10.1.13.3"]))]
     pub addresses: Vec<IpAddr>,
-    /// Name of the Node on which the Workload runs. Required for traffic policy `Local` and for the detection of
-    /// lost nodes. Default: no node.
+    /// Name of the Node on which the Workload runs. Without it, the Workload counts as local to no Node for
+    /// traffic policy `Local`, and stays an endpoint if its machine fails. Default: no node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
     /// Failure zone of the Workload, such as `zone-a`. Used by `trafficDistribution`. Default: no zone.

@@ -1,6 +1,8 @@
-//! Announcement states of load balancer addresses (owner, standby or held), as reported by the agents.
+//! Announcement states of load balancer addresses, as reported by the agents: a node owns an address
+//! (announces it), is a standby, or holds the announcement back.
 //!
-//! A report contains only changes, so the last state of each node is stored here, up to [`PARTS_KEPT_MAX`].
+//! An agent reports only changes, so the last state of each address on each node is stored here, up to
+//! [`PARTS_KEPT_MAX`] states.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +15,8 @@ use crate::{
     wire::report::{AddressReport, AnnouncementRole},
 };
 
-/// Maximum number of stored states, one for each node and address: about 300 bytes each, so 60 MB. Further states are
-/// not stored.
+/// Maximum number of stored states, one for each node and address. A state has about 300 bytes, so all have
+/// at most 60 MB. Further states are not stored.
 pub const PARTS_KEPT_MAX: usize = 200_000;
 
 /// Announcement states in one report of an agent.
@@ -22,9 +24,10 @@ pub const PARTS_KEPT_MAX: usize = 200_000;
 pub struct AnnouncementUpdate {
     /// Announcement states by address that changed since the previous report.
     pub parts: BTreeMap<IpAddr, AddressReport>,
-    /// Addresses for which the node no longer has a role (owner, standby or held).
+    /// Addresses for which the node no longer has a role: owner, standby, or first candidate that holds the
+    /// announcement back.
     pub gone: BTreeSet<IpAddr>,
-    /// True if `parts` is complete, so that the node has no role for any other address.
+    /// True if `parts` replaces all states that the node reported before, false if it contains only changes.
     pub is_complete: bool,
 }
 
@@ -35,7 +38,7 @@ pub struct AnnouncementBook {
     /// Addresses for which each node has a stored state.
     nodes: BTreeMap<Name, BTreeSet<IpAddr>>,
     parts: usize,
-    /// Logical clock, increased by each report of an agent and by each candidate order that the server records.
+    /// Logical clock, increased by each reported state and by each candidate order that the server records.
     turn: u64,
     /// Number of states that were not stored because [`PARTS_KEPT_MAX`] was reached.
     pub refused: u64,
@@ -56,7 +59,8 @@ struct ReportedState {
 }
 
 impl AnnouncementBook {
-    /// Applies a report of a node's agent. Returns the addresses whose role or epoch on the node has changed.
+    /// Stores the states that a node's agent reports. Returns the addresses for which the node's role, or the
+    /// epoch (version) of the candidate order that it follows, has changed.
     pub fn apply(&mut self, node: &Name, news: AnnouncementUpdate) -> BTreeSet<IpAddr> {
         let AnnouncementUpdate { parts, mut gone, is_complete } = news;
         if is_complete {
@@ -113,8 +117,8 @@ impl AnnouncementBook {
         was_there
     }
 
-    /// Records that the server has written a new candidate order for an address. Ownership that a node reported
-    /// before no longer counts as a takeover.
+    /// Records that the server has written a new candidate order for an address. From then on, a node that
+    /// became owner before the new order no longer counts as having taken over the address.
     pub fn record_order(&mut self, address: IpAddr) {
         self.turn += 1;
         self.pages.entry(address).or_default().ordered_at = self.turn;
@@ -139,8 +143,9 @@ impl AnnouncementBook {
         page.into_iter().flat_map(|page| page.parts.iter().map(|(node, part)| (node, &part.announced)))
     }
 
-    /// Returns the candidate that took over an address from the first candidate: the node, other than the
-    /// first, that most recently reported ownership under the recorded candidate order or a newer one.
+    /// Returns the candidate that took over an address from the first candidate of `order`: the candidate
+    /// that became owner last, while it followed this order or a newer one. `None` if the first candidate
+    /// itself became owner last, or no candidate became owner since the order was recorded.
     #[must_use]
     pub fn takeover(&self, address: IpAddr, order: &Announcement) -> Option<&Name> {
         let page = self.pages.get(&address)?;

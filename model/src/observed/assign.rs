@@ -1,7 +1,7 @@
-//! Assignment of a load balancer address to nodes: computes a ranked list of candidates from the cluster state and
-//! the reports.
+//! Assignment of a load balancer address to nodes: ranks the nodes that may announce the address
+//! (candidates), based on the cluster state and the reports of agents.
 //!
-//! Decisions are sticky: the owner changes only if necessary.
+//! Decisions are sticky: the owner (the first candidate) changes only if necessary.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,11 +34,11 @@ pub use reason::{IneligibleReason, NoCandidateReason};
 pub struct ClusterView<'a> {
     /// Objects of the cluster.
     pub snapshot: &'a Snapshot,
-    /// Epoch of the store; reported positions count only if they belong to it.
+    /// Epoch (identity) of the store. Positions that nodes report for another epoch are ignored.
     pub epoch: Epoch,
     /// Lease and last report of each node, ordered by name.
     pub nodes: &'a [NodeView<'a>],
-    /// Function that returns the compiled form of a Service.
+    /// Function that returns the compiled form of a Service, if there is one.
     pub compiled: &'a dyn Fn(&ServiceKey) -> Option<Arc<CompiledService>>,
 }
 
@@ -49,36 +49,40 @@ pub struct AssignmentInputs<'a> {
     pub book: &'a AnnouncementBook,
     /// Number of addresses for which each node is the first candidate.
     pub owned: &'a BTreeMap<Name, usize>,
-    /// True if an address without an owner may remain so until nodes that are not ready yet become ready.
+    /// True if the assignment of a new owner may wait for nodes that are about to become ready, so that the
+    /// owner is selected from more nodes.
     pub may_wait: bool,
 }
 
 /// Result of the assignment of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// Action on the address record.
+    /// Action on the Address object.
     pub action: AssignmentAction,
     /// Nodes that will be candidates after they have verified the Services of the address.
     pub waiting: BTreeSet<Name>,
 }
 
-/// Action on an address record that follows from an assignment.
+/// Action on an Address object that follows from an assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssignmentAction {
-    /// The record remains unchanged.
+    /// The Address object remains unchanged.
     Leave,
-    /// The record remains unchanged for now; the assignment is retried after nodes had time to become ready.
+    /// The Address object remains unchanged for now. The assignment must be retried after the nodes in
+    /// [`Assignment::waiting`] had time to become ready.
     Wait,
-    /// The record is changed to this announcement, whose epoch is higher than any known epoch of the address.
+    /// The Address object receives this announcement, whose epoch (version of the candidate order) is higher
+    /// than any known epoch of the address.
     Record(Announcement),
 }
 
-/// Maximum difference by which a reported epoch may exceed the recorded one. The record falls behind only if a
-/// backup is restored; the limit prevents one faulty agent from exhausting the numbers.
+/// Maximum difference by which a reported epoch (version of the candidate order) may exceed the recorded one;
+/// higher epochs are ignored. Agents have higher epochs than the record only after a backup was restored.
+/// Without a limit, one faulty agent could exhaust the numbers.
 const EPOCH_LEAP_MAX: u64 = 1_000_000;
 
-/// Decides the ranked candidates that may announce an address. The record remains unchanged if no Service has
-/// the address.
+/// Decides the nodes that may announce an address, as a ranked list of candidates. Returns
+/// [`AssignmentAction::Leave`] if no Service has the address.
 #[must_use]
 pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: IpAddr) -> Assignment {
     let leave = Assignment { action: AssignmentAction::Leave, waiting: BTreeSet::new() };
@@ -102,7 +106,7 @@ pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: Ip
     Assignment { action, waiting }
 }
 
-/// Returns a candidate order with the given node in front.
+/// Returns a candidate order for an address in which the given node is the first candidate.
 ///
 /// # Errors
 /// Returns the reason why the node cannot be a candidate.
@@ -149,7 +153,8 @@ fn action_for(current: &Announcement, next: Announcement) -> AssignmentAction {
     if is_same { AssignmentAction::Leave } else { AssignmentAction::Record(next) }
 }
 
-/// Returns an epoch that every agent treats as newer than the current one.
+/// Returns an epoch (version of the candidate order) above the recorded one and all reported ones, so that
+/// every agent accepts the new order.
 fn next_epoch(book: &AnnouncementBook, address: IpAddr, current: &Announcement) -> u64 {
     let bound = current.epoch.saturating_add(EPOCH_LEAP_MAX);
     let said =

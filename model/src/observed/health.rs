@@ -26,10 +26,11 @@ pub use self::{
 };
 
 /// Number of nodes that check an endpoint if its own Node cannot check it. The majority of their results
-/// determines its state.
+/// determines the state of the endpoint.
 pub const CHECKERS: usize = 3;
-/// Returns the endpoints of a Service to check, each with its Node if known; none without a health check.
-/// Terminating endpoints are excluded, because they accept no new connections regardless of the result.
+/// Returns the endpoints of a Service that must be checked, each with its Node if known. The result is empty
+/// if the Service has no health check. Terminating endpoints are excluded, because they accept no new
+/// connections regardless of the result.
 #[must_use]
 pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
     let Some(check) = &service.health_check else { return BTreeMap::new() };
@@ -39,8 +40,9 @@ pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
     endpoints.map(|endpoint| (key(endpoint.address, endpoint.port), endpoint.node.clone())).collect()
 }
 
-/// Returns the nodes that check an endpoint: its own Node if that has a live agent, otherwise [`CHECKERS`] of all
-/// nodes. Rendezvous hashing selects these, so a change of one node does not affect the checks of others.
+/// Returns the nodes that check an endpoint: its own Node if it is in `nodes` (the nodes with a live agent),
+/// otherwise at most [`CHECKERS`] of these nodes. Rendezvous hashing selects them, so that few checks move if
+/// one node is added or removed.
 #[must_use]
 pub fn checkers<'a>(key: &CheckKey, own: Option<&'a Name>, nodes: &'a BTreeSet<Name>) -> BTreeSet<&'a Name> {
     if let Some(own) = own.and_then(|own| nodes.get(own)) {

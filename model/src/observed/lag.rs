@@ -1,6 +1,6 @@
 //! Propagation time of changes to the nodes: percentiles for each node, and the slowest node with the reason.
 //!
-//! The figures are informational, and cover the last changes that the server remembers.
+//! The figures cover only the last changes, which the server keeps in memory. No decision depends on them.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -18,7 +18,8 @@ use crate::{
 /// Maximum number of nodes listed in one response, slowest first.
 pub const NODES_LISTED_MAX: usize = 1000;
 
-/// Times from the commit of a change to the reports of one node that confirm it, in milliseconds.
+/// Times in milliseconds from the commit of a change until reports of one node confirmed that the node
+/// received, programmed and verified the change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steps {
     /// Time until a report confirmed that the node received the change; `None` if not yet.
@@ -27,8 +28,8 @@ pub struct Steps {
     pub applied: Option<u64>,
     /// Time until a report confirmed that the node verified the change by reading its kernel; `None` if not yet.
     pub verified: Option<u64>,
-    /// True if the change was confirmed by the first report of the node since the start of the server, so that the
-    /// actual time is unknown.
+    /// True if already the first report of the node to this server confirmed the change. The actual times are
+    /// then unknown, because the node may have had the change before.
     pub is_first_report: bool,
 }
 
@@ -51,16 +52,16 @@ pub struct NodeProgress {
     /// Name of the Node.
     #[schema(value_type = String)]
     pub node: Name,
-    /// Time from the commit to the report that the node received the write, in milliseconds. Absent until
-    /// then.
+    /// Time in milliseconds from the commit until a report confirmed that the node received the write. Absent
+    /// until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_ms: Option<u64>,
-    /// Time from the commit to the report that the node applied the write, in milliseconds. Absent until
-    /// then.
+    /// Time in milliseconds from the commit until a report confirmed that the node programmed the write in
+    /// its kernel. Absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_ms: Option<u64>,
-    /// Time from the commit to the report that the node verified the write in its kernel, in milliseconds.
-    /// Absent until then.
+    /// Time in milliseconds from the commit until a report confirmed that the node verified the write by
+    /// reading its kernel. Absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_ms: Option<u64>,
     /// Reason why the node has not verified the write. Absent if it has.
@@ -83,16 +84,16 @@ pub struct ChangeConvergence {
     pub verified: u64,
     /// Number of nodes that have to verify the write.
     pub total: u64,
-    /// Time from the commit after which 50 % of the verifying nodes had verified the write, in milliseconds. Absent if
-    /// none has.
+    /// Time in milliseconds from the commit until 50 % of the nodes counted in `verified` had verified the
+    /// write. Absent if `verified` is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// Time from the commit after which 99 % of the verifying nodes had verified the write, in milliseconds. Absent if
-    /// none has.
+    /// Time in milliseconds from the commit until 99 % of the nodes counted in `verified` had verified the
+    /// write. Absent if `verified` is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// Time from the commit after which all of the verifying nodes had verified the write, in milliseconds. Absent if
-    /// none has.
+    /// Time in milliseconds from the commit until all nodes counted in `verified` had verified the write.
+    /// Absent if `verified` is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_ms: Option<u64>,
     /// Progress of each node: pending nodes first, then the slowest.
@@ -103,7 +104,8 @@ pub struct ChangeConvergence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LagOverview {
-    /// Number of changes covered: at most the last 256 since the start of the server that affect nodes.
+    /// Number of changes from which the times are computed: at most the last 256 changes that affect nodes,
+    /// since the start of the server.
     pub changes: usize,
     /// Median time from a commit until a node has verified the change, in milliseconds. Absent before the first
     /// measurement.
@@ -113,8 +115,8 @@ pub struct LagOverview {
     /// before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// Node with the oldest change that it has not verified. If there is none, the node with the longest measured
-    /// time.
+    /// Slowest node: the node that has lacked a change for longest or, if no node lacks one, the node with
+    /// the longest measured propagation time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest: Option<NodeLag>,
     /// Nodes, slowest first; at most 1000.
@@ -130,7 +132,7 @@ pub struct LagOverview {
 pub struct NodeLag {
     /// Name of the node.
     pub node: Name,
-    /// Number of changes for which the time until the node verified them was measured.
+    /// Number of changes with a measured time until the node verified them.
     pub measured: usize,
     /// Median time until the node has verified a change, in milliseconds. Absent before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,15 +146,15 @@ pub struct NodeLag {
     /// Age of the oldest change that the node has not verified, in milliseconds. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_ms: Option<u64>,
-    /// Machine-readable reason of the delay: the next step of the oldest change that is not verified, or the
-    /// slowest step of the slowest change.
+    /// Machine-readable reason of the delay: the step that the oldest unverified change still lacks or, if
+    /// all changes are verified, the slowest step of the slowest change.
     pub reason: LagReason,
     /// Description of the delay for users. The text may change between releases.
     pub message: String,
 }
 
-/// Reason of a node's delay: the missing step of a change that is not verified, or the slowest step of the slowest
-/// change.
+/// Reason of a node's delay: the step that the oldest unverified change still lacks or, if all changes are
+/// verified, the slowest step of the slowest change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum LagReason {
     /// The agent does not report.
@@ -171,18 +173,21 @@ pub enum LagReason {
     ReadingBack,
     /// One report confirmed all steps of the slowest change, so the times of the single steps are unknown.
     OneReport,
-    /// No change has been measured yet: none was committed since the first report of the node.
+    /// No propagation time has been measured yet, because no change was committed since the first report of
+    /// the node.
     NothingMeasured,
 }
 
-/// Returns the percentile of sorted values by the nearest-rank method, or `None` without values.
+/// Returns the given percentile of values in ascending order, by the nearest-rank method; `None` if there are
+/// no values.
 #[must_use]
 pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
 }
 
-/// Computes the propagation times of the last changes, for all nodes together and for each node.
+/// Computes the propagation times of the last changes, for all nodes together and for each node. `epoch` is
+/// any position in the store's epoch; its revision is ignored.
 #[must_use]
 pub fn overview(changes: &[ChangeProgress], views: &[NodeView<'_>], epoch: Position) -> LagOverview {
     let mut nodes: Vec<_> = views.iter().map(|view| node_lag(changes, view, epoch)).collect();
@@ -204,7 +209,7 @@ pub fn overview(changes: &[ChangeProgress], views: &[NodeView<'_>], epoch: Posit
     }
 }
 
-/// Progress of all nodes with one change, as in [`ChangeProgress`], with borrowed data.
+/// Progress of all nodes with one change, as in [`ChangeProgress`] but with a reference to the times.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeView<'a> {
     /// Revision of the change.
@@ -224,15 +229,17 @@ pub struct LagBrief {
     /// 99th percentile of the time from a commit until a node has verified the change, in milliseconds; `None`
     /// before the first measurement.
     pub p99_ms: Option<u64>,
-    /// Node with the oldest change that it has not verified or, if there is none, with the longest measured time;
-    /// with that time in milliseconds and the reason.
+    /// Slowest node, with a time in milliseconds and the reason: the node that has lacked a change for
+    /// longest (time: age of this change) or, if no node lacks one, the node with the longest measured
+    /// propagation time.
     pub slowest: Option<(Name, u64, LagReason)>,
-    /// Age of the oldest change that each node has not verified, in milliseconds, in the order of the nodes.
+    /// For each node, in the order of names: age in milliseconds of the oldest change that the node has not
+    /// verified, `None` if it has verified all changes.
     pub waiting_ms: Vec<Option<u64>>,
 }
 
-/// Computes the propagation times over all nodes as a short summary, in one pass over the changes. `changes`
-/// are sorted by age, oldest first; `views` are sorted by name.
+/// Computes a short summary of the propagation times over all nodes. `changes` must be sorted by age, oldest
+/// first, and `views` by name. `head` is any position in the store's epoch; its revision is ignored.
 #[must_use]
 pub fn brief(changes: &[ChangeView<'_>], views: &[NodeView<'_>], head: Position) -> LagBrief {
     let (mut all, mut longest) = (Vec::new(), None);
@@ -325,7 +332,8 @@ fn missing_step(view: &NodeView<'_>, at: Position) -> (LagReason, String) {
     (reason, format!("{words}{failures}"))
 }
 
-/// Returns the slowest step of the change that took longest on a node, as a reason and a message.
+/// Returns the slowest step (receiving, programming or verifying) of the change that took longest on a node,
+/// as a reason and a message.
 fn slowest_step(changes: &[ChangeProgress], node: &Name) -> (LagReason, String) {
     let steps = changes.iter().filter(|change| measured(change, node).is_some());
     let slowest = steps.filter_map(|change| change.nodes.get(node)).max_by_key(|steps| steps.verified);

@@ -9,26 +9,26 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use crate::primitives::{name::Name, quantity::Timestamp};
 
-/// Time without reports after which the Workloads of a Node are no longer endpoints, in seconds. The value is the
-/// default of the Kubernetes node monitor: a restart of the agent or of the control server must not remove working
-/// endpoints.
+/// Time without reports after which the Workloads of a Node are no longer endpoints, in seconds. The time is
+/// longer than a restart of the agent or of the control server, which must not remove working endpoints, and
+/// equals the default of the Kubernetes node monitor.
 pub const ENDPOINT_LEASE_SECS: i64 = 40;
 /// Time without reports after which a Node is no candidate for announcing addresses, in seconds: three missed
 /// reports at intervals of 5 s. Candidates monitor each other and fail over without the control server, so a
 /// shorter lease has no benefit.
 pub const ANNOUNCEMENT_LEASE_SECS: i64 = 15;
-/// Divisor that limits the number of Nodes that may be lost at once: a third of all Nodes, at least one. Nodes
-/// that are already lost remain lost.
+/// Divisor of the number of all Nodes, which gives the maximum number of lost Nodes: a third, but at least
+/// one. Nodes that are already lost remain lost even above this limit.
 const LOST_DIVISOR: usize = 3;
 
-/// Lease state of a Node: the time of its last report, and whether it counts as lost.
+/// Lease of a Node: the time of its last report, with the information whether the Node counts as lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLease {
     /// Name of the Node.
     pub node: Name,
-    /// Time of the last report. A Node without any report has no lease that could expire.
+    /// Time of the last report. The lease of a Node that has never reported does not expire.
     pub last_report: Option<Timestamp>,
-    /// True if the Node already counts as lost for this lease.
+    /// True if the Node already counts as lost because of an earlier check of this lease.
     pub is_lost: bool,
 }
 
@@ -41,9 +41,9 @@ pub struct ExpiredLeases {
     pub held: BTreeSet<Name>,
 }
 
-/// Returns the Nodes whose lease has expired, divided into the ones that count as lost and the ones that do
-/// not because too many are silent. `listening_since` is the time from which the control server could receive
-/// reports.
+/// Returns the Nodes whose lease has expired, divided into Nodes that count as lost and Nodes that do not,
+/// because too many are silent at once. `listening_since` is the time since which the control server can
+/// receive reports; no lease of `lease_secs` starts earlier.
 #[must_use]
 pub fn expired(
     heard: &[NodeLease],

@@ -1,5 +1,5 @@
-//! Roll-up of status: derives the conditions of objects, with reasons, from specs, compiled Services and agent
-//! reports.
+//! Computation (roll-up) of status: derives the conditions of objects, with reasons, from specs, compiled
+//! Services and agent reports.
 
 mod announced;
 mod assigned;
@@ -57,20 +57,20 @@ pub use self::sources::{endpoint_set_status, workload_status};
 /// Maximum number of Nodes listed in the status of a Service; the counts include all Nodes.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;
 
-/// Maximum number of lagging Nodes that are examined individually. If there are more, the ten to list are found
-/// faster by an iteration over all Nodes.
+/// Maximum number of lagging Nodes that are selected from the indices. If more Nodes lag, an iteration over
+/// all Nodes finds the ten to list faster.
 const FEW_NODES: usize = 64;
 
-/// Lease state and last report of one Node, the inputs of the roll-up.
+/// Lease state and last report of one Node, from which status is computed.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
     /// Name of the Node.
     pub name: &'a Name,
-    /// True if the agent reported within the lease.
+    /// True if the agent currently reports: the last report is not older than the lease.
     pub is_connected: bool,
     /// True if two agents report under the name of this Node.
     pub is_contested: bool,
-    /// True if the announcement lease of the Node has expired, so that the Node is no candidate for
+    /// True if the Node has not reported for so long (announcement lease) that it is no candidate for
     /// addresses.
     pub is_lost: bool,
     /// Time of the last report, even if it was before a restart of the control server.
@@ -79,17 +79,18 @@ pub struct NodeView<'a> {
     pub report: Option<&'a Report>,
 }
 
-/// Views (lease state and last report) of all Nodes, with indices. The cost of the status of a Service
-/// without problems is therefore independent of the number of Nodes.
+/// Views (lease state and last report) of all Nodes, with indices. With these, the time to compute the status
+/// of a Service without problems does not grow linearly with the number of Nodes.
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
     views: Vec<NodeView<'a>>,
-    /// Positions up to which the Nodes have received changes, sorted; `applied` and `verified` are the same for
-    /// programmed and verified changes. A binary search counts the Nodes that have reached a position.
+    /// Position up to which each Node has received changes, sorted; `applied` and `verified` contain the same
+    /// for programmed and verified changes. The lists are sorted so that a binary search can count the Nodes
+    /// that have reached a position.
     received: Vec<Position>,
     applied: Vec<Position>,
     verified: Vec<Position>,
-    /// Indices into `views`, ordered by verified position, oldest first.
+    /// Indices into `views`, ordered by the position that the Node has verified, oldest first.
     by_verified: Vec<usize>,
     /// Indices into `views` of the Nodes on which each Service failed.
     failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
@@ -128,8 +129,8 @@ impl<'a> NodeViews<'a> {
         &self.views
     }
 
-    /// Counts the Nodes that have received, programmed and verified the version of a Service at the position
-    /// `wanted`.
+    /// Counts the Nodes that have received, programmed and verified a Service. `wanted` is the position of
+    /// the last change of the Service.
     #[must_use]
     pub fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
         let total = saturating(self.views.len());
@@ -160,8 +161,10 @@ impl<'a> NodeViews<'a> {
         counts
     }
 
-    /// Returns the first Nodes that have not verified a Service at the position `wanted`. `behind` is the number
-    /// of lagging Nodes; `failing` are the Nodes on which the Service failed.
+    /// Returns at most [`NOT_VERIFIED_LISTED_MAX`] Nodes, in the order of names, that have not verified a
+    /// Service, each with the reason. `wanted` is the position of the last change of the Service, `behind`
+    /// the number of Nodes that have not verified this position; `failing` are indices of Nodes on which the
+    /// Service failed.
     fn not_verified(
         &self,
         key: &ServiceKey,
@@ -204,8 +207,8 @@ pub(crate) fn progress<'a>(
     (phase, failure)
 }
 
-/// Returns the step (such as programmed or verified) that a Node has reached with a version of a Service,
-/// given the position `wanted` of the version. The version must not have failed on the Node.
+/// Returns the step (such as programmed or verified) that a Node has reached with the change at the position
+/// `wanted`. Failures are not considered.
 fn reached_phase(report: &Report, wanted: Position) -> Phase {
     if report.received < wanted {
         Phase::Pending
@@ -231,10 +234,12 @@ fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> Node
     NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
 }
 
-/// Observations of a Service other than the progress of Nodes: announcement and endpoint health.
+/// Inputs for the status of a Service besides the progress of Nodes: announcement of its addresses, and
+/// health of its endpoints.
 #[derive(Debug, Default)]
 pub struct ServiceObservations {
-    /// Condition Announced of the Service's load balancer addresses; `None` if the Service has none.
+    /// Condition Announced of the Service's load balancer addresses; `None` if the Service has no such
+    /// address.
     pub announced_on_record: Option<Condition>,
     /// Health of the Service's endpoints; `None` if they are not checked.
     pub health: Option<ServiceHealth>,
@@ -307,8 +312,8 @@ fn all_endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEn
     compiled.ports.iter().flat_map(|port| &port.endpoints)
 }
 
-/// Describes the cluster IPs that reject connections, because no endpoint has their IP family; empty if there are
-/// none.
+/// Returns a text for a message about the cluster IPs that reject connections, because no endpoint has their
+/// IP family; an empty text if there are none.
 pub(crate) fn families_without(compiled: Option<&CompiledService>) -> String {
     let Some(compiled) = compiled else { return String::new() };
     let has_endpoint = |family| all_endpoints(compiled).any(|one| IpFamily::of(one.address) == family);
@@ -445,8 +450,8 @@ fn ready(conditions: &[Condition]) -> Condition {
     }
 }
 
-/// Returns the reason of condition Ready for another condition that is not true; `None` if Ready does not depend
-/// on that condition.
+/// Returns the reason that condition Ready has if the condition `unmet` is the first that is not true; `None`
+/// if Ready does not depend on this condition.
 const fn reason_not_ready(unmet: ConditionType) -> Option<ConditionReason> {
     match unmet {
         ConditionType::Accepted => Some(ConditionReason::NotAccepted),

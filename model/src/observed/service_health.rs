@@ -1,5 +1,5 @@
-//! Health of endpoints as the API presents it: check results of the nodes, the resulting decisions, and the health
-//! guard.
+//! Health of endpoints in responses of the API: check results of the nodes, the resulting decisions, and the
+//! state of the health guard.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -44,12 +44,12 @@ pub struct CheckedEndpoint {
     pub node: Option<Name>,
     /// Health according to the majority of the nodes that check the endpoint.
     pub state: HealthState,
-    /// Time since which the endpoint has this state, if a node reports it.
+    /// Time since which the endpoint has this state; absent if no node has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// Last check result, or the reason why there is none; never empty.
     pub message: String,
-    /// Share of its weight that the endpoint receives, in percent: 0 while it is out of service, less than 100
+    /// Percentage of its weight with which the endpoint is used: 0 while it is out of service, less than 100
     /// during slow start.
     pub share: u8,
     /// True if the endpoint is in service although it is unhealthy, because too many endpoints became unhealthy at
@@ -67,7 +67,8 @@ pub enum HealthState {
     Healthy,
     /// Most of the checking nodes report the endpoint as unhealthy.
     Unhealthy,
-    /// The state is undecided: results are missing, or the checking nodes disagree.
+    /// The state is undecided, because no majority of the checking nodes reports the endpoint as healthy or
+    /// unhealthy.
     Pending,
     /// None of the nodes that check the endpoint reports. The last decision remains in force.
     Unknown,
@@ -91,7 +92,8 @@ pub struct Checker {
 }
 
 impl CheckedEndpoint {
-    /// Returns true if the endpoint is unhealthy: out of service, or held in service by the health guard.
+    /// Returns true if the endpoint is unhealthy: removed from service, or kept in service only by the health
+    /// guard.
     #[must_use]
     pub const fn is_out(&self) -> bool {
         self.share == 0 || self.held
@@ -103,27 +105,28 @@ pub(crate) fn port_word(range: PortRange, protocol: crate::kinds::service::Proto
     format!("{range}/{}", protocol.as_str())
 }
 
-/// State of the health guard.
+/// State of the health guard, which limits how many endpoints health checks remove from service within a
+/// short time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthGuard {
-    /// Maximum percentage of the checked endpoints that may leave service within the window. 100 disables the
-    /// guard.
+    /// Maximum percentage of the checked endpoints that health checks may remove from service within
+    /// `windowSeconds`. 100 disables the guard.
     pub percent: u8,
-    /// Length of the window in seconds. Endpoints that leave service within it count together.
+    /// Time in seconds within which removals of endpoints from service are counted together.
     pub window_seconds: i64,
-    /// Number of endpoints with health checks, counted once per Service.
+    /// Number of endpoints with health checks. An endpoint of several Services counts for each of them.
     pub checked: usize,
-    /// Number of these endpoints that left service within the window.
+    /// Number of endpoints that health checks removed from service within the last `windowSeconds`.
     pub left: usize,
-    /// Number of these endpoints that are held in service although unhealthy.
+    /// Number of unhealthy endpoints that the guard keeps in service.
     pub held_total: usize,
-    /// Endpoints held in service; the first 1000.
+    /// Unhealthy endpoints that the guard keeps in service; at most 1000.
     #[schema(max_items = 1000)]
     pub held: Vec<GuardedEndpoint>,
 }
 
-/// An unhealthy endpoint held in service.
+/// Unhealthy endpoint that the health guard keeps in service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = HeldEndpoint)]
@@ -136,7 +139,7 @@ pub struct GuardedEndpoint {
     pub address: IpAddr,
     /// Port of the health check.
     pub port: Port,
-    /// Time since when the endpoint is held.
+    /// Time since which the guard keeps the endpoint in service.
     pub since: Timestamp,
     /// Result of the failed health check, as text.
     pub message: String,

@@ -1,5 +1,5 @@
-//! Status of objects: observations derived from the reports of agents. Status is separate from the desired state
-//! and is never stored with it.
+//! Status of objects: the observed state, derived from stored objects and the reports of agents. Status is
+//! computed for each response and never stored with the desired state.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,9 +28,10 @@ use crate::{
     },
 };
 
-/// Condition of an object, computed at each read from the newest revision and the last reports of the Nodes. A
-/// condition therefore has no time of transition and no observed generation. The conditions of a Service depend on
-/// each other in the order Accepted, AddressAssigned, EndpointsAvailable, Programmed, Announced, Ready.
+/// Condition of an object, computed at each read from the newest revision and the last reports of the Nodes.
+/// Unlike in Kubernetes, a condition therefore has no `lastTransitionTime` and no `observedGeneration`. In
+/// the list of a Service, a condition may depend on earlier ones: Accepted, AddressAssigned,
+/// EndpointsAvailable, Programmed, Announced, Ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -44,22 +45,23 @@ pub struct Condition {
     /// condition reasons lists all of them with their remedies.
     #[schema(value_type = String)]
     pub reason: ConditionReason,
-    /// Description of the state for users, with names and counts. Absent if it adds nothing to `reason`. Programs
-    /// evaluate `reason`, because the text may change between releases.
+    /// Description of the state for users, with names and counts. Absent if there is nothing to add to
+    /// `reason`. Programs should evaluate `reason` instead, because the text may change between releases.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Remedy for users. Absent if no action is necessary or known; also possible with status `True`, for example
-    /// while the health guard holds endpoints.
+    /// Remedy for users. Absent if no action is necessary or known. May also be present with status `True`,
+    /// for example while the health guard keeps unhealthy endpoints in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Type of a condition: `Accepted` (the object is valid, and all its settings are implemented), `AddressAssigned`
-/// (the Service has the addresses that it requests), `EndpointsAvailable` (the Service has an endpoint that
-/// accepts connections), `Programmed` (every Node has programmed the Service and read it back), `Announced` (the
-/// addresses are announced to the network), `Ready` (all other conditions are true), `Connected` (the agent of the
-/// Node reports), `Converged` (the Node has programmed everything and read it back), `Used` (the object is in use
-/// by another object) or `HasRoom` (the AddressPool has a free address in each of its IP families).
+/// Type of a condition: `Accepted` (the object is valid, and all its settings are implemented),
+/// `AddressAssigned` (the Service has the addresses that it requests), `EndpointsAvailable` (the Service has
+/// an endpoint that accepts connections), `Programmed` (every Node has programmed the Service and verified it
+/// by reading its kernel), `Announced` (the addresses are announced to the network), `Ready` (all other
+/// conditions are true), `Connected` (the agent of the Node reports), `Converged` (the Node has programmed
+/// everything and verified it by reading its kernel), `Used` (the object is in use by another object) or
+/// `HasRoom` (the AddressPool has a free address in each of its IP families).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionType {
     /// The object is valid, and all its settings are implemented.
@@ -99,7 +101,7 @@ pub enum ConditionStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceStatus {
-    /// Conditions, in the order in which they depend on each other.
+    /// Conditions of the Service. A condition may depend on the ones before it.
     pub conditions: Vec<Condition>,
     /// Load balancer addresses of the Service.
     pub load_balancer: LoadBalancerStatus,
@@ -107,7 +109,7 @@ pub struct ServiceStatus {
     pub endpoints: EndpointCounts,
     /// Numbers of Nodes that have received, programmed and verified the Service.
     pub nodes: NodeCounts,
-    /// Settings of the spec that are not implemented.
+    /// Settings of the spec that Tidegate does not implement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsupported: Vec<UnsupportedField>,
 }
@@ -129,7 +131,7 @@ pub struct Ingress {
     pub ip: IpAddr,
 }
 
-/// Numbers of endpoint addresses by state.
+/// Numbers of the endpoint addresses of a Service by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointCounts {
@@ -195,19 +197,19 @@ pub struct NodeCounts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeProblem {
-    /// Last step that the Node has reached.
+    /// Last step that the Node has completed, or `Failed`.
     pub phase: Phase,
-    /// Type of the failure, if programming the Service failed.
+    /// Type of the failure; absent unless the Node failed to program the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
     /// Description of the cause for users.
     pub message: String,
 }
 
-/// Step that a Node has reached with a change.
+/// Last step that a Node has completed for a change, or a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum Phase {
-    /// The node is not known to have received the change.
+    /// The node has not confirmed that it received the change.
     Pending,
     /// The node has received the change.
     Received,
@@ -243,11 +245,11 @@ pub struct NodeStatus {
     /// Position up to which the agent has verified all changes by reading its kernel, except failed Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Position>,
-    /// State from the control server that the node rejects, because it would remove too much or is older; absent
-    /// if there is none.
+    /// State from the control server that the node rejects, because this state would remove too much or is
+    /// older than the present one; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldState>,
-    /// Number of Services that failed on the Node.
+    /// Number of Services that the Node failed to program.
     pub failures: u64,
     /// Properties of the machine, as detected by the agent.
     #[serde(default)]
@@ -255,10 +257,12 @@ pub struct NodeStatus {
     /// Counters since the start of the agent.
     #[serde(default)]
     pub counters: Counters,
-    /// Problems of the node that do not make its agent unhealthy.
+    /// Problems of the Node, such as an unavailable proxy mode, in spite of which its agent counts as
+    /// healthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// BGP identity; present if a BgpPeer selects the Node or its spec has BGP settings.
+    /// AS number and BGP Identifier of the Node; present if a BgpPeer selects the Node or its spec has BGP
+    /// settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<NodeBgpStatus>,
     /// Recent events on the Node, oldest first.
@@ -296,13 +300,14 @@ pub struct AddressPoolStatus {
     pub v6: PoolUsage,
 }
 
-/// Usage of the addresses of one IP family of a pool. Numbers above 2⁶⁴ − 1 appear as 2⁶⁴ − 1.
+/// Usage of the addresses of one IP family of a pool. Numbers above 2⁶⁴ − 1, which are possible for IPv6,
+/// appear as 2⁶⁴ − 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolUsage {
     /// Number of assignable addresses, including assigned ones.
     pub total: u64,
-    /// Number of addresses that Services have.
+    /// Number of addresses that are assigned to Services.
     pub assigned: u64,
     /// Number of released addresses in quarantine.
     pub quarantined: u64,
@@ -314,8 +319,8 @@ pub struct PoolUsage {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdvertisementStatus {
-    /// Conditions Accepted and Announced; Announced is true if the Advertisement takes effect on at least one
-    /// Node.
+    /// Conditions Accepted and Announced; Announced is true if at least one Node could announce addresses
+    /// because of the Advertisement.
     pub conditions: Vec<Condition>,
 }
 
@@ -338,7 +343,7 @@ pub struct BgpPeerStatus {
     pub sessions: BgpPeerSessions,
 }
 
-/// Local settings of one Node towards a BgpPeer.
+/// AS number and BGP Identifier that one Node uses towards a BgpPeer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpPeerNode {
@@ -377,7 +382,7 @@ pub struct AddressStatus {
     /// Time since which the owner announces the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// States of the address on its candidates and on other nodes, as their agents report them.
+    /// State of the address on each node that reports one, which is usually a candidate for the address.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<Name, AddressReport>,
     /// Nodes that are no candidates for the address, with the reason; at most ten.
@@ -408,7 +413,7 @@ pub struct AddressByBgp {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub prefixes: Vec<IpNet>,
-    /// Nodes that could announce the address but do not, with the reason; at most ten.
+    /// Nodes that have a BGP route for the address but do not announce it, with the reason; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_by: BTreeMap<Name, String>,
 }
@@ -436,9 +441,10 @@ pub struct NodeBgpSession {
     pub address: Option<IpAddr>,
     /// State of the session.
     pub state: BgpSessionState,
-    /// True if the agent of the Node currently reports. If false, the session is from its last report.
+    /// True if the agent of the Node currently reports. If false, the session is shown as in the agent's last
+    /// report.
     pub is_reporting: bool,
-    /// Time of the last change of state.
+    /// Time of the last change of `state`.
     pub since: Timestamp,
     /// Reason for the state of the session.
     pub reason: String,

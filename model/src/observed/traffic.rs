@@ -1,8 +1,8 @@
 //! Traffic counters that agents report, by Service, node and endpoint, and sums of these counters.
 //!
-//! A report contains only changes, so the last counters of each node are stored here, up to
-//! [`TARGETS_KEPT_MAX`]. The sums are stored separately and never decrease, even if endpoints, agents or
-//! proxy modes change, so Prometheus can compute rates from them.
+//! An agent reports only changes, so the last counters of each node are stored here, up to
+//! [`TARGETS_KEPT_MAX`] endpoints. The sums are stored separately, because they must never decrease, even if
+//! an endpoint is removed or an agent restarts: Prometheus computes rates from them.
 
 mod busiest;
 
@@ -28,14 +28,16 @@ use crate::{
 
 pub use self::busiest::{BUSIEST_LISTED_MAX, Busiest, BusyService, SortBy};
 
-/// Maximum number of stored counters, one for each node and endpoint: about 200 bytes each, so 40 MB. Further
-/// counters are not stored.
+/// Maximum number of stored sets of counters, one for each node and endpoint. A set has about 200 bytes, so
+/// all have at most 40 MB. Further sets are not stored.
 pub const TARGETS_KEPT_MAX: usize = 200_000;
-/// Maximum number of endpoint rows in one response, about 2 MB. The limit applies once to the endpoints of the
-/// Service and once to the rows of all nodes together. The sums include all endpoints.
+/// Maximum number of listed endpoints in one response, about 2 MB. The limit applies to
+/// [`ServiceTraffic::endpoints`] and, separately, to the endpoints of all nodes together in
+/// [`ServiceTraffic::nodes`]. The sums include all endpoints.
 pub const ROWS_LISTED_MAX: usize = 10_000;
-/// Time after which counters are discarded if a restarted agent does not report them again, in seconds. An agent
-/// reads its counters every 10 s and distributes many of them over several reports.
+/// Time in seconds after which counters are discarded if a restarted agent does not report them again. The
+/// time is long, because an agent reads its counters only every 10 s and may need several reports for all of
+/// them.
 pub const REPEAT_WITHIN_SECS: i64 = 120;
 
 /// Protocol, address and port of an endpoint whose traffic is counted.
@@ -57,12 +59,12 @@ pub struct ServiceTraffic {
     pub service: ServiceKey,
     /// Sum over all nodes and endpoints.
     pub total: Counts,
-    /// Endpoints, each summed over the nodes.
+    /// Traffic of each endpoint, summed over all nodes.
     #[schema(max_items = 10000)]
     pub endpoints: Vec<EndpointTraffic>,
     /// Number of endpoints beyond the limit of `endpoints`.
     pub endpoints_omitted: usize,
-    /// Traffic by node. If the nodes are too many, those with the most connections are listed.
+    /// Traffic by node. If the list would be too long, only the nodes with the most connections are included.
     pub nodes: BTreeMap<Name, NodeTraffic>,
     /// Number of nodes beyond the limit of `nodes`.
     pub nodes_omitted: usize,
@@ -76,7 +78,8 @@ pub struct NodeTraffic {
     pub mode: Option<ProxyMode>,
     /// Time of the node's last report.
     pub last_report: Option<Timestamp>,
-    /// Age of the counters, in seconds. An agent reads its counters every 10 s.
+    /// Time since the node's last report, in seconds. The counters may be up to 10 s older, because an agent
+    /// reads them every 10 s.
     pub age_seconds: Option<u64>,
     /// Sum over all endpoints of the Service on this node.
     pub total: Counts,
@@ -102,28 +105,30 @@ pub struct EndpointTraffic {
     pub counts: Counts,
 }
 
-/// Sums of the traffic of one Service since the start of this server, which never decrease.
+/// Traffic of one Service since the start of this server. Counters are sums that never decrease; gauges and
+/// rates have their current values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTrafficTotals<'a> {
     /// Key of the Service.
     pub service: &'a ServiceKey,
     /// Sum of all traffic, including that of removed endpoints.
     pub counts: Counts,
-    /// Sums by endpoint, for endpoints whose traffic at least one node still reports.
+    /// Traffic by endpoint over all nodes, for endpoints whose traffic at least one node still reports.
     pub endpoints: BTreeMap<TargetKey, Counts>,
 }
 
-/// Last reported traffic counters of all agents, and their sums.
+/// Traffic counters that the agents reported last, with sums over nodes, endpoints and time.
 #[derive(Debug, Default)]
 pub struct TrafficBook {
     services: BTreeMap<ServiceKey, ServiceCounters>,
-    /// Boot id of the agent of each node, by which restarts of agents are recognized.
+    /// Boot id of the agent process on each node. A different id in a report shows that the agent was
+    /// restarted.
     boots: BTreeMap<Name, String>,
     targets: usize,
     /// Sum of the traffic of Services that no longer exist.
     gone: Counts,
-    /// Number of times that the counters of a Service in a report were not stored, because [`TARGETS_KEPT_MAX`]
-    /// was reached.
+    /// Number of times that a node reported counters of a Service that were not stored, because
+    /// [`TARGETS_KEPT_MAX`] was reached.
     pub refused: u64,
 }
 
@@ -132,21 +137,22 @@ struct ServiceCounters {
     nodes: BTreeMap<Name, NodeCounters>,
     /// Sums by endpoint over all nodes, without gauges such as open connections.
     sums: BTreeMap<TargetKey, Counts>,
-    /// Sum of the traffic of endpoints that no node reports any longer.
+    /// Sum of the traffic of former endpoints, which no node reports any longer.
     gone: Counts,
 }
 
 #[derive(Debug, Default)]
 struct NodeCounters {
     targets: BTreeMap<TargetKey, Counts>,
-    /// Time at which the agent was found to be restarted; `None` if it has reported these counters since its last
-    /// start.
+    /// Time at which a restart of the agent was detected; `None` after the restarted agent has reported these
+    /// counters.
     unrepeated_since: Option<Timestamp>,
 }
 
 impl TrafficBook {
-    /// Applies the traffic counters in a report of a node. The list of endpoints of each named Service is
-    /// complete; an empty list removes the counters of the Service on the node.
+    /// Stores the traffic counters that a node reports, and adds their increases to the sums. The list of a
+    /// Service replaces its earlier list from the node; an empty list removes the counters of the Service on
+    /// the node.
     pub fn apply(
         &mut self,
         node: &Name,
@@ -189,8 +195,8 @@ impl TrafficBook {
         }
     }
 
-    /// Removes the counters of Services and nodes that no longer exist, and counters that a restarted agent has
-    /// not reported again.
+    /// Removes the counters of Services and nodes that no longer exist, and counters that a restarted agent
+    /// has not reported again within [`REPEAT_WITHIN_SECS`].
     pub fn forget(
         &mut self,
         has_service: impl Fn(&ServiceKey) -> bool,
@@ -277,7 +283,8 @@ impl TrafficBook {
         }
     }
 
-    /// Returns the number of open connections to an endpoint of a Service, by node.
+    /// Returns the number of open connections to an endpoint of a Service through each node. Nodes that do
+    /// not count open connections are omitted.
     pub fn active<'a>(
         &'a self,
         service: &ServiceKey,
@@ -307,7 +314,8 @@ impl TrafficBook {
     }
 }
 
-/// Returns the counters of a node. Rates are omitted if its agent does not report, because they are unknown then.
+/// Returns counters that a node reported, without the rates if the agent of the node no longer reports,
+/// because these are outdated.
 fn current(counts: &Counts, view: &NodeView<'_>) -> Counts {
     Counts { per_second: counts.per_second.filter(|_| view.is_connected), ..*counts }
 }
@@ -335,7 +343,7 @@ fn row(target: TargetKey, counts: Counts, ports: &BTreeMap<TargetKey, Vec<String
     EndpointTraffic { protocol, address, port, service_ports, counts }
 }
 
-/// Returns the ports of a Service that lead to each endpoint.
+/// Returns for each endpoint of a Service the ports of the Service that lead to the endpoint.
 fn service_ports(service: &CompiledService) -> BTreeMap<TargetKey, Vec<String>> {
     let mut found: BTreeMap<TargetKey, Vec<String>> = BTreeMap::new();
     for port in &service.ports {

@@ -1,4 +1,4 @@
-//! Display of durations as in `kubectl`: at most two units, and coarser units for longer times.
+//! Text form of durations as in `kubectl`: at most two units, and larger units for longer durations.
 
 use crate::primitives::quantity::Timestamp;
 

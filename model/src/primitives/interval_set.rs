@@ -1,14 +1,15 @@
-//! Persistent set of numbers, stored as merged intervals, with a search for the next free number in O(log n).
+//! Set of integers that is cheap to copy (persistent data structure), stored as intervals, with a search for
+//! the next number that is not in the set in O(log n).
 //!
-//! Adjacent intervals are merged, so the number after an interval is always free, even in an almost full
-//! range.
+//! Adjacent intervals are merged, so the number after the end of an interval is never in the set. The search
+//! therefore looks at one interval only.
 
 use imbl::OrdMap;
 
-/// Persistent set of integers, stored as disjoint intervals.
+/// Set of integers that is cheap to copy (persistent data structure), stored as disjoint intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntervalSet {
-    /// Last number of each interval by its first number; intervals include both.
+    /// Intervals: the key is the first number, the value the last number, and both belong to the interval.
     intervals: OrdMap<u128, u128>,
 }
 
@@ -69,7 +70,8 @@ impl IntervalSet {
         self.intervals.is_empty()
     }
 
-    /// Returns the lowest number from `start` to `end`, including both, that is not in the set.
+    /// Returns the lowest number from `start` to `end`, including both, that is not in the set; `None` if the
+    /// set contains all of them.
     #[must_use]
     pub fn first_free(&self, start: u128, end: u128) -> Option<u128> {
         let candidate = match self.holding_or_before(start) {

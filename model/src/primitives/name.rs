@@ -1,7 +1,7 @@
 //! Names of objects and namespaces, validated when they are parsed.
 //!
-//! The rules are those of DNS (RFC 1123 §2.1, RFC 1035 §2.3.4). A valid name therefore needs no escaping in DNS
-//! responses, URL paths or kernel comments.
+//! The rules are those of DNS (RFC 1123 §2.1, RFC 1035 §2.3.4). A valid name can therefore be used in DNS
+//! responses, URL paths and comments of kernel rules without escaping.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
@@ -47,7 +47,8 @@ pub struct Name(Arc<str>);
 #[schema(value_type = String, min_length = 1, max_length = 63, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "default")]
 pub struct Label(Arc<str>);
 
-/// Name of a namespace. Namespaces are not objects and need not be created.
+/// Name of a namespace. Namespaces are not objects of the API, so an object may use any namespace without
+/// creating it first.
 pub type Namespace = Label;
 
 impl Name {

@@ -62,16 +62,16 @@ impl IpFamily {
 /// Returns the reason why an address can never be an endpoint or an address of a Service, or `None` for an
 /// ordinary unicast address.
 ///
-/// The list cannot be configured: endpoints at these addresses would reach services of the node itself or of
-/// the link (CVE-2021-25737, CVE-2020-8558), or the metadata service of a cloud. An IPv6 address that embeds
-/// an IPv4 address for translation or tunneling is treated as that IPv4 address.
+/// Endpoints at such addresses would give clients access to services of the node itself or of its link
+/// (CVE-2021-25737, CVE-2020-8558), or to the metadata service of a cloud. No option permits them. An IPv6
+/// address that embeds an IPv4 address for translation or tunneling is treated as that IPv4 address.
 #[must_use]
 pub fn forbidden(address: IpAddr) -> Option<&'static str> {
     forbidden_within(address, address)
 }
 
-/// Returns the reason why a range contains an address that [`forbidden`] rejects, or `None` if it contains
-/// none. Both ends must have the same IP family.
+/// Returns a reason why [`forbidden`] rejects an address of the range from `first` to `last`, or `None` if it
+/// rejects none of them. Both ends must have the same IP family.
 #[must_use]
 pub fn forbidden_within(first: IpAddr, last: IpAddr) -> Option<&'static str> {
     match (first, last) {
@@ -115,9 +115,9 @@ const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 8] = [
     ),
 ];
 
-/// IPv6 networks whose addresses embed an IPv4 address: network, number of bits before the IPv4 address, and
-/// reason text for a forbidden IPv4 address. The networks belong to NAT64 (RFC 6052, RFC 8215), stateless
-/// translation (RFC 2765) and 6to4 (RFC 3056).
+/// IPv6 networks whose addresses embed an IPv4 address: network, number of bits before the embedded address,
+/// and the reason that is returned if the embedded address is forbidden. The networks belong to NAT64 (RFC
+/// 6052, RFC 8215), stateless translation (RFC 2765) and 6to4 (RFC 3056).
 const HOLDS_V4: [(Ipv6Addr, u8, &str); 4] = [
     (
         Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0),

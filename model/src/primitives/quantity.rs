@@ -127,8 +127,8 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Share of new connections of an endpoint relative to the other endpoints, from 0 to 65,535. With 0 the
-/// endpoint receives none. Default: 1.
+/// Share of new connections that an endpoint receives relative to the other endpoints, from 0 to 65,535. With
+/// 0, the endpoint receives none. Default: 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[schema(value_type = u16, minimum = 0, maximum = 65535, default = 1)]
 pub struct Weight(pub u16);
@@ -160,9 +160,9 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Epoch: identity of a store. A new store uses its creation time in Unix seconds, and restoring a backup
-/// increases the epoch, so the newer of two histories always has the higher epoch. Revisions of different
-/// epochs are not comparable.
+/// Epoch: identity of a store. The epoch of a new store is its creation time in Unix seconds, and restoring a
+/// backup increases the epoch, so the store that was created or restored later has the higher epoch.
+/// Revisions of different epochs cannot be compared.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -175,8 +175,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Position in the history of a store: epoch and revision, written `epoch-revision`, such as `1771000000-42`. Used
-/// as a resume token. Ordered by epoch, then by revision.
+/// Position in the history of a store: epoch and revision, written `epoch-revision`, such as `1771000000-42`.
+/// Clients that watch changes send it to resume after an interruption. Ordered by epoch, then by revision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Position {

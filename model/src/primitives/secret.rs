@@ -33,8 +33,9 @@ impl fmt::Debug for Secret {
 }
 
 impl<'de> Deserialize<'de> for Secret {
-    /// Deserializes a string. Error messages do not contain the input, because a secret that was written without
-    /// quotes may be parsed as a number or another type.
+    /// Deserializes a string. Error messages do not contain the input: a secret that was written without
+    /// quotes may be parsed as another type, such as a number, and the usual message about the wrong type
+    /// would reveal it.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(SecretVisitor)
     }

@@ -1,5 +1,5 @@
-//! Violations: invalid fields of an input. A validation collects all of them as data instead of stopping at
-//! the first.
+//! Violations: invalid fields of an input. A validation returns all violations instead of stopping at the
+//! first.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

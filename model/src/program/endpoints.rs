@@ -1,5 +1,5 @@
-//! Selection of the endpoints of a port that one node uses, by readiness, zone, node and traffic policy, with
-//! fallback to terminating endpoints.
+//! Selection of the endpoints of a Service port to which one node forwards connections: by readiness, traffic
+//! policy, node and zone. If no endpoint is ready, terminating endpoints that still serve are used.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,18 +14,21 @@ use crate::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Endpoints of one port and one IP family that one node uses, for each traffic policy.
+/// Endpoints of one Service port and one IP family to which one node forwards connections, for each traffic
+/// policy.
 pub(super) struct SelectedEndpoints {
     family: IpFamily,
-    /// Endpoints for policy Cluster: the nearest ones of the whole cluster, by traffic distribution.
+    /// Endpoints for policy Cluster: those of the whole cluster or, if the Service has a
+    /// `trafficDistribution`, the nearest of them.
     anywhere: Targets,
     /// Endpoints for policy Local: those on the node itself.
     here: Targets,
-    /// True if the port has at least one usable endpoint anywhere.
+    /// True if at least one endpoint of the port on any node can receive connections.
     exist: bool,
-    /// Addresses of used endpoints on this node, or on no known node, which may connect to themselves.
+    /// Addresses of used endpoints that run, or may run, on this node. Such an endpoint can reach itself
+    /// through the Service.
     hairpins: BTreeSet<IpAddr>,
-    /// Draining targets with weight 0, whose established connections may continue.
+    /// Targets in drain, which have weight 0. Their established connections may continue.
     leaving: DrainingTargets,
 }
 
@@ -70,8 +73,8 @@ impl SelectedEndpoints {
         Arc::clone(&self.leaving)
     }
 
-    /// Returns the addresses of the used endpoints that may be on this node. A connection of such an endpoint
-    /// to its own Service may lead back to the endpoint.
+    /// Returns the addresses of the used endpoints that run, or may run, on this node. If such an endpoint
+    /// connects to its own Service, the connection may lead back to the endpoint.
     pub(super) fn hairpins(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.hairpins.iter().copied()
     }
@@ -123,7 +126,7 @@ fn weighted(port: &CompiledPort) -> impl Iterator<Item = &CompiledEndpoint> {
     port.endpoints.iter().filter(|endpoint| endpoint.weight.0 > 0)
 }
 
-/// Returns the addresses of ready endpoints on a node.
+/// Returns the addresses of the ready endpoints of a port on a node, except endpoints of weight 0.
 pub(super) fn ready_on(port: &CompiledPort, node: &Name) -> impl Iterator<Item = IpAddr> {
     let here = weighted(port).filter(|endpoint| endpoint.ready && endpoint.node.as_ref() == Some(node));
     here.map(|endpoint| endpoint.address)
@@ -138,7 +141,9 @@ fn with_fallback<'a>(endpoints: &[&'a CompiledEndpoint]) -> Vec<&'a CompiledEndp
     endpoints.iter().copied().filter(|endpoint| endpoint.serving && endpoint.terminating).collect()
 }
 
-/// Returns the nearest endpoints: those of the node (if preferred), else those of its zone, else all (KEP-3015).
+/// Returns the nearest of the ready endpoints according to `preference`: with PreferSameNode those on the
+/// node, if none those in its zone, if none all; with PreferSameZone those in the zone, if none all; without
+/// preference all (KEP-3015).
 fn near<'a>(
     ready: &[&'a CompiledEndpoint],
     preference: Option<TrafficDistribution>,

@@ -1,5 +1,5 @@
-//! Lowering of packet programs: replaces a program by one that a proxy mode can implement. The result is a program
-//! too, so the oracle (the interpreter for tests) can interpret it.
+//! Lowering of packet programs: changes a program to the behavior that a proxy mode can implement. The result
+//! is a program too, so the oracle (the interpreter of programs for tests) can evaluate it.
 //!
 //! The program before lowering defines the intended behavior. The lowered program defines the behavior that the
 //! kernel of a node must have.

@@ -1,5 +1,5 @@
-//! Oracle: pure interpreter of packet programs, which determines the fate of a new connection on a node. Tests
-//! compare the behavior of kernels with its results.
+//! Oracle: interpreter of packet programs without side effects, which determines the result for a new
+//! connection on a node. Tests compare the behavior of real kernels with this result.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ pub struct Networks {
 }
 
 impl Default for Networks {
-    /// Returns networks without workloads or masqueraded sources, and with node ports at all addresses.
+    /// Returns the default: no workload networks, no masqueraded sources, and node ports at all addresses.
     fn default() -> Self {
         let all = [IpNet::V4(ipnet::Ipv4Net::default()), IpNet::V6(ipnet::Ipv6Net::default())];
         Self {
@@ -70,26 +70,27 @@ pub enum Fate {
     Drop,
     /// The connection is forwarded to one of the targets.
     Forward {
-        /// Possible targets with their ports and weights.
+        /// Addresses and ports of the possible targets, with their weights.
         targets: BTreeMap<(IpAddr, Port), Weight>,
-        /// True if the source address is masqueraded for all targets.
+        /// True if the source address is masqueraded, whichever target is selected.
         is_masqueraded: bool,
-        /// Targets that are the source itself and therefore always see the node as the source.
+        /// Target addresses that equal the source of the connection. Connections to them are always
+        /// masqueraded, so the target sees the node as the source.
         hairpins: BTreeSet<IpAddr>,
     },
     /// The connection goes to a listener at the contained port of the node.
     Relay(Port),
 }
 
-/// Result for a connection, with the frontend, source class and source check that led to it. `K` is the type
-/// of the programs' keys, such as a Service key.
+/// Result for a new connection, with the intermediate results that led to it. `K` is the type of the key that
+/// identifies a packet program, such as a Service key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OracleDecision<'a, K> {
     /// Frontend or address that matches the destination.
     pub matched: FrontendMatch<'a, K>,
     /// Class of the source, which selects the verdict.
     pub class: Class,
-    /// Result of the check whether the source may connect.
+    /// Result of comparing the source with the networks that may connect.
     pub admission: Admission,
     /// Verdict that applies; `None` if no frontend matches or the source may not connect.
     pub verdict: Option<&'a Verdict>,
@@ -118,8 +119,8 @@ pub enum FrontendMatch<'a, K> {
     Nothing,
 }
 
-/// Class of the source of a connection. If several classes apply, the first in the order of the variants
-/// counts.
+/// Class of the source of a connection. If several classes apply, the first of them in the order of the
+/// variants is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// The source is in a workload network.
@@ -130,7 +131,7 @@ pub enum Class {
     Elsewhere,
 }
 
-/// Result of the check of a source against the networks that a frontend allows.
+/// Result of comparing the source of a connection with the networks that a frontend allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The frontend allows all sources.
@@ -153,7 +154,8 @@ pub fn fate<'a>(
     decide(programs.map(|program| ((), program)), networks, connection).fate
 }
 
-/// Returns the result for a new connection, as [`fate`] does, with the frontend, source class and source check.
+/// Returns the result for a new connection, as [`fate`] does, together with the intermediate results: the
+/// frontend, the class of the source, and the check of the source against the allowed networks.
 pub fn decide<'a, K>(
     programs: impl Iterator<Item = (K, &'a Program)> + Clone,
     networks: &Networks,

@@ -40,14 +40,16 @@ pub struct DrainFilter {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainList {
-    /// Number of remaining connections that the nodes have reported.
+    /// Number of open connections to all of these endpoints, as reported by the nodes.
     pub connections: u64,
-    /// True if no connection remains, and every node has reported its connections since the drain began.
+    /// True if no connection remains: every node has reported its number of connections since the drain or
+    /// maintenance began, and all numbers are 0.
     pub is_over: bool,
     /// Endpoints in drain or maintenance, grouped by Service; at most 1000.
     #[schema(max_items = 1000)]
     pub items: Vec<DrainedEndpoint>,
-    /// Number of endpoints beyond the limit of `items`; `connections` and `isOver` include them.
+    /// Number of endpoints beyond the limit of `items`. The values of `connections` and `isOver` take them
+    /// into account.
     pub omitted: usize,
 }
 
@@ -63,7 +65,8 @@ pub struct DrainedEndpoint {
     /// IP address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Port of the endpoint; `null` for a port range, which keeps the port of the client.
+    /// Port of the endpoint; `null` for a port range, because connections then keep the destination port of
+    /// the client.
     pub port: Option<Port>,
     /// Node of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,12 +77,13 @@ pub struct DrainedEndpoint {
     pub connections: u64,
     /// Number of open connections by node; at most 20 nodes.
     pub nodes: BTreeMap<Name, u64>,
-    /// Nodes that have not reported a connection count since the change, with the reason; at most 20.
+    /// Nodes that have not reported a number of connections since the drain or maintenance began, with the
+    /// reason; at most 20.
     pub unknown: BTreeMap<Name, String>,
 }
 
-/// Lists the endpoints of all compiled Services that are in drain or maintenance. The function visits all
-/// endpoints once.
+/// Lists the endpoints in drain or maintenance that match `filter`. `epoch` is the epoch of the store. The
+/// function visits all endpoints of the Services once.
 #[must_use]
 pub fn drains<'a>(
     services: impl Iterator<Item = &'a CompiledService>,
@@ -128,11 +132,13 @@ impl DrainList {
     }
 }
 
-/// Inputs for counting the connections of one Service to draining endpoints, as reported by the nodes.
+/// Inputs for counting the open connections to endpoints of one Service that are in drain or maintenance, as
+/// reported by the nodes.
 struct ConnectionCounts<'a> {
     book: &'a TrafficBook,
     views: &'a [NodeView<'a>],
-    /// Position that a node must have applied before its connection count takes the drain into account.
+    /// Position that a node must have applied when it counts connections. Earlier counts are ignored, because
+    /// the node may have accepted new connections afterwards.
     wanted: Position,
 }
 

@@ -1,14 +1,14 @@
-//! Explanations of the path of a packet, or of the reachability of an address or a Service: a list of steps
-//! with reasons, and the first step that fails. Pure functions of the desired state.
+//! Explanations of the path of a packet, or of the reachability of an address or a Service. An explanation is
+//! a list of steps with reasons, and names the first step that fails. The steps of a packet are:
 //!
 //! ```text
 //! destination ─▶ announcement ─▶ node ─▶ programmed ─▶ frontend ─▶ source ranges ─▶ traffic policy
 //!                                                                                        │
 //!               return path ◀─ address translation ◀─ endpoint candidates ◀─ affinity ◀──┘
 //! ```
-//! Each name is a step. The result for a packet comes from the oracle (`program::oracle::decide`), so an
-//! explanation cannot contradict the packet programs. The outcome according to a node's kernel is requested
-//! from the node (`trace`), and [`Path::compare`] compares it with the result.
+//! The outcome for a packet is computed by the oracle (the interpreter of packet programs,
+//! `program::oracle::decide`), so an explanation cannot contradict the packet programs. The outcome according
+//! to the kernel is requested from the node as a trace, and [`Path::compare`] compares the two.
 
 mod candidates;
 mod destination;
@@ -38,9 +38,10 @@ pub use self::{
     whole::{address, service},
 };
 
-/// Maximum number of packet paths in one response, because each may need a request to a node.
+/// Maximum number of packet paths in one response. The number is limited, because each path may require a
+/// request to a node.
 pub const PATHS_MAX: usize = 64;
-/// Maximum number of endpoints listed for one path; the counts include all.
+/// Maximum number of endpoints listed for one path; further ones are only counted.
 pub const CANDIDATES_MAX: usize = 256;
 
 /// Explanation of a packet, an address or a Service.
@@ -62,7 +63,7 @@ pub struct Explanation {
     /// Number of paths beyond the limit of `paths`.
     #[serde(default)]
     pub paths_omitted: u64,
-    /// Chain graph of the Service as Graphviz or Mermaid text, if requested.
+    /// Graph of the treatment of packets to the Service, as Graphviz or Mermaid text, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<String>,
 }
@@ -85,7 +86,7 @@ pub struct BrokenStep {
 pub struct Step {
     /// Part of the path that the step examines.
     pub about: About,
-    /// State of the step: connections pass, fail, or the result is unknown.
+    /// State of the step: connections pass the step, fail at it, or the result is unknown.
     pub state: StepState,
     /// Result of the step in a few words.
     pub outcome: String,
@@ -112,7 +113,7 @@ pub enum About {
     EndpointsAvailable,
     /// Connection between the control server and the agent of the node.
     Node,
-    /// Programming of the Service in the kernel of the node, confirmed by a read-back.
+    /// Programming of the Service in the kernel of the node, verified by reading the kernel.
     Programmed,
     /// Frontend (address, protocol and port) that the packet matches.
     Frontend,
@@ -128,7 +129,7 @@ pub enum About {
     Translation,
     /// Path of the reply back to the client.
     ReturnPath,
-    /// Comparison with the rules that the node's kernel contains.
+    /// Comparison of the outcome with the rules in the node's kernel.
     Kernel,
 }
 
@@ -149,7 +150,7 @@ pub enum StepState {
 pub struct Path {
     /// Name of the node.
     pub node: Name,
-    /// Reason why this node is part of the explanation.
+    /// Reason why the explanation contains a path through this node.
     pub chosen: String,
     /// Active proxy mode of the node, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,7 +163,8 @@ pub struct Path {
     pub service: Option<ServiceKey>,
     /// Steps of the packet on this node, in order.
     pub steps: Vec<Step>,
-    /// Endpoints of the frontend, each with the reason why it can or cannot receive the packet; at most 256.
+    /// Endpoints of the frontend that the packet matches, each with the reason why it can or cannot receive
+    /// the packet; at most 256.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub candidates: Vec<CandidateEndpoint>,
@@ -221,17 +223,18 @@ pub struct KernelSide {
 pub struct Difference {
     /// Place in the kernel where the difference occurs, such as a chain or table.
     pub place: String,
-    /// Kernel rule, set element or table entry at that place.
+    /// Kernel rule, set element or table entry in which the difference occurs.
     pub rule: String,
-    /// Outcomes that the desired state allows and the kernel lacks.
+    /// Outcomes that are possible according to the desired state but not according to the kernel.
     pub desired: String,
-    /// Outcomes that the kernel allows and the desired state does not.
+    /// Outcomes that are possible according to the kernel but not according to the desired state.
     pub kernel: String,
 }
 
 impl Explanation {
-    /// Determines the first broken step and sets `broken` and `summary`. Steps common to all nodes come
-    /// before the steps of a node. A broken step on one node counts even if the path works on other nodes.
+    /// Completes the explanation: finds the first broken step and sets `broken` and `summary`. Steps common
+    /// to all nodes are examined before the steps of single nodes. A step that is broken on one node counts
+    /// even if packets through other nodes reach an endpoint.
     #[must_use]
     pub fn concluded(mut self) -> Self {
         let is_broken = |step: &&Step| step.state == StepState::Broken;
@@ -288,7 +291,7 @@ impl Step {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Creates the step of type `about` with the state, reason and remedy of a condition.
+    /// Creates a step about the part `about` of the path, with the state, message and remedy of a condition.
     fn of(about: About, condition: &Condition) -> Self {
         let Condition { condition_type: _, status, reason, message, hint } = condition;
         let state = match status {
@@ -306,8 +309,8 @@ impl Step {
 }
 
 impl Path {
-    /// Compares the path with the trace of the packet in the node's kernel, and records the first difference. If
-    /// the trace could not be obtained, records the error.
+    /// Compares the path with the trace of the packet in the node's kernel, and adds a step with the result.
+    /// `said` is the trace, or the reason why the node did not provide one.
     pub fn compare(&mut self, said: Result<PacketTrace, String>) {
         let PacketTrace { steps, fate, ends } = match said {
             Ok(traced) => traced,

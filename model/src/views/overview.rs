@@ -1,13 +1,13 @@
-//! Overview: the state of all Services and Nodes in one document, ordered by impact on users, with the write
-//! that preceded each problem. A finding is a deviation of an object from the desired state, and may become a
-//! problem of the overview.
+//! Overview: one document with the state of all Services and Nodes, and the problems of the cluster, ordered
+//! by impact on users. Each problem names the last write before it, which may be its cause. A finding is a
+//! deviation of an object from the desired state, from which a problem may follow.
 //!
 //! ```text
 //! statuses, reports ─▶ rows of Services and Nodes, findings ─▶ problems ─▶ document ─▶ changes for watchers
 //!                                                  ▲              ▲
 //!                          first-seen times (memory)              last writes before them (preceding)
 //! ```
-//! All functions are pure. Unknown values are omitted, never guessed.
+//! Results depend only on the arguments of functions. Unknown values are omitted, never guessed.
 
 pub mod affects;
 pub mod diff;
@@ -52,14 +52,14 @@ pub struct Overview {
     pub at: Timestamp,
     /// Version of this control server.
     pub version: String,
-    /// Role of this control server among the servers of its store.
+    /// Role of this control server among the servers that use the same store.
     pub replica: Replica,
     /// True if authentication is disabled, so that every client may perform every operation.
     pub insecure: bool,
     /// True if this server rejects writes; always false at present.
     pub read_only: bool,
-    /// True if the overview covers the whole cluster. False for callers with access to some namespaces only; their
-    /// overview omits objects outside of namespaces.
+    /// True if the overview covers the whole cluster. False for a caller with access to some namespaces only;
+    /// the overview then contains only Services in these namespaces.
     pub is_whole: bool,
     /// Numbers of objects by state.
     pub totals: Totals,
@@ -78,14 +78,14 @@ pub struct Overview {
     pub problems_total: usize,
 }
 
-/// This control server among the servers that share its store.
+/// Role of this control server among the servers that use the same store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Replica {
     /// Name of this control server.
     pub name: String,
-    /// True if this server runs the tasks that only one server may run: ownership of addresses, loss of Nodes,
-    /// and health of endpoints.
+    /// True if this server runs the tasks that only one server may run at a time: decisions about owners of
+    /// addresses, lost Nodes and the health of endpoints.
     pub is_leader: bool,
     /// True if other servers can use the same store.
     pub is_shared: bool,
@@ -124,7 +124,7 @@ pub struct Totals {
 pub struct ServiceStateTotals {
     /// Total number of Services.
     pub total: usize,
-    /// Number of Services without a problem that users notice.
+    /// Number of Services without a problem for users.
     pub ok: usize,
     /// Number of Services that work, but that one more failure would degrade.
     pub at_risk: usize,
@@ -143,9 +143,9 @@ pub struct ServiceStateTotals {
 pub struct NodeTotals {
     /// Total number of Nodes.
     pub total: usize,
-    /// Number of Nodes that have verified all changes, or lack only very recent ones.
+    /// Number of Nodes that have verified all changes, except changes of the last 2 seconds.
     pub converged: usize,
-    /// Number of Nodes that have lacked a change for more than 2 seconds.
+    /// Number of Nodes that have not verified a change that is older than 2 seconds.
     pub lagging: usize,
     /// Number of Nodes on which Services failed, or which reject a state from the control server.
     pub failing: usize,
@@ -192,7 +192,7 @@ pub struct AddressTotals {
 #[schema(as = OverviewBgpSessions)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSessionTotals {
-    /// Total number of configured sessions.
+    /// Total number of BGP sessions that the nodes report, in any state.
     pub total: usize,
     /// Number of established sessions, on nodes whose agents report.
     pub established: usize,
@@ -224,33 +224,37 @@ pub struct PoolTotals {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConvergenceBrief {
-    /// Median time from a commit until a node has verified the change, in milliseconds.
+    /// Median time from a commit until a node has verified the change, in milliseconds. Absent before the
+    /// first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_millis: Option<u64>,
     /// 99th percentile of the time from a commit until a node has verified the change, in milliseconds.
+    /// Absent before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_millis: Option<u64>,
-    /// Node with the largest lag or, if no node lags, with the largest propagation time.
+    /// Node that has lacked a change for longest or, if no node lacks one, the node with the longest measured
+    /// propagation time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest: Option<SlowestNode>,
 }
 
-/// Node that receives or programs changes most slowly.
+/// Node with the longest delay until it receives, programs and verifies changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowestNode {
     /// Name of the node.
     pub node: Name,
-    /// Age of the oldest change that the node has not verified or, if there is none, its longest propagation time;
-    /// in milliseconds, rounded to two digits.
+    /// Age of the oldest change that the node has not verified or, if there is none, the longest propagation
+    /// time of a change to the node; in milliseconds, rounded to two significant digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_millis: Option<u64>,
-    /// Reason of the lag: the missing step, or the slowest step.
+    /// Reason of the delay: the step (such as programming) that the oldest unverified change still lacks or,
+    /// if all changes are verified, the slowest step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LagReason>,
 }
 
-/// Summary of a Service.
+/// Entry (row) of the overview that summarizes a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRow {
@@ -286,8 +290,8 @@ pub struct ServiceRow {
     pub nodes_verified: u32,
     /// Number of nodes that should have the Service; 0 if nodes do not program the Service.
     pub nodes_total: u32,
-    /// Revision of the last change to the form that nodes receive. If nodes do not program the Service, revision
-    /// of the object.
+    /// Revision of the last change to the compiled form of the Service, which nodes receive. If nodes do not
+    /// program the Service: revision of the object.
     pub revision: Revision,
 }
 
@@ -295,7 +299,7 @@ pub struct ServiceRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceState {
-    /// There is no problem that users notice.
+    /// Users of the Service have no problem, although a finding without impact may exist.
     Ok,
     /// The Service works, but one more failure would degrade it.
     AtRisk,
@@ -307,7 +311,7 @@ pub enum ServiceState {
     Disabled,
 }
 
-/// Summary of a Node.
+/// Entry (row) of the overview that summarizes a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewNode)]
 #[serde(rename_all = "camelCase")]
@@ -332,13 +336,16 @@ pub struct NodeRow {
     /// Time since which the Node has this state, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Age of the oldest change that the Node has not verified, in milliseconds, rounded to two digits.
+    /// Age of the oldest change that the Node has not verified, in milliseconds, rounded to two significant
+    /// digits; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_millis: Option<u64>,
-    /// Position up to which the Node has programmed all changes; absent if the Node is converged.
+    /// Position (epoch and revision) up to which the Node has programmed all changes; absent if the Node is
+    /// converged or drifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Position>,
-    /// Position up to which the Node has verified all changes; absent if the Node is converged.
+    /// Position (epoch and revision) up to which the Node has verified all changes; absent if the Node is
+    /// converged or drifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Position>,
     /// Number of load balancer addresses that the Node announces by ARP or NDP.
@@ -353,9 +360,9 @@ pub struct NodeRow {
 #[schema(as = OverviewNodeState)]
 #[serde(rename_all = "camelCase")]
 pub enum NodeConvergence {
-    /// The Node has verified all changes, or lacks only very recent ones.
+    /// The Node has verified all changes, except changes of the last 2 seconds.
     Converged,
-    /// The Node has lacked a change for more than 2 seconds.
+    /// The Node has not verified a change that is older than 2 seconds.
     Lagging,
     /// Services failed on the Node, or the Node rejects a state from the control server.
     Failing,
@@ -384,7 +391,7 @@ pub enum Impact {
 #[schema(as = OverviewProblem)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// Identifier of the problem, which stays the same while the problem lasts.
+    /// Identifier of the problem, which does not change while the problem lasts.
     #[schema(example = "Service/default/web/EndpointsAvailable")]
     pub id: String,
     /// Kind of the object that has the problem.
@@ -414,8 +421,8 @@ pub struct Problem {
     /// Number of affected objects not listed in `affects`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub affects_more: usize,
-    /// Last write before the problem that changed one of the objects concerned. The write is the likely cause, but
-    /// not certainly.
+    /// Last write before the problem that changed an object on which the problem may depend. The write is the
+    /// likely, but not the certain cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<PrecedingChange>,
 }

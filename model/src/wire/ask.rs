@@ -1,7 +1,8 @@
 //! Queries from a control server to one node, and their replies, for information that only the node has.
 //!
-//! A query is a frame of the feed, and a reply is a request of the agent (`PUT /v1/nodes/{node}/answers/{id}`).
-//! The control server does not depend on a reply: the caller waits for a limited time and then reports a timeout.
+//! The server sends a query as a frame of the feed (the stream of state to the agent, see [`super::feed`]).
+//! The agent sends the reply in an HTTP request: `PUT /v1/nodes/{node}/answers/{id}`. If no reply arrives in
+//! time, the caller reports a timeout.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +21,8 @@ use crate::{
 
 /// Maximum number of findings in the reply to a diagnosis.
 pub const FINDINGS_MAX: usize = 256;
-/// Maximum size of a reply in bytes of JSON; sufficient for a plan with the maximum number of lines of ordinary
-/// length.
+/// Maximum size of a reply in bytes of JSON; sufficient for the preview of a write with the maximum number of
+/// changed lines, if these have ordinary lengths.
 pub const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Id of a query, unique until the control server restarts.
@@ -33,21 +34,22 @@ pub struct AskId(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "ask", rename_all = "camelCase")]
 pub enum Question {
-    /// Query for the effect of the contained proposed state on the node.
+    /// Query for the effect that the contained proposed state would have on the node.
     Plan(Box<Proposal>),
-    /// Query for the differences between the two contained proposed states in the node's kernel and
-    /// announcements.
+    /// Query for the differences in the node's kernel and announcements between the two contained proposed
+    /// states.
     Compare(Box<Comparison>),
     /// Query for the treatment of the contained packet by the node's kernel.
     Trace(Packet),
     /// Query for findings about the machine, such as missing kernel modules.
     Doctor,
-    /// Confirmation of a state that the node rejects because it would remove too much.
+    /// Request to apply a state that the node rejects, because this state would remove too much.
     Confirm {
-        /// Epoch of the store to which the rejected state belongs.
+        /// Epoch (identity) of the store to which the rejected state belongs.
         epoch: Epoch,
     },
-    /// Request to apply fixes on the machine. An agent applies them only if its operator has permitted this.
+    /// Request to apply fixes on the machine. An agent applies fixes only if an option of the agent permits
+    /// this.
     Fix {
         /// Fixes to apply, at most 8.
         #[schema(max_items = 8)]
@@ -80,7 +82,7 @@ pub enum Reply {
         #[schema(max_items = 8)]
         fixes: Vec<FixResult>,
     },
-    /// Reply to [`Question::Confirm`]: the state that was rejected before and is applied now.
+    /// Reply to [`Question::Confirm`]: the state that the node rejected before and applies now.
     Confirmed(HeldState),
     /// The query failed on the node; contains the error.
     Failed {

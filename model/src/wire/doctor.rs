@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use crate::primitives::{name::Name, quantity::Timestamp};
 
-/// Permitted difference between the clocks of a node and of the control server, in seconds. NTP keeps clocks
-/// within 0.1 seconds, and both clocks are read in whole seconds.
+/// Maximum permitted difference between the clocks of a node and of the control server, in seconds. The limit
+/// tolerates that both clocks are read in whole seconds; NTP keeps them within 0.1 seconds.
 pub const CLOCK_SKEW_SECS_MAX: u64 = 5;
 /// Identifier of the diagnosis check that compares clocks.
 pub const CLOCK: &str = "clock";
@@ -35,7 +35,7 @@ pub struct Finding {
     /// Description of the result for users, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub message: String,
-    /// Consequences of the problem, at most 1024 bytes. Absent if none are known.
+    /// Consequences of the problem, at most 1024 bytes. Absent if the result has no known consequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub why: Option<String>,
@@ -134,8 +134,8 @@ pub enum FixOutcome {
     Failed,
 }
 
-/// Compares the clock of a node (`node`) with that of the control server, which was read before (`asked`) and
-/// after (`answered`) the clock of the node.
+/// Returns the result of comparing the clock of a node with that of the control server. `node` is the time of
+/// the node's clock; `asked` and `answered` are times of the server's clock before and after it was read.
 #[must_use]
 pub fn judge_clock(asked: Timestamp, node: Timestamp, answered: Timestamp) -> Finding {
     let [asked, node, answered] = [asked, node, answered].map(Timestamp::unix_seconds);

@@ -6,8 +6,9 @@
 //! synced                        end of the batch
 //! then repeatedly: changes (service, removed, address, …) and synced, or heartbeat
 //! ```
-//! The state is consistent only at `synced` frames, so the agent applies all frames of a batch together at
-//! the next `synced`. The journal of an agent contains frames of the same format.
+//! The state is consistent only at `synced` frames. The agent therefore collects the frames before a `synced`
+//! frame (a batch) and applies them together. The journal, in which an agent stores the state on disk,
+//! contains frames of the same format.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -31,7 +32,8 @@ use crate::{
     wire::ask::{AskId, Question},
 };
 
-/// Frame of the feed: one line of NDJSON. The field `type` selects the type.
+/// Frame (one line of NDJSON) of the feed, the stream of state from a control server to an agent. The field
+/// `type` selects the type of the frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Frame {
@@ -39,7 +41,7 @@ pub enum Frame {
     Start {
         /// Content of the feed: `full` (complete state) or `delta` (changes since the requested position).
         mode: StartMode,
-        /// Minimum position that the next `synced` frame will have.
+        /// Position (epoch and revision) that the next `synced` frame will have at least.
         position: Position,
     },
     /// Cluster-wide data on which the packet rules of every node depend.
@@ -48,7 +50,7 @@ pub enum Frame {
     Node(NodeState),
     /// Service that was created or changed.
     Service {
-        /// Compiled form of the Service: its addresses, ports and endpoints.
+        /// Compiled form of the Service, with its addresses, ports and endpoints.
         #[schema(value_type = CompiledService)]
         service: Arc<CompiledService>,
     },
@@ -61,7 +63,7 @@ pub enum Frame {
     },
     /// Load balancer address that was assigned or changed.
     Address {
-        /// Services with the address, and the nodes that announce it.
+        /// Services with the address, and the nodes that may announce the address.
         #[schema(value_type = AddressState)]
         address: Arc<AddressState>,
     },
@@ -73,8 +75,8 @@ pub enum Frame {
         /// Revision of the change that removed the address.
         revision: Revision,
     },
-    /// Query to the agent, which replies with `PUT /v1/nodes/{node}/answers/{id}`. Queries are not part of the
-    /// state.
+    /// Query to the agent, which replies with the request `PUT /v1/nodes/{node}/answers/{id}`. Queries are
+    /// not part of the state, and are sent between batches.
     Ask {
         /// Id of the query, which the reply repeats.
         id: AskId,
@@ -83,12 +85,13 @@ pub enum Frame {
     },
     /// End of a batch: all changes up to the position have been sent. The agent applies the batch as a whole.
     Synced {
-        /// Position of the node after this batch. An agent that reconnects sends this position as `resume`.
+        /// Position (epoch and revision) of the state after this batch. An agent that reconnects sends this
+        /// position as `resume`, to receive only later changes.
         position: Position,
     },
-    /// Frame that shows that the feed is alive while there are no changes.
+    /// Frame without changes, sent at intervals to show that the connection still works.
     Heartbeat {
-        /// Current position of the feed.
+        /// Position of the last `synced` frame or, if nothing changed for the node, a later one.
         position: Position,
     },
 }
@@ -117,26 +120,27 @@ pub struct NetworkState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_key: Option<Secret>,
-    /// Names of the Nodes with a live agent. These Nodes also check endpoints without a Node, or whose Node has no
-    /// live agent.
+    /// Names of the Nodes with a live agent. Some of them also check the health of endpoints that have no
+    /// Node, or whose Node has no live agent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub checkers: BTreeSet<Name>,
 }
 
-/// Load balancer address with its Services and announcing nodes, in the form that nodes receive.
+/// Load balancer address with its Services and announcing nodes, as sent to nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressState {
     /// Load balancer address, such as `192.0.2.10`.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Revision of the change that produced this form.
+    /// Revision of the last change to this data.
     pub revision: Revision,
     /// Services with this address, as `namespace/name`. A node announces the address only if all of them are
     /// programmed.
     #[schema(value_type = Vec<String>)]
     pub services: BTreeSet<ServiceKey>,
-    /// Nodes that announce the address, and how they announce it.
+    /// Nodes that may announce the address by ARP or NDP, in order of rank, and the Advertisements that
+    /// announce it by BGP.
     pub announcement: Announcement,
 }
 

@@ -2,9 +2,9 @@
 //! store.
 //!
 //! Within one epoch of the store, removals are intentional and were checked when they were written. A full
-//! state of a different epoch is compared with the state that the node applies. If the new state lacks too
-//! many addresses or endpoints, the node keeps its present state and reports this, until the loss is smaller
-//! or an operator confirms the new epoch.
+//! state of a different epoch is compared with the state that is in force on the node. If the new state lacks
+//! too many addresses or endpoints, the node keeps its present state and reports the rejection, until a new
+//! state lacks fewer of them or an operator confirms the new epoch.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,13 +14,14 @@ use crate::primitives::{
     quantity::{Position, Timestamp},
 };
 
-/// Number of virtual addresses or endpoints whose loss the state guard always accepts. In a small cluster, every
-/// loss is a large share.
+/// Number of virtual addresses or endpoints whose loss the state guard always accepts, because in a small
+/// cluster even a small loss exceeds the percentage.
 pub const LOST_FREE: u64 = 2;
-/// Default maximum share of virtual addresses or endpoints that a state of another epoch may lack, in percent.
+/// Default maximum share, in percent, of the virtual addresses or endpoints of a node that a state of another
+/// epoch may lack.
 pub const LOST_PERCENT_DEFAULT: u8 = 50;
 
-/// Number of virtual addresses or endpoints that a rejected state lacks.
+/// Loss of virtual addresses or endpoints that a rejected state would cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Loss {
@@ -37,13 +38,14 @@ pub struct Loss {
 pub struct HeldState {
     /// Position (epoch and revision) of the rejected state.
     pub offered: Position,
-    /// Position of the state in force on the node.
+    /// Position of the state that the node keeps instead.
     pub in_force: Position,
     /// Reason of the rejection: `MuchLost` or `ControlBehind`.
     pub reason: HeldReason,
     /// Time at which the state was first rejected (RFC 3339, UTC).
     pub since: Timestamp,
-    /// Virtual addresses that would no longer be served or announced.
+    /// Virtual addresses at which the node would no longer accept connections, or which it would no longer
+    /// announce.
     pub vips: Loss,
     /// Endpoints that would no longer receive connections, counted for each Service.
     pub endpoints: Loss,
@@ -72,7 +74,8 @@ pub enum HeldReason {
 }
 
 impl Loss {
-    /// True if the lost share exceeds `limit_percent`. A limit of 100 accepts any loss.
+    /// True if the lost share exceeds `limit_percent` and more than [`LOST_FREE`] entries would be lost. A
+    /// limit of 100 accepts any loss.
     #[must_use]
     pub fn exceeds(self, limit_percent: u8) -> bool {
         let Self { lost, total } = self;

@@ -1,7 +1,8 @@
-//! Networks that the packet rules of a node distinguish, computed by interval arithmetic.
+//! Computation of the networks that the packet rules of a node distinguish: workload networks, masqueraded
+//! sources and node port addresses.
 //!
-//! The kernel receives disjoint networks, so a single lookup decides. For masquerading, it receives the sources
-//! *outside* the workload networks.
+//! The networks of each list are disjoint, so that the kernel needs only one lookup for an address. The list
+//! for masquerading contains the sources *outside* the workload networks.
 
 use std::collections::BTreeSet;
 
@@ -48,8 +49,8 @@ fn aggregate(networks: &BTreeSet<IpNet>) -> BTreeSet<IpNet> {
     IpNet::aggregate(&networks.iter().copied().collect()).into_iter().collect()
 }
 
-/// Returns the addresses of an IP family that are outside all given networks, as disjoint networks. If none of the
-/// networks has the family, the result is empty.
+/// Returns all addresses of an IP family outside the given networks, as disjoint networks. Returns an empty
+/// list if none of the given networks is of the family.
 fn complement(family: IpFamily, networks: &BTreeSet<IpNet>) -> Vec<IpNet> {
     let mut taken: Vec<(u128, u128)> = networks
         .iter()
@@ -74,7 +75,7 @@ fn complement(family: IpFamily, networks: &BTreeSet<IpNet>) -> Vec<IpNet> {
     gaps.into_iter().flat_map(|(from, to)| subnets(family, from, to)).collect()
 }
 
-/// Returns the minimal list of networks that covers a range exactly.
+/// Returns the smallest list of networks that contains exactly the addresses from `from` to `to`.
 fn subnets(family: IpFamily, from: u128, to: u128) -> Vec<IpNet> {
     match family {
         IpFamily::V4 => {

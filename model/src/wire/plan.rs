@@ -1,8 +1,8 @@
-//! Preview of a write: the differences of the objects, of the announcements, and of the kernel listings of each
-//! node.
+//! Preview of a write: the changes that the write would make to objects, to announcements of addresses, and
+//! to the kernel objects of each node.
 //!
-//! The control server queries each node (`ask`), because only the node has access to its kernel. The node computes
-//! the preview with the same functions that apply the change.
+//! The control server queries each node ([`super::ask`]), because only the node has access to its kernel. The
+//! node computes the preview by the same functions by which it would apply the write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,12 +23,12 @@ use crate::{
     wire::feed::{AddressState, NetworkState, NodeState},
 };
 
-/// Maximum number of changed lines of one node in a plan; further lines are only counted.
+/// Maximum number of changed lines that a plan lists for one node; further lines are only counted.
 pub const PLAN_LINES_MAX: usize = 10_000;
 /// Maximum number of failures, and of BGP session resets, listed for one node in a plan.
 pub const PREVIEW_WORDS_MAX: usize = 1024;
 
-/// Proposed state of a node, as the difference to its present state.
+/// Proposed state of a node, as the difference from its present state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Proposal {
@@ -56,13 +56,13 @@ pub struct Proposal {
     pub node: Option<NodeState>,
 }
 
-/// Two proposed states of a node, each as the difference to its present state.
+/// Two proposed states of a node, each as the difference from its present state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
-    /// Proposed state from which the listed differences start.
+    /// First proposed state: the reply contains the changes from this state to `to`.
     pub from: Proposal,
-    /// Proposed state to which the listed differences lead.
+    /// Second proposed state, to which the changes in the reply lead.
     pub to: Proposal,
 }
 
@@ -70,26 +70,28 @@ pub struct Comparison {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Preview {
-    /// Lines added to or removed from the listings of the kernel, at most 10,000.
+    /// Lines that would be added to or removed from the listings of kernel objects, at most 10,000.
     #[serde(default)]
     #[schema(max_items = 10000)]
     pub kernel: Vec<LineChange>,
-    /// Lines added to or removed from the list of announcements by ARP, NDP and BGP, at most 10,000.
+    /// Lines that would be added to or removed from the list of announcements by ARP, NDP and BGP, at most
+    /// 10,000.
     #[serde(default)]
     #[schema(max_items = 10000)]
     pub announcements: Vec<LineChange>,
-    /// Number of changed lines beyond the limits, which are not listed.
+    /// Number of further changed lines, which are not listed because of the limits.
     #[serde(default)]
     pub omitted: u64,
     /// BGP sessions that would be reset, each with the reason, at most 1024.
     #[serde(default)]
     #[schema(max_items = 1024)]
     pub session_resets: Vec<String>,
-    /// Number of established connections that would be closed or moved. `null` if the node cannot determine
-    /// it.
+    /// Number of established connections that would be closed or moved to another endpoint. `null` if the
+    /// node cannot determine the number.
     #[serde(default)]
     pub connections_at_risk: Option<u64>,
-    /// Changes that the node could not program, with the reason, at most 1024.
+    /// Changes that the node could not program, such as Services with unsupported settings, with the reason,
+    /// at most 1024.
     #[serde(default)]
     #[schema(max_items = 1024)]
     pub failures: Vec<String>,
@@ -120,7 +122,7 @@ pub enum LineFate {
     Added,
 }
 
-/// Plan: previewed effect of a write on the objects, the announcements and every node.
+/// Plan: preview of the effect that a write would have on objects, on announcements and on every node.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
@@ -135,8 +137,8 @@ pub struct Plan {
     pub objects: Vec<ObjectPlan>,
     /// Load balancer addresses that would be assigned, released, or announced by different nodes.
     pub addresses: Vec<AddressPlan>,
-    /// Limits on large removals that the write exceeds, as messages for users. Applying the plan confirms them.
-    /// Absent if no limit is exceeded.
+    /// Messages about limits on large removals that the write exceeds. To apply the plan is to confirm these
+    /// removals. Absent if no limit is exceeded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub guards: Vec<String>,
@@ -154,7 +156,7 @@ pub struct ObjectPlan {
     pub action: Action,
     /// Changed fields. Secrets are never included.
     pub fields: Vec<FieldChange>,
-    /// Number of changed fields that are not listed, because they are too many.
+    /// Number of further changed fields, which are not listed because there are too many.
     pub omitted: usize,
 }
 
@@ -188,20 +190,20 @@ pub struct AddressUse {
     pub advertisements: BTreeSet<Name>,
 }
 
-/// Effect of a plan on one node. Contains either `preview` or `error`.
+/// Effect of a plan on one node: either `preview`, or `error` if there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePlan {
     /// Preview computed by the agent. Absent if it is not available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preview: Option<Preview>,
-    /// Reason why no preview is available. Absent otherwise.
+    /// Reason why no preview is available. Absent if there is a preview.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Proposal {
-    /// True if the proposal changes nothing on a node.
+    /// True if the proposal contains no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { services, removed, addresses, addresses_removed, network, node } = self;
@@ -214,8 +216,9 @@ impl Proposal {
     }
 }
 
-/// Returns the line changes that turn the result of `from` into the result of `to`. Both lists apply to the
-/// same listing, in which a line may occur several times.
+/// Returns the line changes that lead from one proposed state to another. `from` and `to` are the line
+/// changes that lead from the present listing to each of the two states. A line may occur several times in a
+/// listing.
 #[must_use]
 pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> {
     let mut counts: BTreeMap<(&str, &str), isize> = BTreeMap::new();
@@ -236,7 +239,7 @@ pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> 
 }
 
 impl AddressUse {
-    /// Returns the Services and announcing nodes of an address from the form that nodes receive.
+    /// Creates the use of an address from [`AddressState`], the data that nodes receive.
     #[must_use]
     pub fn of(state: &AddressState) -> Self {
         let AddressState { address: _, revision: _, services, announcement } = state;

@@ -1,8 +1,9 @@
 //! Report of an agent to a control server: `PUT /v1/nodes/{node}/report`.
 //!
-//! Progress is reported as three positions up to which everything was received, programmed and verified, and a
-//! list of exceptions. The size of a report therefore depends on the number of failures, not on the size of the
-//! cluster. A later report replaces a lost one.
+//! Progress is reported as three positions, up to which the agent has received, programmed and verified all
+//! changes, and as a list of failed Services. The size of this part therefore depends on the number of
+//! failures, not on the size of the cluster. A lost report needs no repetition, because the next one contains
+//! its data.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +40,8 @@ pub const ANNOUNCEMENTS_MAX: usize = 5000;
 /// Maximum number of other nodes that a node monitors by BFD.
 pub const PEERS_MAX: usize = 256;
 
-/// Report of an agent: progress, failures, facts about the machine, and counters.
+/// Report of an agent: progress, failures, properties of the machine, states of addresses and sessions, and
+/// counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Report {
@@ -51,14 +53,15 @@ pub struct Report {
     pub agent_version: String,
     /// Proxy mode in use: `nftables`, `iptables`, `ipvs` or `userspace`.
     pub mode: ProxyMode,
-    /// Position up to which the agent has received all changes.
+    /// Position (epoch and revision) up to which the agent has received all changes.
     pub received: Position,
-    /// Position up to which the agent has programmed all Services except those in `failures`.
+    /// Position up to which the agent has programmed all changes, except the Services in `failures`.
     pub applied: Position,
-    /// Position up to which the agent has read back and verified all Services in the kernel, except those in
+    /// Position up to which the agent has verified all changes by reading its kernel, except the Services in
     /// `failures`.
     pub verified: Position,
-    /// State that the state guard of the node rejects. Absent if the guard rejects none.
+    /// State from the control server that the node rejects, because this state would remove too much or is
+    /// older than the present one. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldState>,
     /// Services that the node failed to program (`namespace/name`), each with its failure; at most 1000.
@@ -67,14 +70,14 @@ pub struct Report {
     /// Number of all failed Services, including those not listed in `failures`.
     #[serde(default)]
     pub failures_total: u64,
-    /// Facts about the machine.
+    /// Properties of the machine, such as its addresses, as detected by the agent.
     #[serde(default)]
     pub facts: Facts,
     /// Counters since the start of the agent.
     #[serde(default)]
     pub counters: Counters,
-    /// Problems of the node that do not make the agent unhealthy, such as an unavailable proxy mode, at most
-    /// 32.
+    /// Problems of the node, such as an unavailable proxy mode, in spite of which the agent counts as
+    /// healthy, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub warnings: Vec<String>,
@@ -82,22 +85,23 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub events: Vec<Event>,
-    /// Traffic of Services (`namespace/name`) that has changed since the previous report, with all endpoints of
-    /// each Service. An empty list means that the Service is no longer counted. Absent Services are unchanged. At
-    /// most 2000 endpoints in total.
+    /// Traffic by Service (`namespace/name`), for Services with changes since the previous report. The list
+    /// of a Service contains all of its endpoints; an empty list means that the node no longer counts its
+    /// traffic. Absent Services are unchanged. At most 2000 endpoints in total.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub traffic: BTreeMap<ServiceKey, Vec<TargetTraffic>>,
-    /// State of load balancer addresses on this node that has changed since the previous report. Absent
-    /// addresses are unchanged. At most 5000 entries.
+    /// State on this node of the load balancer addresses for which it has changed since the previous report.
+    /// Absent addresses are unchanged. At most 5000 entries.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, AddressReport>)]
     pub announcements: BTreeMap<IpAddr, AddressReport>,
-    /// Load balancer addresses for which this node no longer has a role.
+    /// Load balancer addresses for which this node no longer has a role (`Owner`, `Standby` or `Held`).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub announcements_gone: BTreeSet<IpAddr>,
-    /// True if `announcements` is complete, so that this node has no role for absent addresses. Set in the first
-    /// report after a start of the agent or of its feed.
+    /// True if `announcements` replaces all states that this node reported before, false if it contains only
+    /// changes. Entries beyond the limit follow as changes in the next reports. True in the first report
+    /// after a start of the agent, and whenever the control server may lack earlier reports.
     #[serde(default)]
     pub announcements_complete: bool,
     /// Nodes that this node monitors by BFD, at most 256.
@@ -107,7 +111,8 @@ pub struct Report {
     /// BGP sessions of the node. Absent if the node has no BGP peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<BgpReport>,
-    /// BGP routes by prefix that have changed since the previous report. Absent prefixes are unchanged.
+    /// BGP routes by prefix, for prefixes with changes since the previous report. Absent prefixes are
+    /// unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, BgpRoute>)]
     pub bgp_routes: BTreeMap<IpNet, BgpRoute>,
@@ -115,21 +120,23 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub bgp_routes_gone: BTreeSet<IpNet>,
-    /// True if `bgpRoutes` is complete, so that absent prefixes no longer exist on this node. Set in the first
-    /// report after a start of the agent or of its feed.
+    /// True if `bgpRoutes` replaces all routes that this node reported before, false if it contains only
+    /// changes. Entries beyond the limit follow as changes in the next reports. True in the first report
+    /// after a start of the agent, and whenever the control server may lack earlier reports.
     #[serde(default)]
     pub bgp_routes_complete: bool,
-    /// Health check results of Services (`namespace/name`) that have changed since the previous report, with
-    /// all endpoints that this node checks. An empty list means that the node no longer checks the Service.
-    /// Absent Services are unchanged.
+    /// Health check results by Service (`namespace/name`), for Services with changes since the previous
+    /// report. The list of a Service contains all of its endpoints that this node checks; an empty list means
+    /// that the node no longer checks the Service. Absent Services are unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health: BTreeMap<ServiceKey, Vec<CheckReport>>,
-    /// True if `health` is complete, so that this node checks no endpoints of absent Services. Set in the first
-    /// report after a start of the agent or of its feed.
+    /// True if `health` replaces all results that this node reported before, false if it contains only
+    /// changes. Entries beyond the limit follow as changes in the next reports. True in the first report
+    /// after a start of the agent, and whenever the control server may lack earlier reports.
     #[serde(default)]
     pub health_complete: bool,
-    /// Position that the agent had applied when it last read the traffic counters. Absent until the control server
-    /// has received all counters of that reading.
+    /// Position up to which the agent had programmed all changes when it last read the traffic counters.
+    /// Absent while counters of that reading remain to be reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_at: Option<Position>,
 }
@@ -141,12 +148,12 @@ pub struct Report {
 pub struct AddressReport {
     /// Role of the node: `Owner`, `Standby` or `Held`.
     pub role: AnnouncementRole,
-    /// Epoch of the candidate order that the node follows.
+    /// Epoch (version) of the candidate order that the node follows.
     pub epoch: u64,
     /// Time of the last change of the role (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Reason for the role, for users; not empty, at most 1024 bytes.
+    /// Reason why the node has this role, for users; not empty, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub reason: String,
     /// Interfaces on which the node announces the address, at most 64.
@@ -158,14 +165,15 @@ pub struct AddressReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_gratuitous: Option<Timestamp>,
-    /// Number of ARP and neighbor solicitation requests answered since the start of the agent.
+    /// Number of ARP requests and neighbor solicitations for the address that the node has answered since the
+    /// start of the agent.
     #[serde(default)]
     pub replies: u64,
-    /// Number of gratuitous ARP packets and unsolicited neighbor advertisements sent since the start of the
-    /// agent.
+    /// Number of gratuitous ARP packets and unsolicited neighbor advertisements that the node has sent since
+    /// the start of the agent.
     #[serde(default)]
     pub gratuitous: u64,
-    /// Announcement of the same address by another machine. Absent if none was observed.
+    /// Last observed announcement of the same address by another machine. Absent if none was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<AddressConflict>,
 }
@@ -198,13 +206,13 @@ pub struct AddressConflict {
     pub at: Timestamp,
 }
 
-/// BFD state of another node as seen by this node.
+/// BFD state of another node that this node monitors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PeerReport {
     /// Name of the monitored node.
     pub node: Name,
-    /// Address at which the node is monitored.
+    /// Address of the monitored node to which BFD packets are sent.
     #[schema(value_type = String)]
     pub address: IpAddr,
     /// State of the node: `Up`, `Down` or `AdminDown`.
@@ -226,8 +234,8 @@ pub enum PeerState {
     AdminDown,
 }
 
-/// Traffic of one endpoint of a Service since the endpoint was programmed. A counter is `null` if the proxy mode
-/// does not maintain it.
+/// Traffic of one endpoint of a Service through the node, since the node programmed the endpoint. A counter
+/// is `null` if the proxy mode does not maintain it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetTraffic {
@@ -253,7 +261,8 @@ pub struct TargetTraffic {
     /// Number of tracked connections that are not established. `null` if not counted.
     #[serde(default)]
     pub inactive: Option<u64>,
-    /// Rates per second, averaged between the last two readings. Absent before the second reading.
+    /// Average rates per second between the last two readings of the counters. Absent before the second
+    /// reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_second: Option<Rates>,
     /// Failed connections by cause. Absent if the proxy mode does not count them.
@@ -265,7 +274,7 @@ pub struct TargetTraffic {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Failure {
-    /// Revision of the compiled Service that failed.
+    /// Revision of the compiled Service that the node failed to program.
     pub revision: Revision,
     /// Reason of the failure, as a stable identifier.
     pub reason: FailureReason,
@@ -289,7 +298,7 @@ pub enum FailureReason {
     PortUnavailable,
 }
 
-/// Facts about the machine of an agent.
+/// Properties of the machine of an agent, as detected by the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Facts {
@@ -297,7 +306,7 @@ pub struct Facts {
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 1024)]
     pub addresses: Vec<IpAddr>,
-    /// Networks of the machine by interface name.
+    /// Networks of the machine's interfaces, by interface name.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, Vec<String>>)]
     pub subnets: BTreeMap<String, Vec<IpNet>>,
@@ -314,16 +323,17 @@ pub struct Facts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Counters {
-    /// Number of Services and removals of Services received from the feed.
+    /// Number of changed and removed Services that the agent has received from the control server.
     #[serde(default)]
     pub objects_received: u64,
-    /// Number of bytes received from the feed, after decompression.
+    /// Number of bytes that the agent has received from the control server, after decompression.
     #[serde(default)]
     pub feed_bytes: u64,
-    /// Number of passes (comparisons of desired and kernel state) that processed at least one Service.
+    /// Number of times that the agent compared the desired state of at least one Service with the kernel
+    /// (pass).
     #[serde(default)]
     pub passes: u64,
-    /// Number of transactions committed to the kernel.
+    /// Number of transactions by which the agent changed the kernel.
     #[serde(default)]
     pub kernel_transactions: u64,
     /// Number of netlink messages sent in kernel transactions.
@@ -335,7 +345,7 @@ pub struct Counters {
     /// Number of repairs of kernel objects that another program had changed.
     #[serde(default)]
     pub drift_repairs: u64,
-    /// Number of conntrack entries deleted because their endpoint was removed.
+    /// Number of connection tracking entries that the agent deleted, because their endpoint was removed.
     #[serde(default)]
     pub conntrack_deletions: u64,
 }
@@ -360,8 +370,8 @@ pub struct CheckReport {
     /// Time of the last change of the state (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Check result that led to the state, not empty, at most 512 bytes, such as `answered 500 Internal Server
-    /// Error`.
+    /// Description of the check result that led to the state, not empty, at most 512 bytes, such as
+    /// `answered 500 Internal Server Error`.
     #[schema(max_length = 512)]
     pub message: String,
 }

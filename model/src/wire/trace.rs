@@ -1,5 +1,5 @@
-//! Trace of one packet: the outcome that follows from the desired state, and the outcome according to the kernel
-//! of a node.
+//! Possible outcomes of one packet, according to the desired state and according to the kernel of a node
+//! (trace).
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
@@ -10,9 +10,10 @@ use crate::{kinds::service::Protocol, primitives::quantity::Port, program::oracl
 
 /// Maximum number of steps in a trace.
 pub const STEPS_MAX: usize = 256;
-/// Maximum number of possible outcomes in a trace. Packets with more are not compared with the desired state.
+/// Maximum number of possible outcomes in a trace. If there may be more, they are not compared with those of
+/// the desired state.
 pub const ENDS_MAX: usize = 4096;
-/// Maximum number of endpoints listed in the description of an outcome.
+/// Maximum number of endpoints that the description of the outcomes lists.
 const ENDS_WRITTEN_MAX: usize = 6;
 
 /// First packet of a connection: source, destination, protocol and port.
@@ -54,8 +55,8 @@ pub struct TraceStep {
     /// Location of the step: a hook and chain, a virtual server or a listener, at most 256 bytes.
     #[schema(max_length = 256)]
     pub place: String,
-    /// Rule, element or entry that decides, in the format of the tool of that kernel subsystem, at most 4096
-    /// bytes.
+    /// Kernel rule, set element or table entry that handles the packet, in the format of the tool of the
+    /// kernel subsystem, such as `nft`, at most 4096 bytes.
     #[schema(max_length = 4096)]
     pub rule: String,
     /// Effect of the step on the packet, at most 1024 bytes.
@@ -66,7 +67,8 @@ pub struct TraceStep {
     pub odd: bool,
 }
 
-/// Possible outcome of a packet. If several are possible, the kernel selects one at random.
+/// Possible outcome of a packet. A packet has several if the kernel selects one of several endpoints for the
+/// connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
@@ -77,7 +79,7 @@ pub enum End {
         address: IpAddr,
         /// Port of the endpoint.
         port: Port,
-        /// Source address that the endpoint sees: `client` or `node`.
+        /// Source address of the packet when it arrives at the endpoint: `client` or `node`.
         sees: VisibleSource,
     },
     /// A listener at the contained port of the node receives the packet.
@@ -86,14 +88,14 @@ pub enum End {
     Refused,
     /// The packet is dropped without a response.
     Dropped,
-    /// No rule of a Service applies to the packet.
+    /// The packet passes unchanged, because no rule of a Service applies to it.
     Untouched,
     /// The outcome cannot be determined; contains the reason.
     Unknown(String),
 }
 
-/// Source address that an endpoint sees: `client` (the client's own address) or `node` (the node's address, after
-/// masquerading).
+/// Source address of a packet when it arrives at an endpoint: `client` (the address of the client) or `node`
+/// (the address of the node, after masquerading).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Seen)]
@@ -143,8 +145,8 @@ pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
     }
 }
 
-/// Describes outcomes of a packet in one sentence. If there are many endpoints, the first are listed and the
-/// others counted.
+/// Describes the possible outcomes of a packet in one sentence. If there are many endpoints, only the first
+/// are listed, followed by the number of the others.
 #[must_use]
 pub fn words(ends: &BTreeSet<End>) -> String {
     let mut parts = Vec::new();

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use utoipa::ToSchema;
 
-/// Traffic counters of an endpoint, or sums of them. A counter is `null` if no node maintains it.
+/// Traffic counters of an endpoint, or sums over several endpoints or nodes. A counter is `null` if no node
+/// maintains it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
@@ -17,8 +18,8 @@ pub struct Counts {
     pub active: Option<u64>,
     /// Number of tracked connections that are not established. `null` if not counted.
     pub inactive: Option<u64>,
-    /// Rates per second, averaged between the last two readings of each node, at least 10 seconds apart.
-    /// `null` if no node reports them.
+    /// Rates per second, as averages between the last two readings of the counters on each node, at least 10
+    /// seconds apart. `null` if no node reports rates.
     pub per_second: Option<Rates>,
     /// Failed connections by cause, as observed by the relay of userspace mode. `null` if not counted.
     pub failed: Option<TargetFailures>,
@@ -37,8 +38,8 @@ impl Counts {
         self.failed = sum(self.failed, *failed, TargetFailures::plus);
     }
 
-    /// Returns the difference from an earlier reading. A lower value means that the counter was reset. Gauges and
-    /// rates are absent from the result.
+    /// Returns the increase of each counter since an earlier reading. If a counter is lower than before, it
+    /// was reset, and its present value is the increase. Gauges and rates are absent from the result.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let grown_if = |new: Option<u64>, old: Option<u64>| new.map(|new| grown(new, old.unwrap_or(0)));
         Self {
@@ -52,7 +53,8 @@ impl Counts {
         }
     }
 
-    /// Returns only the gauges and rates; the counters in the result are zero or absent.
+    /// Returns a copy with only the gauges (such as open connections) and rates; its counters are zero or
+    /// absent.
     pub(crate) const fn momentary(&self) -> Self {
         Self { connections: 0, packets: None, bytes: None, failed: None, ..*self }
     }
@@ -106,13 +108,13 @@ impl Rates {
     }
 }
 
-/// Rate per second, not negative, stored in thousandths.
+/// Rate of events per second, not negative, with a precision of a thousandth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
 #[schema(value_type = f64)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// Returns the rate for a count within a number of milliseconds; zero for an empty interval.
+    /// Returns the rate of `count` events within `millis` milliseconds; 0 if `millis` is 0.
     #[must_use]
     pub fn of(count: u64, millis: u64) -> Self {
         let thousandths = (u128::from(count) * 1_000_000).checked_div(u128::from(millis)).unwrap_or(0);
@@ -162,7 +164,7 @@ impl<'de> Deserialize<'de> for Rate {
 pub struct TargetFailures {
     /// Number of connections that the endpoint refused.
     pub refused: u64,
-    /// Number of connections without a route to the endpoint.
+    /// Number of connection attempts that failed because there was no route to the endpoint.
     pub unreachable: u64,
     /// Number of connection attempts without a response within the timeout.
     pub silent: u64,
@@ -190,7 +192,8 @@ impl TargetFailures {
     }
 }
 
-/// Returns the increase of a counter from `old` to `new`. A lower value means that the counter was reset.
+/// Returns the increase of a counter from `old` to `new`. If `new` is lower, the counter was reset to 0 in
+/// between, and the increase is `new`.
 fn grown(new: u64, old: u64) -> u64 {
     new.checked_sub(old).unwrap_or(new)
 }

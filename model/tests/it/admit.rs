@@ -1,4 +1,4 @@
-//! Admission of writes: values that are kept, allocated or refused, and the reasons for refusals.
+//! Admission of writes: an accepted write keeps or allocates absent values, and a refused write has a reason.
 
 use model::{
     admission::admit::{ApplySet, Operation, Refusal, Request},
@@ -35,8 +35,8 @@ fn f030_a_service_without_type_is_a_cluster_ip_service_with_an_address() {
     assert_eq!(spec.ip_family_policy, Some(IpFamilyPolicy::SingleStack));
 }
 
-/// F034: an update without a cluster IP keeps the present one, an update with a different one is refused, and a
-/// deletion makes the address available to other Services.
+/// F034: an update of a Service without a cluster IP keeps the present one, and an update with a different
+/// one is refused. The deletion of a Service makes its cluster IP available to other Services.
 #[test]
 fn f034_a_cluster_ip_is_fixed_for_the_life_of_the_service() {
     let mut cluster = Cluster::new();
@@ -244,8 +244,8 @@ fn a_refused_request_changes_nothing_and_names_every_item() {
     assert_eq!(cluster.snapshot, before);
 }
 
-/// F006: a replacement with an old `resourceVersion` is refused as a conflict, and one with an old required
-/// revision (`If-Match`) as a failed precondition.
+/// F006: a replacement of an object with an old `resourceVersion` is refused as a conflict. A replacement
+/// with an old revision in `If-Match` is refused as a failed precondition.
 #[test]
 fn f006_metadata_is_complete_and_stale_revisions_are_refused() {
     let mut cluster = Cluster::new();
@@ -338,8 +338,8 @@ fn a_dry_run_returns_the_values_that_the_write_gets() {
     assert_eq!(tried, written);
 }
 
-/// F040: Services that share an external IP cannot have overlapping port ranges of one protocol, and an external
-/// IP cannot be a load balancer address too.
+/// F040: Services with overlapping port ranges of one protocol cannot share an external IP. An external IP
+/// cannot also be a load balancer address.
 #[test]
 fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
     let mut cluster = Cluster::new();
@@ -373,8 +373,8 @@ fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
     assert_eq!(violations(cluster.apply(&external("a", 1, 10, "TCP"))), [(at, AddressTaken)]);
 }
 
-/// A requested load balancer address outside of all pools must be in an allowed range and must not be a Node
-/// address; afterwards, no Node can use the address.
+/// A requested load balancer address outside of all pools is only accepted if it is in an allowed range and
+/// no Node has it. While a Service has the address, a Node with this address is refused.
 #[test]
 fn a_load_balancer_address_lies_in_an_allowed_range_and_is_no_node_address() {
     let mut cluster = Cluster::new();
@@ -394,8 +394,8 @@ fn a_load_balancer_address_lies_in_an_allowed_range_and_is_no_node_address() {
     assert_eq!(refused, [("/items/0/spec/addresses/0".to_owned(), AddressTaken)]);
 }
 
-/// F036: health check node ports are allocated from the node port range, differ from the TCP node ports of the
-/// Service, are kept by updates, and are released when they are no longer needed.
+/// F036: a health check node port is allocated from the node port range, and differs from the TCP node ports
+/// of the Service. Updates keep the port, and it is released when the Service no longer needs it.
 #[test]
 fn f036_health_check_node_ports_are_allocated_kept_and_released() {
     let mut cluster = Cluster::with(&["10.96.0.0/16"], 30000..=30002);
@@ -430,7 +430,8 @@ fn f036_health_check_node_ports_are_allocated_kept_and_released() {
     assert_eq!(cluster.apply(&thief(given.get())), Ok(Action::Created), "what was given up is free");
 }
 
-/// A port range has no node port, even if a single port with a node port becomes a range.
+/// A port range has no node port: if an update turns a single port into a range, the port loses its node
+/// port.
 #[test]
 fn a_port_range_gets_no_node_port() {
     let mut cluster = Cluster::new();

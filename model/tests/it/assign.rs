@@ -1,5 +1,5 @@
-//! Assignment of load balancer addresses to nodes: candidates with reasons, stickiness, balance, takeovers and
-//! drains.
+//! Assignment of load balancer addresses to nodes: reasons why a node is no candidate, stable and balanced
+//! owners, takeovers and drains.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,8 @@ use serde_json::{Value, json};
 
 use crate::support::{key, object, of_kind, service};
 
-/// Cluster with reports in a test, on which assignment decisions are made one after the other.
+/// Test cluster: objects, node reports and announcement states, on which assignment decisions are made one
+/// after the other.
 struct World {
     objects: BTreeMap<ObjectKey, Arc<Object>>,
     reports: BTreeMap<Name, Report>,
@@ -54,7 +55,8 @@ fn ip(last: usize) -> IpAddr {
     format!("192.0.2.{last}").parse().unwrap()
 }
 
-/// Returns a report of the node with address 192.0.2.`host` on `eth0`, with the fields in `more`.
+/// Returns a report of the node with address 192.0.2.`host` on `eth0`. The fields in `more` are added or
+/// replaced.
 fn report(host: usize, more: Value) -> Report {
     let mut json = json!({
         "bootId": "a", "agentVersion": "0", "mode": "nftables", "received": "1-9", "applied": "1-9", "verified": "1-9",
@@ -161,7 +163,8 @@ impl World {
         self.with_scene(|scene| assign(scene, &circumstances, ip(last)).action)
     }
 
-    /// Decides the candidates of the address 192.0.2.`last` and records them. Returns true if the record changed.
+    /// Decides the candidates of the address 192.0.2.`last` and writes them to the address record. Returns
+    /// true if the record changed.
     fn settle(&mut self, last: usize) -> bool {
         let AssignmentAction::Record(announcement) = self.decide(last, false) else { return false };
         self.set(last, announcement);
@@ -491,8 +494,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// The numbers of addresses that equal nodes own differ by at most one, equal inputs give equal decisions, and
-    /// a second round of decisions changes nothing.
+    /// The numbers of addresses that nodes without differences own differ by at most one. Equal inputs give
+    /// equal decisions, and a second round of decisions changes nothing.
     #[test]
     fn owners_are_balanced_within_one_and_decisions_repeat(nodes in 1_usize..=5, addresses in 1_usize..20) {
         let mut world = World::new(&NODES[..nodes], addresses);
@@ -506,8 +509,8 @@ proptest! {
         prop_assert_eq!(world.settle_all(), 0);
     }
 
-    /// In any sequence of events, the owner of an address changes only if it was lost or drained, and an address
-    /// has an owner if and only if a node is eligible.
+    /// In any sequence of events, the owner of an address changes only if the owner was lost or drained. An
+    /// address has an owner if and only if at least one node is eligible.
     #[test]
     fn an_owner_changes_only_if_it_must(history in events()) {
         let mut world = World::new(&NODES, 10);

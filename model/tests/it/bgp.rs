@@ -1,5 +1,5 @@
-//! BGP objects in admission: refusals with reasons, the configuration that nodes receive, and write-only
-//! passwords.
+//! Admission of BGP objects: reasons for refusals, the resulting configuration that nodes receive, and
+//! passwords, which responses never contain.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -42,7 +42,8 @@ fn peer(name: &str, spec: Value) -> Value {
     of_kind("BgpPeer", name, json!({}), spec)
 }
 
-/// Returns an external BgpPeer with address 10.0.0.`last` and the fields in `more`.
+/// Returns a BgpPeer with an external AS number and address 10.0.0.`last`. The fields in `more` are added to
+/// its spec or replaced.
 fn router(name: &str, last: u8, more: Value) -> Value {
     let mut spec = json!({ "peerAddress": format!("10.0.0.{last}"), "peerASN": 65_001 });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -98,8 +99,8 @@ fn with(base: Value, field: &str, value: Value) -> Value {
     spec
 }
 
-/// A BGP password is kept by writes without a password, removed by an empty password, and contained in no
-/// response.
+/// A write without a BGP password keeps the present one, and an empty password removes it. No response
+/// contains a password.
 #[test]
 fn a_password_is_kept_until_it_is_removed_and_never_shown() {
     let mut cluster = Cluster::new();
@@ -439,9 +440,9 @@ fn an_aggregated_prefix_and_the_policy_local_exclude_each_other() {
     assert_eq!((pointer.as_str(), code), ("/spec/loadBalancer/addresses", Conflict));
 }
 
-/// A write that makes an address available to a pending Service is accepted even if the address conflicts with an
-/// aggregated Advertisement. Later writes of the Service are accepted too, unless they create the conflict
-/// themselves.
+/// A write that makes an address available to a waiting Service is accepted, even if this address conflicts
+/// with an aggregated Advertisement. Later writes of the Service are accepted too, unless a write itself
+/// creates a conflict.
 #[test]
 fn conflicts_that_arose_while_a_service_was_pending_block_no_write() {
     let mut cluster = Cluster::new();

@@ -1,4 +1,5 @@
-//! Storage of BGP reports (`BgpBook`): sessions and routes in limited memory, and events derived from two reports.
+//! Storage of BGP reports (`BgpBook`): sessions and routes within memory limits, and events derived from the
+//! differences between two reports.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,8 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// Returns a session with the BgpPeer `peer` at 10.0.0.1, in a state since the given second.
+/// Returns a session with the BgpPeer `peer` at 10.0.0.1, which has been in `state` since the second `since`.
+/// The fields in `more` are added or replaced.
 fn session(peer: &str, state: &str, since: i64, more: Value) -> BgpSession {
     let mut json = json!({
         "peer": peer, "address": "10.0.0.1", "state": state, "since": at(since), "reason": format!("{state} it is"),
@@ -44,8 +46,9 @@ fn sessions(sessions: Vec<BgpSession>) -> BgpReportUpdate {
     BgpReportUpdate { bgp: Some(bgp), ..BgpReportUpdate::default() }
 }
 
-/// Returns a BGP route for load balancer addresses. `peers` contains the state of the route for each peer: the
-/// route is announced to a peer if the state has a time (`since`).
+/// Returns a BGP route for load balancer addresses. `peers` contains the state of the route for each BgpPeer;
+/// a state with a time (`since`) means that the route is announced to the peer. `withheld` is the reason why
+/// the route is withheld from all peers, if it is.
 fn route(addresses: &[&str], peers: Value, withheld: Option<&str>) -> BgpRoute {
     serde_json::from_value(json!({ "addresses": addresses, "peers": peers, "withheld": withheld })).unwrap()
 }
@@ -64,7 +67,8 @@ fn shown(book: &BgpBook, filter: &RouteFilter) -> Vec<String> {
     part.items.iter().map(|item| format!("{} {}", item.node, item.prefix)).collect()
 }
 
-/// Returns a line such as `Down tor-1: why` for each stored event, the oldest first.
+/// Returns a line with type, BgpPeer and message for each stored event, such as
+/// `Down tor-1: hold timer expired`, the oldest first.
 fn happened(book: &BgpBook) -> Vec<String> {
     let word = |reason| if reason == EventReason::BgpSessionUp { "Up" } else { "Down" };
     let peer = |peer: &Option<Name>| peer.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
@@ -184,7 +188,7 @@ fn sessions_are_listed_in_order_for_any_input() {
     assert!(listed(racks, 9).is_empty());
 }
 
-/// The changes of a session between two successive reports are stored as events.
+/// Differences of a session between two successive reports are stored as events.
 #[test]
 fn events_follow_from_two_reports() {
     let up = |since| vec![session("tor-1", "Established", since, json!({}))];
@@ -319,7 +323,7 @@ fn events_are_a_ring_with_a_share_for_each_node() {
     assert_eq!(book.events().count(), EVENTS_OF_NODE_MAX);
 }
 
-/// Prefixes of one node in a report that proptest generates.
+/// Report of a node that proptest generates, with numbers that stand for prefixes and addresses.
 #[derive(Debug, Clone)]
 struct Said {
     node: usize,

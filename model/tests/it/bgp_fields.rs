@@ -23,7 +23,7 @@ fn violations_of(value: &Value) -> Vec<(String, ViolationCode)> {
     found.into_iter().map(|Violation { pointer, code, .. }| (pointer, code)).collect()
 }
 
-/// Returns the violations of a BgpPeer with the given spec.
+/// Returns JSON pointer and code of each violation in a BgpPeer with the given spec.
 fn refused_peer(spec: Value) -> Vec<(String, ViolationCode)> {
     violations_of(&of_kind("BgpPeer", "router", json!({}), spec))
 }

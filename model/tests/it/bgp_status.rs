@@ -1,5 +1,5 @@
-//! Conditions of addresses, Services and BgpPeers that depend on BGP: the announcing nodes and routers, or the
-//! first reason why an announcement is missing.
+//! Conditions of addresses, Services and BgpPeers that depend on BGP: they name the announcing nodes and the
+//! routers, or the first reason why an announcement is missing.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -120,8 +120,8 @@ impl World {
         self.look(|of| address_status(of, &self.record))
     }
 
-    /// Returns `True Announced: message` for the condition of the address. Asserts that the Service has the same
-    /// condition.
+    /// Returns status, reason and message of the condition of the address, such as `True Announced: message`.
+    /// Asserts that the Service has the same condition.
     fn announced(&self) -> String {
         let condition = self.status().conditions[0].clone();
         assert_eq!(self.look(|of| service_announced(of, &key("web"))).unwrap(), condition);
@@ -189,8 +189,9 @@ fn f126_the_status_of_an_announced_address_names_nodes_and_routers() {
     );
 }
 
-/// F126: the condition of an address that is not announced by BGP distinguishes no session, withheld, not yet
-/// announced, and no reporting node.
+/// F126: the condition of an address that is not announced by BGP gives the reason: no session is
+/// established, the nodes withhold the address, the nodes have not announced it yet, or the announcing nodes
+/// no longer report.
 #[test]
 fn f126_the_status_gives_the_first_reason_for_a_missing_announcement() {
     let waiting = (
@@ -283,7 +284,8 @@ fn an_address_with_two_types_of_announcement_needs_both() {
     );
 }
 
-/// A BgpPeer is ready if every Node that it selects has an established session with it.
+/// A BgpPeer has the condition Ready if every Node that it selects has an established session with the
+/// router.
 #[test]
 fn a_peer_is_ready_when_every_node_has_a_session_with_it() {
     let peer = |more: Value| {
@@ -381,8 +383,8 @@ fn a_peer_lists_its_sessions_with_failed_ones_first() {
     );
 }
 
-/// The reason of a session that is not established is the cause of its last failure, if that was recent, otherwise
-/// its state.
+/// If a session is not established, the reason is the cause of its last failure, if this failure was recent;
+/// otherwise, the reason follows from the state of the session.
 #[test]
 fn a_failed_session_has_a_reason() {
     let error = |secs: i64, code: u8, subcode: u8| json!({ "at": at(secs), "code": code, "subcode": subcode, "message": "m" });

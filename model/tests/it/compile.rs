@@ -1,5 +1,5 @@
-//! Compilation of Services and their packet programs: the endpoints of a Service, and the treatment of its packets
-//! on a node.
+//! Compilation of Services, which determines their endpoints, and derivation of packet programs, which
+//! determine the treatment of packets on a node.
 
 use model::{
     compile::compile,

@@ -1,5 +1,5 @@
-//! Explanations of packets, addresses and Services: each test breaks one step of the path, and the
-//! explanation must name this step as the first broken one.
+//! Explanations of packets, addresses and Services: each test creates a fault at one step of the path, and
+//! the explanation must name this step as the first broken one.
 
 use std::sync::Arc;
 
@@ -117,7 +117,8 @@ fn report(failures: Value) -> Report {
     .unwrap()
 }
 
-/// Returns the subject and the text of the first broken step.
+/// Returns the part of the path that the first broken step examines and the outcome of the step, or `None` if
+/// no step is broken.
 fn broken(explanation: &Explanation) -> Option<(About, &str)> {
     assert!(!explanation.summary.is_empty());
     explanation.broken.as_ref().map(|broken| (broken.step.about, broken.step.outcome.as_str()))

@@ -1,4 +1,5 @@
-//! Write guards: large removals are refused; moves of addresses and confirmed removals are accepted.
+//! Limits on large removals by one write: a write that removes too much is refused. Moves of addresses and
+//! confirmed removals are accepted.
 
 use model::{
     admission::admit::{ApplySet, GuardRefusal, Operation, Refusal, RemovalGuard, Request},

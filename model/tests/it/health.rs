@@ -1,5 +1,5 @@
-//! Health checks in the control plane: merging of node reports, decisions, health records, and their effect on
-//! Services.
+//! Health checks in the control plane: merging of the nodes' results, decisions, stored health records, and
+//! the effect of these on Services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,8 @@ fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-/// Creates Service `web` with `endpoints` endpoints without a Node, and a health check with the fields in `more`.
+/// Creates Service `web` with `endpoints` endpoints that have no Node, and with a health check. The fields in
+/// `more` are added to the check or replaced.
 fn cluster(endpoints: u8, more: Value) -> Cluster {
     let mut cluster = Cluster::new();
     let mut check = json!({ "type": "Tcp" });
@@ -56,7 +57,7 @@ fn cluster(endpoints: u8, more: Value) -> Cluster {
     cluster
 }
 
-/// Health check reports of the nodes `a`, `b` and `c`, and the nodes that are silent.
+/// Health check reports of the nodes `a`, `b` and `c`, with the set of nodes that currently do not report.
 struct Nodes {
     book: HealthBook,
     checkers: BTreeSet<Name>,
@@ -69,7 +70,8 @@ impl Nodes {
         Self { book: HealthBook::default(), checkers, silent: BTreeSet::new() }
     }
 
-    /// Applies a report of a node with the results for Service `web`. Results of other nodes remain unchanged.
+    /// Applies a report of a node with the results for Service `web`, each with the last octet of the
+    /// endpoint's address. Returns the number of Services with a changed state.
     fn say(&mut self, node: &str, states: &[(u8, CheckState)]) -> usize {
         let report = |(host, state): &(u8, CheckState)| CheckReport {
             address: check_key(*host).address,
@@ -93,8 +95,9 @@ impl Nodes {
         judge(&inputs, &compiled(cluster), cluster.snapshot.endpoint_health(&key("web")))
     }
 
-    /// Decides the health of the endpoints of Service `web` and records the result. Returns the share in percent
-    /// of each endpoint that is not fully in service.
+    /// Decides the health of the endpoints of Service `web` at second `secs`, and writes the health record.
+    /// Returns the last octet of the address and the share in percent of each endpoint that is not fully in
+    /// service.
     fn decide(&self, cluster: &mut Cluster, secs: i64) -> Vec<(u8, u8)> {
         let HealthDecision { endpoints, .. } = self.judge(cluster, secs);
         record(cluster, endpoints);
@@ -228,8 +231,8 @@ fn f148_the_node_of_an_endpoint_decides_alone() {
     assert_eq!(nodes.decide(&mut cluster, 0), [(1, 0)]);
 }
 
-/// F148: in slow start, the share of a recovered endpoint grows in steps of a tenth, and drops to zero if the
-/// endpoint fails again.
+/// F148: in slow start, the percentage of its weight with which a recovered endpoint is used grows in steps
+/// of 10 %, and drops to 0 if the endpoint fails again.
 #[test]
 fn f148_slow_start_increases_the_share_of_an_endpoint_in_steps() {
     let mut cluster = cluster(2, json!({ "slowStartSeconds": 90 }));
@@ -269,8 +272,8 @@ fn weights_are_scaled_directly_if_a_factor_would_overflow_and_drains_stay_drains
     assert_eq!(weights, [1, 65535, 0, 0]);
 }
 
-/// F148: if the share of healthy endpoints reaches the panic threshold, only these are used; if it is below, all
-/// endpoints are used.
+/// F148: if the share of healthy endpoints is at least the panic threshold, only healthy endpoints are used;
+/// if the share is lower, all endpoints are used.
 #[test]
 fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
     let mut cluster = cluster(4, json!({ "panicThreshold": 50 }));

@@ -1,4 +1,5 @@
-//! Propagation time of changes to nodes: the order of the nodes, and the reason given for each.
+//! Propagation time of changes to nodes: the order in which nodes are listed, and the reason of each node's
+//! delay.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +34,8 @@ fn change(revision: u64, age_ms: u64, nodes: &[(&str, Steps)]) -> ChangeProgress
     ChangeProgress { revision: Revision(revision), age_ms, nodes }
 }
 
-/// Computes the propagation times from the positions (received, applied, verified) in the last report of each
-/// node; `None` is a silent node.
+/// Computes the propagation times of `changes`. `nodes` contains for each node the revisions that it has
+/// received, applied and verified according to its last report, or `None` for a silent node.
 fn look(changes: &[ChangeProgress], nodes: &[(&str, Option<[u64; 3]>)]) -> LagOverview {
     let parts: BTreeMap<Name, Option<Report>> = nodes
         .iter()
@@ -72,7 +73,8 @@ fn percentiles_are_by_nearest_rank() {
     assert_eq!(percentile(&[1, 2, 3], 99), Some(3));
 }
 
-/// The nodes are listed by propagation time, slowest first, each with the reason of its delay.
+/// The nodes are listed by the age of the oldest change that they have not verified, then by propagation
+/// time, slowest first, each with the reason of its delay.
 #[test]
 fn the_slowest_node_comes_first_with_its_reason() {
     let changes = [
@@ -101,7 +103,7 @@ fn the_slowest_node_comes_first_with_its_reason() {
     assert_eq!((slowest.node.as_str(), slowest.reason), ("c", LagReason::OneReport));
 }
 
-/// For a change that the first report of a node already confirms, no time is measured.
+/// If already the first report of a node confirms a change, no propagation time is measured for this change.
 #[test]
 fn changes_in_a_first_report_are_not_measured() {
     let steps = Steps { is_first_report: true, ..told(50_000, 50_000, 50_000) };

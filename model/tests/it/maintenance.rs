@@ -1,5 +1,5 @@
-//! Drain and maintenance of endpoints: the objects on which it can be set, its effect on packet programs, and
-//! remaining connections.
+//! Drain and maintenance of endpoints: the objects on which they can be set, their effect on packet programs,
+//! and the list of remaining connections.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,8 @@ fn compiled(cluster: &Cluster) -> CompiledService {
     compile(&cluster.snapshot, &key("web")).unwrap()
 }
 
-/// Returns the targets for new connections to Service `web`, and its draining endpoints with their deadlines.
+/// Returns the targets for new connections to Service `web`, and the draining endpoints of the Service with
+/// their deadlines.
 fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
     let place = NodeLocation { node: Name::parse("n1").unwrap(), zone: None };
     let program = program(&compiled(cluster), &place).unwrap();
@@ -76,8 +77,9 @@ fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
     (targets, leaving.collect())
 }
 
-/// A drain or maintenance can be set on an endpoint, its Workload, its Node and its Service. The strongest one
-/// applies, and after its removal the endpoint is in service again.
+/// A drain or maintenance can be set on an endpoint, its Workload, its Node and its Service. If several are
+/// set, maintenance takes precedence over a drain. After the removal of all, the endpoint is in service
+/// again.
 #[test]
 fn endpoints_workloads_nodes_and_services_can_be_taken_out_of_service() {
     let mut cluster = web();
@@ -117,8 +119,9 @@ fn endpoints_workloads_nodes_and_services_can_be_taken_out_of_service() {
     expect(&cluster, &[], &[]);
 }
 
-/// A drain is over when every node has counted its connections after the start of the drain and found none. Before
-/// that, the list shows open connections by node, and missing or older counts as unknown.
+/// A drain is over when every node has counted connections after the start of the drain and found none.
+/// Before that, the list shows the open connections through each node; a node with a missing or older count
+/// is listed as unknown.
 #[test]
 fn a_drain_is_over_when_every_node_has_counted_since_and_found_none() {
     let mut cluster = web();

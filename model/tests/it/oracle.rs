@@ -26,7 +26,8 @@ use model::{
 use proptest::{prelude::*, sample::select};
 
 const WORKLOAD_NET: [&str; 2] = ["10.1.0.0/16", "fd00:1::/64"];
-/// IPv4 and IPv6 addresses of the node. Source ranges in the tests allow `ALLOWED` and do not allow `STRANGER`.
+/// IPv4 and IPv6 address of the node. The source ranges of Services in the tests contain the addresses
+/// `ALLOWED` and not `STRANGER`.
 const NODE: [&str; 2] = ["172.17.8.101", "fd00:17::101"];
 const ALLOWED: [&str; 2] = ["198.51.100.9", "2001:db8:51::9"];
 const STRANGER: [&str; 2] = ["203.0.113.9", "2001:db8:113::9"];
@@ -122,7 +123,8 @@ fn a_place() -> impl Strategy<Value = NodeLocation> {
     })
 }
 
-/// Returns the networks that rules distinguish; without any workload network if `is_known` is false.
+/// Returns the networks that packet rules distinguish. They contain no workload network if `is_known` is
+/// false.
 fn networks(is_known: bool) -> Networks {
     if !is_known {
         return Networks::default();
@@ -150,7 +152,8 @@ enum Class {
     Elsewhere,
 }
 
-/// Returns source addresses of an IP family in every class, including all workloads that may be targets.
+/// Returns source addresses of an IP family with their classes: at least one in every class, and the
+/// addresses of all workloads that may be targets.
 fn sources(family: IpFamily) -> Vec<(IpAddr, Class)> {
     let of_family = |texts: [&str; 2]| ip(texts[usize::from(family == IpFamily::V6)]);
     let workloads = (1..8).map(|host| match family {
@@ -176,7 +179,7 @@ fn ask(program: &Program, networks: &Networks, connection: &Connection) -> Fate 
     fate(std::iter::once(program), networks, connection)
 }
 
-/// Returns the oracle's result for each combination of a frontend and a source.
+/// Returns the oracle's result for each combination of a frontend and a source address.
 fn every_fate<'a>(
     program: &'a Program,
     networks: &'a Networks,
@@ -196,8 +199,8 @@ fn port_of<'a>(service: &'a CompiledService, frontend: &Frontend) -> &'a Compile
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every frontend has a result for every source, and frontends do not overlap. Connections to other ports of
-    /// the Service's virtual addresses are rejected, and all other packets are untouched.
+    /// For every frontend and source, the oracle returns a result, and frontends do not overlap. Connections
+    /// to other ports of the Service's virtual addresses are rejected, and all other packets pass unchanged.
     #[test]
     fn every_packet_to_a_frontend_has_exactly_one_result_and_others_have_none(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
@@ -244,8 +247,9 @@ proptest! {
         }
     }
 
-    /// With external policy Local, sources outside of the cluster never reach an endpoint of another node and keep
-    /// their address. With policy Cluster they are masqueraded, so that replies return through this node.
+    /// With external traffic policy Local, connections from outside of the cluster never reach an endpoint of
+    /// another node, and keep their source address. With policy Cluster, they are masqueraded, so that
+    /// replies return through this node.
     #[test]
     fn the_external_policy_determines_targets_and_masquerading_of_outside_sources(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
@@ -297,8 +301,9 @@ proptest! {
         }
     }
 
-    /// The result depends only on the class of the source and the source ranges: two sources of one class that are
-    /// both allowed, or both not, reach the same targets in the same way, except for hairpin connections.
+    /// The result depends only on the class of the source and on the source ranges: for two sources of one
+    /// class, both inside or both outside the ranges, the result is the same. Connections of an endpoint to
+    /// itself are an exception.
     #[test]
     fn the_result_depends_on_the_class_of_the_source_alone(service in a_service(), place in a_place()) {
         let program = program(&service, &place).unwrap();

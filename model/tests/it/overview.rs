@@ -1,4 +1,5 @@
-//! Overview: impact of deviations on users, order of problems, and the write that preceded each problem.
+//! Overview of the cluster: the impact of deviations on users, the order of problems, and the last write
+//! before each problem.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 

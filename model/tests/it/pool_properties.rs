@@ -1,5 +1,6 @@
-//! Random histories of pools, Services, Nodes, evictions, restarts, lost responses and passing time: no address is
-//! allocated twice, none is lost, and no Service is pending although an address is free.
+//! Property test of address allocation with random histories of writes to pools, Services and Nodes,
+//! restarts, lost responses and waiting times: no address is allocated twice, none is lost, and no Service
+//! waits although an address is free.
 //!
 //! The checks scan all addresses, and do not use the indices and searches of the allocator.
 
@@ -32,8 +33,8 @@ enum Step {
     Restart,
 }
 
-/// Returns one of a few IPv4 addresses, so that histories collide. The range includes an address that ends in .255
-/// and one that ends in .0 (see `avoidBuggyIPs`).
+/// Returns the IPv4 address `offset` after 198.51.100.250. Offsets are small, so that Services often request
+/// the same address, and include one address that ends in .255 and one that ends in .0 (see `avoidBuggyIPs`).
 fn address(offset: u8) -> String {
     std::net::Ipv4Addr::from(0xC633_64FA + u32::from(offset)).to_string()
 }
@@ -152,7 +153,7 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// State of a snapshot in plain lists, which is checked against the properties.
+/// Contents of a snapshot as plain maps, on which the properties are checked.
 struct State<'a> {
     snapshot: &'a Snapshot,
     records: BTreeMap<IpAddr, &'a AddressSpec>,
@@ -186,8 +187,8 @@ impl<'a> State<'a> {
         found
     }
 
-    /// True if a Service may have an address, regardless of the present holders. `asked` is true if the Service
-    /// requests the address explicitly, `held` if the Service already has the address.
+    /// True if a Service may have an address, apart from other Services that have the address. `asked` is
+    /// true if the Service requests the address explicitly, `held` if the Service already has the address.
     fn may_have(&self, key: &ServiceKey, address: IpAddr, asked: bool, held: bool) -> bool {
         let (object, spec) = self.services[key];
         let wanted = wanted(spec);
@@ -209,8 +210,9 @@ impl<'a> State<'a> {
         }
     }
 
-    /// True if two Services may share an address: their sharing keys and policies are equal, their ports are
-    /// disjoint, and for policy Local their selectors are equal too.
+    /// True if two Services may share an address: their sharing keys and external traffic policies are equal
+    /// and their ports are disjoint; with policy Local, they also have the same namespace and the same
+    /// selector, which is not empty.
     fn agree(&self, a: &ServiceKey, b: &ServiceKey) -> bool {
         let ((_, one), (_, other)) = (self.services[a], self.services[b]);
         let key = wanted(one).sharing_key;
@@ -321,7 +323,8 @@ fn check(snapshot: &Snapshot) {
     assert_eq!(snapshot.pending_count(), waiting.count());
 }
 
-/// Asserts that a write without `evict` takes no address from a Service that the write does not change.
+/// Asserts that a write without permission to evict takes no address from a Service that the write does not
+/// change.
 fn assert_who_stays_keeps(before: &Snapshot, after: &Snapshot) {
     for (key, (object, _)) in State::of(before).services {
         let same = after
@@ -381,7 +384,7 @@ proptest! {
     }
 }
 
-/// Returns the number of proptest cases; `make soak` runs more.
+/// Returns the number of random histories that proptest generates; `make soak` runs more.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }

@@ -1,5 +1,5 @@
-//! Packet programs of a Service on each node, compared with text files; `UPDATE_GOLDEN=1 cargo test -p model`
-//! rewrites the files.
+//! Packet programs (frontends with their verdicts) of a Service on each node, compared with text files;
+//! `UPDATE_GOLDEN=1 cargo test -p model` rewrites the files.
 //!
 //! Each file shows one Service on three nodes; nodes with equal programs are grouped. Each frontend has one line,
 //! followed by the targets of each source class; `×3` is a weight.

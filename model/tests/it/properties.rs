@@ -1,5 +1,5 @@
 //! Properties over random histories of writes: no value is allocated twice, indices match the objects, and
-//! incremental compilation equals full compilation.
+//! incremental compilation of Services (resolution of their endpoints) equals full compilation.
 
 use std::collections::{BTreeMap, BTreeSet};
 

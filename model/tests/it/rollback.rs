@@ -1,4 +1,4 @@
-//! Rollbacks restore all objects, compiled Services, addresses and announcements.
+//! Rollbacks restore all objects, compiled Services (with resolved endpoints), addresses and announcements.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -342,8 +342,8 @@ fn one_write_is_undone_unless_a_later_one_changed_the_same_object() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After twenty random changes, a rollback from any of them to the end restores the state before it. Changes
-    /// that are not possible are skipped.
+    /// After twenty random changes, a rollback of any number of the last changes restores the state before
+    /// them. Changes that are not possible are skipped.
     #[test]
     fn rollback_over_random_changes_restores_everything(
         picks in prop::collection::vec(0..CHANGES.len(), 20),

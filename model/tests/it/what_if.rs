@@ -41,8 +41,9 @@ fn record(address: &str, candidates: &[&str]) -> Object {
     Object { metadata: Metadata::named(name_of(record.address), None), spec: Spec::Address(record) }
 }
 
-/// Returns a line for each address that would move, and for each single point of failure. Nodes a, d (silent) and
-/// b are candidates for 192.0.2.1; only b is a candidate for 192.0.2.2; nodes a and c announce 192.0.2.3 by BGP.
+/// Returns a line for each address that would move if the nodes `failed` went down, and for each single point
+/// of failure that would remain. Nodes a, d (silent) and b are candidates for 192.0.2.1; only b is a
+/// candidate for 192.0.2.2; nodes a and c announce 192.0.2.3 by BGP.
 fn ask(failed: &[&str]) -> Vec<String> {
     let nodes = ["a", "b", "c", "d"];
     let mut objects: Vec<_> =

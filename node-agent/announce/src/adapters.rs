@@ -131,7 +131,7 @@ fn reply(presence: &Presence) -> Option<Reply> {
     presence.is_announced.then_some(reply)
 }
 
-/// Implementation of `Watch` that monitors the other candidate nodes by BFD.
+/// Implementation of the trait `Watch` that monitors the other candidate nodes by BFD.
 pub struct Peers {
     bfd: Bfd,
     config: AnnounceConfig,

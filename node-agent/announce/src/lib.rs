@@ -1,6 +1,8 @@
 //! Announcement of load balancer addresses: decides which addresses this node owns (that is, announces), and
 //! replies to ARP, NDP and ping requests for them.
 //!
+//! Inputs are the candidate nodes of each address (state from the control server), the outcomes of kernel
+//! updates, the liveness of the other nodes, and the announcements of other stations.
 //! ```text
 //!  state, outcomes ──┐
 //!  liveness (BFD)  ──┼─▶ thread ─▶ owners ─▶ machine (per address) ─▶ announce · withdraw · probe ─▶ the wire
@@ -63,8 +65,8 @@ pub struct Announcing(Option<Sender<Message>>);
 pub struct Following {
     /// Added, changed and removed load balancer addresses; `None` marks a removed address.
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-    /// True if the addresses come from the journal on disk, so that another node may have taken them since
-    /// they were written.
+    /// True if the addresses come from the agent's journal on disk (state stored before its restart), so that
+    /// another node may have taken them since they were written.
     pub is_old: bool,
     /// Services that the kernel will no longer serve after its next update.
     pub closing: BTreeSet<ServiceKey>,

@@ -1,4 +1,5 @@
-//! Publishes the announcement status. Updates concern only changed addresses, except for the frame counters.
+//! Publishes the announcement status. An event updates only the addresses that it affects; the frame counters
+//! of all addresses are read at intervals.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 

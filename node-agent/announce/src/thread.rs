@@ -306,7 +306,7 @@ impl OwnershipThread {
     }
 
     /// Identifies a station by its MAC address in the neighbor table: returns the monitored node or candidate
-    /// with that address, otherwise [`Party::Stranger`].
+    /// with this MAC address, otherwise [`Party::Stranger`].
     fn identify(&mut self, address: IpAddr, station: Station) -> ObservedStation {
         let Station { mac, interface } = station;
         let macs = self.neighbours.macs();

@@ -1,5 +1,5 @@
-//! Engine of all BFD sessions of this node: assigns packets to sessions, handles deadlines, and notifies of
-//! changes.
+//! Engine of all BFD sessions of this node: assigns packets to sessions, handles deadlines, and reports
+//! changes to the users of BFD.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -177,8 +177,8 @@ impl Engine {
         self.peers.keys().copied().collect()
     }
 
-    /// Handles packets and deadlines that have expired. Packets come first, including those that arrived
-    /// after the thread woke, because all of them arrived in time.
+    /// Handles received packets, and then the sessions whose deadline has passed. Packets come first, even
+    /// those that arrived after the thread woke, because they count as received in time.
     pub(super) fn pass(&mut self, ready: &Ready, now: Instant) -> Pass {
         if self.is_stopped {
             return Pass::Stop;

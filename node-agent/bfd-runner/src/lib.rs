@@ -148,8 +148,8 @@ impl Bfd {
         self.shared().engine().strangers()
     }
 
-    /// Returns a receiver that is notified when [`Self::states`] of any handle has changed in anything other than
-    /// counters and intervals.
+    /// Returns a receiver that is notified after every change of [`Self::states`] of any handle, except for
+    /// changes of counters and intervals.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<u64> {
         self.shared().engine().news()

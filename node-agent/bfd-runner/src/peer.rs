@@ -53,8 +53,8 @@ impl Peer {
         Some(RemoteState { heard, state: remote.state, diagnostic: remote.diagnostic })
     }
 
-    /// Returns the state, the diagnostic and the fields received from the peer. The change notifier is
-    /// notified when one of these changes.
+    /// Returns the state, the diagnostic and the fields received from the peer. Users of BFD are notified
+    /// when one of these changes.
     pub(super) fn shown(&self) -> (State, Diagnostic, Option<RemoteState>) {
         (self.session.state(), self.session.diagnostic(), self.remote())
     }

@@ -62,8 +62,8 @@ pub(super) fn listen(door: Door) -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(socket))
 }
 
-/// Opens the sending socket of a session. `random` chooses a source port that no other session of this node
-/// uses.
+/// Opens the sending socket of a session, on a random source port that no other socket of this node uses.
+/// `random` returns random numbers for the choice of the port.
 pub(super) fn sender(local: IpAddr, mut random: impl FnMut() -> u16) -> io::Result<UdpSocket> {
     let socket = open(local)?;
     // The socket is never read, so packets from strangers must not use memory.

@@ -46,7 +46,7 @@ fn run(shared: &RunnerShared, wakes: &UnixDatagram) {
 }
 
 /// Sleeps until a packet arrives, a handle wakes the thread, or the deadline is reached. Returns the
-/// listening sockets with packets.
+/// listening sockets that have packets to read.
 fn sleep(
     wakes: &UnixDatagram,
     doors: &[(Door, Arc<UdpSocket>)],

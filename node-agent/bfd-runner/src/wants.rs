@@ -1,4 +1,5 @@
-//! Peers that each owner (user of BFD) requests. Owners share the sessions of this node. Pure.
+//! Peers with which each owner (user of BFD) requests a session. Owners that request the same peer share one
+//! session. Pure.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -15,8 +16,8 @@ pub(super) struct Owner(pub(super) u32);
 pub(super) struct Wants(BTreeMap<Owner, BTreeMap<PeerKey, SessionConfig>>);
 
 impl Wants {
-    /// Replaces the peers that an owner requests, and returns the union over all owners. If the limit of
-    /// peers is exceeded, nothing changes.
+    /// Replaces the peers that an owner requests. Returns all requested peers, with the configurations of all
+    /// owners merged. If these are more than [`PEERS_MAX`] peers, returns an error and changes nothing.
     pub(super) fn set(
         &mut self,
         owner: Owner,
@@ -56,9 +57,9 @@ impl Wants {
     }
 }
 
-/// Merges the configurations that two owners (users of BFD) request for the same peer. The timers are those
-/// with the shorter detection time. The session is active if either is. Single-hop or multihop and the key
-/// come from `first`, the older owner.
+/// Merges the configurations that two owners (users of BFD) request for the same peer. Uses the intervals and
+/// the multiplier with the shorter detection time, and the active role if either owner requests it. The reach
+/// (single-hop or multihop) and the key are those of `first`, the older owner.
 fn share(first: &SessionConfig, second: &SessionConfig) -> SessionConfig {
     let silence = |config: &SessionConfig| config.transmit.duration() * u32::from(config.multiplier.get());
     let sooner = if silence(second) < silence(first) { second } else { first };

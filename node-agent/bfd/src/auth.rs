@@ -81,14 +81,14 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Creates the authentication state of a session. `first` must be random, so that a peer that replays an
-    /// earlier session cannot predict it.
+    /// Creates the authentication state of a session. `first`, the initial sequence number, must be random,
+    /// so that an attacker who replays packets of an earlier session cannot predict it.
     pub(crate) const fn new(key: Key, first: u32) -> Self {
         Self { key, sent: first, received: None }
     }
 
     /// Encodes a packet with its authentication section. `repeated` is true if the content equals that of the
-    /// previous packet.
+    /// previous packet; Keyed SHA1 then repeats the sequence number instead of increasing it.
     pub(crate) fn seal(&mut self, packet: &Packet, repeated: bool) -> Vec<u8> {
         let meticulous = self.key.algorithm == Algorithm::MeticulousKeyedSha1;
         if meticulous || !repeated {

@@ -51,7 +51,7 @@ pub enum Input<'a> {
     Enable,
 }
 
-/// Action that the session state machine requests from the driver.
+/// Action that the session state machine requests from the driver (the code that owns the sockets).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Send these bytes to the peer in one UDP datagram.
@@ -62,7 +62,7 @@ pub enum Output {
     Refused(Refusal),
 }
 
-/// Change of a session that the driver reports to its user.
+/// Change of a session that the driver (the code that owns the sockets) reports to the user of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The session is up: both systems receive packets from each other.

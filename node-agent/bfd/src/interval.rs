@@ -54,13 +54,14 @@ pub(crate) const fn jitter_permille(multiplier: NonZeroU8, random: u64) -> u32 {
     750 + (random % span) as u32
 }
 
-/// Returns `permille` thousandths of an interval, such as the time to wait after jitter was applied.
+/// Returns `permille` thousandths of an interval, such as the time until the next packet, shortened by
+/// jitter.
 pub(crate) const fn part(interval: Duration, permille: u32) -> Duration {
     // Intervals are at most 2³² µs, so this cannot overflow.
     Duration::from_micros(interval.as_micros() as u64 * permille as u64 / 1000)
 }
 
-/// Pseudo-random numbers for jitter (SplitMix64), seeded by the driver.
+/// Pseudo-random numbers for jitter (SplitMix64), seeded by the creator of the session.
 #[derive(Debug, Clone)]
 pub(crate) struct Noise(u64);
 

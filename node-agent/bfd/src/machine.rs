@@ -362,7 +362,8 @@ impl Session {
         (self.may_speak() && !unwanted).then(|| self.sent + part(self.transmit_interval(), self.permille))
     }
 
-    /// Returns the time at which the detection time expires, or `None` if the expiry would change nothing.
+    /// Returns the time at which the detection time expires. `None` if it has already expired, or if no
+    /// packet has been received yet: the expiry would then change nothing.
     fn silent_at(&self) -> Option<Instant> {
         self.remote.discriminator?;
         Some(self.heard? + self.detection_time()?)

@@ -47,8 +47,8 @@ impl Negotiation {
         *self = Self::new(timers);
     }
 
-    /// Starts a Poll Sequence if the intervals differ from those in transmitted packets and no Poll Sequence
-    /// is running. Returns true if one was started.
+    /// Starts a Poll Sequence if the intervals differ from those in transmitted packets and no previous Poll
+    /// Sequence is in progress or settling. Returns true if one was started.
     pub(crate) fn want(&mut self, timers: Timers, now: Instant) -> bool {
         let free = match self.poll {
             Poll::Idle => true,
@@ -63,8 +63,8 @@ impl Negotiation {
         true
     }
 
-    /// Records the Final bit of a received packet. `wait` is the maximum time for which a response may still
-    /// be in transit.
+    /// Handles the Final bit of a received packet, which completes a Poll Sequence. `wait` is the maximum
+    /// time for which another packet with the Final bit may still be in transit.
     pub(crate) fn heard(&mut self, is_final: bool, now: Instant, wait: Duration) {
         match self.poll {
             Poll::Active if is_final => {
@@ -80,7 +80,8 @@ impl Negotiation {
         self.poll == Poll::Active
     }
 
-    /// Returns the time at which pending intervals may be sent, or `None` if they need not wait.
+    /// Returns the time at which a Poll Sequence for the intervals `wanted` may start, if they must wait for
+    /// a completed Poll Sequence to settle; otherwise `None`.
     pub(crate) fn settled(&self, wanted: Timers) -> Option<Instant> {
         match self.poll {
             Poll::Settling { until } if wanted != self.advertised => Some(until),

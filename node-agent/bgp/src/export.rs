@@ -15,8 +15,8 @@ use crate::{
 
 /// Default of `LOCAL_PREF` for internal peers, as usual on routers.
 pub const LOCAL_PREF_DEFAULT: u32 = 100;
-/// Maximum number of cached attribute sets per neighbor. Few are needed, because the attributes differ only if
-/// different Advertisements configure them.
+/// Maximum number of cached attribute sets per neighbor. Few are needed, because attributes differ only
+/// between routes of different Advertisement objects.
 const REMEMBERED_MAX: usize = 1024;
 /// Number of cached attribute sets at which the first cleanup runs. Each later cleanup runs at twice the
 /// number of sets then in use, plus this constant.

@@ -1,16 +1,18 @@
 //! Adj-RIB-Out of one neighbor (RFC 4271 §3.2): desired routes and routes already sent.
 //!
+//! A prefix is *owed* if it must be sent even without a change: after the session is established (`begin`) or
+//! after a refresh request of the neighbor. A prefix is *due* if it is owed or its desired and sent
+//! attributes differ.
 //! ```text
 //!              set(prefix, attributes)              begin · refresh
 //!                       │                                  │ everything is owed
 //!                       ▼                                  ▼
 //!         wanted ≠ sent, or owed ──▶ due ──▶ take ──▶ messages; their content counts as sent
 //! ```
-//! A prefix is owed if it must be sent even without a change: after the session is established (`begin`) or
-//! after a refresh request of the neighbor. Due routes are indexed by prefix and by attributes, so that the
-//! cost of a change is logarithmic in the number of routes, and messages are packed: all prefixes in a
-//! message share its attributes. Invariants: a replaced route is announced without a preceding withdrawal
-//! (implicit withdrawal, RFC 4271 §3.1), and no message is sent for an unchanged prefix.
+//! Due routes are indexed by prefix and by attributes, so that the cost of a change is logarithmic in the
+//! number of routes, and messages are packed: all prefixes in a message share its attributes. Invariants: a
+//! replaced route is announced without a preceding withdrawal (implicit withdrawal, RFC 4271 §3.1), and no
+//! message is sent for an unchanged prefix.
 
 mod due;
 
@@ -90,8 +92,9 @@ impl RibOut {
         });
     }
 
-    /// Delays the End-of-RIB marker while the desired routes are incomplete. When a neighbor receives the
-    /// marker, it drops stale routes of the previous session that were not sent again (RFC 4724 §4.2).
+    /// Starts (true) or ends (false) a delay of the End-of-RIB marker, which must not be sent while the
+    /// desired routes are incomplete: at the marker, a neighbor drops stale routes of the previous session
+    /// that were not sent again (RFC 4724 §4.2).
     pub const fn hold_end_of_rib(&mut self, is_held: bool) {
         self.is_end_held = is_held;
     }
@@ -123,7 +126,9 @@ impl RibOut {
         messages
     }
 
-    /// Returns true if routes or markers are due, so that [`Self::take`] would return a message.
+    /// Returns true if announcements, withdrawals, or End-of-RIB, `BoRR` or `EoRR` markers are pending.
+    /// [`Self::take`] may nevertheless return no message, because a refresh without Enhanced Route Refresh
+    /// ends without a marker.
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.session.as_ref().is_some_and(|session| {
@@ -182,7 +187,8 @@ impl RibOut {
         }
     }
 
-    /// Returns the next marker message that is due (End-of-RIB, `BoRR` or `EoRR`), with its size in bytes.
+    /// Returns the next pending marker message (End-of-RIB, `BoRR` or `EoRR`) with its size in bytes, or
+    /// `None` if no marker is pending.
     fn mark(&mut self) -> Option<(Message, usize)> {
         for family in Family::ALL {
             let Some(session) = &mut self.session else { return None };
@@ -279,7 +285,7 @@ impl RibOut {
         }
     }
 
-    /// Marks routes that are due as too long if their attributes leave no room for a prefix in a message. If
+    /// Withholds pending routes whose attributes leave no room for a prefix in a message (`is_too_long`). If
     /// such a route was sent before, it is withdrawn (RFC 8654 §4).
     fn set_aside(&mut self) {
         let Some(session) = &mut self.session else { return };

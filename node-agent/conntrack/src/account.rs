@@ -1,12 +1,12 @@
-//! Flow accounting: bytes, packets and open flows by frontend and target, summed over readings of the
-//! conntrack table. Pure.
+//! Flow accounting: bytes, packets and open flows by frontend (address, protocol and port of a Service) and
+//! target, summed over readings of the conntrack table. Pure.
 //!
-//! The kernel counts per flow (`nf_conntrack_acct`) and drops a counter with its flow. The increase since the
-//! previous reading is added to a sum that never decreases; only the traffic after the last reading of a flow
-//! is missed. An entry outlives its connection by ten seconds or more (`nf_conntrack_tcp_timeout_close` and
-//! its siblings), which equals the interval between readings. Short connections are therefore counted
-//! completely, unless the table is full or so large that readings are rare. Traffic before the first reading
-//! is not counted here, because the previous process has counted it.
+//! The kernel counts per flow (`nf_conntrack_acct`) and deletes the counters together with the flow. The
+//! increase since the previous reading is added to a sum that never decreases; only the traffic after the
+//! last reading of a flow is missed. An entry outlives its connection by at least ten seconds
+//! (`nf_conntrack_tcp_timeout_close` and similar sysctls), the interval between readings. Short connections
+//! are therefore counted completely, unless the table is full or so large that readings are rare. Traffic
+//! before the first reading is not counted here, because the previous process has counted it.
 
 use std::collections::BTreeMap;
 

@@ -49,8 +49,8 @@ impl Deadline {
     }
 }
 
-/// Cleaner of the conntrack table: deletes flows to targets that the packet programs in the kernel no longer
-/// contain.
+/// Cleaner of the conntrack table: deletes flows to targets that the packet programs (frontends of the
+/// Services with their targets) in the kernel no longer contain.
 pub struct Cleaner {
     table: Box<dyn FlowTable>,
     programmed: ProgrammedState,
@@ -64,8 +64,8 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Creates a cleaner that does not yet contain the packet programs of the kernel; the first full pass
-    /// (reconciliation of the kernel) provides them.
+    /// Creates a cleaner without packet programs. After the first full pass (reconciliation of the kernel),
+    /// [`Self::follow`] supplies those that the kernel has.
     #[must_use]
     pub fn new(table: Box<dyn FlowTable>) -> Self {
         Self {
@@ -117,8 +117,8 @@ impl Cleaner {
         Ok(Some(count))
     }
 
-    /// Cancels all pending deletions and deadlines, because the active backend's flows are not visible in the
-    /// conntrack table.
+    /// Cancels all pending deletions and deadlines. Called when the flows of the active backend are not
+    /// visible in the conntrack table.
     pub fn forget_dues(&mut self) {
         self.dues = Dues::default();
         self.deadlines.clear();
@@ -173,8 +173,8 @@ impl Cleaner {
         }
     }
 
-    /// Sends a challenge (a TCP segment that provokes a response) to clients whose connections were terminated by
-    /// means other than this cleaner, so that they receive a reset.
+    /// Sends a challenge (a TCP segment that provokes an ACK) to each of these clients; the ACK is then
+    /// answered by a reset. The connections of the clients were terminated by means other than this cleaner.
     pub fn tell(&mut self, clients: Vec<Nudge>, now: Instant) {
         self.table.tell(clients, now);
     }

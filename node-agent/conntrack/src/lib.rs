@@ -1,24 +1,26 @@
 //! Removal of stale flows after a change, in any proxy mode: flows that would stay on a removed target.
 //!
+//! After a pass (update of the kernel), `follow` compares the old and new packet programs (frontends with
+//! their targets). `dues` are the frontends whose flows must be checked; a single dump of the conntrack table
+//! serves all of them. Flows to draining targets are deleted only at a deadline.
 //! ```text
 //! pass ─▶ follow: targets lost per frontend ─▶ dues ─▶ one dump ─▶ judge each flow ─▶ delete
 //!                             └─ drain ─▶ deadlines ────────┘
 //! ```
-//! After a pass (update of the kernel), `follow` compares the old and new packet programs. `dues` are the
-//! frontends whose flows must be checked; a single dump of the conntrack table serves all of them.
 //!
 //! The target of a flow is chosen at its first packet and kept for the lifetime of the flow. A UDP client
 //! that keeps sending from one port would reach a removed endpoint forever, or no endpoint at all if the
 //! Service was created after its first packet. Therefore UDP and SCTP flows to targets other than the current
 //! ones are deleted; the next packet starts a new flow.
 //!
-//! A TCP connection to a removed target may still be finishing its work, so the Service's removal policy applies.
-//! *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The client's next packet then
-//! belongs to no tracked connection and is load-balanced anew; the new target, or a reject rule, responds with a
-//! reset. Clients that only receive are made to send a packet (`kernel::conntrack::nudge`). This requires
-//! `nf_conntrack_tcp_loose`, which Linux enables by default. If no machine responds any more (the Service and its
-//! address are gone, or the verdict for this client is to drop), the client's own timeout ends the connection. A
-//! backend whose kernel part deletes entries itself reports the affected clients (`Dataplane::take_cut`).
+//! A TCP connection to a removed target may still be finishing its work. Therefore the Service's removal
+//! policy applies. *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The
+//! client's next packet then belongs to no tracked connection and is load-balanced anew; the new target, or a
+//! reject rule, responds with a reset. Clients that only receive are made to send a packet
+//! (`kernel::conntrack::nudge`). This requires `nf_conntrack_tcp_loose`, which Linux enables by default. If
+//! no machine responds any more (the Service and its address are gone, or the verdict for this client is to
+//! drop), the client's own timeout ends the connection. A backend whose kernel part deletes entries itself
+//! reports the affected clients (`Dataplane::take_cut`).
 //!
 //! A draining target (`Route::leaving`) keeps its connections under every policy until its wall-clock deadline;
 //! then they are deleted as with *drain*. A drain is state, not an event: an agent that restarts during a drain
@@ -54,8 +56,8 @@ pub trait FlowTable: Send {
     /// Returns an error if the kernel does not dump its table, or accepts no request.
     fn remove(&mut self, filter: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64>;
 
-    /// Sends a challenge (a TCP segment that provokes a response) to clients whose flows were deleted, by this
-    /// table or by other means, so that they receive a reset.
+    /// Sends a challenge (a TCP segment that provokes an ACK) to clients whose flows were deleted, by this
+    /// table or by other means; the ACK is then answered by a reset.
     fn tell(&mut self, _clients: Vec<Nudge>, _now: Instant) {}
 
     /// Repeats the challenges sent by [`Self::tell`], because the first packet may have been lost. Called about

@@ -1,4 +1,4 @@
-//! Decision which flows are stale. Pure.
+//! Decides which flows are stale. Pure.
 //!
 //! A flow belongs to the most specific matching frontend: an address before a node port, a single port before a
 //! range. The target of the flow is compared with the programmed state at the time of the decision, not at the
@@ -21,7 +21,7 @@ use model::{
 };
 use smallvec::SmallVec;
 
-/// Packet programs that the kernel has, indexed by Service and by frontend.
+/// Packet programs (frontends with their targets) that the kernel has, indexed by Service and by frontend.
 #[derive(Debug, Default)]
 pub struct ProgrammedState {
     programs: BTreeMap<ServiceKey, Arc<Program>>,
@@ -83,12 +83,13 @@ impl LocalAddresses {
     }
 }
 
-/// Extent of the search for stale flows after a pass.
+/// Extent of the search for stale flows after a pass (update of the kernel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Search limited to flows that a change in this pass can have made stale.
+    /// Search limited to flows that a change in the last kernel update can have made stale.
     Changes,
-    /// Search of all flows, because changes before this pass are unknown, as after a start.
+    /// Search of all flows, because changes before the last kernel update are unknown, as after a start of
+    /// the agent.
     Everything,
 }
 
@@ -104,7 +105,7 @@ pub enum Judgement {
 }
 
 impl ProgrammedState {
-    /// Iterates over the Services that have a packet program in the kernel.
+    /// Iterates over the Services that have a packet program (frontends with their targets) in the kernel.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.programs.keys()
     }
@@ -190,7 +191,7 @@ impl ProgrammedState {
         self.leaving.get(service).is_some_and(|leaving| leaving.contains(&(protocol, *target)))
     }
 
-    /// Returns the Service that owns a frontend, or `None` if no packet program contains the frontend.
+    /// Returns the Service that owns a frontend, or `None` if no Service in the kernel has this frontend.
     #[must_use]
     pub fn owner(&self, frontend: &Frontend) -> Option<&ServiceKey> {
         self.owners.get(frontend)?.first()
@@ -295,8 +296,8 @@ fn has_target(route: &Route, target: &Target) -> bool {
     targets.any(|targets| targets.contains_key(target))
 }
 
-/// Returns the most specific frontend in `frontends` that matches the flow, with a port range if `is_range`,
-/// otherwise with a single port. `ranges` are the frontends with a port range.
+/// Returns the most specific frontend in `frontends` that matches the flow: one with a port range if
+/// `is_range` is true, otherwise one with a single port. `ranges` are all frontends with a port range.
 fn find<V>(
     frontends: &BTreeMap<Frontend, V>,
     ranges: &BTreeSet<Frontend>,

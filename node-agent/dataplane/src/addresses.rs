@@ -1,8 +1,8 @@
 //! Compact maps with IPv4 and IPv6 addresses as keys.
 //!
 //! The index of claims (frontends and addresses that each Service uses) and the mirrors of the kernel state
-//! have one key per endpoint. [`IpAddr`] takes 17 bytes; with the families in separate maps, an IPv4 key
-//! takes 4.
+//! (copies in memory) have one key per endpoint. [`IpAddr`] takes 17 bytes; with the families in separate
+//! maps, an IPv4 key takes 4.
 
 use std::{
     collections::{BTreeMap, btree_map},

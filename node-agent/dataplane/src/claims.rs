@@ -105,14 +105,15 @@ impl Claims {
         self.rivals(frontend).all(is_first).then_some(first)
     }
 
-    /// Returns the route of a frontend in the packet program of its owner, or `None` if the frontend has no owner.
+    /// Returns the route (verdicts and targets) of a frontend for its owning Service, or `None` if the
+    /// frontend has no owner.
     #[must_use]
     pub fn route(&self, frontend: &Frontend) -> Option<&Route> {
         self.programs.get(self.owner(frontend)?)?.frontends.get(frontend)
     }
 
-    /// Returns the failure of a Service that claims a frontend owned by another Service, or `None` without a
-    /// conflict.
+    /// Returns the failure to report for a Service that claims a frontend owned by another Service, or `None`
+    /// without such a conflict.
     #[must_use]
     pub fn conflict(&self, service: &ServiceKey) -> Option<Outcome> {
         let message = self.program(service)?.frontends.keys().find_map(|frontend| {
@@ -155,7 +156,8 @@ impl Claims {
         }
     }
 
-    /// Returns the packet program of a Service.
+    /// Returns the packet program of a Service (its frontends with their verdicts), or `None` if the Service
+    /// has no claims.
     #[must_use]
     pub fn program(&self, service: &ServiceKey) -> Option<&Arc<Program>> {
         self.programs.get(service)

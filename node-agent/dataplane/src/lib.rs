@@ -1,5 +1,5 @@
-//! Backends of the four proxy modes, and their interface to the agent: desired state, scope of a pass,
-//! outcome.
+//! Backends of the four proxy modes, and their interface to the agent: desired state, scope of a pass (one
+//! update of the kernel), and outcome per Service.
 //!
 //! A backend keeps a mirror of the kernel (its last observation or write) and plans differences against the
 //! mirror, so that the cost of a pass depends on its scope only. Every backend recognizes its own kernel
@@ -48,19 +48,21 @@ pub struct DesiredState {
     pub networks: Networks,
 }
 
-/// Packet program of one Service, with the revision from which it was compiled.
+/// Packet program of one Service (its frontends with their verdicts), with the revision from which it was
+/// built.
 #[derive(Debug, Clone)]
 pub struct DesiredProgram {
-    /// Revision of the compiled Service from which the packet program was built.
+    /// Revision of the compiled Service (the Service with its endpoints) from which the packet program was
+    /// built.
     pub revision: Revision,
     /// Frontends of the Service, each with the verdict for new connections.
     pub program: Arc<Program>,
 }
 
 impl DesiredState {
-    /// Returns the packet program that the kernel has for each Service after a pass, or `None` if it has none.
-    /// Services whose kernel state is unknown are left out. `known` are the Services that the kernel had before; a
-    /// pass over everything removes them if they are no longer desired.
+    /// Returns, for each Service, the packet program that the kernel has after a pass (update of the kernel),
+    /// or `None` if it has none. Services whose kernel state is unknown are left out. `known` are the
+    /// Services that the kernel had before; a pass for all Services removes those that are no longer desired.
     #[must_use]
     pub fn programmed<'a>(
         &self,
@@ -92,36 +94,38 @@ impl DesiredState {
 /// Scope of a pass (one update of the kernel). Kernel objects outside of the scope are left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
-    /// All Services, and all kernel objects of the backend. Used for start, drift and recovery.
+    /// All Services, and all kernel objects of the backend. Used after a start, a change by another program,
+    /// or a failure.
     Everything,
     /// These Services (including ones that are no longer desired), and the networks if they changed.
     Services(BTreeSet<ServiceKey>),
 }
 
-/// Result of applying the desired state within a scope: an outcome per Service, or a failure of the whole
-/// pass.
+/// Result of a pass, which applies the desired state within a scope: an outcome per Service, or a failure of
+/// the whole pass.
 #[derive(Debug, Default)]
 pub struct Pass {
-    /// Outcome of every Service that is in scope and has a desired packet program.
+    /// Outcome of every Service in the scope of the pass that has a desired packet program.
     pub outcomes: BTreeMap<ServiceKey, Outcome>,
     /// Number of kernel objects (rules, set elements, virtual servers, …) that the pass created, changed or
     /// removed.
     pub writes: u64,
-    /// Failure of the whole pass. The kernel state is then unknown, so the next pass must observe again.
+    /// Failure of the whole pass. The kernel state is then unknown, so that [`Dataplane::observe`] must be
+    /// called before the next pass.
     pub failed: Option<KernelError>,
 }
 
-/// Services that the kernel rejected in a pass, each with the failure to report.
+/// Services that the kernel rejected in a pass (update of the kernel), each with the failure to report.
 pub(crate) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 /// Result of a pass (one update of the kernel) for one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// State in which the kernel holds the packet program of the Service: read back after a change, or observed if
-    /// no change was needed.
+    /// State in which the kernel holds the packet program (frontends with verdicts) of the Service: read back
+    /// after a change, or observed if no change was needed.
     Verified,
-    /// State in which the kernel does not hold the packet program of the Service as desired; contains the cause.
-    /// Other Services are not affected.
+    /// State in which the kernel does not hold the packet program (frontends with verdicts) of the Service as
+    /// desired; contains the cause. Other Services are not affected.
     Failed {
         /// Reason as a value that programs can evaluate.
         reason: FailureReason,
@@ -168,7 +172,8 @@ pub trait Dataplane: Send {
     /// Returns an error if a resource is unavailable.
     fn begin(&mut self) -> Result<(), KernelError>;
 
-    /// Reads all kernel objects of the backend into the mirror. Writes nothing.
+    /// Reads all kernel objects of the backend into its mirror (copy in memory). Writes nothing to the
+    /// kernel.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
@@ -181,8 +186,9 @@ pub trait Dataplane: Send {
     /// Returns an error if the kernel cannot be queried.
     fn is_disturbed(&mut self) -> Result<bool, KernelError>;
 
-    /// Applies the desired state within the scope: plans against the mirror, commits, reads back. Removes
-    /// nothing outside the scope, and does not write to the kernel if nothing differs.
+    /// Applies the desired state within the scope: compares it with the mirror (copy of the kernel state in
+    /// memory), writes the differences, and reads them back. Removes nothing outside of the scope, and writes
+    /// nothing if nothing differs.
     fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass;
 
     /// Runs periodic work, about once a second, such as removing drained servers. Most backends have none.
@@ -213,8 +219,8 @@ pub trait Dataplane: Send {
     /// found and deleted. False if a relay terminates the connections.
     fn is_tracked(&self) -> bool;
 
-    /// Returns the traffic per target since it was programmed, as far as the backend counts it. Not called on
-    /// the path of a change. Targets without traffic may be left out.
+    /// Returns the traffic per target since the target was programmed, as far as the backend counts traffic.
+    /// Not called while a change is being applied. Targets without traffic may be left out.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
@@ -234,9 +240,9 @@ pub trait Dataplane: Send {
     /// the connections.
     fn is_counted_by_flows(&self) -> bool;
 
-    /// Returns the difference in the kernel's listings if `desired` were applied within the scope. Uses the
-    /// same planner as `apply`, against the mirror. Writes nothing and leaves the mirror unchanged. `None` if
-    /// the backend does not support previews.
+    /// Returns the lines that would change in the listings of the kernel's tools if `desired` were applied
+    /// within the scope. Computes the changes as `apply` does, but writes nothing and leaves the mirror
+    /// unchanged. `None` if the backend does not support previews.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
@@ -293,8 +299,7 @@ pub struct Traffic {
     pub failed: Option<TargetFailures>,
 }
 
-/// Options that a backend has from its opening to its end. A changed option takes effect by opening another
-/// backend.
+/// Options that are fixed while a backend is open. To change an option, another backend must be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendOptions {
     /// Packet mark that requests masquerading; exactly one bit.

@@ -1,6 +1,7 @@
-//! In-memory kernel that holds packet programs in place of rules. Tests and simulated agents use it as a fake
-//! kernel, and tests compute with it the correct fate of a connection. Like a real kernel it outlives the
-//! backend, can be changed by other programs, and can reject writes.
+//! In-memory kernel that holds packet programs (the Services' frontends with their verdicts) instead of
+//! rules. Tests and simulated agents use it as a fake kernel, and tests use it to compute the correct fate of
+//! a connection. Like a real kernel it outlives the backend, can be changed by other programs, and can reject
+//! writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -11,8 +11,8 @@ use nix::ifaddrs::getifaddrs;
 const PLACE_BYTES_MAX: usize = 256;
 /// Maximum size in bytes of the rule text in a step; longer texts are truncated.
 const RULE_BYTES_MAX: usize = 4096;
-/// Maximum size in bytes of the result text of a step and of the fate of a packet; longer texts are
-/// truncated.
+/// Maximum size in bytes of the text that describes the result of a step or the fate of the whole packet;
+/// longer texts are truncated.
 const RESULT_BYTES_MAX: usize = 1024;
 
 /// Packet to trace, together with the node's addresses, which decide whether the source or destination is
@@ -48,7 +48,8 @@ impl<'a> Subject<'a> {
         self.is_local(self.packet.source)
     }
 
-    /// Returns true if node ports may match the destination: a local address that is not loopback.
+    /// Returns true if the destination is a local address other than loopback, so that node port rules may
+    /// match the packet.
     pub(super) fn is_at_node(&self) -> bool {
         self.is_local(self.packet.destination) && !self.packet.destination.is_loopback()
     }
@@ -80,8 +81,8 @@ impl Recorder {
         self.note(place.into(), rule.into(), result.into(), false);
     }
 
-    /// Records a step at a kernel object that differs from the programmed one, which marks the step as
-    /// unexpected in the trace.
+    /// Records a step at a kernel object that differs from the object that the agent programmed. The trace
+    /// shows such a step as unexpected.
     pub(super) fn odd(
         &mut self,
         place: impl Into<String>,
@@ -99,7 +100,8 @@ impl Recorder {
         }
     }
 
-    /// Removes and returns the ends recorded so far, to be replaced by others.
+    /// Removes and returns the ends recorded so far, so that the caller can record other ends in their
+    /// place.
     pub(super) fn take_ends(&mut self) -> BTreeSet<End> {
         std::mem::take(&mut self.ends)
     }

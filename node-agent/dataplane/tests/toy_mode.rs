@@ -1,5 +1,5 @@
-//! Test of a minimal proxy mode, which stores packet programs in a map instead of kernel rules. The mode
-//! follows the recipe for a new mode in ARCHITECTURE.md, but replaces userspace mode, because a test cannot
+//! Test that a new proxy mode can be added by the steps in ARCHITECTURE.md. This toy mode stores packet
+//! programs in a map and writes no kernel rules. It takes the place of userspace mode, because a test cannot
 //! add a variant to `ProxyMode`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
@@ -45,8 +45,8 @@ impl ToyKernel {
         self.0.lock().unwrap()
     }
 
-    /// Returns a function that opens the toy backend for the mode [`REPLACED`], and the agent's backends for other
-    /// modes.
+    /// Returns a function that opens the toy backend for the mode [`REPLACED`], and the agent's backends for
+    /// other modes.
     fn opener(&self) -> Opener {
         let kernel = self.clone();
         Box::new(move |mode, options| {
@@ -170,8 +170,8 @@ fn desired(services: &[u8]) -> DesiredState {
     DesiredState { programs: services.iter().map(program).collect(), ..DesiredState::default() }
 }
 
-/// Two Services are programmed, then one of them is removed: each change is written once, and another backend of
-/// the mode takes over without a write.
+/// Two Services are programmed, then one of them is removed: each change is written once, and another
+/// backend of the mode takes over without a write.
 #[test]
 fn a_toy_mode_is_opened_by_its_arm_and_programs_the_desired_state() {
     let kernel = ToyKernel::default();

@@ -31,7 +31,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Key of one check: the Service and the endpoint to check.
 pub(super) type Id = (ServiceKey, CheckKey);
 
-/// Time at which an event is processed, with random bits for jitter.
+/// Time at which an event is processed, and random bits that vary the delay until the next check.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     pub(super) now: Instant,
@@ -66,9 +66,10 @@ struct Check {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Scheduled check, which becomes due at this time.
+    /// Check that is not running and is scheduled for this time.
     Due(Instant),
-    /// Check that is due and waits until the number of running checks allows it to start.
+    /// Check whose scheduled time has passed and that waits, because the maximum number of checks is
+    /// running.
     Waiting,
     /// Running check, with its start time.
     Running(Instant),
@@ -91,7 +92,7 @@ impl Engine {
     }
 
     /// Applies state changes and returns the running checks to abort. The caller must report each aborted
-    /// check by [`Self::cut`] to free its slot.
+    /// check by [`Self::cut`], so that a waiting check can start.
     pub(super) fn follow(&mut self, changes: Changes, mut moment: Moment) -> Vec<Id> {
         let mut cut = Vec::new();
         for delta in self.plan.follow(changes) {
@@ -201,12 +202,13 @@ impl Engine {
         }
     }
 
-    /// Returns the time at which the next check becomes due; `None` if no check is scheduled.
+    /// Returns the time at which the next check must start; `None` if no check is scheduled.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Starts due checks, as many as the limit of running checks allows, and returns their probes.
+    /// Starts checks whose scheduled time has passed, as many as the limit of running checks allows. Returns
+    /// each with its probe, which the caller must run.
     pub(super) fn start(&mut self, now: Instant) -> Vec<(Id, Probe)> {
         while self.next_due().is_some_and(|at| at <= now) {
             let Some((_, (service, key))) = self.due.pop_first() else { break };
@@ -283,13 +285,13 @@ impl Engine {
         }
     }
 
-    /// Frees the slot of a running check that was aborted.
+    /// Counts a running check as ended after it was aborted, so that a waiting check can start.
     pub(super) fn cut(&mut self, (service, _): &Id) {
         self.slots.leave(service);
     }
 
-    /// Returns the number of due checks that wait for a slot, because the maximum number of checks is
-    /// running.
+    /// Returns the number of checks that should have started but wait, because the maximum number of checks
+    /// is running.
     pub(super) const fn waiting(&self) -> usize {
         self.slots.waiting()
     }

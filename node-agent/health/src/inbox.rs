@@ -8,13 +8,14 @@ use tokio::sync::Notify;
 
 use super::plan::Changes;
 
-/// Content that the health check thread takes out of its inbox at once: state changes and refused
+/// Whole content of the inbox, as the health check thread takes it out: state changes and refused
 /// connections.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
     /// State changes from the control server, merged since the last time the inbox was read.
     pub(super) changes: Changes,
-    /// Numbers of client connections that endpoints refused; `None` if there is no new reading.
+    /// Numbers of client connections that endpoints refused, as last read from the backend; `None` if they
+    /// have not been read since the inbox was last emptied.
     pub(super) refusals: Option<Vec<Refusals>>,
 }
 
@@ -28,8 +29,8 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Changes,
-    /// Latest reading of refused client connections. A new reading replaces an older one that the thread has not
-    /// taken yet.
+    /// Numbers of refused client connections as last read from the backend. New numbers replace older ones
+    /// that the thread has not taken yet.
     refusals: Option<Vec<Refusals>>,
     is_closed: bool,
 }

@@ -7,10 +7,10 @@
 //!  report, metrics ◀──────────────────────── shown ◀───────────────────────────────────────────┘
 //! ```
 //! Runs on a dedicated thread in the network namespace of the agent. Invariants: probes connect only to the
-//! endpoint's own address (`pinned`), follow no redirect, read a response of limited size and run no command.
-//! Faults of this machine do not count as failures of an endpoint. This crate takes no endpoint out of
-//! service: an agent without a connection to the control server continues its checks, and its kernel state
-//! stays as last received.
+//! endpoint's own address (`pinned`), follow no redirect, read a response of limited size and run no
+//! command. Faults of this machine do not count as failures of an endpoint. This crate takes no endpoint out
+//! of service: an agent without a connection to the control server continues its checks, and its kernel
+//! rules stay as they are.
 
 mod engine;
 mod inbox;
@@ -59,7 +59,8 @@ pub struct Running {
 pub struct Metrics {
     /// Counter of finished health checks, by outcome (label `result`).
     pub checks: Family<[(&'static str, &'static str); 1], Counter>,
-    /// Number of health checks that are due and wait because the maximum number of checks is running.
+    /// Number of health checks that should have started but wait, because the maximum number of checks is
+    /// running.
     pub waiting: Gauge<i64, AtomicI64>,
 }
 
@@ -84,7 +85,7 @@ impl Checking {
 }
 
 impl Checking {
-    /// Sends the latest reading of refused client connections to the thread; never blocks.
+    /// Sends the current numbers of refused client connections to the thread; never blocks.
     pub fn refuse(&self, refusals: Vec<Refusals>) {
         if let Some(inbox) = &self.0 {
             inbox.put_refusals(refusals);

@@ -19,8 +19,8 @@ use model::{
 use super::verdict::{Outcome, Verdict, presentable};
 
 /// Divisor of the check interval that gives the maximum jitter: a tenth of the interval. Jitter only makes a
-/// check earlier, so that a failing endpoint becomes unhealthy by a check that starts within `fall`
-/// intervals.
+/// check earlier, so that the check that makes a failing endpoint unhealthy starts at most `fall` intervals
+/// after the endpoint fails.
 const JITTER_SHARE: u32 = 10;
 
 /// Numbers of consecutive results that change the health state, from the health check of the Service.
@@ -51,7 +51,8 @@ pub struct Machine {
     message: String,
     good: u8,
     bad: u8,
-    /// End of the start delay, during which failures do not count. The first success ends it as well.
+    /// End of the start delay, during which failures do not count; `None` once the delay has ended. The
+    /// first success ends it, too.
     lenient_until: Option<Instant>,
 }
 
@@ -187,8 +188,8 @@ impl Machine {
     }
 }
 
-/// Returns the due time of the check after one started at `begun`: one interval later, minus up to a tenth of
-/// it as jitter, so that checks started together spread out.
+/// Returns the time at which the check after one started at `begun` must start: one interval later, minus a
+/// random part of up to a tenth of the interval, so that checks started together spread out.
 #[must_use]
 pub fn next_due(begun: Instant, interval: Duration, random: u64) -> Instant {
     begun + interval.saturating_sub(spread(interval, random))

@@ -1,13 +1,14 @@
-//! Validated probe targets: a literal address that gives no access to the node or its infrastructure.
+//! Validated probe targets: IP addresses outside of the forbidden ranges, such as loopback, link-local
+//! networks and cloud metadata services.
 //!
 //! Endpoints are literal addresses, so DNS cannot redirect a probe later. Most addresses rejected here are
 //! already forbidden for endpoints (`model::net::forbidden`). The check is repeated here for every endpoint,
 //! because an address that bypassed the first check would be probed by every agent. A rejected endpoint is
 //! never probed and stays `Pending` with the reason, because its health is unknown.
 //!
-//! The node's own addresses are allowed: endpoints in the host network use them, as may the control server
-//! and other daemons. A probe reveals only a status code, or the presence of a text in a page, and its
-//! request methods change nothing on the target.
+//! Other addresses of the node are allowed, because endpoints in the host network use them. The control
+//! server and other daemons may listen on them, too, but a probe reveals only a status code, or the presence
+//! of a text in a page, and its request methods change nothing on the target.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -54,7 +54,7 @@ pub struct Delta {
     pub service: ServiceKey,
     /// Check configuration, or `None` if this node no longer checks the Service.
     pub check: Option<Arc<HealthCheck>>,
-    /// True if the check configuration differs for the endpoints that are already checked.
+    /// True if the check configuration has changed, which affects the endpoints that are already checked.
     pub is_other_check: bool,
     /// Endpoints that this node starts to check.
     pub begin: BTreeSet<CheckKey>,

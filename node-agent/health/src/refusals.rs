@@ -2,7 +2,7 @@
 //! interval becomes unhealthy before the next check. Pure.
 //!
 //! Input is the number of refused connections per endpoint since the last successful one, read about once a
-//! second. The time of refusals before the first reading is unknown.
+//! second. Refusals before the first reading do not count, because their time is unknown.
 
 use std::{
     collections::{BTreeMap, VecDeque},

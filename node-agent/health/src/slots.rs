@@ -1,12 +1,12 @@
-//! Limits the number of running checks. Free slots are assigned to Services round-robin, so that a Service
-//! with unresponsive endpoints does not block the others. Pure.
+//! Limits the number of running checks. Services start their waiting checks in turn (round robin), so that a
+//! Service with unresponsive endpoints does not block the others. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use model::kinds::{endpoint_health::CheckKey, resource::ServiceKey};
 
-/// Maximum number of checks that run at the same time. Each has a socket, and the default limit of open files
-/// of a process is 1024. Further checks wait.
+/// Maximum number of checks that run at the same time. Each check has a socket, and a process may have 1024
+/// open files by default. Further checks wait.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 512;
 /// Maximum number of checks of one Service that run at the same time. Further checks of the Service wait.
 pub const CHECKS_IN_FLIGHT_PER_SERVICE_MAX: usize = 256;
@@ -29,7 +29,7 @@ struct Lane {
 }
 
 impl Slots {
-    /// Adds a due check to the queue of its Service.
+    /// Adds a check that should start to the queue of its Service.
     pub(super) fn ask(&mut self, service: &ServiceKey, key: CheckKey) {
         let lane = self.lanes.entry(service.clone()).or_default();
         lane.waiting.push_back(key);
@@ -46,7 +46,8 @@ impl Slots {
         self.tidy(service);
     }
 
-    /// Takes the next check out of the queue, if a slot is free, and counts the check as running.
+    /// Takes the next check out of the queue and counts it as running. Returns `None` if no check waits, or
+    /// the limits in total and per Service allow no further check.
     pub(super) fn next(&mut self) -> Option<(ServiceKey, CheckKey)> {
         while self.running < CHECKS_IN_FLIGHT_MAX {
             let service = self.turns.pop_front()?;
@@ -65,7 +66,7 @@ impl Slots {
         None
     }
 
-    /// Frees the slot of a finished check.
+    /// Counts a check as finished, so that a waiting one can start.
     pub(super) fn leave(&mut self, service: &ServiceKey) {
         let Some(lane) = self.lanes.get_mut(service) else { return };
         lane.running -= 1;

@@ -1,5 +1,5 @@
-//! Health check thread: sleeps until the state changes, a check is due or a check has ended. All its sockets
-//! are created in the network namespace of the thread.
+//! Health check thread: sleeps until the state changes, a check must start or a check has ended. All its
+//! sockets are created in the network namespace of the thread.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -129,7 +129,8 @@ impl Flights {
         }
     }
 
-    /// Waits for the next result of a check; pending while no check runs. Cancel-safe.
+    /// Waits for the next result of a check. Never returns `None`, but waits while no check is running.
+    /// Cancel-safe.
     async fn next(&mut self) -> Option<(Id, Verdict)> {
         loop {
             let Some(ended) = self.tasks.join_next_with_id().await else { std::future::pending().await };

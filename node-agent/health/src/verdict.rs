@@ -45,8 +45,8 @@ impl Outcome {
 pub struct Verdict {
     /// Kind of the result, which determines if it counts as success, as failure or not at all.
     pub outcome: Outcome,
-    /// Message for operators, such as `connection refused`. The message is printable, limited in length and never
-    /// empty.
+    /// Message for operators, such as `connection refused`. The message is printable, limited in length and
+    /// never empty.
     pub words: String,
 }
 

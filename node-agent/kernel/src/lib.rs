@@ -6,9 +6,9 @@
 //!                                   ◀── links      interfaces and addresses, with the crate rtnetlink
 //!  socket_option, packet: system calls without a safe wrapper in the libraries used
 //! ```
-//! Invariants: this crate decides nothing. Codecs are pure and total: a malformed message is an error, never a
-//! panic. All unsafe code of the agent is in `socket_option` and `packet`, behind functions that are sound
-//! for every argument.
+//! Invariants: this crate contains no policy. Codecs are pure and total: a malformed message is an error,
+//! never a panic. All unsafe code of the agent is in `socket_option` and `packet`, behind functions that are
+//! sound for every argument.
 
 pub mod connection_error;
 pub mod conntrack;

@@ -10,7 +10,8 @@ use nix::{errno::Errno, libc};
 /// Binds a packet socket to an interface, by index, and an EtherType (`linux/if_ether.h`).
 ///
 /// # Errors
-/// Returns an I/O error if the kernel rejects the address, for example because the interface no longer exists.
+/// Returns an I/O error if the kernel rejects the address, for example because the interface no longer
+/// exists.
 #[allow(unsafe_code, reason = "no library in use creates a sockaddr_ll")]
 pub fn bind(descriptor: BorrowedFd<'_>, index: u32, ethertype: u16) -> io::Result<()> {
     let address = libc::sockaddr_ll {

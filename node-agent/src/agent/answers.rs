@@ -208,8 +208,8 @@ fn kernel_failed(error: &KernelError) -> Reply {
     failed(&chain(error))
 }
 
-/// Converts a proposed change into a feed batch (delta) that starts at the current position (epoch and
-/// revision).
+/// Converts a proposed change into a batch of state changes (a delta, as the control server would send it)
+/// that starts at the current position (epoch and revision).
 fn batch(proposal: Proposal, position: Position) -> Batch {
     let Proposal { services, removed, addresses, addresses_removed, network, node } = proposal;
     let set = services.into_iter().map(|service| (service.service.clone(), ServiceChange::Set(service)));

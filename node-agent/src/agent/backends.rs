@@ -81,7 +81,7 @@ pub(super) enum Change {
     Taken {
         /// Description of the change for events and logs.
         message: String,
-        /// Result of the new backend's first pass, which programs and verifies all Services.
+        /// Result of the new backend's first kernel update, which programs and verifies all Services.
         pass: Pass,
     },
     /// The change failed, and the old backend stays active.
@@ -165,17 +165,18 @@ impl Backends {
         self.change_at = (self.wanted != self.running).then_some(now);
     }
 
-    /// Returns the time of the next attempt to change the backend.
+    /// Returns the time of the next attempt to change the backend; `None` if the selected backend is active.
     pub(super) const fn change_at(&self) -> Option<Instant> {
         self.change_at
     }
 
-    /// Returns the time of the next `retire` call to a replaced backend.
+    /// Returns the time of the next call that removes remaining objects of the replaced backends; `None` if
+    /// there is no such backend.
     pub(super) fn leave_at(&self) -> Option<Instant> {
         (!self.leaving.is_empty()).then_some(self.leave_at)
     }
 
-    /// Returns a warning if the last change to the selected backend failed.
+    /// Returns a warning if the last change to the selected backend failed, otherwise `None`.
     pub(super) fn warning(&self) -> Option<String> {
         let problem = self.problem.as_ref()?;
         let (wanted, running) = (shown(&self.wanted), shown(&self.running));
@@ -268,8 +269,9 @@ impl Backends {
         is_disturbed
     }
 
-    /// Removes kernel objects that other modes have left, as after a crash during a change, and returns their
-    /// descriptions. Modes that this machine does not support are skipped.
+    /// Removes kernel objects that other modes have left, for example after a crash during a change of the
+    /// mode. Returns a text for each mode with the number of removed objects. Modes that this machine does
+    /// not support, and replaced backends that are still being removed, are skipped.
     pub(super) fn remove_leftovers(&mut self, asked: &BackendOptions) -> Vec<String> {
         let mut removed = Vec::new();
         for backend in candidates(&self.running, asked) {
@@ -361,8 +363,8 @@ fn program(
     refused.map_or(Ok(pass), Err)
 }
 
-/// Returns the backends other than the active one that may have left kernel objects. Backends with kube-proxy's
-/// chain names are only included if the node is configured to use these names.
+/// Returns the backends other than the active one that may have left kernel objects. Backends with
+/// kube-proxy's chain names are only included if the node is configured to use these names.
 fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
     let namings = match asked.naming {
         Naming::Tidegate => vec![Naming::Tidegate],

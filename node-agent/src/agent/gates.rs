@@ -47,8 +47,8 @@ impl Agent {
         self.checking.follow(Changes { services, checkers });
     }
 
-    /// Sends the state changes of a batch from the feed to the health checker. Does not wait for their
-    /// completion.
+    /// Sends state changes that were received from the control server to the health checker. Does not wait
+    /// until they are applied.
     pub(super) fn check_changes(&mut self, touched: &ChangedObjects) {
         let ChangedObjects { services, addresses: _, network, node: _, bgp: _ } = touched;
         for key in services {
@@ -60,8 +60,8 @@ impl Agent {
         self.checking.follow(Changes { services, checkers });
     }
 
-    /// Sends the state changes of a batch from the feed to the announcers. When this function returns,
-    /// Services that the kernel is about to lose are no longer announced.
+    /// Sends state changes that were received from the control server to the announcers. When this function
+    /// returns, Services that the kernel is about to lose are no longer announced.
     pub(super) fn announce_changes(&mut self, touched: &ChangedObjects) {
         let ChangedObjects { services, addresses, network, node: _, bgp } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
@@ -88,8 +88,8 @@ impl Agent {
         self.announcing.follow(Following { addresses, is_old: false, closing, changing, key });
     }
 
-    /// Sends to the announcers, after an update of the kernel, the Services with load balancer addresses in
-    /// `scope`, each with a gate that is open if the kernel serves the Service.
+    /// Notifies the announcers after an update of the kernel: sends the Services in `scope` that have load
+    /// balancer addresses, each with a gate that is open if the kernel serves the Service.
     pub(super) fn announce_outcomes(&mut self, scope: &Scope) {
         let gates = |services: &mut dyn Iterator<Item = &ServiceKey>| -> Vec<_> {
             services.filter_map(|service| Some((service.clone(), self.gate(service)?))).collect()

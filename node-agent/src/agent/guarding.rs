@@ -1,5 +1,6 @@
-//! State guard in the loop: while a state that would remove too much is held pending confirmation, the loop
-//! keeps the last good state in force and reports the held one.
+//! Use of the state guard by the agent loop. The guard holds a received state that would remove too many
+//! addresses or endpoints until an operator confirms it. Meanwhile, the loop applies the last good state and
+//! reports the held one.
 
 use std::time::Instant;
 
@@ -15,7 +16,8 @@ use crate::{
 };
 
 impl Agent {
-    /// Attaches the guard that checks a full state from a different store epoch before it is applied.
+    /// Attaches the guard that checks a full state before it is applied if it is from a different epoch of
+    /// the control server's store, for example from another database.
     pub fn guard_by(&mut self, guard: Guard) {
         self.guard = guard;
     }
@@ -69,7 +71,8 @@ impl Agent {
         self.shout(now);
     }
 
-    /// Applies the state held pending confirmation if its epoch is `epoch`.
+    /// Applies the state held pending confirmation if its epoch is `epoch`; otherwise replies with the
+    /// reason.
     pub(super) fn confirm(&mut self, epoch: Epoch, now: Instant) -> Reply {
         match self.guard.confirm(epoch) {
             Ok((held, batch)) => {

@@ -8,11 +8,13 @@
 //!                                     └── failed ──────┴──▶ outcomes, watermarks ──▶ status
 //!                                                      └──▶ stale flows, health check node ports
 //! ```
-//! A pass updates the kernel for the Services in its scope and reads the written objects back. Start, change,
-//! drift (a change of the kernel by another program) and recovery from a failure run the same pass with a
-//! different scope. A change of the proxy mode runs the pass with a different backend (`backends`).
-//! Invariants: no kernel write before the first complete state, and no work for a small change that grows
-//! with the number of Services.
+//! The desired kernel state (`derived`) is computed from the received state; dirty Services are those for
+//! which it has changed. A pass updates the kernel for the Services in its scope and reads the written
+//! objects back. Watermarks are the positions (epoch and revision) up to which the state has been received
+//! and verified. Start, change, drift (a change of the kernel by another program) and recovery from a
+//! failure run the same pass with a different scope. A change of the proxy mode runs the pass with a
+//! different backend (`backends`). Invariants: the kernel is not written before the first complete state,
+//! and the work for a small change does not grow with the number of Services.
 
 pub mod announcement_preview;
 mod answers;
@@ -58,7 +60,8 @@ use crate::{
     tally::Tally,
 };
 
-/// Interval between drift checks: upper bound on the time for which drift goes undetected.
+/// Interval between drift checks: the maximum time for which drift (a change of the kernel by another
+/// program) goes undetected.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Divisor that limits the time spent on full passes (reading and applying everything) after changes by other
 /// programs: a full pass of duration d is followed by a pause of at least 10 d.
@@ -106,7 +109,8 @@ pub struct Agent {
     refusals: refusals::Watch,
 }
 
-/// Full pass that is due: reads the kernel and applies the whole state. Contains the cause of the pass.
+/// Pending full pass, which reads the kernel and applies the whole state: the cause of the pass, and the
+/// earliest time for it.
 #[derive(Debug, Clone, Copy)]
 struct FullLook {
     cause: Cause,

@@ -20,7 +20,7 @@ pub(super) struct Outcomes {
     /// Failures in the agent itself, such as a health check port in use. They are retried independently of
     /// kernel updates.
     aside: BTreeMap<ServiceKey, Failure>,
-    /// Failures as last returned; `None` after a change.
+    /// Cached result of [`Self::failures`]; `None` after a change.
     shown: Option<FailureCache>,
 }
 
@@ -36,7 +36,8 @@ impl Outcomes {
         self.refused.keys()
     }
 
-    /// Returns the failure of a Service that the kernel rejected or that failed in the agent itself.
+    /// Returns the failure of a Service that the kernel rejected or that failed in the agent itself; `None`
+    /// for other Services.
     pub(super) fn failure(&self, service: &ServiceKey) -> Option<&Failure> {
         self.refused.get(service).or_else(|| self.aside.get(service))
     }
@@ -98,7 +99,8 @@ impl Outcomes {
         self.shown = None;
     }
 
-    /// Returns the failures, at most as many as a report may list, and their total number.
+    /// Returns the failures by Service, at most as many as a report may list, and the total number of
+    /// failures.
     pub(super) fn failures(&mut self, derived: &DesiredBuilder) -> (Arc<BTreeMap<ServiceKey, Failure>>, u64) {
         let (unsupported, version) = (derived.unsupported(), derived.unsupported_version());
         // A Service listed here that also has a failure in the rules is reported with that one.

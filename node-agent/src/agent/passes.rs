@@ -92,8 +92,9 @@ impl Agent {
         }
     }
 
-    /// Records the result of a pass (update of the kernel) in the failures, the verified position and the
-    /// counters. Returns the number of kernel writes, or `None` if the pass failed as a whole.
+    /// Records the result of a pass (update of the kernel) in the failures, the verified position (epoch and
+    /// revision) and the counters. Returns the number of kernel writes, or `None` if the pass failed as a
+    /// whole.
     fn conclude(
         &mut self,
         pass: Pass,

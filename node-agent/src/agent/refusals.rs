@@ -32,7 +32,8 @@ impl Watch {
         }
     }
 
-    /// Queries the backend if a Service has passive checks and the query is due.
+    /// Queries the backend for refused connections if a Service has passive health checks and the time of
+    /// the next query has come.
     pub(super) fn turn(&mut self, dataplane: &mut dyn Dataplane, checking: &Checking, now: Instant) {
         if self.services.is_empty()
             || !dataplane.sees_refusals()
@@ -51,7 +52,8 @@ impl Watch {
         }
     }
 
-    /// Returns a warning if Services enable passive health checks and the backend does not support them.
+    /// Returns a warning if Services enable passive health checks and the backend does not support them,
+    /// otherwise `None`.
     pub(super) fn warning(&self, dataplane: &dyn Dataplane) -> Option<String> {
         let first = self.services.first().filter(|_| !dataplane.sees_refusals())?;
         let (count, mode) = (self.services.len(), dataplane.mode().as_str());

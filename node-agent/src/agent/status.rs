@@ -1,4 +1,5 @@
-//! Assembles the status of the control loop: position of the state, backend, failures and counters.
+//! Assembles the status of the control loop: position of the state (epoch and revision), backend, failures
+//! and counters.
 
 use base::{clock::wall_clock, limit_message};
 use dataplane::KernelCounters;

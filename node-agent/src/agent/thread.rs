@@ -13,13 +13,13 @@ use tokio::{
 use super::Agent;
 use crate::{ask::Errand, feed::machine::Batch, service_status::LoopCounter, status::Status};
 
-/// Capacity of the queue of batches (state changes from the feed) to the agent loop. When the queue is full,
-/// the feed stops reading, and the control server merges further changes.
+/// Capacity of the queue to the agent loop for batches of state changes. When the queue is full, the agent
+/// stops reading from the control server, which merges further changes.
 pub const BATCHES_WAITING_MAX: usize = 64;
 
 /// Handles by which other parts of the agent access the loop thread.
 pub struct Running {
-    /// Handle of the loop thread, which ends when all senders of batches are dropped.
+    /// Handle of the loop thread, which ends when all senders of state changes are dropped.
     pub thread: JoinHandle<io::Result<()>>,
     /// Status of the agent, published after each iteration of the loop.
     pub status: watch::Receiver<Status>,
@@ -57,7 +57,7 @@ struct Inlets {
 
 /// Next input of the loop.
 enum Brought {
-    /// Batch from the feed; `None` if all senders are dropped.
+    /// Batch of state changes from the control server; `None` if all senders are dropped.
     Batch(Option<Batch>),
     /// Query from the control server, answered between two iterations of the loop.
     Errand(Errand),

@@ -43,7 +43,7 @@ pub(super) struct SampleInputs<'a> {
     pub(super) cleaner: &'a mut Cleaner,
     /// Cluster networks, which determine the addresses at which node ports are reachable.
     pub(super) networks: &'a Networks,
-    /// Position (epoch and revision) that the node has verified.
+    /// Position (epoch and revision) that the node has verified; `None` before the first one.
     pub(super) position: Option<Position>,
 }
 
@@ -92,7 +92,8 @@ impl Readings {
         Arc::clone(&self.last)
     }
 
-    /// Returns the position (epoch and revision) that was verified at the time of the sample.
+    /// Returns the position (epoch and revision) that was verified at the time of the sample; `None` if
+    /// there was none.
     pub(super) const fn position(&self) -> Option<Position> {
         self.position
     }
@@ -153,9 +154,9 @@ impl Readings {
         self.next_drain_at = self.next_at;
     }
 
-    /// Combines backend counters and conntrack flows into a sample. `flows` is `Some` if flows were read, and
-    /// true if the kernel counts their bytes. `whole_at` is the time of the reading if a regular sample is
-    /// due; only such a sample updates the rates.
+    /// Combines backend counters and conntrack flows into a sample. `flows` is `None` if conntrack was not
+    /// read; otherwise it is true if the kernel counts the bytes of flows. `whole_at` is the time of a
+    /// regular sample, which updates the rates, or `None` for an additional sample during a drain.
     fn take(&mut self, cleaner: &Cleaner, flows: Option<bool>, whole_at: Option<Instant>) {
         let mut rows: BTreeMap<Row, Traffic> = BTreeMap::new();
         for row in &self.rows {
@@ -246,7 +247,7 @@ fn by_service(rows: BTreeMap<Row, Traffic>, meter: &Meter<Row>) -> TrafficByServ
     traffic
 }
 
-/// Returns true if any counter of the row is above zero. Other rows are not reported.
+/// Returns true if any traffic counter of a target is above zero. Other targets are not reported.
 fn is_used(row: &Traffic) -> bool {
     let any = |figure: Option<u64>| figure.is_some_and(|figure| figure > 0);
     row.connections > 0
@@ -257,7 +258,7 @@ fn is_used(row: &Traffic) -> bool {
         || row.failed.is_some_and(|failed| failed != TargetFailures::default())
 }
 
-/// Returns the cumulative counters of a row, without the number of open connections.
+/// Returns the cumulative counters of a target's traffic, without the number of open connections.
 fn counts(row: &Traffic) -> Counts {
     let Traffic {
         service: _,

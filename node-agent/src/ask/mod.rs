@@ -2,7 +2,7 @@
 //! been applied.
 //!
 //! ```text
-//! feed ──query──▶ this task ──Errand──▶ agent thread, between two iterations (previews, traces: need the kernel mirror)
+//! feed ──query──▶ this task ──Errand──▶ agent thread, between two iterations (previews, traces: need the backend)
 //!                     │  └────────────▶ a thread of its own                  (diagnosis, fixes: need only the machine)
 //!                     └──PUT answers/{id}──▶ control server
 //! ```
@@ -40,7 +40,7 @@ use crate::{
 pub const QUESTIONS_WAITING_MAX: usize = 8;
 /// Capacity of the queue to the agent thread: the task that replies to queries forwards one at a time.
 pub const ERRANDS_WAITING_MAX: usize = 1;
-/// Timeout for sending a reply to the control server, which does not wait longer.
+/// Timeout for sending a reply to the control server. The server does not wait longer for a reply either.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Query for the agent thread, with the channel for the reply.

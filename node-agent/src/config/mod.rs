@@ -66,10 +66,10 @@ pub struct Config {
     pub addresses: Vec<IpAddr>,
     /// Labels of this node, sent when the node registers itself.
     pub labels: Labels,
-    /// Failure zone of this node, sent when the node registers itself.
+    /// Failure zone of this node, if it has one, sent when the node registers itself.
     pub zone: Option<Label>,
-    /// Maximum share of addresses or endpoints that a state from a different store epoch may remove, in
-    /// percent. A state that removes more is held pending confirmation.
+    /// Maximum share of addresses or endpoints that a state from a different epoch of the control server's
+    /// store may remove, in percent. A state that removes more is held pending confirmation.
     pub state_guard_percent: u8,
     /// Proxy settings used where the Node object has none.
     pub proxy: ProxyDefaults,

@@ -13,7 +13,7 @@ use super::ServerId;
 pub enum StreamUse {
     /// No stream from this server is open.
     None,
-    /// The stream delivers the state of this node (feed).
+    /// The stream (feed) delivers the state of this node.
     State,
     /// The stream carries only queries to this node; the state comes from another server.
     Questions,
@@ -27,7 +27,7 @@ pub struct ServerState {
     pub url: String,
     /// Purpose of the stream that is open from this server.
     pub stream: StreamUse,
-    /// Reason for which the last stream ended or could not be opened; cleared once a stream opens again.
+    /// Reason for which the last stream ended or could not be opened; `None` once a stream has opened again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_error: Option<String>,
     /// Number of streams opened from this server since the start of the agent.
@@ -35,16 +35,17 @@ pub struct ServerState {
     /// True if the server accepted the last report; `None` before the first report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_reports: Option<bool>,
-    /// Reason why the server did not accept the last report.
+    /// Reason why the last report was not accepted; `None` if it was, or before the first report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_error: Option<String>,
     /// Number of reports that the server has accepted since the agent started.
     pub reports: u64,
-    /// Number of reports that could not be delivered.
+    /// Number of reports that failed: they could not be delivered, or the server rejected them.
     pub report_errors: u64,
 }
 
-/// Observed state of all control servers, updated by the feed and the reporter.
+/// Observed state of all control servers, updated by the tasks that receive the state of the node and send
+/// its reports.
 #[derive(Debug)]
 pub struct Board(Mutex<Vec<ServerState>>);
 
@@ -95,8 +96,8 @@ impl Board {
         }
     }
 
-    /// Records the result of a report to a server. `tell` is called with true if any server accepts reports.
-    /// Calls are in the order of the results.
+    /// Records the result of a report to a server. Calls `tell` with true if any server accepted its last
+    /// report, otherwise with false, in the order in which results are recorded.
     pub fn reported(&self, server: ServerId, outcome: Result<(), String>, tell: impl FnOnce(bool)) {
         let mut all = self.lock();
         let seen = &mut all[server.0];

@@ -2,8 +2,8 @@
 //!
 //! Each node has its own order of the servers, so that the agents of a cluster spread over all servers, and
 //! the agents of a failing server spread over the remaining ones. After the end of a stream, the next server
-//! is tried at once; after all have failed, the agent waits. An agent does not fall back to its preferred
-//! server; it only moves on to the next.
+//! is tried at once; after all have failed, the agent waits. An agent does not return to an earlier server
+//! in its order when that server recovers; it only moves on to the next one, in a circle.
 
 use model::primitives::name::Name;
 use reqwest::Url;

@@ -38,7 +38,7 @@ pub struct Control {
     pub urls: Vec<Url>,
     /// Client for all servers; replaced when the certificate of this node is renewed.
     pub client: ArcSwap<Client>,
-    /// Server that currently sends the state; `None` while no feed stream is open.
+    /// Server that currently sends the state of this node; `None` while no such stream is open.
     pub serving: watch::Sender<Option<ServerId>>,
     /// Observed state of each server.
     pub board: Board,

@@ -5,8 +5,8 @@ use std::fmt;
 
 use dataplane::iptables::Flavour;
 
-/// Maximum number of rules read from one listing, more than kube-proxy leaves for ten thousand Services with
-/// a few endpoints each.
+/// Maximum number of rules read from one listing. kube-proxy writes fewer rules for ten thousand Services
+/// with a few endpoints each.
 pub(super) const RULES_MAX: usize = 500_000;
 /// Maximum number of characters of a rule in a message.
 pub(super) const RULE_SHOWN_MAX: usize = 160;
@@ -92,7 +92,7 @@ pub(super) enum Hook {
 }
 
 impl Hook {
-    /// Returns the hook of a built-in iptables chain.
+    /// Returns the hook of a built-in iptables chain, or `None` for any other chain name.
     pub(super) fn of_iptables(chain: &str) -> Option<Self> {
         match chain {
             "PREROUTING" => Some(Self::Prerouting),
@@ -104,7 +104,7 @@ impl Hook {
         }
     }
 
-    /// Returns the hook by its number in `enum nf_inet_hooks`.
+    /// Returns the hook with this number in `enum nf_inet_hooks`, or `None` for any other number.
     pub(super) const fn of_number(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::Prerouting),
@@ -128,7 +128,8 @@ pub(super) struct Chain {
     pub(super) drops: bool,
     /// Number of rules in the chain, including those that the doctor does not check.
     pub(super) rules_total: usize,
-    /// Rules that the doctor checks (traffic, packet marks or TCP MSS), in order.
+    /// Rules that `tidegate-agent doctor` checks because they affect traffic, packet marks or the TCP MSS,
+    /// in order.
     pub(super) rules: Vec<Rule>,
 }
 
@@ -163,7 +164,8 @@ impl Rule {
 pub(super) enum Condition {
     /// All packets.
     Always,
-    /// Packets of connections with DNAT if `translated`, and of established connections if `established`.
+    /// Packets of connections with DNAT if `translated` is true, and packets of established connections if
+    /// `established` is true.
     States { translated: bool, established: bool },
     /// Packets that meet a condition which is not interpreted.
     Other,

@@ -280,8 +280,8 @@ impl<'a> Numbers<'a> {
         self.attribute(kind)?.be32().ok()
     }
 
-    /// Returns the register in an attribute. Numbers of 16-byte registers are converted to those of 4-byte
-    /// registers.
+    /// Returns the register number in an attribute of type `kind`, or `None` if the attribute is missing.
+    /// The number of a 16-byte register is converted to that of the 4-byte register at its start.
     fn register(&self, kind: u16) -> Option<u32> {
         let number = self.be32(kind)?;
         Some(if number < NFT_REG32_00 { NFT_REG32_00 + number.saturating_sub(1) * 4 } else { number })

@@ -14,8 +14,8 @@ use crate::preflight;
 /// Fill level of the conntrack table in percent from which it is reported as nearly full and may be enlarged
 /// by a fix.
 pub(super) const NEAR_FULL_PERCENT: u64 = 80;
-/// Maximum size of the conntrack table set by a fix: about 320 bytes of kernel memory per entry, so about 1.3
-/// GiB. Repeated requests do not exceed this limit.
+/// Maximum number of conntrack entries that a fix allows, also by repeated requests. At about 320 bytes of
+/// kernel memory per entry, they take about 1.3 GiB.
 const CONNTRACK_MAX_MAX: u64 = 4 << 20;
 
 /// Directory of the kernel settings (sysctls) that fixes write.
@@ -120,8 +120,8 @@ fn dotted(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Temporary directory of settings for a test, removed on drop. The real conntrack settings are shared by
-    /// all network namespaces.
+    /// Temporary directory, removed on drop, with files in place of the kernel settings. A test must not
+    /// change the real conntrack settings, because all network namespaces share them.
     struct Machine(std::path::PathBuf);
 
     impl Machine {

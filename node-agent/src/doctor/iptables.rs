@@ -108,7 +108,8 @@ fn read(line: &str, rule: &str) -> Rule {
     Rule { shown, condition, effect, marks, clamps }
 }
 
-/// Parses a number with an optional mask, as in `0x4000/0x4000`; without a mask, all bits are significant.
+/// Parses a number with an optional mask, as in `0x4000/0x4000`, and returns both; without a mask, all bits
+/// are significant. Returns `None` for any other text.
 fn masked(text: &str) -> Option<(u32, u32)> {
     let (value, mask) = text.split_once('/').map_or((text, None), |(value, mask)| (value, Some(mask)));
     Some((number(value)?, mask.map_or(Some(u32::MAX), number)?))

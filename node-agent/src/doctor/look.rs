@@ -60,8 +60,9 @@ pub(super) fn look() -> MachineFacts {
     seen
 }
 
-/// Replaces the iptables tables in `chains` that were read by netlink: adds the same tables as printed by the
-/// iptables tools instead, because only these decode all extensions.
+/// Replaces the iptables tables in `chains`, which were read by netlink, with the same tables as printed by
+/// the iptables tools, because only these tools decode all extensions. Also adds the tables of
+/// `iptables-legacy`, which are not part of nf_tables.
 fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)) {
     for family in [Family::Ip, Family::Ip6] {
         let is_of_iptables = |chain: &Chain| {

@@ -54,7 +54,7 @@ pub(super) fn chain(message: &ReceivedMessage<'_>) -> Result<Option<Chain>, Malf
 }
 
 /// Parses a rule and returns it with the location of its table and the name of its chain. `number` returns
-/// the index of the rule in the chain.
+/// the index of the rule in the chain. Returns `None` if the table is of a family without IP packets.
 pub(super) fn rule(
     message: &ReceivedMessage<'_>,
     number: impl FnOnce(&TableLocation, &str) -> usize,

@@ -7,12 +7,12 @@ use super::{
     parse::{Link, RoutingRule},
 };
 
-/// Collected machine data. A field is `None` if the machine does not have the setting.
+/// Collected machine data. A kernel setting is `None` if the machine does not have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MachineFacts {
-    /// Current number of connections in the conntrack table.
+    /// Current number of connections in the conntrack table; `None` without conntrack.
     pub(super) conntrack_count: Option<u64>,
-    /// Maximum number of connections in the conntrack table (`nf_conntrack_max`).
+    /// Maximum number of connections in the conntrack table (`nf_conntrack_max`); `None` without conntrack.
     pub(super) conntrack_max: Option<u64>,
     /// Value of `nf_conntrack_helper`: 1 if the kernel assigns helpers automatically.
     pub(super) conntrack_helper: Option<u64>,

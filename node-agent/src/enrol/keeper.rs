@@ -1,5 +1,6 @@
-//! Certificate lifecycle: the node joins by a token, renews its certificate, and joins again after the
-//! certificate has expired. The agent continues with its current state in all cases.
+//! Certificate lifecycle: the node obtains its certificate by a join token, renews the certificate, and
+//! joins again by a new token after the certificate has expired. The agent continues with its current state
+//! in all cases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,8 +26,8 @@ use crate::control::Control;
 /// Minimum delay after a failed certificate request. The maximum is `RETRY_CAP`.
 const RETRY_FLOOR: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(30);
-/// Interval between checks for a new join token. Also the maximum sleep, because the clock may be set and the
-/// machine may be suspended.
+/// Interval between checks for a new join token. The task never sleeps longer, so that it soon notices that
+/// the clock was set or the machine was suspended.
 const LOOK: Duration = Duration::from_secs(5);
 /// Share of a certificate's lifetime in percent after which it is renewed. A delay that depends on the node
 /// name is added, so that nodes started together do not renew together.
@@ -62,7 +63,7 @@ struct CertificateRenewal {
     identity: Option<Identity>,
     /// True if the control server has revoked the certificate, so this node must join again.
     is_taken_back: bool,
-    /// Join token that the control server has rejected, which is not tried again.
+    /// Join token that the control server has rejected and that is not tried again; `None` if there is none.
     refused: Option<Secret>,
     shown: watch::Sender<CertificateStatus>,
     settled: watch::Sender<bool>,
@@ -246,7 +247,8 @@ impl CertificateRenewal {
         Ok(true)
     }
 
-    /// Sends a certificate request to each control server in turn until one replies.
+    /// Sends a certificate request to each control server in turn until one replies. Returns the new
+    /// identity with the CA certificates, or the reason for the failure.
     async fn sign_anywhere(
         &self,
         client: &reqwest::Client,
@@ -286,8 +288,9 @@ impl CertificateRenewal {
         (self.is_taken_back, self.refused) = (false, None);
     }
 
-    /// Creates an HTTP client. An expired certificate is not used, because servers would reject the
-    /// connection with a less specific error.
+    /// Creates an HTTP client that trusts the operator's CAs and the CA certificates in `stored`. An expired
+    /// certificate in `identity` is not used, because servers would reject the connection with a less
+    /// specific error.
     fn client_for(&self, identity: Option<&Identity>, stored: &str) -> anyhow::Result<reqwest::Client> {
         let mut authorities = self.authorities.clone();
         authorities.extend(certificates(stored.as_bytes()).context("cannot use the saved CA certificates")?);

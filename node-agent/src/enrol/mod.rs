@@ -26,11 +26,11 @@ pub use keeper::{CertificateHandle, start};
 /// Options by which this node obtains a certificate.
 #[derive(Debug, Clone, Default)]
 pub struct EnrolOptions {
-    /// PEM file with the CA certificates of the control servers.
+    /// PEM file with the CA certificates of the control servers, if configured.
     pub ca_file: Option<PathBuf>,
-    /// File that contains the join token.
+    /// File that contains the join token, if configured.
     pub join_token_file: Option<PathBuf>,
-    /// Join token from the environment variable `TIDEGATE_JOIN_TOKEN`.
+    /// Join token from the environment variable `TIDEGATE_JOIN_TOKEN`, if set.
     pub join_token: Option<Secret>,
 }
 

@@ -25,7 +25,7 @@ pub const BATCH_SERVICES_MAX: usize = 1_000_000;
 /// Changes between two positions (epoch and revision), to be applied together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Type of the batch: a full state, which replaces the current one, or a delta.
+    /// Type of the batch: a full state, which replaces the current one, or a delta, which changes it.
     pub mode: StartMode,
     /// Cluster-wide settings, if they were sent.
     pub network: Option<NetworkState>,
@@ -48,11 +48,11 @@ pub enum ServiceChange {
     Removed(Revision),
 }
 
-/// Reason why a feed stream must be closed. The agent keeps its current state.
+/// Reason why the stream of state from a control server must be closed. The agent keeps its current state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
-    /// The server offered an older position: it lags another server, or its store was restored without a new
-    /// epoch.
+    /// The server offered an older position (epoch and revision). It has not caught up with another server,
+    /// or its store was restored without a new epoch.
     #[error("position {offered} is older than {held}, the current position of this agent")]
     OlderThanHeld {
         /// Position (epoch and revision) of the agent's state.
@@ -65,10 +65,10 @@ pub enum StreamFault {
     NoCommonGround {
         /// Position (epoch and revision) of the agent's state; `None` if it has no state.
         held: Option<Position>,
-        /// Position to which the delta leads.
+        /// Position (epoch and revision) to which the delta leads.
         offered: Position,
     },
-    /// The server sent a frame that the protocol does not allow at this point of the stream.
+    /// The server sent a frame (message) that the protocol does not allow at this point of the stream.
     #[error("unexpected frame `{0}`")]
     OutOfPlace(&'static str),
     /// The server sent more than [`BATCH_SERVICES_MAX`] Services or addresses in one batch.
@@ -76,7 +76,7 @@ pub enum StreamFault {
     TooMany,
 }
 
-/// Assembler of the frames of one feed stream into batches of state changes.
+/// Assembler of the frames (messages) of one stream from a control server into batches of state changes.
 #[derive(Debug)]
 pub struct Assembler {
     held: Option<Position>,
@@ -100,34 +100,36 @@ struct CollectedFrames {
 }
 
 impl Assembler {
-    /// Creates the assembler for a new feed stream. `held` is the position (epoch and revision) of the
-    /// agent's state.
+    /// Creates the assembler for a new stream of state from a control server. `held` is the position (epoch
+    /// and revision) of the agent's state.
     #[must_use]
     pub fn new(held: Option<Position>) -> Self {
         Self::holding_back(held, held)
     }
 
-    /// Creates the assembler for a feed stream that starts while the state at position `held` awaits
+    /// Creates the assembler for a stream of state that starts while the state at position `held` awaits
     /// confirmation and the state at position `in_force` is applied. Deltas must start from `held`; a full
-    /// state may also be at `in_force`.
+    /// state must not be older than `in_force`.
     #[must_use]
     pub fn holding_back(held: Option<Position>, in_force: Option<Position>) -> Self {
         Self { held, in_force, stage: Stage::AwaitStart, collected: CollectedFrames::default() }
     }
 
-    /// Returns the position of the last batch, or the agent's position at the start of the stream.
+    /// Returns the position (epoch and revision) of the last batch, or that of the agent's state if no batch
+    /// is complete yet; `None` if the agent has no state.
     #[must_use]
     pub const fn held(&self) -> Option<Position> {
         self.held
     }
 
-    /// Returns true if the start frame has arrived.
+    /// Returns true if the `start` frame, the first message of the stream, has arrived.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.stage != Stage::AwaitStart
     }
 
-    /// Adds a feed frame. Returns a batch of state changes if the frame completes one.
+    /// Adds a frame (message) of the stream. Returns a batch of state changes if the frame completes one,
+    /// otherwise `None`.
     ///
     /// # Errors
     ///
@@ -226,7 +228,8 @@ impl CollectedFrames {
     }
 }
 
-/// Checks if the agent may go from its position `held` to the position `offered` by the control server.
+/// Checks if the agent may go from the position (epoch and revision) `held` of its state to the position
+/// `offered` by the control server.
 ///
 /// # Errors
 /// Returns [`StreamFault`] if the offered position is older, or if a delta starts from a state that the agent

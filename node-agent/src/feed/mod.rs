@@ -40,12 +40,12 @@ use crate::{
     tally::Tally,
 };
 
-/// Maximum length of a line in the feed and in the journal, in bytes. A Service with 100 ports and 2,000
-/// endpoints each fits.
+/// Maximum length in bytes of a line (one message) in the stream from the control server and in the journal.
+/// A Service with 100 ports, each with 2,000 endpoints, fits.
 pub const LINE_BYTES_MAX: usize = 32 << 20;
-/// Maximum interval between heartbeats of the control server on a feed stream.
+/// Maximum interval between heartbeats of the control server on the stream that delivers the state.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// Number of missed heartbeats after which a feed stream is considered dead.
+/// Number of missed heartbeats after which a stream from a control server is considered dead.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 /// Maximum time to wait for response headers while another server could be tried. A server whose state is
 /// older than the agent's may use half of this time to catch up.
@@ -53,7 +53,8 @@ const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of bytes of an error response that are read for logging.
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Query from the control server that arrived on a feed or query stream.
+/// Query from a control server, received on the stream that delivers the state or on a stream of queries
+/// only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedQuery {
     /// Server that sent the query and receives the reply.
@@ -64,21 +65,22 @@ pub struct ReceivedQuery {
     pub question: Question,
 }
 
-/// Feed's end of the channels by which the feed and the state guard exchange positions (epoch and revision).
+/// End of the channels by which this task and the state guard, which withholds some states, exchange
+/// positions (epoch and revision).
 #[derive(Debug, Clone)]
 pub struct FeedEnd {
     /// Position (epoch and revision) of the applied state while a newer state is held pending confirmation;
-    /// the control server may go back to this position.
+    /// the control server may go back to this position. `None` while no state is held.
     pub in_force: watch::Receiver<Option<Position>>,
     /// Last position (epoch and revision) offered by the control server, if it was older than that of the
     /// applied state.
     pub behind: watch::Sender<Option<Position>>,
 }
 
-/// Settings of the feed task.
+/// Settings of the task that receives the state from a control server.
 #[derive(Debug, Clone)]
 pub struct FeedOptions {
-    /// Name of this node; the feed delivers the state of this node.
+    /// Name of this node, whose state is requested.
     pub node: Name,
     /// Data with which the node is registered if the control server has no Node object for it.
     pub registration: Registration,
@@ -90,7 +92,7 @@ pub struct FeedOptions {
     pub reconnect_cap: Duration,
 }
 
-/// Channels into which the feed puts its results.
+/// Channels into which the task that receives the state puts the received data.
 #[derive(Debug, Clone)]
 pub struct Outlets {
     /// Queue to the agent for complete batches of state changes. The feed waits while the queue is full.
@@ -99,13 +101,13 @@ pub struct Outlets {
     pub questions: mpsc::Sender<ReceivedQuery>,
     /// True once the control server has accepted this node; reports sent earlier would be rejected.
     pub is_known: watch::Sender<bool>,
-    /// Channels by which feed and state guard exchange positions (epoch and revision).
+    /// Channels by which this task and the state guard exchange positions (epoch and revision).
     pub link: FeedEnd,
-    /// Metric counters of the agent that the feed increases.
+    /// Metric counters of the agent, some of which this task increases.
     pub tally: Tally,
 }
 
-/// Reason why a feed stream ended or could not be opened.
+/// Reason why a stream from a control server ended or could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum StreamEnd {
     #[error("control cannot be reached")]
@@ -290,7 +292,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Opens a feed stream. Registers the node first if the control server has no Node object for it.
+    /// Opens the stream that delivers the state. Registers the node first if the control server has no Node
+    /// object for it.
     async fn connect(&self, server: ServerId) -> Result<reqwest::Response, StreamEnd> {
         let response = self.open(server).await?;
         let status = response.status();

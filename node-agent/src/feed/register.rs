@@ -1,5 +1,5 @@
-//! Registration of this machine with the control server. An existing Node object is never changed, because it
-//! belongs to its author.
+//! Registration of this machine with the control server. An existing Node object is never changed, because
+//! its author controls its content.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ pub struct Registration {
     pub workload_cidrs: Vec<IpNet>,
     /// Labels of the Node object.
     pub labels: Labels,
-    /// Failure zone of the node.
+    /// Failure zone of the node, if it has one.
     pub zone: Option<Label>,
 }
 
@@ -143,7 +143,7 @@ pub async fn warn_of_ignored_flags(control: Arc<Control>, node: Name, registrati
     }
 }
 
-/// Returns the Node object from the first control server that replies.
+/// Returns the Node object from the first control server that replies with it; `None` if no server does.
 async fn existing(control: &Control, node: &Name) -> Option<ExistingNode> {
     for server in control.servers() {
         let url = control.url(server, &format!("/v1/nodes/{node}"));

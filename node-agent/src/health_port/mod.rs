@@ -38,7 +38,7 @@ pub struct HealthPorts {
     open: BTreeMap<SocketAddr, Listening>,
     failures: BTreeMap<ServiceKey, String>,
     answers: Arc<Answers>,
-    /// HTTP server; started with the first port, because most nodes have none.
+    /// HTTP server; `None` until the first port is opened, because most nodes need no port.
     server: Option<Server>,
     networks: Networks,
     retry_at: Option<Instant>,
@@ -95,7 +95,8 @@ impl HealthPorts {
         before != self.failures
     }
 
-    /// Returns the time at which [`Self::turn`] must be called even without changes, or `None`.
+    /// Returns the time at which [`Self::turn`] must be called even without changes, or `None` if only a
+    /// change requires a call.
     #[must_use]
     pub const fn next_turn(&self) -> Option<Instant> {
         self.retry_at

@@ -37,7 +37,7 @@ use crate::{
 /// Interval at which the log message about a held state is repeated.
 const SHOUT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// State guard of one agent, with the state that it holds pending confirmation, if any.
+/// State guard of one agent, with the state, if any, that it withholds until an operator confirms it.
 #[derive(Debug)]
 pub struct Guard {
     limit_percent: u8,
@@ -59,7 +59,8 @@ struct HeldBack {
 /// Decision of the state guard on a batch of state changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The batch is to be applied. A delta to a state that was held has been replaced by a full batch.
+    /// The batch is to be applied. If it was a delta to a held state, it has been replaced by a batch with
+    /// the full state.
     Take(Batch),
     /// The batch must not be applied; the state to which it leads is held pending confirmation.
     Hold {
@@ -71,16 +72,16 @@ pub enum Verdict {
     },
 }
 
-/// Agent loop's end of the channels by which the feed and the state guard exchange positions (epoch and
-/// revision).
+/// Agent loop's end of the channels by which the state guard and the task that receives the state exchange
+/// positions (epoch and revision).
 #[derive(Debug)]
 pub struct LoopEnd {
     in_force: watch::Sender<Option<Position>>,
     behind: watch::Receiver<Option<Position>>,
 }
 
-/// Creates the channels by which the feed and the state guard exchange positions (epoch and revision), and
-/// returns both ends.
+/// Creates the channels by which the state guard and the task that receives the state exchange positions
+/// (epoch and revision), and returns both ends.
 #[must_use]
 pub fn link() -> (LoopEnd, FeedEnd) {
     let (in_force, in_force_seen) = watch::channel(None);
@@ -95,7 +96,8 @@ impl Default for Guard {
 }
 
 impl Guard {
-    /// Creates a state guard that holds no state. A limit of 100 percent disables the guard.
+    /// Creates a state guard that holds no state. `limit_percent` is the share of addresses or endpoints
+    /// that a state may remove without confirmation; 100 disables the guard.
     #[must_use]
     pub fn new(limit_percent: u8, link: LoopEnd) -> Self {
         Self { limit_percent, held_back: None, behind: None, shout_at: None, link }
@@ -158,7 +160,8 @@ impl Guard {
         Verdict::Hold { held, is_new: before.is_none() }
     }
 
-    /// Returns the held state as a batch to apply if its epoch is the confirmed one.
+    /// Returns the description of the held state, and the state as a batch to apply, if its epoch is the
+    /// confirmed one. No state is held afterwards.
     ///
     /// # Errors
     /// Returns an error message if no state is held, or if its epoch is a different one.
@@ -190,7 +193,8 @@ impl Guard {
     }
 
     /// Describes the state that is held pending confirmation, or the older state that the control server
-    /// offers. `in_force` is the position of the applied state.
+    /// offers; `None` if there is neither. `in_force` is the position (epoch and revision) of the applied
+    /// state.
     pub fn held(&mut self, in_force: Option<Position>, wall: Timestamp) -> Option<HeldState> {
         if let Some(held_back) = &self.held_back {
             return Some(held_back.held);
@@ -204,7 +208,8 @@ impl Guard {
         Some(HeldState { offered, in_force, reason: HeldReason::ControlBehind, since, vips, endpoints })
     }
 
-    /// Returns the description of the held state if its log message is due to be repeated.
+    /// Returns the description of the held state if the log message about it must be repeated now, otherwise
+    /// `None`.
     pub fn shout(&mut self, now: Instant) -> Option<HeldState> {
         let held = self.held_back.as_ref()?.held;
         let is_due = self.shout_at.is_none_or(|at| now >= at);

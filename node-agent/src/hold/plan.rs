@@ -6,7 +6,7 @@ use model::{cluster::compiled::CompiledService, wire::hold::Loss};
 
 use crate::state::State;
 
-/// Numbers of addresses and endpoints that replacing the state would remove.
+/// Numbers of addresses and endpoints that are lost if one state replaces another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Virtual addresses that would no longer be served or announced.

@@ -38,10 +38,11 @@ const DAMAGED_FILE: &str = "state.ndjson.damaged";
 /// Permissions of the journal file: only its owner may read the keys in it.
 const FILE_MODE: u32 = 0o600;
 
-/// Growth of the journal file in bytes, in addition to [`GROWTH_FACTOR`], below which it is not rewritten.
+/// Number of bytes by which the journal file may exceed the limit given by [`GROWTH_FACTOR`] before it is
+/// rewritten, so that a small file is not rewritten often.
 const SLACK_BYTES: u64 = 1 << 20;
-/// Growth factor of the journal file. The file is rewritten when it exceeds this multiple of its size after the
-/// last rewrite by more than [`SLACK_BYTES`].
+/// Growth factor of the journal file. The file is rewritten when it exceeds this multiple of its size after
+/// the last rewrite by more than [`SLACK_BYTES`].
 const GROWTH_FACTOR: u64 = 2;
 /// Maximum number of bytes that are buffered during a rewrite. Beyond this limit the agent waits for the
 /// rewrite.
@@ -81,7 +82,7 @@ struct UnsyncedWrites {
 
 impl Journal {
     /// Opens the journal in a locked state directory, and returns it with the state that results from its
-    /// frames.
+    /// records.
     ///
     /// An incomplete tail is cut off. A file that is damaged in another way, or belongs to another node, is
     /// moved aside with a warning; the kernel is then left unchanged until the control server is reached.
@@ -173,8 +174,8 @@ impl Journal {
         }
     }
 
-    /// Does maintenance that is due: replaces the file by a finished rewrite, syncs appended records, and
-    /// repairs a broken file.
+    /// Maintains the journal: replaces the file by a finished rewrite, syncs appended records whose time has
+    /// come, and repairs a broken file.
     pub fn maintain(&mut self, state: &State, now: Instant) {
         let is_due = |rewrite: &Rewrite| rewrite.thread.is_finished() || rewrite.tail.len() > TAIL_BYTES_MAX;
         if let Some(rewrite) = self.rewrite.take_if(|rewrite| is_due(rewrite)) {

@@ -162,10 +162,11 @@ impl JournalReader {
         }
     }
 
-    /// Reads one line including its line feed. Returns a batch if the line is the checksum that completes it.
+    /// Reads one line including its line feed. Returns a batch if the line is the checksum that completes
+    /// the batch, otherwise `None`.
     ///
-    /// No batch is returned after a damaged line. If a checksum still follows, the damage is not an
-    /// interrupted write.
+    /// No batch is returned after a damaged line. A checksum after the damaged line is an error, because it
+    /// shows that the damage was not caused by an interrupted write.
     ///
     /// # Errors
     /// Returns [`Unreadable`] if the whole file must not be used.

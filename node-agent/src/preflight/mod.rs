@@ -61,7 +61,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequirementState {
-    /// The item is present: its test succeeded, or its module is loaded and could not be tested.
+    /// The item is present: its test succeeded, or it could not be tested and its module is loaded.
     Present,
     /// The item is built into the kernel.
     BuiltIn,

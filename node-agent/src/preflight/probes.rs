@@ -49,7 +49,7 @@ pub(super) enum ProbeResult {
     Untested(String),
 }
 
-/// Runs the tests and caches the iptables command that works.
+/// Runner of the tests. Caches the iptables command that works on this machine.
 #[derive(Debug, Default)]
 pub(super) struct Prober {
     iptables: Option<&'static str>,

@@ -21,7 +21,8 @@ pub struct News<K, V> {
     pub changed: BTreeMap<K, V>,
     /// Keys of removed entries.
     pub gone: BTreeSet<K>,
-    /// True if the report replaces everything that was reported before.
+    /// True if this is the first report after a start or after [`ReportedState::forget`], so that the
+    /// control server must discard everything that this node reported before.
     pub is_complete: bool,
     /// True if more changes are left for the next report.
     pub has_more: bool,

@@ -18,7 +18,7 @@ use crate::{facts, status::TrafficByService};
 /// State of this node that one control server has received, so that a report carries only differences.
 pub(super) struct SentState {
     traffic: ReportedTraffic,
-    /// Start of the period in which only differences of the traffic rows have been sent.
+    /// Time at which all traffic was last sent; since then only differences have been sent.
     traffic_since: Instant,
     addresses: delta::ReportedState<IpAddr, AddressReport>,
     routes: delta::ReportedState<IpNet, BgpRoute>,
@@ -67,7 +67,9 @@ impl SentState {
         self.health.forget();
     }
 
-    /// Builds the next report from the differences between the current sources and the sent state.
+    /// Builds the next report from the differences between the current sources and the sent state. Returns
+    /// the report, and the differences in it, which must be passed to [`Self::delivered`] once the server
+    /// has accepted the report.
     pub(super) fn next_report(&mut self, reporter: &Reporter, sources: &mut Sources) -> (Report, ReportNews) {
         let mut report = {
             let status = sources.status.borrow_and_update();

@@ -12,7 +12,7 @@ use model::{
 pub struct ProxyDefaults {
     /// Proxy mode used if the Node object has none.
     pub mode: ProxyMode,
-    /// Bit number of the packet mark that requests masquerading, 0 to 31.
+    /// Bit number of the packet mark that requests masquerading, 0 to 31; `None` for the built-in default.
     pub masquerade_bit: Option<u8>,
     /// Networks whose source addresses count as workloads.
     pub cluster_cidrs: Vec<IpNet>,
@@ -59,7 +59,8 @@ impl ProxyDefaults {
     }
 }
 
-/// Proxy mode with the options that have an effect in it. Different values require different backends.
+/// Proxy mode with the options that have an effect in it. If the value for a node changes, the backend must
+/// be replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
     /// Proxy mode of the backend.

@@ -47,8 +47,8 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, now }
     }
 
-    /// Delivers batches of state changes to the agent and lets it do all work that is due. Returns the number
-    /// of kernel writes that this took.
+    /// Delivers batches of state changes to the agent, and runs the agent until it has no more work to do at
+    /// the current time. Returns the number of kernel writes that this took.
     fn take(&mut self, batches: impl IntoIterator<Item = Batch>) -> u64 {
         for batch in batches {
             self.agent.receive(batch, self.now);
@@ -378,8 +378,8 @@ fn f078_repairs_and_failures_are_events() {
     assert_eq!(events[1].count + events[2].count, 5, "the same in a row only counts");
 }
 
-/// F086: the agent reads traffic counters every ten seconds, but only while it has no other work, and keeps
-/// them by Service.
+/// F086: the agent reads traffic counters every ten seconds, but only while it has no other work, and stores
+/// them for each Service.
 #[test]
 fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
     let (_dir, mut node) = fresh("traffic");

@@ -114,8 +114,8 @@ fn f124_a_unicast_check_of_a_known_neighbour_is_answered() {
     });
 }
 
-/// An address is announced when its interface appears, and again with the current MAC address when the
-/// interface has lost its link and returns with a different MAC address.
+/// An address is announced with the current MAC address each time that its interface appears, regains its
+/// link, changes its MAC address, or is created again.
 #[test]
 fn f124_an_interface_that_appears_flaps_or_changes_is_announced_on_again() {
     let segment = Segment::new("arpflap", 2);

@@ -1,5 +1,5 @@
-//! Tests that an address is only announced while the kernel has its Service. A simulated announcer records
-//! every command together with the state of the kernel at that time.
+//! Tests that an address is announced only while its Service is programmed in the kernel. A simulated
+//! announcer records every command together with the state of the kernel at that time.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,8 +46,8 @@ use crate::support::{
     states::{node_name, position, service, service_key},
 };
 
-/// Commands that the announcer received, as tuples: address, true if the command announces it and false if it
-/// withdraws it, and true if the kernel had the Service of the address at that time.
+/// Commands that the announcer received, as tuples: the address; true to announce it, false to withdraw it;
+/// true if the Service of the address was programmed in the kernel at that time.
 type Log = Arc<Mutex<Vec<(IpAddr, bool, bool)>>>;
 
 struct Recorder {
@@ -142,7 +142,8 @@ impl Stage {
         Self { agent, kernel, log, running, announcing, revision: 0, _dir: dir }
     }
 
-    /// Delivers changes of Services and addresses to the agent, and lets it do all work that is due.
+    /// Delivers changes of Services and addresses to the agent, and runs the agent until it has no more work
+    /// to do at the current time.
     fn bring(
         &mut self,
         services: BTreeMap<ServiceKey, ServiceChange>,
@@ -170,7 +171,7 @@ impl Stage {
         self.bring(services, addresses.collect());
     }
 
-    /// Waits until the announcer has exactly `owned` addresses to announce.
+    /// Waits until the number of addresses that the announcer announces is `owned`.
     fn settle(&self, owned: u64) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.running.shown.borrow().counts().owner != owned {
@@ -190,9 +191,8 @@ impl Stage {
     }
 }
 
-/// F117: an address is announced only after the kernel has its Service. The address is withdrawn while the
-/// kernel still has the Service, in each case: the address is removed, only the Service is removed, and the
-/// agent ends.
+/// F117: an address is announced only after its Service has been programmed in the kernel. If the Service is
+/// removed, with or without its address, the address is withdrawn while the Service is still programmed.
 #[test]
 fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");

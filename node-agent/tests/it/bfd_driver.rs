@@ -185,7 +185,8 @@ fn strangers_and_garbage_are_dropped_and_counted() {
     assert!(is_up(&one, ours(V4)));
 }
 
-/// Received packets have hop limit 255 and a source port of the allowed range (RFC 5881 §4, §5).
+/// Packets that Tidegate sends arrive with hop limit 255 and a source port in the allowed range (RFC 5881 §4,
+/// §5).
 #[test]
 fn packets_have_hop_limit_255_and_source_ports_of_the_range() {
     let pair = Pair::new("bfd-wire");

@@ -1,5 +1,5 @@
-//! Tests of an agent that is complete except for its kernel, with a simulated router: messages to the router,
-//! BGP status in reports to the control server, and BGP status on the agent's own status server.
+//! Tests of an agent with an in-memory kernel and a simulated router: messages to the router, BGP status in
+//! reports to the control server, and BGP status on the agent's own status server.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -127,8 +127,8 @@ fn bgp(graceful_restart: Option<GracefulRestart>) -> BgpState {
     BgpState { advertisements: [(name("all"), advertisement)].into(), ..state(OURS, [("tor", peer)]) }
 }
 
-/// Builds the feed frames of a full state: a Service, its announced address, and `bgp` as the BGP settings of
-/// the node.
+/// Builds the feed frames (messages from the control server) of a full state: a Service, its announced
+/// address, and `bgp` as the BGP settings of the node.
 fn frames(bgp: BgpState) -> Vec<Frame> {
     let mut frames = full_frames("7-10", vec![web(1, 9)]);
     let node = NodeState { bgp: Some(Box::new(bgp)), ..NodeState::default() };

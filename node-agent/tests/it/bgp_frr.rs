@@ -1,15 +1,17 @@
 //! Interoperability tests of Tidegate's BGP with FRR's `bgpd`, in network namespaces; assertions use the
 //! routes and sessions as reported by FRR.
 //!
-//! | scenario | FRR 8.4 | BIRD 2.0 | `GoBGP` 3.10 | `ExaBGP` 4.2 | |---|---|---|---|---|
+//! Features that the tests of each router cover; `no` means that the router lacks the feature.
+//!
+//! | scenario | FRR 8.4 | BIRD 2.0 | `GoBGP` 3.10 | `ExaBGP` 4.2 |
+//! |---|---|---|---|---|
 //! | routes, attributes, password, passive, collision, multihop | yes | yes | yes | yes |
-//! | requests a route refresh | yes | yes | keeps all routes itself | yes |
+//! | router requests a route refresh | yes | yes | no: reuses its stored routes | yes |
 //! | GTSM | yes | yes | yes | yes |
-//! | keeps routes over a graceful restart | yes | yes | yes | has no table |
-//! | BFD, single hop and multihop | yes | yes; multihop: `minimumTtl` below 64 | none in this version | none
-//! |
-//! | accepts us as a dynamic neighbor | yes | yes | yes | no |
-//! | unnumbered | yes | no | not tested | no |
+//! | router keeps routes during a Graceful Restart | yes | yes | yes | no: has no routing table |
+//! | BFD, single hop and multihop | yes | yes (multihop needs `minimumTtl` below 64) | no | no |
+//! | router accepts Tidegate as a dynamic neighbor | yes | yes | yes | no |
+//! | unnumbered session | yes | no | not tested | no |
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -68,7 +68,7 @@ fn stay_silent(theirs: &Namespace, is_over: &AtomicBool) {
     wait_until_over(is_over);
 }
 
-/// Sends the marker of a message at one byte per second.
+/// Sends the 16-byte marker of a BGP message header at one byte per second.
 fn send_byte_by_byte(theirs: &Namespace, is_over: &AtomicBool) {
     let mut stream = connect(theirs, "192.0.2.13", V4.0, Duration::from_secs(20)).unwrap();
     while !is_over.load(Ordering::Relaxed) && stream.write_all(&[0xff]).is_ok() {

@@ -1,5 +1,5 @@
-//! Tests that a route is only announced to routers while the kernel has its Service. A simulated BGP speaker
-//! records every call together with the state of the kernel at that time.
+//! Tests that a route is announced to routers only while its Service is programmed in the kernel. A simulated
+//! BGP speaker records every call together with the state of the kernel at that time.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,13 +34,13 @@ use node_agent::{
     tally::Tally,
 };
 
-/// Call that the simulated BGP speaker received. A route change also contains true if the kernel had the
-/// Service of the prefix at that time.
+/// Call that the simulated BGP speaker received. The boolean of a route change is true if the Service of the
+/// prefix was programmed in the kernel at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Announced(u16, bool),
     Withdrawn(u16, bool),
-    /// Wait of the agent loop until this number of withdrawals is sent.
+    /// Call by which the agent loop waits until this number of withdrawals has been sent.
     Awaited(usize),
     EndHeld(bool),
     Configured(usize),
@@ -173,8 +173,8 @@ impl Stage {
         Self { agent, kernel, log, revision, dir }
     }
 
-    /// Delivers changes of the BGP settings, Services and addresses to the agent, and lets it do all work
-    /// that is due. Returns the calls that the BGP speaker received.
+    /// Delivers changes of the BGP settings, Services and addresses to the agent, and runs the agent until it
+    /// has no more work to do at the current time. Returns the calls that the BGP speaker received.
     fn bring(
         &mut self,
         node: Option<BgpState>,
@@ -211,9 +211,9 @@ impl Stage {
     }
 }
 
-/// A route is announced only after the kernel has its Service. The route is withdrawn while the kernel still
-/// has the Service, in each case: the address, the Service or its last endpoint is removed. The agent loop
-/// waits until the withdrawal has been sent before it changes the kernel.
+/// A route is announced only after its Service has been programmed in the kernel. If the Service, with or
+/// without its address, or its last endpoint is removed, the agent withdraws the route first, waits until the
+/// withdrawal has been sent, and then changes the kernel.
 #[test]
 fn announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -250,9 +250,9 @@ fn what_the_kernel_refuses_is_not_announced_and_a_drained_node_withdraws() {
     assert_eq!(said, [Configured(1), Announced(1, true), Announced(2, true)]);
 }
 
-/// A restarted agent configures its peers from the journal, announces only Services that it has read back
-/// from the kernel, and sends End-of-RIB only then, even if the last change concerned only the BGP settings
-/// of the node.
+/// A restarted agent configures its peers from the journal (file with its last state) and announces only
+/// Services that it has read back from the kernel. End-of-RIB is sent only after these announcements, even if
+/// the last change concerned only the BGP settings of the node.
 #[test]
 fn a_restart_announces_from_the_journal_before_control_is_reached() {
     let mut stage = Stage::new("restart");

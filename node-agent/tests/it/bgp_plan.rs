@@ -283,8 +283,8 @@ fn several_advertisements_make_one_route_and_their_differences_are_said() {
     );
 }
 
-/// If a peer is removed and added again, its routes are withdrawn and announced again. Both changes are
-/// listed, because the speaker may read them together.
+/// If a peer is removed and added again, the plan lists the withdrawal and the announcement of its routes.
+/// Both are needed, because the speaker may process the removal and the addition together.
 #[test]
 fn what_a_peer_that_goes_knows_is_taken_back() {
     let mut plan = plan(bgp());
@@ -298,8 +298,8 @@ fn what_a_peer_that_goes_knows_is_taken_back() {
     assert_eq!(changes, ["-a 192.0.2.10/32", "-b 192.0.2.10/32"]);
 }
 
-/// While a kernel update is pending, addresses that it adds are not announced yet, and addresses that it
-/// removes are already withdrawn.
+/// While a kernel update is pending, addresses that will be added by the update are not announced yet, and
+/// addresses that will be removed are already withdrawn.
 #[test]
 fn a_change_of_a_service_waits_for_the_kernel_only_with_what_it_brings() {
     let mut plan = plan(bgp());
@@ -368,8 +368,8 @@ fn gates(policy: TrafficPolicy, endpoints: Vec<CompiledEndpoint>) -> (bool, bool
     (v4 == Gate::Open, v6 == Gate::Open)
 }
 
-/// An address is announced if an endpoint would serve its traffic, depending on the traffic policy and on
-/// endpoints on this node (`n1`) and elsewhere, by address family.
+/// An address is announced if some endpoint of the same address family would receive its traffic. This
+/// depends on the traffic policy and on the node of the endpoint: this node (`n1`) or another one.
 #[test]
 fn somebody_has_to_answer() {
     use TrafficPolicy::{Cluster, Local};
@@ -421,7 +421,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Inputs of a plan. A second plan is computed from them for comparison.
+/// Inputs of a plan, from which a second plan is computed for comparison.
 #[derive(Default)]
 struct Inputs {
     bgp: Option<Arc<BgpState>>,
@@ -496,8 +496,8 @@ fn take(step: Step, inputs: &mut Inputs, plan: &mut Plan) {
 }
 
 proptest! {
-    /// After any sequence of changes, the decisions of the plan equal those of a new plan with the final
-    /// inputs. The sum of all route changes for peers equals these decisions.
+    /// After any sequence of changes, the decisions of the plan equal those of a new plan that is computed
+    /// from the final inputs. All route changes that the plan has returned add up to these decisions.
     #[test]
     fn changes_lead_to_the_same_as_beginning_anew(steps in steps()) {
         let (mut plan, mut inputs) = (Plan::default(), Inputs::default());

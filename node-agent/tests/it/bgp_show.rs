@@ -1,5 +1,5 @@
-//! Tests of the route status that an agent reports: the decision about each route, combined with the routes
-//! that neighbors were sent, while sessions come up and go down.
+//! Tests of the route status that an agent reports while sessions come up and go down. The status combines
+//! the decision about each route with the routes that have been sent to neighbors.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
 //! Tests of the command line of `tidegate-agent`: the help texts, error messages that name the flag and the
-//! remedy, and the cleanup, which removes everything of the agent and nothing else.
+//! remedy, and the cleanup, which removes all kernel objects of the agent and no others.
 
 use std::{
     fs,

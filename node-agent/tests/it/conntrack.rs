@@ -1,5 +1,5 @@
-//! Tests of the conntrack cleaner, which deletes entries to removed targets and keeps those of other traffic.
-//! The test drives backend and cleaner as the agent loop does, with its own clock.
+//! Tests of the conntrack cleaner, which deletes entries that lead to removed targets and keeps entries of
+//! other traffic. The test calls backend and cleaner as the agent loop does, with a clock of its own.
 
 #![allow(
     clippy::unwrap_used,
@@ -160,8 +160,9 @@ fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     });
 }
 
-/// A UDP client of a Service with a single address reaches the current endpoint after a change. For one address
-/// the kernel could filter the conntrack dump, but its filter for IPv6 is unreliable.
+/// A UDP client of a Service with a single address reaches the current endpoint after a change. For a single
+/// address, the agent could let the kernel filter the conntrack dump, but the kernel's filter for IPv6 is
+/// unreliable.
 #[test]
 fn a_udp_flow_of_a_service_with_a_single_frontend_follows_the_endpoints() {
     let topology = Topology::new("udpone");
@@ -483,8 +484,8 @@ fn connectionless_flows_move_to_relays_that_take_over() {
     assert_eq!(flows.flows(), [relayed, connection, foreign].into());
 }
 
-/// A reading of the conntrack table counts every entry. `TIDEGATE_TEST_FLOWS` sets their number (default
-/// 5000); the duration is printed.
+/// A dump of a large conntrack table is complete: every entry is counted. `TIDEGATE_TEST_FLOWS` sets the
+/// number of entries (default 5000). The duration is printed.
 #[test]
 fn a_reading_of_a_full_table_sees_every_flow() {
     let count: u32 = std::env::var("TIDEGATE_TEST_FLOWS").map_or(5_000, |text| text.parse().unwrap());

@@ -1,5 +1,6 @@
-//! Tests that the final kernel state depends only on the last state of the control server, regardless of the
-//! batches in which feed frames arrive, of loop iterations, interruptions and restarts.
+//! Tests that the final kernel state depends only on the last state of the control server. Neither the
+//! grouping of feed frames (messages of the control server) into batches, nor loop iterations, interruptions
+//! and restarts of the agent may change the result.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -38,8 +39,8 @@ enum Step {
     MasqueradeAll(bool),
     Synced,
     Turn,
-    /// Interruption of the feed stream. The control server resumes with the given start mode: the changes
-    /// since the last `synced` frame, or a full state.
+    /// Interruption of the feed, the stream of state to the agent. The control server resumes with the given
+    /// start mode: the changes since the last `synced` frame, or a full state.
     Cut(StartMode),
     Restart,
     Disturb(u16),

@@ -1,11 +1,11 @@
 //! Differential tests with random Services, networks and connections. In every proxy mode, three sources must
-//! agree on the result of each connection: the oracle (pure interpreter of packet programs), a trace through
-//! the kernel state, and a real connection. If the kernel state was damaged, the trace must contain the place
-//! of the damage and the actual result.
+//! agree on the result of each connection: the oracle (pure interpreter of packet programs), a trace
+//! (simulated path of a packet through the kernel state), and a real connection. If the kernel state was
+//! damaged, the trace must contain the place of the damage and the actual result.
 //!
-//! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failure shrinks to a small state, which is
-//! printed. `DIFFERENTIAL_LANES=ipvs` selects lanes (proxy mode variants). For lanes that need the guest VM
-//! (`lab/guest.sh`), this test runs again inside of the VM.
+//! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failing state is reduced to a small
+//! one, which is printed. `DIFFERENTIAL_LANES=ipvs` selects lanes (proxy mode variants). For lanes that need
+//! the guest VM (`lab/guest.sh`), this test runs again inside of the VM.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,12 +45,13 @@ use crate::{
 
 /// Minimum number of connections checked per lane (proxy mode variant).
 const CASES_MIN: usize = 500;
-/// Number of generated states per address family, and of connections per state.
+/// Number of generated states for each address family, and number of connections in each state.
 const DRAWN: (u32, usize) = (13, 20);
 /// Number of generated states per address family, and of connections per state, in the guest VM
 /// (`lab/guest.sh`), where states are expensive.
 const DRAWN_IN_GUEST: (u32, usize) = (6, 45);
-/// Maximum number of steps that reduce a failing state. Each step programs a state and makes its connections.
+/// Maximum number of attempts to reduce a failing state to a smaller one. Each attempt programs a state and
+/// opens its connections.
 const SHRINKS_MAX: u32 = 60;
 
 const NAME: &str = "differential::f053_f166_no_mode_differs_from_the_oracle_and_its_trace_in_random_states";

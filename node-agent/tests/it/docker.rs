@@ -22,13 +22,13 @@ use node_agent::dataplane::{self, BackendOptions, DesiredState, Scope};
 
 use crate::support::{self, Namespace, docker::Docker, net::Topology, programs::*};
 
-/// Prefix of the agent's chain names.
+/// Prefix of the names of the agent's iptables chains.
 const OURS: &str = "TG-";
 
-/// Checks a proxy mode beside a Docker engine: a published container port, a Service to two workloads and a
-/// Service to the container reply to clients, node and container, before and after a restart of either
-/// program. Docker's rules remain unchanged byte by byte, and the jumps of both programs keep their order.
-/// Returns the iptables rules that exist while both programs run.
+/// Checks a proxy mode beside a Docker engine: clients, the node and the container get replies from a
+/// published container port, a Service to two workloads and a Service to the container, before and after a
+/// restart of either program. Docker's rules remain unchanged byte by byte, and the jumps of both programs
+/// keep their order. Returns the iptables rules that exist while both programs run.
 fn docker_beside_us(mode: ProxyMode, test: &str) -> Rules {
     let topology = Topology::new(test);
     let mut docker = Docker::start(&topology.node, test);

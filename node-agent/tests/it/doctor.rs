@@ -75,8 +75,9 @@ fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, cou
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
 }
 
-/// `doctor --fix --yes` enables IP forwarding, a safe fix; without `--yes` the command fails and changes nothing.
-/// `doctor` also finds sysctls with which every node in ipvs mode would reply to ARP.
+/// `doctor --fix --yes` enables IP forwarding, which counts as a safe fix; without `--yes` the command fails
+/// and changes nothing. `doctor` also finds sysctls that would make every node in ipvs mode reply to ARP
+/// requests.
 #[test]
 fn what_is_safe_is_put_right_when_somebody_says_so() {
     const CHECK: &str = "net.ipv4.ip_forward=1";
@@ -102,8 +103,8 @@ fn what_is_safe_is_put_right_when_somebody_says_so() {
     assert_eq!(odd(&node, "ipvs", "arp-flux"), Vec::<Value>::new());
 }
 
-/// `doctor` finds drop policies and final drop rules for forwarded traffic, in native tables and in those of both
-/// iptables variants (nft and legacy); after the fixes, the traffic passes.
+/// `doctor` finds drop policies and drop rules at the end of chains for forwarded traffic, in native tables
+/// and in those of both iptables variants (nft and legacy); after the fixes, the traffic passes.
 #[test]
 fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix() {
     const CHECK: &str = "forward-drop";
@@ -162,8 +163,8 @@ fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// `doctor` finds chains, tables and the interface that kube-proxy left, and its fixes remove them. A running
-/// process with that name is an error, and the command then fails.
+/// `doctor` finds chains, tables and the interface that kube-proxy has left, and its fixes remove them. While
+/// a process called kube-proxy is running, `doctor` reports an error and fails.
 #[test]
 fn what_kube_proxy_left_is_found_and_removed_by_what_the_finding_says() {
     const CHECK: &str = "kube-proxy";
@@ -187,7 +188,7 @@ fn what_kube_proxy_left_is_found_and_removed_by_what_the_finding_says() {
     assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
 }
 
-/// `doctor` finds networks with different MTUs without clamping of the TCP MSS, and a bridge that forwards
+/// `doctor` finds networks with different MTUs if the TCP MSS is not clamped, and a bridge that forwards
 /// replies without netfilter.
 #[test]
 fn sizes_of_packets_and_bridges_are_looked_at() {
@@ -227,8 +228,8 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
 }
 
-/// `doctor` finds programs that announce addresses, known ones by process name and unknown ones by port, but only
-/// in the node's own namespace.
+/// `doctor` finds programs that announce addresses, but only in the node's own namespace. Known programs are
+/// identified by process name, unknown ones by port.
 #[test]
 fn other_programs_that_announce_are_found_where_they_are() {
     const CHECK: &str = "other-announcer";

@@ -1,5 +1,5 @@
 //! Tests of draining endpoints in each mode: established connections continue until the deadline of the drain
-//! resets them, even if the removal policy would reset them at once.
+//! and are then reset, even if the removal policy requires a reset at once.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -1,4 +1,5 @@
-//! Tests of the feed client with a simulated control server that misbehaves in ways a real one never does.
+//! Tests of the feed client, which receives the agent's state, with a simulated control server that
+//! misbehaves in ways in which a real one never does.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -72,8 +73,8 @@ impl Follower {
         timeout(PATIENCE, self.batches.recv()).await.expect("a batch comes").unwrap()
     }
 
-    /// Starts a feed client with its first stream, for an agent that has received a state at position 7-10
-    /// (epoch 7, revision 10).
+    /// Starts a feed client and lets it receive a full state at position 7-10 (epoch 7, revision 10) on its
+    /// first stream. Returns both.
     async fn settled() -> (Self, Stream) {
         let mut follower = Self::start(StandIn::start().await, None);
         let stream = follower.control.accept().await;
@@ -83,8 +84,8 @@ impl Follower {
         (follower, stream)
     }
 
-    /// Asserts that the client recovers from a bad stream: the next stream resumes from the position of the
-    /// agent, delivers new data, and the client has delivered none of the bad stream.
+    /// Asserts that the client recovers from an invalid stream: the client has delivered no change from this
+    /// stream, and its next stream resumes from the agent's position and delivers new data.
     async fn recovers(mut self) {
         let stream = self.control.accept().await;
         assert_eq!(stream.resume.as_deref(), Some("7-10"));

@@ -51,9 +51,9 @@ fn check(answer: &str, code: &str, body: &str, weight: &str) {
     assert!(answer.contains("content-type: application/json\r\n"), "{answer}");
 }
 
-/// F039: the health check node port returns the number of local endpoints, with an error status if there are
-/// none or the agent cannot program the kernel. The port is closed when the Service is deleted. Both hold in
-/// both address families.
+/// F039: in both address families, the health check node port returns the number of local endpoints, with an
+/// error status if there are none or the agent cannot program the kernel. The port is closed when the Service
+/// is deleted.
 #[test]
 fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     let topology = Topology::new("health");
@@ -87,8 +87,8 @@ fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     });
 }
 
-/// Waits until the port refuses connections, because the server thread closes the socket asynchronously.
-/// Returns false on timeout.
+/// Waits until the port refuses connections. The wait is necessary, because the server thread closes the
+/// socket asynchronously. Returns false on timeout.
 fn until_refused(topology: &Topology, number: u16) -> bool {
     let end = Instant::now() + WAIT;
     while Instant::now() < end {
@@ -121,8 +121,8 @@ fn the_port_answers_only_where_node_ports_do() {
     });
 }
 
-/// A Service fails if another program or an earlier Service has its health check node port. Other Services are not
-/// affected, and the agent retries to open the port until it is free.
+/// A Service fails if its health check node port is used by another program or an earlier Service. Other
+/// Services are not affected, and the agent retries to open the port until it is free.
 #[test]
 fn a_port_that_is_taken_fails_that_service_alone_and_is_tried_again() {
     let topology = Topology::new("healthtaken");

@@ -346,7 +346,8 @@ fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
     }
 }
 
-/// An endpoint that flaps faster than `rise` and `fall` consecutive results keeps its state.
+/// An endpoint becomes healthy only after `rise` consecutive successes, and unhealthy only after `fall`
+/// consecutive failures. Shorter series of results do not change its state.
 #[test]
 fn an_endpoint_that_flaps_changes_only_after_enough_in_a_row() {
     let node = Node::new("hc-flaps");
@@ -408,7 +409,7 @@ fn an_endpoint_that_starts_slowly_is_pending_and_not_unhealthy() {
 }
 
 /// Redirects, such as to cloud metadata or the node itself, are not followed, and a host header does not
-/// change the destination: the servers named there are never contacted.
+/// change the destination: the servers named in the redirect or in the header are never contacted.
 #[test]
 fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
     let node = Node::new("hc-redirect");
@@ -446,8 +447,8 @@ fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
     assert_eq!(targets.iter().map(Answering::hits).sum::<usize>(), 0);
 }
 
-/// Endpoints at forbidden addresses are never contacted, although servers listen there where this machine can
-/// have the address; they stay pending with the reason.
+/// Endpoints at forbidden addresses are never contacted. They stay pending, with the reason as message. The
+/// test runs servers at those addresses that this machine can have.
 #[test]
 fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_reason() {
     let node = Node::new("hc-ssrf");
@@ -485,7 +486,7 @@ fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_rea
     assert!(node.reports("bad").iter().all(|report| report.state == CheckState::Pending));
 }
 
-/// A change or removal of a health check applies at once, even while the check runs.
+/// A change or removal of a health check takes effect at once, even while a check is in progress.
 #[test]
 fn a_check_that_is_changed_or_taken_away_ends_at_once() {
     let node = Node::new("hc-change");
@@ -545,8 +546,9 @@ fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() 
     until("nothing waits", || node.tally.health.waiting.get() == 0);
 }
 
-/// F148: a healthy endpoint that refuses a number of consecutive client connections becomes unhealthy at
-/// once, and healthy again by its checks. Services without passive checks are not affected.
+/// F148: with passive checks, a healthy endpoint that refuses a number of consecutive client connections
+/// becomes unhealthy at once. The active checks can make it healthy again. Services without passive checks
+/// are not affected.
 #[test]
 fn f148_connections_that_clients_see_refused_count_at_once() {
     let node = Node::new("hc-passive");

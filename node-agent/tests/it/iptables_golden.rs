@@ -1,6 +1,6 @@
-//! Golden tests of iptables mode. The listings in the original requirements documents, line by line, must
-//! equal those of the real tools after the backend has programmed a network namespace. The text that is
-//! written for a change must equal a golden file. `UPDATE_GOLDEN=1` rewrites the files.
+//! Golden tests of iptables mode. After the backend has programmed a network namespace, the output of the
+//! iptables tools must equal the listings in the original requirements documents, line by line. The text that
+//! the backend writes for a change must equal a golden file. `UPDATE_GOLDEN=1` rewrites the files.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,7 +64,7 @@ fn nginx() -> DesiredState {
     desired
 }
 
-/// Builds cluster networks with which connections from all sources outside of `network` are masqueraded.
+/// Builds cluster networks that cause masquerading of connections from all sources outside of `network`.
 fn outside_of(network: &str) -> Networks {
     let network: ipnet::IpNet = network.parse().unwrap();
     let halves = (1..=network.prefix_len()).map(|length| {

@@ -1,6 +1,6 @@
-//! Tests of the kernel state in iptables mode: no writes without differences, repair of drift, and no changes to
-//! rules of other programs. Each test runs for every variant of iptables (nft, legacy) that the kernel supports,
-//! and all tests run in the guest VM (`lab/guest.sh`).
+//! Tests of the kernel state in iptables mode: no writes without differences, repair of drift, and no changes
+//! to rules of other programs. Each test runs for every variant of iptables (nft, legacy) that the kernel
+//! supports. All tests also run in the guest VM (`lab/guest.sh`).
 
 #![allow(
     clippy::unwrap_used,
@@ -471,9 +471,9 @@ fn marks_must_be_two_different_bits() {
     });
 }
 
-/// While another tool holds the iptables lock, an update of the kernel fails as a whole, and the next one
-/// succeeds. Runs in the guest VM (`lab/guest.sh`), which has its own `/run`, because there is one lock file
-/// per machine.
+/// While another tool holds the iptables lock, an update of the kernel fails as a whole, and the next update
+/// succeeds. The lock file in `/run` is shared by the whole machine, so that the test runs in the guest VM
+/// (`lab/guest.sh`), which has its own.
 #[test]
 fn while_another_tool_holds_the_lock_a_pass_fails_whole_and_the_next_one_makes_up_for_it() {
     if !is_guest() {

@@ -38,7 +38,8 @@ const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 const NODE: [&str; 6] = ["192.0.2.1", "10.1.1.1", "10.1.2.1", "2001:db8::1", "fd01:1::1", "fd01:2::1"];
 
-/// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+/// Builds one Service with frontends of every kind. Port 80 and node port 30080 forward; port 81 and node
+/// port 30081 have no endpoint and reject connections.
 fn web() -> DesiredState {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -245,7 +246,7 @@ fn f098_node_ports_answer_on_every_address_of_the_node_but_loopback() {
 }
 
 /// Builds a Service with a load balancer address and a node port, with external policy Local. `here` is the
-/// verdict for outside clients, which only local endpoints may serve.
+/// verdict for outside clients, which may reach only local endpoints.
 fn local(here: Verdict) -> DesiredState {
     let mut program = Program::default();
     let mut public = Route::new(Role::LoadBalancer, here);

@@ -90,7 +90,8 @@ fn apply(backend: &mut IpvsBackend, desired: &DesiredState) -> u64 {
     verified(&backend.apply(desired, &Scope::Everything))
 }
 
-/// Builds two well-known Services: the API server with affinity, and DNS over UDP and TCP.
+/// Builds two Services as in a Kubernetes cluster: the API server with session affinity, and DNS over UDP and
+/// TCP.
 fn known() -> DesiredState {
     let mut https = program(
         &["10.0.0.1"],

@@ -39,7 +39,8 @@ fn apply(topology: &Topology, desired: &DesiredState) {
     topology.node.run(|| verified(&open().apply(desired, &Scope::Everything)));
 }
 
-/// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+/// Builds one Service with frontends of every kind. Port 80 and node port 30080 forward; port 81 and node
+/// port 30081 have no endpoint and reject connections.
 fn web() -> DesiredState {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -258,7 +259,7 @@ fn hold(namespace: &Namespace, name: &'static str, port: u16) {
     });
 }
 
-/// Opens a connection that stays open, and returns the name of the server with it.
+/// Opens a connection that stays open. Returns the name of the server and the connection.
 fn connect(client: &Namespace, ip: &str, port: u16) -> (String, TcpStream) {
     let at = SocketAddr::new(address(ip), port);
     let mut stream = client.run(move || TcpStream::connect_timeout(&at, Duration::from_secs(5))).unwrap();

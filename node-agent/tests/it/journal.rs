@@ -236,8 +236,8 @@ fn compaction_keeps_the_state_and_bounds_the_file() {
     assert_eq!(dir.open().1, wanted);
 }
 
-/// Changes that are appended while the journal is rewritten are not lost, no matter if the rewritten file is then
-/// used or discarded.
+/// Changes that are appended during a rewrite of the journal are not lost, both if the rewritten file is used
+/// and if it is discarded.
 #[test]
 fn changes_during_a_rewrite_are_kept_whether_it_is_taken_over_or_not() {
     for is_taken_over in [true, false] {

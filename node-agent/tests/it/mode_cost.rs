@@ -1,5 +1,5 @@
-//! Tests that the measurements of the cost of proxy modes still run. The measured values are printed but not
-//! judged.
+//! Tests that the programs that measure the cost of proxy modes still work. The measured values are printed
+//! but not checked.
 
 #![allow(
     clippy::unwrap_used,

@@ -38,8 +38,9 @@ const FRONTENDS: [(&str, u16); 6] = [
     ("fd96::2", 8080),
 ];
 
-/// Builds a Service with the endpoints `a` and `b`, whose weights are the first two arguments, at a virtual
-/// address, a node port and a port range, in both address families. `change` modifies each route.
+/// Builds a Service with two endpoints, on the workloads a and b, at a virtual address, a node port and a
+/// port range, in both address families. `a` and `b` are the weights; an endpoint with weight 0 is omitted.
+/// `change` modifies each route.
 fn web(a: u16, b: u16, change: &dyn Fn(&mut Route)) -> Program {
     let list = |a_ip, b_ip| -> Vec<(&'static str, u16, u16)> {
         let all: [(&str, u16, u16); 2] = [(a_ip, 8080, a), (b_ip, 8080, b)];
@@ -74,8 +75,8 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-/// Connects from each client to each frontend several times, and asserts that the client always reaches the
-/// same endpoint there. Returns the names of these endpoints.
+/// Connects from each client to each frontend several times, and asserts that all connections of a client to
+/// the same frontend reach the same endpoint. Returns the names of these endpoints.
 fn homes(clients: &[&Namespace]) -> Vec<String> {
     let mut homes = Vec::new();
     for client in clients {
@@ -162,8 +163,8 @@ fn f047_f048_a_client_leaves_an_endpoint_that_went_to_another_node() {
     });
 }
 
-/// F047: after pauses longer than an affinity timeout of one second, a client has reached both endpoints, but
-/// never two within the timeout.
+/// F047: with an affinity timeout of one second, a client that pauses longer between its connections reaches
+/// both endpoints in the end.
 #[test]
 fn f047_affinity_ends_with_its_timeout() {
     let topology = Topology::new("timeout");
@@ -321,7 +322,8 @@ fn targets_with_the_same_id_are_told_apart() {
     });
 }
 
-/// With verdict relay, as in userspace mode, connections to every kind of frontend reach a listener on the node.
+/// With the verdict `Relay`, as used in userspace mode, connections to every kind of frontend reach a
+/// listening socket on the node.
 #[test]
 fn connections_are_handed_to_a_listener_of_the_node() {
     let topology = Topology::new("relay");
@@ -368,8 +370,9 @@ fn remembered(node: &Namespace, address: &str) -> usize {
     elements.filter(|element| element.to_string().contains(&format!("\"{address}\""))).count()
 }
 
-/// F047: affinity entries are removed with their frontend or its affinity, but not with its endpoints, and
-/// only for the Service concerned, even after a restart of the agent.
+/// F047: the affinity entries of a frontend are removed when the frontend is removed or loses its affinity,
+/// but not when its endpoints are removed. Entries of other Services are kept. A new agent removes the
+/// entries that an earlier one has left.
 #[test]
 fn f047_what_is_remembered_of_clients_goes_with_the_frontend() {
     let topology = Topology::new("affgone");

@@ -16,7 +16,8 @@ use node_agent::dataplane::{
 
 use crate::support::{Namespace, isolated::rerun, programs::*};
 
-/// Environment variable that is set for the observed process.
+/// Environment variable that is set in the process in which the test programs Services and counts child
+/// processes.
 const INSIDE: &str = "TIDEGATE_TEST_FORKS";
 const NAME: &str = "nftables_forks::f083_programming_changing_and_removing_services_starts_no_process";
 

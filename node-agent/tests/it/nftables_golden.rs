@@ -29,7 +29,7 @@ use node_agent::dataplane::{
 use crate::support::programs::*;
 
 /// Programs the desired state in an empty kernel. Returns the copy of the kernel objects (mirror), and the
-/// Services with the frontends that they claim.
+/// assignment of frontends to the Services that claim them.
 fn carried_out(desired: &DesiredState) -> (NftablesMirror, Claims) {
     let (mut claims, mut mirror) = (Claims::default(), NftablesMirror::default());
     let mut touched = TouchedObjects::default();

@@ -1,4 +1,5 @@
-//! Test that a preview in nftables mode has the same lines as the `nft` listing after the change.
+//! Test that the lines that a preview in nftables mode adds are those that the `nft` listing shows after the
+//! change.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -72,8 +72,8 @@ fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, DesiredState, Dura
     (backend, desired, start.elapsed())
 }
 
-/// Makes a change [`TIMES`] times. Returns the numbers of transactions and messages that these changes take
-/// together, and the median duration.
+/// Makes a change [`TIMES`] times and programs it each time. Returns the total numbers of transactions and
+/// messages, and the median duration of an update.
 fn cost(
     backend: &mut NftablesBackend,
     desired: &mut DesiredState,
@@ -152,9 +152,9 @@ fn a_cold_start_with_5000_services_of_10_endpoints_is_whole_and_a_restart_writes
     });
 }
 
-/// While the number of endpoints of a Service grows to 200, each number needs a different chain. Chains that
-/// nothing refers to are removed before there are many, chains in use stay, and a chain is created again when a
-/// Service has its number of endpoints again.
+/// While the number of endpoints of a Service grows to 200, each number of endpoints needs a different chain.
+/// Unused chains are removed before there are many, and chains in use stay. A removed chain is created again
+/// when a Service has the same number of endpoints again.
 #[test]
 fn chains_that_nothing_leads_to_go_when_there_are_many() {
     let namespace = Namespace::new("sweep");

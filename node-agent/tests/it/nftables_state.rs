@@ -129,8 +129,8 @@ fn the_listing_of_our_table_can_be_read_by_people_and_loaded_again() {
     assert_eq!(other.list_table("tidegate"), listing);
 }
 
-/// The `nft` command can list every kind of rule; version 1.0.6 has too few registers to load the affinity
-/// rules again.
+/// The `nft` command can list every kind of rule. The test does not load the listing again, because version
+/// 1.0.6 of `nft` has too few registers for the affinity rules.
 #[test]
 fn every_kind_of_rule_can_be_listed() {
     let namespace = Namespace::new("listall");
@@ -465,8 +465,8 @@ fn what_cannot_be_expressed_is_said_of_that_service_alone() {
 }
 
 mod random {
-    //! Property test: a pass (update of the kernel) over any kernel state that the previous pass has left
-    //! reaches the desired state, after which a new backend finds nothing to change.
+    //! Property test: from any kernel state that an earlier update has left, an update (pass) reaches the
+    //! desired state. A new backend then finds nothing to change.
 
     use std::collections::BTreeSet;
 

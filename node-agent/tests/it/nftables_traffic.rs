@@ -30,7 +30,8 @@ use crate::support::{
 const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
-/// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+/// Builds one Service with frontends of every kind. Port 80 and node port 30080 forward; port 81 and node
+/// port 30081 have no endpoint and reject connections.
 fn web() -> DesiredState {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -197,8 +198,9 @@ fn echo(namespace: &Namespace, port: u16) {
     });
 }
 
-/// An open connection survives changes of endpoints, weights and affinity, a restart of the agent, and a
-/// takeover by another mode; in the end, new connections are no longer translated.
+/// An open connection survives changes of endpoints, weights and affinity, a restart of the agent, and the
+/// retirement of the backend for another mode. After the retirement, new connections are no longer
+/// translated.
 #[test]
 fn established_connections_survive_changes_restarts_and_the_change_of_mode() {
     let topology = Topology::new("survive");

@@ -39,8 +39,8 @@ impl Script {
         script
     }
 
-    /// Creates the script of a node that can serve the address, has received the candidate order `order`, and
-    /// observes the peers with this liveness.
+    /// Creates the script of a node that can serve the address. The node has received the candidate order
+    /// `order`, and `peers` contains the observed liveness of the other nodes.
     fn with(order: CandidateOrder, peers: &[(&str, Liveness)]) -> Self {
         let mut script = Self::new();
         script.input("", Input::Gate(Gate::Open));
@@ -132,8 +132,8 @@ fn f132_the_next_in_rank_takes_over_when_the_owner_falls_silent_and_keeps_it_whe
     );
 }
 
-/// An owner that lost its link does not announce at once when a new candidate order confirms it as owner, because
-/// another node has taken over; it probes first.
+/// An owner whose link was interrupted probes before it announces again, even if it is first in the newest
+/// candidate order, because another node may have taken over meanwhile.
 #[test]
 fn f117_an_owner_whose_link_was_cut_asks_before_it_announces_again() {
     let mut script = Script::with(order(1, "a b", false), &[("a", Liveness::Up)]);

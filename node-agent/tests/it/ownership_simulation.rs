@@ -21,7 +21,7 @@ enum Event {
     Drain(usize),
     /// Handover by the node with this index: other nodes take over its addresses, then its agent ends.
     HandOver(usize),
-    /// Change of the ability of the node with this index to serve the Service.
+    /// Change of the gate of the node with this index: if the node can serve the Service or not.
     Gate(usize),
 }
 

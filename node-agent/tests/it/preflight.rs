@@ -1,5 +1,6 @@
-//! Tests of `tidegate-agent preflight` on this machine's kernel and on that of the guest VM (`lab/guest.sh`),
-//! which has IPVS as modules, and an nf_tables without the family inet, which nftables mode requires.
+//! Tests of `tidegate-agent preflight` on the kernel of this machine and on that of the guest VM
+//! (`lab/guest.sh`). In the VM, IPVS is a set of modules, and nf_tables lacks the family inet, which nftables
+//! mode requires.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, clippy::print_stdout, reason = "a test may fail")]
 

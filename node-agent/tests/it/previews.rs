@@ -45,7 +45,8 @@ struct Pair {
     after: fn(&mut World),
 }
 
-/// Changes of settings that the base state does not have, and of features that only some modes support.
+/// Changes that the base state of the tests does not permit directly: of settings that are unset there, and
+/// of features that only some modes support.
 const PAIRS: &[Pair] = &[
     Pair {
         name: "another affinity",
@@ -149,8 +150,8 @@ fn schedule(world: &mut World, name: &str) {
     world.service("web").scheduler = Some(Scheduler(Label::parse(name).unwrap()));
 }
 
-/// Two backends of one proxy mode, each in its own namespace. The first previews each change before it makes
-/// it, the second one only makes it.
+/// Two backends of one proxy mode, each in its own namespace. The first backend previews and then makes each
+/// change; the second one (twin) only makes it.
 struct Lane<B, L> {
     node: Namespace,
     backend: B,
@@ -227,8 +228,8 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         self.held.clone_from(listing);
     }
 
-    /// Previews a pass (update of the kernel), then runs it on both backends, and asserts that both have the
-    /// same outcome. Returns the preview.
+    /// Previews an update of the kernel (pass), then makes the update with both backends, and asserts that
+    /// both have the same outcome. Returns the preview.
     fn pass(&mut self, name: &str, scope: &Scope, desired: &DesiredState) -> Option<Vec<LineChange>> {
         let Self { node, backend, twin_node, twin, .. } = self;
         let counters = backend.counters();
@@ -246,8 +247,8 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
     }
 }
 
-/// Replaces the port of each listening socket that was added, except a previewed one, by `?`. The kernel
-/// chooses this port, so that a preview cannot contain it.
+/// Replaces the port of the listening socket by `?` in each added line that the preview does not contain: the
+/// kernel chooses this port, so that no preview can contain it.
 fn unnumbered(planned: &[LineChange], mut happened: Vec<LineChange>) -> Vec<LineChange> {
     let is_unknown = |change: &&mut LineChange| !planned.contains(change);
     for change in happened.iter_mut().filter(is_unknown).filter(|change| change.change == LineFate::Added) {

@@ -36,7 +36,7 @@ use crate::support::{
     states::*,
 };
 
-/// Agent, complete except for its kernel, that reports to a simulated control server.
+/// Agent with an in-memory kernel that reports to a simulated control server.
 struct Running {
     control: Control,
     kernel: MemoryKernel,
@@ -63,7 +63,8 @@ impl Running {
         Self { control, kernel, stop, task, _dir: dir }
     }
 
-    /// Waits for the first report with the verified position `at` (epoch and revision) and returns it.
+    /// Waits for the first report with the position `at` (epoch and revision) as the one verified in the
+    /// kernel, and returns the report.
     async fn verified(&self, at: &str) -> Report {
         let is_it = |report: &&Report| report.verified == position(at);
         self.control.until(at, |said| said.reports.iter().any(|report| is_it(&report))).await;
@@ -179,8 +180,8 @@ async fn control_that_comes_back_is_told_again_and_the_kernel_has_not_changed() 
     running.stop().await;
 }
 
-/// F086: each report contains the traffic rows that have changed since the last report, and lists removed
-/// rows. If a report is lost, the next one contains its changes again.
+/// F086: each report contains the traffic counters that have changed since the last report, and lists removed
+/// counters. If a report is lost, the next report contains the changes of the lost one again.
 #[test]
 fn f086_reports_carry_the_traffic_that_control_has_not_been_told() {
     let row = |connections| TargetTraffic {
@@ -296,8 +297,8 @@ fn told_of_endpoint(said: &Said) -> Option<(CheckState, String)> {
     reports.first().map(|report| (report.state, report.message.clone()))
 }
 
-/// Health check results are reported as soon as they change, reported completely if the control server may
-/// have lost them, and reported as removed when the health check is.
+/// Health check results are reported as soon as they change, and completely if the control server may have
+/// lost them. If a health check is removed, its results are reported as removed.
 #[test]
 fn what_endpoints_answer_is_told_when_it_changes_and_again_to_whoever_is_new() {
     let namespace = Namespace::new("report-health");

@@ -66,8 +66,8 @@ fn seen(router: &dyn Router) -> BTreeMap<String, Route> {
     table
 }
 
-/// Checks a router that receives routes from `bird`, the announcing router: its table, its sessions, and the
-/// loss of both when BIRD ends. `asks_again` is true if the router can request a route refresh.
+/// Checks a router that receives routes from `bird`, the announcing router: its table and its sessions, which
+/// it must lose when BIRD ends. `asks_again` is true if the router can request a route refresh.
 fn follow(router: &dyn Router, asks_again: bool, bird: Bird) {
     let shown = || format!("{:#?}\n{}\n{}", seen(router), router.session(V4.0).whole, router.log());
     eventually("established", || router.session(V4.0).is_established(), shown);

@@ -1,5 +1,5 @@
-//! Tests of an agent with several control servers: one sends the feed, all receive reports, and each may send
-//! queries.
+//! Tests of an agent with several control servers: one sends the feed (stream of state), all receive reports,
+//! and each may send queries.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -26,7 +26,7 @@ use crate::support::{
     states::*,
 };
 
-/// Agent, complete except for its kernel, with several simulated control servers.
+/// Agent with an in-memory kernel and several simulated control servers.
 struct Running {
     listen: std::net::SocketAddr,
     stop: CancellationToken,
@@ -70,8 +70,8 @@ impl Running {
     }
 }
 
-/// Agent whose state has the position 7-10 (epoch 7, revision 10). The first of two servers sends its feed,
-/// and the second sends queries.
+/// Agent with a state at position 7-10 (epoch 7, revision 10) and two control servers. The first server sends
+/// the feed (stream of state), and the second one sends queries.
 struct Settled {
     serving: Control,
     state: Stream,

@@ -1,5 +1,5 @@
-//! Tests of the state guard: an agent that receives a state from a different store epoch, in which much is
-//! missing, holds it until it is confirmed.
+//! Tests of the state guard: if an agent receives a state from a different store epoch that lacks much of the
+//! previous state, the agent does not apply it until it is confirmed.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -45,8 +45,8 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, feed, now }
     }
 
-    /// Delivers a batch of state changes to the agent and lets it do all work that is due. Returns the number
-    /// of kernel writes that this took.
+    /// Delivers a batch of state changes to the agent, and runs the agent until it has no more work to do at
+    /// the current time. Returns the number of kernel writes that this took.
     fn take(&mut self, batch: Batch) -> u64 {
         self.agent.receive(batch, self.now);
         self.turn()

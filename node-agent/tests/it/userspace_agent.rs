@@ -32,7 +32,7 @@ fn transactions(agent: &AgentProcess) -> u64 {
 /// killed and start again; a restarted agent writes nothing to the kernel.
 #[test]
 fn f059_a_transfer_a_flow_and_new_connections_go_on_while_agents_end_and_return() {
-    /// Number of bytes per write, a multiple of the pattern length.
+    /// Number of bytes per write: a multiple of 251, the length of the repeated byte pattern.
     const CHUNK: usize = 251 * 64;
     let topology = Topology::new("usa-end");
     let _server = TcpServer::start(&topology.a, 9000, echo);

@@ -366,7 +366,8 @@ fn on_b_only() -> model::program::Program {
     program(&["10.96.0.1", "fd96::1"], &[], &frontends)
 }
 
-/// Connections of a removed endpoint continue or are reset, at once or at a deadline; all others continue.
+/// After an endpoint is removed, its connections continue, are reset at a deadline, or are reset at once,
+/// depending on the removal policy. All other connections continue.
 #[test]
 fn connections_of_an_endpoint_that_goes_end_as_the_removal_policy_says() {
     for (removal, name) in [(Removal::Keep, "keep"), (Removal::Drain(1), "drain"), (Removal::Reset, "reset")]
@@ -479,7 +480,8 @@ fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another
     assert!(next.counters().conntrack_deletions >= 2, "{:?}", next.counters());
 }
 
-/// The first `retire` call, after a mode change, removes all redirecting rules. Established connections continue.
+/// The first call of `retire` after a change to another mode removes all rules that redirect connections to
+/// the relay. Established connections continue.
 #[test]
 fn a_retired_relay_captures_nothing_and_lets_established_connections_end() {
     let (topology, mut backend) = relaying("us-retire", &only_a(9000), Limits::default());

@@ -54,8 +54,8 @@ fn running(node: &Namespace, home: &Home, mark: u32, desired: &DesiredState) -> 
     client
 }
 
-/// Builds a Service: TCP and UDP port 80 lead to port 9000 of workload a, and TCP port 81 to the servers with
-/// short replies on both workloads.
+/// Builds a Service: TCP and UDP port 80 lead to port 9000 of workload a, and TCP port 81 leads to port 8080
+/// of both workloads, on which servers send short replies.
 fn services() -> DesiredState {
     let to_a = [("10.1.1.2", 9000, 1)];
     let frontends = [
@@ -230,8 +230,8 @@ fn another_mark_is_another_relay_and_the_first_keeps_its_connections() {
     assert_eq!(node.list_table(TABLE), rules);
 }
 
-/// If a second relay is abandoned, for example because the kernel rejected a part of a changed packet mark,
-/// the rules still lead to the first relay.
+/// If the agent starts a second relay and abandons it, for example because the kernel rejected a part of the
+/// rules with a new packet mark, the rules still lead to the first relay.
 #[test]
 fn a_relay_that_is_abandoned_leaves_the_rules_to_the_first() {
     let topology = Topology::new("usp-abandon");

@@ -28,8 +28,8 @@ fn service(number: u32, endpoint: u32) -> model::program::Program {
     simple(&at(0x0a60_0001, number), &list)
 }
 
-/// Programs the Service `name` with the endpoint number `endpoint`. Returns the numbers of kernel
-/// transactions and messages that the update takes.
+/// Programs the Service `name` with an endpoint whose address is derived from `endpoint`. Returns the numbers
+/// of kernel transactions and of messages in this update.
 fn messages(
     backend: &mut UserspaceBackend,
     desired: &mut DesiredState,
@@ -45,8 +45,8 @@ fn messages(
     (after.transactions - transactions, after.messages - messages)
 }
 
-/// F062: a changed endpoint writes nothing to the kernel, because only the relay uses targets, and a new
-/// Service causes the same number of messages among few and many Services.
+/// F062: a changed endpoint writes nothing to the kernel, because only the relay process uses endpoints. A
+/// new Service takes as many messages with 5,000 Services as with 100.
 #[test]
 fn f062_a_changed_endpoint_writes_nothing_and_a_new_service_the_same_among_100_and_5_000() {
     let mut costs = Vec::new();

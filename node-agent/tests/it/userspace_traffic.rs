@@ -33,7 +33,8 @@ use crate::support::{
 const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
-/// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+/// Builds one Service with every kind of frontend (cluster IP, external address, node port), all of which
+/// forward, and with cluster IP port 81, which rejects connections.
 fn web() -> DesiredState {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {

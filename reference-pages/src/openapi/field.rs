@@ -26,7 +26,7 @@ pub(super) fn table_of(rows: &[Row]) -> String {
     table(["field", "type", "default", "description"], &rows)
 }
 
-/// Returns the rows of a field and of all fields nested in it.
+/// Returns the table rows of the field at `path` and of all fields nested in it.
 pub(super) fn rows(document: Document<'_>, path: &str, schema: &Value) -> Vec<Row> {
     let mut rows = Vec::new();
     collect(document, path, schema, false, &mut Vec::new(), &mut rows);
@@ -58,7 +58,8 @@ pub(super) fn shape(document: Document<'_>, schema: &Value) -> String {
 struct ResolvedSchema<'a> {
     /// Referenced schema, which defines the type and the fields.
     schema: &'a Value,
-    /// Schema object that contains the reference; its own description takes precedence.
+    /// Schema object that contains the reference. Its description takes precedence over that of the
+    /// referenced schema.
     own: &'a Value,
     /// Name of the referenced schema in `components`; `None` for an inline schema.
     name: Option<&'a str>,
@@ -148,7 +149,8 @@ fn default(resolved: &ResolvedSchema<'_>, is_required: bool) -> String {
     }
 }
 
-/// Returns the type of a field as text, or as a link to its schema if the type has fields.
+/// Returns the type of a field as text. If the type, or the item type of a list, has fields, the text
+/// contains a link to its schema.
 fn linked(document: Document<'_>, field: &Value, resolved: &ResolvedSchema<'_>) -> String {
     let has_fields = |resolved: &ResolvedSchema<'_>| resolved.schema["properties"].is_object();
     if has_fields(resolved) {
@@ -165,7 +167,8 @@ fn linked(document: Document<'_>, field: &Value, resolved: &ResolvedSchema<'_>) 
     type_of(document, resolved)
 }
 
-/// Returns a Markdown link to the section of a schema or, for a kind, to its page; `None` without a name.
+/// Returns a Markdown link to the section of a schema or, for a kind, to its page; `None` if `name` is
+/// `None`.
 pub(super) fn link(document: Document<'_>, name: Option<&str>) -> Option<String> {
     let name = name?;
     let lower = name.to_lowercase();

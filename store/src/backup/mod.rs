@@ -10,7 +10,7 @@
 //! ```
 //! Writes up to revision `historyFloor` may be missing from the history. The file contains secrets: passwords
 //! of routers, keys of the cluster, hashes of tokens. A backup is used only after it was read completely and
-//! its last line matches.
+//! its last line matches the lines before it.
 
 use std::io;
 
@@ -27,8 +27,8 @@ pub use write::lines;
 
 /// Format version of written backups, and the newest version that can be read.
 pub const VERSION: u32 = 1;
-/// Maximum length of a line in bytes: enough for the history entry of the largest accepted group, with every
-/// object before and after the write.
+/// Maximum length of a line in bytes: enough for the history entry of the largest accepted commit group, with
+/// every object before and after the write.
 pub const LINE_BYTES_MAX: usize = 3 * crate::GROUP_BYTES_MAX;
 /// Maximum size of a file in bytes; several times the limits of a store. The objects must fit into memory
 /// anyway.

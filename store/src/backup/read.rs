@@ -60,7 +60,8 @@ struct Gathering {
     objects: Vec<Arc<model::kinds::resource::Object>>,
     history: Vec<model::cluster::history::RevisionEntry>,
     vault: BTreeMap<String, Vec<u8>>,
-    /// Error of the first invalid line, returned only if the whole file is intact.
+    /// Error of the first line that cannot be decoded. Returned only if the checksum is correct; otherwise
+    /// the file is reported as damaged.
     failure: Option<StoreError>,
 }
 

@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use super::wire;
 use crate::Contents;
 
-/// Returns the lines of a backup of a store at `position`, each with its line end; concatenated they are the
-/// file.
+/// Returns the lines of a backup of a store at `position`, each with its line end. The concatenated lines are
+/// the backup file.
 pub fn lines(
     made_at: Timestamp,
     position: Position,

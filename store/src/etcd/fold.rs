@@ -41,8 +41,8 @@ pub(super) struct Base {
     pub(super) head: Head,
 }
 
-/// Final state of each object after several commits, with the revision of the last change; `None` for a
-/// deleted object.
+/// Final state of each object after several commits, by store key: the revision of the last change, and the
+/// encoded object, or `None` if it was deleted.
 type States = BTreeMap<String, (Revision, Option<Vec<u8>>)>;
 
 /// Reads the base: the revision up to which the log has been folded into the objects.
@@ -94,8 +94,9 @@ pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     Ok(base)
 }
 
-/// Merges the changes of log groups until their size exceeds [`FOLD_BYTES_MAX`]. Returns the last merged
-/// revision, the final state of each changed object, and the number of merged commits.
+/// Merges the changes of commit groups of the log, in order, until their size exceeds [`FOLD_BYTES_MAX`].
+/// Returns the last merged revision, the final state of each changed object, and the number of merged
+/// commits.
 fn squash(groups: &[LogGroup]) -> Result<(Option<Revision>, States, usize), StoreError> {
     let (mut through, mut states, mut bytes, mut count) = (None, States::new(), 0, 0);
     for group in groups {

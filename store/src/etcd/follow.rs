@@ -1,5 +1,5 @@
-//! Watches the etcd key `head`, which contains the store's position, to notify waiters of commits by other
-//! processes.
+//! Watches the etcd key `head`, which contains the store's position, to notify waiting tasks of commits by
+//! other processes.
 //!
 //! The watch is only a hint: the key is read again after each event, and an ended watch is restarted. A poll
 //! every few seconds covers missed events.

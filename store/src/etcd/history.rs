@@ -20,8 +20,8 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// Number of commit groups whose history is read at once. The heads of these groups take at most 4 MiB, and so
-/// do the bodies, unless they are stored in pieces.
+/// Number of commit groups whose history is read at once. The heads (author and keys) of these groups take at
+/// most 4 MiB, and so do the bodies (objects before and after), unless they are stored in pieces.
 const GROUPS_AT_ONCE: usize = 16;
 /// Number of history heads (author and keys) per page while the index is built.
 const HEADS_AT_ONCE: i64 = 32;
@@ -85,7 +85,8 @@ impl HistoryIndex {
     }
 
     /// Removes groups without retained entries from the index. Client and server groups are removed
-    /// separately: server writes are rare, so the oldest retained one may be as old as the store.
+    /// separately: server writes are rare, so the oldest retained one may be as old as the store, and a
+    /// common limit would keep all client groups.
     fn forget_groups(&mut self) {
         let oldest = self.oldest();
         for (groups, oldest) in self.groups.iter_mut().zip(oldest) {
@@ -135,7 +136,7 @@ async fn try_list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, Read
     Ok(HistoryPage { heads, floor: view.floor })
 }
 
-/// Reads history entries from a revision on, oldest first.
+/// Reads at most `limit` history entries from revision `first` on, oldest first.
 pub(super) async fn revisions(
     core: &Core,
     first: Revision,
@@ -167,8 +168,8 @@ async fn try_revisions(core: &Core, first: Revision, limit: usize) -> Result<Vec
     Ok(found)
 }
 
-/// Returns the revisions up to which client entries and server entries of the history exceed the retention
-/// limits, and the revision up to which client writes may be missing from the history.
+/// Returns the last revision before the oldest retained client entry, the same for server entries (`None` if
+/// no entry is retained), and the revision up to which client writes may be missing from the history.
 pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revision), StoreError> {
     let mut attempts = ReadAttempts::default();
     let view = loop {
@@ -255,8 +256,9 @@ async fn entries(
     Ok(found.into_values().collect())
 }
 
-/// Reads the history of one commit group. Returns the revision of the group's last commit, and a row for each
-/// history entry.
+/// Decodes a history value (heads or bodies) of one commit group, and reads its pieces if it has any. Returns
+/// the revision of the group's last commit, and for each entry its row (with revision and time) and its
+/// encoded head or body.
 async fn rows(
     core: &Core,
     space: Space,

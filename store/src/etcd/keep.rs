@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::sleep};
 use super::{Core, fold, options::EtcdOptions, past::Past, read, trim};
 use crate::StoreError;
 
-/// Interval at which the maintenance task checks for due work.
+/// Interval at which the leader checks if maintenance is necessary.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum age of log entries before they are folded into the objects. Startup reads both the old object and
 /// the log entry until then.
@@ -31,7 +31,7 @@ struct Keeper {
     past: Past,
 }
 
-/// Runs the maintenance task until the store is dropped.
+/// Maintains the store whenever this process is the leader, until the store is dropped.
 pub(super) async fn run(
     core: Arc<Core>,
     options: EtcdOptions,
@@ -80,8 +80,8 @@ impl Keeper {
         self.forget(core, at).await
     }
 
-    /// Records the current etcd revision `at`. Compacts etcd's own history up to an older etcd revision if a
-    /// compaction is due.
+    /// Records the current etcd revision `at`. If a compaction by age or size is due (see [`Past`]), compacts
+    /// etcd's own history up to an older revision.
     async fn forget(&mut self, core: &Core, at: i64) -> Result<(), StoreError> {
         // Without permission for the status request, compaction is by age only.
         let room = core.link.room().await.ok();

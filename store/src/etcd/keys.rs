@@ -117,7 +117,7 @@ impl Keys {
         format!("{}{}/{:020}", self.prefix, space.name(), last.0)
     }
 
-    /// Returns the exclusive end of the key range of a space.
+    /// Returns the exclusive end of the range of etcd keys in a key space.
     pub(super) fn group_end(&self, space: Space) -> String {
         // The character after the slash.
         format!("{}{}0", self.prefix, space.name())
@@ -156,13 +156,13 @@ impl Keys {
         Some((Revision(last), id.to_owned()))
     }
 
-    /// Returns the prefix of the keys of pieces of all states of the object `key`. Object keys have three
-    /// parts, so none is a prefix of another.
+    /// Returns the key prefix of the pieces of the object `key` in all of its states. Object keys have three
+    /// parts, so that no key is a prefix of another one.
     pub(super) fn staged_objects(&self, key: &str) -> String {
         format!("{}stage/objects/{key}/", self.prefix)
     }
 
-    /// Returns the prefix of the keys under which the pieces of one state of an object are stored.
+    /// Returns the key prefix of the pieces of an object in its state at one revision.
     pub(super) fn staged_object(&self, key: &str, revision: Revision) -> String {
         format!("{}{:020}/", self.staged_objects(key), revision.0)
     }

@@ -100,7 +100,8 @@ impl Retry {
         Self { end: Instant::now() + patience, pause: PAUSE_MIN }
     }
 
-    /// Waits before the next attempt. Returns false if the deadline would pass.
+    /// Waits before the next attempt and returns true, or returns false at once if the deadline would pass
+    /// during the wait.
     pub(super) async fn again(&mut self) -> bool {
         if Instant::now() + self.pause >= self.end {
             return false;
@@ -129,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Executes a transaction that may be repeated, with retries over all members.
+    /// Executes a transaction that has the same effect if it is executed twice. Retries it at all members.
     pub(super) async fn repeat(&self, txn: &Txn) -> Result<TxnResponse, Failure> {
         let mut retry = Retry::new(PATIENCE);
         loop {
@@ -242,8 +243,8 @@ impl Link {
         self.judge(at, started, connected).await
     }
 
-    /// Classifies the result of a call to the member with the given index. Switches to the next member on a
-    /// temporary failure.
+    /// Converts the result of a call to the member with index `at`: returns the response, or the kind of
+    /// failure. Switches to the next member after a temporary failure.
     async fn judge<T>(
         &self,
         at: usize,

@@ -20,7 +20,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Mirror {
     pub(super) position: Position,
-    /// Modification revision of the key `head`; a commit succeeds only if etcd still has this revision.
+    /// Modification revision of the etcd key `head`; a commit succeeds only if the key still has this
+    /// revision.
     pub(super) head_version: i64,
     keys: HashSet<String>,
     window: Window,
@@ -34,7 +35,7 @@ pub(super) struct LogGroup {
     payload: Vec<u8>,
 }
 
-/// Commit of a stored group whose changes are not decoded yet.
+/// Commit in a stored group, with changes that are not decoded yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogCommit<'a> {
     pub(super) revision: Revision,
@@ -79,17 +80,17 @@ impl LogGroup {
 }
 
 impl LogCommit<'_> {
-    /// Decodes the commit with its objects.
+    /// Decodes the commit, including the objects in its changes.
     pub(super) fn decode(self) -> Result<Commit, StoreError> {
         record::decode_commit(self.revision, self.at, self.body)
     }
 
-    /// Decodes the changes, with the objects in stored form.
+    /// Decodes the kind and key of each change, and returns them with the still encoded object.
     pub(super) fn changes(&self) -> Result<Vec<(ChangeKind, String, &str)>, StoreError> {
         record::split_changes(self.revision, self.body)
     }
 
-    /// Returns the revision and the size of the commit, for the retention window.
+    /// Returns the revision and the size of the commit, as needed for the retention window of the log.
     pub(super) fn entry(&self) -> Entry {
         Entry { revision: self.revision, bytes: self.body.len() }
     }
@@ -132,8 +133,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Updates the cache by a commit group of this process; `head_version` is the new version of the key
-    /// `head`.
+    /// Updates the cached state with a commit group of this process; `head_version` is the new version of the
+    /// key `head`.
     pub(super) fn committed(&mut self, group: &Group, head_version: i64) {
         for change in group.commits.iter().flat_map(|commit| &commit.changes) {
             self.note(change.kind, change.key.clone());

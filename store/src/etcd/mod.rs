@@ -82,8 +82,8 @@ const RESIGN_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Core {
     link: Link,
     keys: Keys,
-    /// Mirror of etcd's contents. Each commit holds the lock, which serializes commits; `None` if the mirror
-    /// may be incorrect and must be read again.
+    /// Cached state of the etcd store; `None` if it may be incorrect and must be read again. Each commit
+    /// holds the lock, which serializes commits.
     mirror: Arc<Mutex<Option<Mirror>>>,
     history: history::Index,
     /// Newest known position (epoch and revision) of the store.

@@ -23,7 +23,8 @@ const MEMBERS_MAX: usize = 16;
 pub struct EtcdOptions {
     /// Prefix of all keys. Different prefixes are different stores.
     pub prefix: String,
-    /// PEM of the CAs of the members' certificates; required for, and only valid with, `https:`.
+    /// PEM certificates of the CAs that issued the members' certificates. Required for members with `https:`,
+    /// and not permitted otherwise.
     pub ca_pem: Option<Vec<u8>>,
     /// Client certificate and its private key, each as PEM; `None` connects without a client certificate.
     pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,

@@ -18,10 +18,11 @@ const AGE_MIN: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_secs(30);
 /// Minimum interval at which etcd revisions are recorded with their time.
 const STEP: Duration = Duration::from_secs(2);
-/// Default growth of the database in bytes after which etcd's history is compacted to [`AGE_MIN`].
+/// Default growth of the database in bytes after which all etcd revisions older than [`AGE_MIN`] are
+/// compacted.
 pub(super) const GROWTH_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Divisor of etcd's quota. Growth of the database by this fraction of the quota (1/8) also triggers a
-/// compaction to [`AGE_MIN`], if etcd reports its quota.
+/// Divisor of etcd's quota. Growth of the database by this fraction of the quota (1/8) also causes such a
+/// compaction, if etcd reports its quota.
 const QUOTA_SHARE: u64 = 8;
 
 /// Database size and use of one etcd member.
@@ -40,7 +41,7 @@ pub(super) struct Past {
     revisions: VecDeque<(Instant, i64)>,
     /// Time and etcd revision of the last compaction.
     forgotten: Option<(Instant, i64)>,
-    /// Minimum number of bytes in use since the last compaction.
+    /// Minimum number of bytes in use since the last compaction; `None` before the first measurement.
     used_min: Option<u64>,
     growth_max: u64,
 }
@@ -52,7 +53,8 @@ impl Past {
         Self { revisions: VecDeque::new(), forgotten: None, used_min: None, growth_max }
     }
 
-    /// Records the current revision. Returns the revision to compact to, if a compaction is due.
+    /// Records the current etcd revision. Returns the revision up to which etcd must be compacted now, or
+    /// `None` if no compaction is necessary.
     pub(super) fn note(&mut self, now: Instant, revision: i64, room: Option<Room>) -> Option<i64> {
         let last = self.revisions.back().copied().or(self.forgotten);
         if last.is_none_or(|(at, known)| known != revision && now.duration_since(at) >= STEP) {

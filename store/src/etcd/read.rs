@@ -30,7 +30,7 @@ const PIECES_AT_ONCE: i64 = 8;
 /// of etcd's history; other programs may compact all of it.
 const READS_MAX: usize = 10;
 
-/// Reason why a read of several responses at one etcd revision failed.
+/// Reason why a read that takes several requests at one etcd revision failed.
 pub(super) enum ReadError {
     /// The etcd revision was compacted during the read, which must start again.
     Compacted,
@@ -91,7 +91,8 @@ pub(super) async fn load(link: &Link, keys: &Keys) -> Result<(StoredState, Mirro
     decoded.await.unwrap_or_else(|error| Err(StoreError::unavailable("decode the state", error)))
 }
 
-/// Reads the store's position, and the log groups from revision `first` on, at the same etcd revision.
+/// Reads the store's position, and the commit groups of the log from revision `first` on, at the same etcd
+/// revision.
 pub(super) async fn log_from(
     link: &Link,
     keys: &Keys,
@@ -139,7 +140,7 @@ impl ReadAttempts {
     }
 }
 
-/// Reads the log groups from a store revision on, as of an etcd revision.
+/// Reads the commit groups of the log from revision `first` on, in their state at the etcd revision `at`.
 pub(super) async fn groups(
     link: &Link,
     keys: &Keys,
@@ -160,8 +161,8 @@ pub(super) async fn groups(
     Ok(groups)
 }
 
-/// Returns the payload of a value. If the value is only an envelope, reads the pieces of the payload and
-/// assembles them.
+/// Returns the payload of a value. If the value contains only an envelope, because the payload is too large
+/// for one key, reads and assembles the pieces.
 pub(super) async fn payload(
     link: &Link,
     name: &str,
@@ -256,7 +257,7 @@ pub(super) fn parse_revision(key: &str, value: Option<&KeyValue>) -> Result<Revi
     Ok(revision)
 }
 
-/// Returns an error if a revision is implausibly high, so that every accepted revision has a successor.
+/// Returns an error if a revision exceeds [`REVISION_MAX`], so that every accepted revision has a successor.
 fn check_revision(key: &str, revision: Revision) -> Result<(), StoreError> {
     if revision <= REVISION_MAX {
         Ok(())

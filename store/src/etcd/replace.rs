@@ -1,13 +1,14 @@
-//! Replacement of the contents of an etcd store, such as by a backup. The key `head` contains the store's
-//! position; without it, no server can commit or start.
+//! Replacement of the contents of an etcd store, such as by those of a backup. The key `head` contains the
+//! store's position (epoch and revision); without this key no server can commit or start. The key `base`
+//! contains the revision up to which the change log has been merged into the objects.
 //!
 //! ```text
 //! 1. if head is unchanged: delete head, objects, log, history and vault; mark the key format
 //! 2. write the new objects, history and vault, in as many transactions as necessary
 //! 3. write format, base and head: the new epoch begins
 //! ```
-//! An interrupted replacement leaves the store without `head`, so that partial contents are never used. It
-//! must be repeated below an empty key prefix.
+//! If the replacement is interrupted, the store has no `head`, so that partial contents are never used. The
+//! replacement must then be repeated below an empty key prefix.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 use model::{
@@ -34,10 +35,10 @@ use crate::{
 pub(super) const IN_BETWEEN: &str = "being-replaced";
 /// Maximum number of operations per transaction; etcd's default limit is 128.
 const OPERATIONS_MAX: usize = 120;
-/// Size of a transaction in bytes after which another one starts. With one more value, a transaction stays
-/// below etcd's request limit of 1.5 MiB.
+/// Maximum size of the keys and values of a transaction in bytes; below etcd's default request limit of 1.5
+/// MiB.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Number of history entries that are written as one value.
+/// Maximum number of history entries in one etcd value.
 const ENTRIES_AT_ONCE: usize = 32;
 
 /// Writer that combines etcd put operations into transactions of limited size.
@@ -109,8 +110,8 @@ async fn clear(core: &Core, version: i64, at: Position) -> Result<(), ReplaceErr
     Ok(())
 }
 
-/// Writes history entries, those of clients and of the server in separate values. The key of each value
-/// contains the revision of the last entry in `entries`.
+/// Writes history entries, with separate etcd values for client writes and for server writes. The key of each
+/// value contains the revision of the last entry in `entries`.
 async fn put_history(batch: &mut Batch<'_>, entries: &[RevisionEntry]) -> Result<(), StoreError> {
     let Some(last) = entries.last().map(|entry| entry.revision) else { return Ok(()) };
     let id = Uuid::now_v7().to_string();

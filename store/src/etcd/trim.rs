@@ -1,5 +1,5 @@
-//! Deletion of log and history entries beyond their retention limits, and of pieces of large values whose
-//! commit failed.
+//! Deletion of log and history entries beyond their retention limits, and of the pieces of large values
+//! (parts stored under separate keys) that failed commits left behind.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::StoreError;
 const NAMES_AT_ONCE: i64 = 5_000;
 
 /// Deletes the groups of the change log and of the history that exceed the retention limits. Log groups after
-/// `base` stay.
+/// the revision of `base` stay, because their changes have not been merged into the stored objects yet.
 pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
     // A mirror that lags has an older limit, so less is deleted.
     let oldest = core.mirror.lock().await.as_ref().and_then(super::mirror::Mirror::oldest);
@@ -43,8 +43,8 @@ pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Adds to `operations` the deletion of all commit groups of a key space that end before a revision, and of
-/// the pieces of their values.
+/// Adds deletions to `operations`: of all commit groups of a key space that end before `revision`, and of the
+/// pieces (separately stored parts) of their values.
 fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut Vec<TxnOp>) {
     let values = (core.keys.group(space, Revision(0)), core.keys.group(space, revision));
     let pieces = (core.keys.staged_groups(space), core.keys.staged_at(space, revision));
@@ -55,8 +55,8 @@ fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut V
     }
 }
 
-/// Deletes pieces of large values whose commit failed. Such a commit can no longer succeed, because the store
-/// is already past its revision.
+/// Deletes the pieces of large values that failed commits left behind. Considers only commits up to revision
+/// `head` of the store; these can no longer succeed, because each revision is committed only once.
 pub(super) async fn sweep(core: &Core, head: Revision) -> Result<(), StoreError> {
     for space in Space::ALL {
         let start = core.keys.staged_groups(space);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 
-/// Number of vault records per page; at most 8 MiB.
+/// Number of vault records read at once: at most 8 MiB, with 64 KiB per record.
 const RECORDS_AT_ONCE: i64 = 128;
 
 /// Reads all vault records by key.

@@ -1,5 +1,5 @@
-//! Format of the values of log, history and objects in etcd: an envelope, a table of commits (except for
-//! objects), and texts.
+//! Format of the etcd values that contain change log, history and objects: an envelope, a table of commits
+//! (not for objects), and the encoded texts.
 //!
 //! ```text
 //! {"v":1,"id":"…","pieces":0,"bytes":123}        envelope: version, id of the write, number of pieces, size
@@ -11,17 +11,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Version of the layout and of the values.
+/// Version of the key layout and of the value format in etcd.
 pub(super) const FORMAT: u32 = 1;
-/// Maximum size in bytes of a group's value that is stored under a single key. Log and history values of a
-/// commit stay below etcd's default request limit of 1.5 MiB.
+/// Maximum size in bytes of a commit group's value that is stored under a single key. A transaction contains
+/// up to five such values (log, and heads and bodies of the history) and stays below etcd's default request
+/// limit of 1.5 MiB.
 pub(super) const GROUP_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// Maximum size in bytes of an object that is stored under a single key; keeps pages of many objects small.
 pub(super) const OBJECT_INLINE_BYTES_MAX: usize = 64 * 1024;
 /// Size of a piece in bytes; well below the request limit of 1.5 MiB.
 pub(super) const PIECE_BYTES: usize = 1024 * 1024;
-/// Maximum number of pieces of a value: twice the largest commit group, because history contains the objects
-/// before and after.
+/// Maximum number of pieces of a value. They hold several times the largest commit group, because a history
+/// value contains the objects both before and after each change.
 pub(super) const PIECES_MAX: usize = 512;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +39,7 @@ pub(super) struct Envelope {
 /// Value prepared for writing, with its pieces if it is too large for one key.
 #[derive(Debug)]
 pub(super) struct EncodedValue {
-    /// Contents of the key: the payload, or a reference to its pieces.
+    /// Value of the key: an envelope, and the payload unless it is in pieces.
     pub(super) value: Vec<u8>,
     /// Pieces that must be written before the value.
     pub(super) pieces: Vec<Vec<u8>>,
@@ -61,11 +62,13 @@ pub(super) struct Row(
     pub(super) i64,
     /// Length in bytes of the commit's text below the table.
     pub(super) usize,
-    /// Size in bytes of related data in another value, such as the body of a history entry whose head is here.
+    /// Size in bytes of related data in another value, such as the body of a history entry whose head is in
+    /// this value.
     pub(super) usize,
 );
 
-/// Encodes a payload: under a single key up to `inline_max` bytes, in pieces above that.
+/// Encodes a payload. Up to `inline_max` bytes it is part of the value itself; a larger one is split into
+/// pieces for separate keys.
 pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> EncodedValue {
     let bytes = payload.len();
     let is_inline = bytes <= inline_max;

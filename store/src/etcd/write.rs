@@ -37,15 +37,15 @@ enum Outcome {
 
 /// Result of fencing (see the module) a commit whose outcome was unknown.
 enum FencedCommit {
-    /// The commit certainly succeeded or certainly failed; contains which of the two.
+    /// The commit is known to have succeeded or failed, as the contained outcome states.
     Known(Outcome),
     /// The commit did not happen and no longer can. The key `head` has this new version and the same
     /// position, so that the commit may be repeated.
     Open(i64),
 }
 
-/// Commits a group that was decided at position `at`. Drops the cached state if it may be incorrect
-/// afterwards.
+/// Commits a group whose changes were decided on the state at position `at`. If the outcome is unknown, drops
+/// the cached state (`mirror`), which may be outdated then.
 pub(super) async fn commit(
     core: &Core,
     mirror: &mut Option<Mirror>,
@@ -126,7 +126,8 @@ pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec
     Ok(Vec::new())
 }
 
-/// Applies groups of other processes to the cached state. Returns false if they do not continue that state.
+/// Applies commit groups of other processes to the cached state (mirror). Returns false if the groups do not
+/// cover all revisions between that state and `head`.
 fn follow(known: &mut Mirror, head: Head, groups: &[LogGroup]) -> Result<bool, StoreError> {
     for group in groups {
         let first = group.commits()?.first().map(|commit| commit.revision);
@@ -176,7 +177,7 @@ async fn stage(core: &Core, group: &Group, written: &EncodedGroup) -> Result<(),
     Ok(())
 }
 
-/// Writes the pieces of one value below a prefix.
+/// Writes the pieces of one value to separate keys below the prefix `stage`.
 pub(super) async fn put_pieces(core: &Core, stage: &str, pieces: &[Vec<u8>]) -> Result<(), StoreError> {
     for (number, body) in pieces.iter().enumerate() {
         let put = Txn::new().and_then([TxnOp::put(piece(stage, number), body.clone(), None)]);
@@ -185,7 +186,8 @@ pub(super) async fn put_pieces(core: &Core, stage: &str, pieces: &[Vec<u8>]) -> 
     Ok(())
 }
 
-/// Deletes the pieces of a failed commit. Pieces that remain are deleted by a later sweep.
+/// Deletes the pieces of a failed commit. Pieces that remain because a deletion failed are deleted later by
+/// `trim::sweep`.
 async fn unstage(core: &Core, group: &Group, written: &EncodedGroup) {
     for (space, sealed) in &written.values {
         if sealed.pieces.is_empty() {

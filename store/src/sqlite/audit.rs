@@ -84,7 +84,7 @@ pub(super) async fn drop_old(connection: &mut SqliteConnection, now: Timestamp) 
     sqlx::query("DELETE FROM audit WHERE at < ?").bind(oldest).execute(connection).await.map(|_| ())
 }
 
-/// Returns audit records, newest first.
+/// Returns at most `limit` audit records, newest first; only those with a number below `before`, if given.
 pub(super) async fn list(
     readers: &SqlitePool,
     before: Option<u64>,

@@ -10,7 +10,7 @@ use crate::group::EncodedChange;
 /// Numbers of rows per statement, largest first. Only a few sizes, because each statement is prepared and
 /// cached.
 pub(super) const BATCHES: &[usize] = &[32, 8, 1];
-/// Single row per statement: slow, but identifies the row that does not match.
+/// Single row per statement: slow, but identifies the row that does not match the stored state.
 pub(super) const ONE_BY_ONE: &[usize] = &[1];
 
 /// Splits changes into ranges that one SQL statement can apply: all changes of a range have the same type and
@@ -33,8 +33,8 @@ pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Splits rows into pieces of the given sizes, the largest possible size first. The last entry of `sizes`
-/// must be 1.
+/// Splits rows into slices of the given sizes. Each slice has the largest size that the remaining rows fill.
+/// `sizes` must be in descending order and end with 1.
 pub(super) fn pieces<'a, T>(rows: &'a [T], sizes: &'a [usize]) -> impl Iterator<Item = &'a [T]> {
     let mut rest = rows;
     std::iter::from_fn(move || {

@@ -33,19 +33,22 @@ static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {
 
 /// "TGAT" in the file header, which identifies a store.
 const APPLICATION_ID: i32 = 0x5447_4154;
-/// Result code of a read-only open that finds a hot journal to roll back.
+/// Result code of a read-only open if an interrupted transaction must be rolled back first (hot journal).
 const SQLITE_READONLY_ROLLBACK: &str = "776";
-/// Maximum wait for an external `sqlite3` or backup process; Tidegate's own processes never block each other.
+/// Maximum time to wait for a lock held by an external process, such as `sqlite3` or a backup. Tidegate's own
+/// processes never block each other.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of concurrent readers; they serve startup and resumed watches, which are rare.
+/// Maximum number of concurrent reader connections. Few suffice, because reads are rare, such as at startup
+/// and when a watch resumes.
 const READERS_MAX: u32 = 4;
 /// Maximum size of the write-ahead log on disk after a checkpoint, in bytes.
 const WAL_BYTES_KEPT: &str = "67108864";
-/// Number of 4 KiB pages in the write-ahead log before a checkpoint. A large group changes more pages than the
-/// default of 1,000. With more groups per checkpoint, a page that several of them change is copied only once.
+/// Number of 4 KiB pages in the write-ahead log before a checkpoint. A large commit group changes more pages
+/// than SQLite's default of 1,000. With several groups per checkpoint, a page that they all change is copied
+/// into the database only once.
 const WAL_PAGES: &str = "4096";
-/// Page cache size of a writer (negative: in KiB): the working set of 10,000 Services, so that changing one
-/// of them reads nothing.
+/// Page cache size of a writer (negative: in KiB): the working set of 10,000 Services, so that a change of
+/// one of them needs no read from the file.
 const CACHE_KIB: &str = "-32768";
 /// Page cache size of a reader: it reads a range once, and the kernel caches the file. With a writer's cache,
 /// each reader would hold 32 MiB after startup.
@@ -56,8 +59,8 @@ const READER_CACHE_KIB: &str = "-2048";
 pub(super) enum Durability {
     /// Survives a crash of the machine: one fsync per transaction.
     Full,
-    /// Survives a crash of the process. A later full transaction makes it durable too, because both append to
-    /// one log.
+    /// Survives a crash of the process. A later transaction with [`Self::Full`] makes it durable as well,
+    /// because both append to the same write-ahead log.
     Process,
 }
 

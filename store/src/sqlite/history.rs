@@ -49,7 +49,8 @@ impl Windows {
     }
 }
 
-/// Reads the windows from the file, without the bodies of the entries.
+/// Reads the retention windows (revision and size of each history entry) from the file, without the bodies of
+/// the entries.
 pub(super) async fn windows(connection: &mut SqliteConnection) -> Result<Windows, sqlx::Error> {
     Ok(Windows {
         of_others: window(connection, false, Bounds::HISTORY).await?,
@@ -134,7 +135,7 @@ pub(super) async fn list(readers: &SqlitePool, query: &HistoryQuery) -> Result<H
     Ok(HistoryPage { heads, floor: Revision(floor.unsigned_abs()) })
 }
 
-/// Reads history entries from a revision on, oldest first.
+/// Reads at most `limit` history entries from revision `first` on, oldest first.
 pub(super) async fn read(
     readers: &SqlitePool,
     first: Revision,

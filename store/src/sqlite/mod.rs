@@ -4,8 +4,8 @@
 //! commit, put_status, raise_epoch ──▶ Writer (one write at a time) ──▶ file
 //! load, changes, history … ◀── pool of read-only connections ◀─────────┘
 //! ```
-//! A write starts when it has the lock of the writer, and then runs in a task of its own: if the caller is
-//! canceled, the transaction still completes.
+//! A write locks the writer and then runs in a separate task, so that the transaction completes even if the
+//! caller is canceled.
 
 use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc};
 

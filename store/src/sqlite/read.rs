@@ -29,7 +29,8 @@ pub(super) async fn load(readers: &SqlitePool) -> Result<StoredState, StoreError
     decoded.await.unwrap_or_else(|error| Err(StoreError::unavailable("decode the state", error)))
 }
 
-/// Reads the commits after a revision, oldest first.
+/// Reads at most `limit` commits after the revision `after`, oldest first. Returns an error if the change log
+/// no longer reaches back that far.
 pub(super) async fn changes(
     readers: &SqlitePool,
     after: Revision,
@@ -47,13 +48,13 @@ pub(super) async fn statuses(readers: &SqlitePool) -> Result<BTreeMap<String, Ve
     Ok(rows.map_err(failed("read the statuses"))?.into_iter().collect())
 }
 
-/// Reads the position on a connection of the pool.
+/// Reads the position of the store (epoch and revision) on a connection of the pool.
 pub(super) async fn head(readers: &SqlitePool) -> Result<Position, StoreError> {
     let read = async { position(&mut *readers.acquire().await?).await };
     read.await.map_err(failed("read the head"))
 }
 
-/// Reads the position on the given connection.
+/// Reads the position of the store (epoch and revision) on the given connection.
 pub(super) async fn position(connection: &mut SqliteConnection) -> Result<Position, sqlx::Error> {
     let row = sqlx::query_as::<_, (i64, i64)>("SELECT epoch, head FROM meta").fetch_one(connection).await?;
     Ok(Position { epoch: Epoch(row.0.unsigned_abs()), revision: Revision(row.1.unsigned_abs()) })

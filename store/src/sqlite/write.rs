@@ -29,8 +29,8 @@ use crate::{
     window::Window,
 };
 
-/// Statement that begins a transaction with the write lock. A transaction that starts with a read could find the
-/// lock taken at its first write.
+/// Statement that begins a transaction by taking the write lock. A transaction that takes the lock only at
+/// its first write could fail there, because another one holds the lock.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// Writer of the file. No other one exists while the store is open.

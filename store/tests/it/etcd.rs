@@ -1,4 +1,5 @@
-//! Failures specific to a shared store: concurrent writers, leadership, folding, and failing members.
+//! Tests specific to a store that several processes share (etcd): concurrent writers, leadership, folding
+//! (merging of the change log into the objects), and failing members.
 
 use std::{sync::Arc, time::Duration};
 
@@ -63,8 +64,9 @@ fn large_object(number: u32, revision: u64, bytes: usize) -> Arc<Object> {
     Arc::new(large)
 }
 
-/// A group of three megabytes with history, one object of which is larger than a megabyte, can be read by all
-/// processes from the log and after folding. It is deleted without leftovers.
+/// A group of three megabytes with history, one object of which is larger than a megabyte, is read completely
+/// through a second handle on the store (as by another process), both before and after its changes are moved
+/// from the log into the objects (folded). When the objects are deleted, no pieces of them remain in etcd.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_that_is_too_large_for_a_request_is_there_whole_or_not_at_all() {
     let place = Place::etcd();

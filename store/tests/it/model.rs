@@ -58,7 +58,8 @@ impl Model {
         Self { position: at(0), objects: BTreeMap::new(), log: Vec::new(), statuses: BTreeMap::new() }
     }
 
-    /// Converts the steps to consecutive commits. Returns true if all of them match the state.
+    /// Converts the steps to commits with consecutive revisions. Also returns true if all changes match the
+    /// state, so that the store must accept them.
     fn decide(&mut self, mut revision: u64, group: &[Vec<Step>]) -> (Vec<Commit>, bool) {
         let (mut commits, mut fits) = (Vec::new(), true);
         for steps in group {

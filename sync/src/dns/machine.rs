@@ -47,7 +47,7 @@ pub(super) enum Answer {
 pub(super) struct NameState {
     /// Endpoints of the last good answer; `None` before the first one.
     pub(super) targets: Option<BTreeSet<Target>>,
-    /// Problems of the last answer, reported until a good answer arrives.
+    /// Problems of the last query result; replaced with each new result.
     pub(super) complaints: Vec<String>,
     next: Option<Instant>,
     failures: u32,
@@ -99,7 +99,8 @@ impl NameState {
 }
 
 /// Returns the reason why a resolved address must not be used, or `None` if it may be used. A name server
-/// must not be able to direct traffic to services of the machine or the link, nor outside the allowed ranges.
+/// must not be able to direct traffic to the machine itself (loopback), to its local link, or outside the
+/// allowed ranges.
 fn refusal(bounds: &Bounds, address: IpAddr) -> Option<String> {
     if let Some(kind) = forbidden(address) {
         return Some(format!("the address is {kind}"));

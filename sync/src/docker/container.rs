@@ -44,7 +44,7 @@ pub(super) enum Life {
     Paused,
     /// Stopping or being removed; receives no new connections.
     Ending,
-    /// Exited with code 0, so it will not serve again by itself.
+    /// Exited with code 0: completed, and not expected to serve again.
     Ended,
     /// Exited with a code other than 0, or dead.
     Failed,
@@ -58,7 +58,7 @@ pub(super) enum NetworkMode {
     Own,
     /// Network namespace of the host.
     Host,
-    /// The container uses the network namespace of a different container, whose id or name is contained.
+    /// Network namespace of another container; contains the id or name of that container.
     Of(String),
     /// Network namespace without any network except loopback.
     None,
@@ -119,7 +119,8 @@ impl Container {
 }
 
 impl Network {
-    /// Converts the engine's description of a network, and returns it with its id.
+    /// Converts the engine's description of a network, and returns it with its id; `None` without an id or
+    /// name.
     pub(super) fn of(network: EngineNetwork) -> Option<(String, Self)> {
         let option = |name: &str| network.options.as_ref().and_then(|options| options.get(name)).cloned();
         let gateway_mode = option("com.docker.network.bridge.gateway_mode_ipv4").unwrap_or_default();

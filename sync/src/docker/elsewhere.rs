@@ -1,5 +1,5 @@
-//! Reads from Tidegate the containers that adapters of other machines have published. Addresses and subnets
-//! used on several machines are ambiguous and must not become endpoints.
+//! Containers that adapters on other machines have published in Tidegate. An address used on several machines
+//! is ambiguous and must not become an endpoint; a subnet used on several machines is reported.
 
 use model::primitives::name::Name;
 use serde_json::Value;

@@ -159,7 +159,8 @@ fn address_kind(text: &str) -> Option<AddressKind> {
     }
 }
 
-/// Parses a declared port, such as `80`, `80:8080` or `53:5353/udp`.
+/// Parses a declared port in the form `PORT[:TARGET-PORT][/PROTOCOL]`, such as `80`, `80:8080` or
+/// `53:5353/udp`. The target port is `PORT` and the protocol TCP by default.
 fn declared_port(text: &str) -> Option<DeclaredPort> {
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let protocol = match protocol.to_ascii_lowercase().as_str() {

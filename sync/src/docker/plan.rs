@@ -61,12 +61,12 @@ pub(super) struct EngineState {
     pub(super) ending: BTreeSet<String>,
 }
 
-/// Addresses and subnets of containers on other machines, by which ambiguous ones are detected.
+/// Addresses and subnets of containers on other machines. Those that this machine also uses are ambiguous.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Elsewhere {
-    /// Node name by address of a container on another machine.
+    /// Addresses of containers on other machines, each with the name of the container's Node.
     pub(super) addresses: BTreeMap<IpAddr, String>,
-    /// Names of other Nodes by container subnet.
+    /// Subnets of containers on other machines, each with the names of the Nodes that use it.
     pub(super) subnets: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn translate(host: &Host, engine: &EngineState, elsewhere: &Elsewhere
 /// Addresses and ports at which other machines reach a container.
 struct Reach<'a> {
     addresses: Vec<IpAddr>,
-    /// Reachable port by container port and protocol.
+    /// Port at which other machines reach each container port, by container port and protocol.
     ports: BTreeMap<(u16, Protocol), u16>,
     network: Option<(&'a str, &'a Network)>,
 }
@@ -317,8 +317,8 @@ fn of_machine(host: &Host) -> Result<Vec<IpAddr>, String> {
     Ok(host.addresses.clone())
 }
 
-/// Returns the container labels to copy to the Workload: those that are valid Kubernetes labels. Compose, for
-/// example, stores paths and lists in other labels.
+/// Returns the container labels to copy to the Workload: those that are valid Kubernetes labels. Others are
+/// skipped, such as Compose's labels with paths and lists.
 fn carried(labels: &BTreeMap<String, String>) -> Map<String, Value> {
     let is_usable = |(key, value): &(&String, &String)| {
         check_key(key).is_ok() && check_value(value).is_ok() && !key.starts_with("tidegate.io/")
@@ -364,7 +364,8 @@ fn object(value: &Value) -> Result<Object, String> {
     })
 }
 
-/// Returns the name of a container port, which is independent of published ports.
+/// Returns the name of a container port, such as `tcp-80`, whether or not the port is published on the
+/// machine.
 fn port_name(port: u16, protocol: Protocol) -> String {
     let protocol = match protocol {
         Protocol::Tcp => "tcp",

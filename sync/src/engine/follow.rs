@@ -33,7 +33,7 @@ pub(super) enum WatchEvent {
     Gone(ObjectKey, Revision),
     /// Heartbeat of the server without a change.
     Alive,
-    /// The watch failed, with this cause; the effects of earlier events remain.
+    /// The watch failed; contains the cause. Objects received earlier stay valid.
     Lost(String),
 }
 
@@ -114,8 +114,8 @@ async fn hear(
 enum Event {
     Put(ObjectKey, Box<Own>),
     Gone(ObjectKey, Revision),
-    /// Event that completes its revision, or a heartbeat. Contains the position at which the watch can
-    /// resume, and the event.
+    /// Last event of a revision, or a heartbeat. Contains the position at which the watch can resume, and the
+    /// event.
     At(String, WatchEvent),
     Bookmark(String),
     Ended,

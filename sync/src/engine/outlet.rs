@@ -1,5 +1,5 @@
-//! Ends of the channels that a source uses: it sends desired objects to the engine (the part of the adapter
-//! that writes to the server) and receives observed ones.
+//! Source's ends of the channels to the engine, the part of the adapter that writes to the server. The source
+//! sends desired objects and receives observed ones.
 
 use std::sync::Arc;
 

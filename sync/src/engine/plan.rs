@@ -29,7 +29,8 @@ pub struct Rules<'a> {
     /// Maximum number of removals at once without confirmation; by default 5, or a fifth of the source's
     /// objects if that is more.
     pub prune_limit: Option<usize>,
-    /// True to accept a source without any object.
+    /// True to accept a source without any objects; otherwise every removal for such a source needs
+    /// confirmation.
     pub allow_empty: bool,
     /// Keys of the objects whose removal the operator has confirmed.
     pub confirmed: &'a BTreeSet<ObjectKey>,
@@ -129,8 +130,8 @@ fn secret_json(object: &Object) -> Vec<u8> {
     json.to_string().into_bytes()
 }
 
-/// Returns the removals that need the operator's confirmation: all unconfirmed ones if their number exceeds the
-/// limit or the source has no objects; otherwise none.
+/// Returns the removals that need the operator's confirmation: all unconfirmed ones if their number exceeds
+/// the limit, or if the source has no objects and [`Rules::allow_empty`] is false; otherwise none.
 fn held(
     rules: Rules<'_>,
     wanted: &DesiredObjects,
@@ -143,7 +144,8 @@ fn held(
     if unasked.len() > limit || has_lost_everything { unasked } else { BTreeSet::new() }
 }
 
-/// Splits writes into requests of limited size.
+/// Splits writes into batches, one per request, of at most [`BATCH_OBJECTS_MAX`] objects and
+/// [`BATCH_BYTES_MAX`] bytes. A larger object forms a batch of its own.
 #[must_use]
 pub fn batches(writes: Vec<Write>) -> Vec<Vec<Write>> {
     let (mut batches, mut bytes) = (Vec::<Vec<Write>>::new(), 0);

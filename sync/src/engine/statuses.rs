@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use super::{keep::SOURCE_LABEL, mirror::own};
 use crate::control::{Control, Request};
 
-/// Poll interval. A status follows an agent's report, which takes seconds itself; each poll lists the
-/// Services of the source.
+/// Poll interval. Polling more often would gain little, because agents' reports, from which statuses follow,
+/// take seconds themselves, and each poll lists all Services of the source.
 const LOOK: Duration = Duration::from_secs(5);
 /// Number of Services per page of a listing.
 const PAGE: usize = 500;

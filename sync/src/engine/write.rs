@@ -29,7 +29,8 @@ pub(super) enum Fate {
         /// Desired object that was written.
         wanted: Box<Object>,
     },
-    /// The object was deleted; contains the revision of the deletion.
+    /// The object was deleted; contains the revision of the deletion, or the maximum revision if the object
+    /// did not exist anymore.
     Removed(Revision),
     /// The server rejected the write or removal; contains the reason.
     Refused {
@@ -92,8 +93,8 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Deletes objects one by one, each with the entity tag that it must still have. Returns the outcome of
-    /// each object.
+    /// Deletes objects one by one, each only if its entity tag on the server is still the given one. Returns
+    /// the outcome of each object.
     pub(super) async fn remove(&self, removals: Vec<(ObjectKey, String)>) -> Outcome {
         let mut outcome = Outcome::default();
         for (key, tag) in removals {

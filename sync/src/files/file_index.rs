@@ -21,8 +21,8 @@ pub(super) struct FileIndex {
 }
 
 impl FileIndex {
-    /// Returns the merged objects of all files. The map shares its data with earlier results, so comparing
-    /// both is cheap.
+    /// Returns the merged objects of all files. The map shares unchanged data with earlier results, so that
+    /// comparing two results costs only their difference.
     pub(super) const fn objects(&self) -> &OrdMap<ObjectKey, Object> {
         &self.objects
     }
@@ -69,7 +69,7 @@ impl FileIndex {
         }
     }
 
-    /// Returns a message for each object that several files, or one file several times, contain.
+    /// Returns a message for each object that occurs in several files, or several times in one file.
     pub(super) fn duplicates(&self) -> Vec<String> {
         let several = self.claims.iter().filter(|(_, files)| files.len() > 1);
         let several = several.map(|(key, files)| {
@@ -93,8 +93,8 @@ impl FileIndex {
         self.settle(key);
     }
 
-    /// Updates the merged object with this key after a change of a file: the first file in path order that
-    /// contains the object counts.
+    /// Updates the merged object with this key after a change of a file, from the first file in path order
+    /// that contains the object.
     fn settle(&mut self, key: &ObjectKey) {
         let first = self.claims.get(key).and_then(BTreeSet::first);
         match first.and_then(|path| self.files.get(path)).and_then(|objects| objects.get(key)) {

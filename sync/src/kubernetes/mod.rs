@@ -7,8 +7,8 @@
 //!      └── status, events ◀── plan (pure) ◀── ObservedObjects ◀── engine
 //! ```
 //!
-//! Invariants: incomplete listings are never used (a listing is swapped in as a whole); objects of the
-//! cluster are changed only in `status`.
+//! Invariants: incomplete listings are never used (a listing replaces the known objects only after all its
+//! pages have been received); objects of the cluster are changed only in `status`.
 
 mod lease;
 pub mod nodes;
@@ -44,7 +44,7 @@ use crate::{
     wanted::{DesiredObjects, ObservedObjects},
 };
 
-/// Maximum number of queued changes; if the queue is full, the watches are not read.
+/// Maximum number of queued changes; while the queue is full, no more changes are read from the API server.
 const CHANGES_MAX: usize = 1024;
 
 /// Arguments of `tidegate-sync kubernetes`.
@@ -245,8 +245,9 @@ struct Ends {
     progress: Arc<Progress>,
 }
 
-/// Applies the changes of the cluster to `state`, and sends the derived results. Sends nothing before all
-/// watched kinds have been listed once, because the meaning of a Service depends on the pools.
+/// Applies the changes of the cluster to `state`, and sends the derived results. Sends no objects before all
+/// watched kinds have been listed once, because the translation of a Service depends on objects of other
+/// kinds, such as pools.
 async fn keep(mut state: ClusterState, mut changes: mpsc::Receiver<(Resource, state::Change)>, ends: Ends) {
     let mut said = Vec::new();
     complain(&state, &mut said, &ends.progress);

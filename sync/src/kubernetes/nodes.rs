@@ -23,7 +23,8 @@ use crate::control::{Control, Request};
 const LABELS_NOTE: &str = "tidegate.io/kubernetes-labels";
 /// Annotation that marks `unschedulable` as set by the cluster.
 const UNSCHEDULABLE_NOTE: &str = "tidegate.io/kubernetes-unschedulable";
-/// Poll interval without changes in the cluster; an agent may have created a Node.
+/// Interval at which Tidegate's Nodes are read without changes in the cluster, because an agent may have
+/// created a Node.
 const LOOK: Duration = Duration::from_secs(10);
 /// Number of Nodes per page of a listing.
 const PAGE: usize = 500;

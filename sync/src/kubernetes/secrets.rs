@@ -26,9 +26,9 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Timeout of reading one Secret.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reads the Secrets with the names received from `names`, periodically and when the names change, and sends
-/// their passwords, until the receiver is closed. At startup nothing is mirrored until each Secret has been
-/// read; the log names an unreadable Secret.
+/// Reads the Secrets that `names` contains, periodically and when the names change. Sends the passwords to
+/// `changes`, until its receiver is closed. At startup nothing is mirrored until each Secret has been read;
+/// the log names an unreadable Secret.
 pub(super) async fn follow(
     client: Client,
     mut names: watch::Receiver<Option<BTreeSet<Id>>>,

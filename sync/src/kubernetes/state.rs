@@ -45,7 +45,8 @@ pub enum Change {
     Gone(Id),
     /// Complete listing of a kind; contains all its objects.
     Listed(Vec<Value>),
-    /// Passwords from the Secrets that BGPPeers refer to, after reading each of them.
+    /// Passwords from the Secrets that BGPPeers refer to, sent after each poll of all these Secrets. A Secret
+    /// that has not been read yet is missing.
     Passwords(Passwords),
 }
 
@@ -65,15 +66,16 @@ pub struct Entry {
 /// Problems of cluster objects other than Services, by kind and id.
 pub type Findings = OrdMap<(Resource, Id), Vec<Finding>>;
 
-/// Data that is written back: the Services with their problems and the problems of other objects to the cluster,
-/// and node data to Tidegate's Nodes.
+/// Data to write back: Service statuses and reported problems to the cluster, and data of the cluster's nodes
+/// to Tidegate's Nodes.
 #[derive(Debug, Clone, Default)]
 pub struct WriteBackInput {
     /// Services of the cluster, each with the key of its Tidegate object and the problems to report.
     pub services: OrdMap<Id, Arc<Entry>>,
     /// Problems of objects other than Services.
     pub findings: Findings,
-    /// Data of the cluster's nodes. Not desired objects, because agents create their Nodes.
+    /// Data of the cluster's nodes. Kept apart from the desired objects, because agents create the Nodes in
+    /// Tidegate.
     pub nodes: Nodes,
 }
 
@@ -84,9 +86,9 @@ pub struct ClusterState {
     around: Surroundings,
     /// Objects of the cluster by kind and name, without managed fields.
     objects: BTreeMap<Resource, BTreeMap<Id, Value>>,
-    /// EndpointSlices by the Service to which they belong.
+    /// Ids of the EndpointSlices of each Service, by Service id.
     slices: BTreeMap<Id, BTreeSet<Id>>,
-    /// Keys of the derived objects, by cluster object.
+    /// Keys of the Tidegate objects derived from each cluster object.
     made: BTreeMap<(Resource, Id), Vec<ObjectKey>>,
     /// Kinds that have been listed completely at least once.
     read: BTreeSet<Resource>,
@@ -99,7 +101,7 @@ pub struct ClusterState {
 }
 
 impl ClusterState {
-    /// Creates an empty state, which is complete when all of `needed` has been listed.
+    /// Creates an empty state, which is complete when all `needed` kinds have been listed.
     #[must_use]
     pub fn new(settings: Settings, needed: impl IntoIterator<Item = Resource>) -> Self {
         Self {
@@ -188,9 +190,10 @@ impl ClusterState {
         self.follow(resource, touched);
     }
 
-    /// Applies a full listing of a kind. A listing without any of the known objects may come from the wrong
-    /// cluster or from an API server that has lost its store; the known objects are then kept until a listing
-    /// contains some of them again. Real deletions arrive as watch events.
+    /// Applies a full listing of a kind. If it contains none of the known objects, it may come from the wrong
+    /// cluster or from an API server that has lost its store. The known objects are then kept until a listing
+    /// contains some of them again; real deletions arrive as watch events. Only a single known object may be
+    /// replaced by others.
     fn list(&mut self, resource: Resource, objects: Vec<Value>, touched: &mut BTreeSet<Id>) {
         let listed: BTreeMap<Id, String> =
             objects.iter().map(|object| (Id::of(object), text(object, UID))).collect();
@@ -375,8 +378,9 @@ impl ClusterState {
         }
     }
 
-    /// Translates all MetalLB resources together, because they refer to each other. The derived objects are
-    /// recorded as those of one unnamed IPAddressPool.
+    /// Translates all MetalLB resources together, because they refer to each other. All derived objects are
+    /// recorded as belonging to one IPAddressPool with an empty name, because they cannot be assigned to
+    /// single resources.
     fn metallb(&mut self) {
         let documents: Vec<Value> = Resource::METALLB
             .iter()
@@ -396,7 +400,8 @@ impl ClusterState {
         }
     }
 
-    /// Returns the kind and id of the object that a report calls `title`, in the form `KIND NAME`.
+    /// Returns the kind and id of the MetalLB object with this title (`KIND NAME`, as in reported problems),
+    /// or `None` if there is none.
     fn titled(&self, title: &str) -> Option<(Resource, Id)> {
         let (kind, name) = title.split_once(' ')?;
         Resource::METALLB.into_iter().find_map(|resource| {
@@ -439,8 +444,8 @@ impl ClusterState {
     }
 }
 
-/// Returns the kinds of objects to watch. MetalLB's kinds include namespaces, which MetalLB's selectors refer
-/// to.
+/// Returns the kinds of objects to watch. With `is_metallb` these include namespaces, to which selectors of
+/// MetalLB's pools refer.
 #[must_use]
 pub fn needed(is_metallb: bool, is_nodes: bool) -> Vec<Resource> {
     let mut needed = vec![Resource::Service, Resource::EndpointSlice];

@@ -99,7 +99,7 @@ fn value(place: &ApiResource, object: &DynamicObject) -> Option<Value> {
     Some(value)
 }
 
-/// Returns true if the API server does not have the kind.
+/// Returns true if the error means that the API server does not have the kind.
 fn is_absent(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))

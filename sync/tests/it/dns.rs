@@ -92,8 +92,8 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// Endpoints follow the addresses of a name. If the name is removed or its server stops, the last endpoints
-/// stay and the problem is reported, also after a restart.
+/// Endpoints follow the addresses of a DNS name. If the name is removed or the name server stops, the last
+/// endpoints stay and the problem is reported, also after a restart of `tidegate-sync`.
 #[test]
 fn endpoints_follow_a_name_and_stay_when_it_is_gone_or_nobody_answers() {
     let api = Api::memory();

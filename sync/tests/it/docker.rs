@@ -48,8 +48,9 @@ fn is_phase(phase: &'static str, is_ready: bool) -> impl Fn(&Value) -> bool {
     move |spec| spec["phase"] == phase && spec["ready"] == is_ready
 }
 
-/// Workloads and the backends of the Service's address follow containers that start, stop, are killed, change
-/// their health, or join networks or other containers. They also follow after a restart of the engine.
+/// When containers start, stop, are killed, change their health, or join networks or other containers, the
+/// Workloads and the backends of the Service's address change accordingly, also after a restart of the
+/// engine.
 #[test]
 fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_follows_them() {
     in_namespace("dock", || {
@@ -158,7 +159,8 @@ fn networks_decide_about_addresses(engine: &Engine, api: &Api, sync: &Sync) {
     engine.docker(&["rm", "--force", "both"]);
 }
 
-/// All objects stay while the engine is unreachable, and the engine is followed again after its restart.
+/// All objects stay while the engine is unreachable. After its restart no error about the engine is reported
+/// anymore.
 fn restarts_of_the_engine_take_nothing_away(engine: &mut Engine, api: &Api, sync: &Sync) {
     eventually("what was removed has gone", || api.names("workloads").len(), |count| *count == 2);
     engine.stop();
@@ -168,8 +170,8 @@ fn restarts_of_the_engine_take_nothing_away(engine: &mut Engine, api: &Api, sync
     eventually("the engine is followed again", || sync.trouble(), |text| !text.contains("engine:"));
 }
 
-/// If containers use the network of a first container, each of their ports becomes one endpoint at the first
-/// container's address. Without the first container, the others are reported.
+/// If containers join the network of another container, each of their ports becomes one endpoint at the
+/// address of that container. If that container is removed, a problem is reported for the joined ones.
 #[test]
 fn f024_containers_that_share_a_network_are_one_endpoint_for_each_port_at_the_address_of_its_owner() {
     in_namespace("pod", || {

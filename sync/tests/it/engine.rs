@@ -108,8 +108,8 @@ fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
     assert_eq!(api.names("workloads"), ["w00"]);
 }
 
-/// A few objects that the source no longer contains are removed without confirmation, objects before the ones
-/// they refer to.
+/// A few objects that the source no longer contains are removed without confirmation, each object before the
+/// ones to which it refers.
 #[test]
 fn a_few_objects_that_the_source_no_longer_has_are_removed() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());

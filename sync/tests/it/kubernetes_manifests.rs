@@ -56,8 +56,8 @@ fn the_agent_has_its_variables_and_the_capabilities_of_its_unit() {
     assert_eq!(given.join(" "), bounds);
 }
 
-/// In the output of `kubectl kustomize packaging/kubernetes`, all objects are in the namespace of the role
-/// bindings, and both containers use existing settings.
+/// In the output of `kubectl kustomize packaging/kubernetes`, all objects are in namespace `tidegate`, the
+/// role bindings refer to the ServiceAccount there, and both containers use the ConfigMap.
 #[test]
 fn kubectl_puts_the_manifests_together() {
     let made = std::process::Command::new("kubectl")

@@ -92,8 +92,8 @@ fn families(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     line.same("dualStackAddressFamily", json!(!is_own), true);
 }
 
-/// Reports the settings of a BgpPeer that MetalLB lacks. The code names every field, so that a new field is a
-/// compiler error here.
+/// Reports the settings of a BgpPeer that MetalLB lacks. The code names every field, so that a new field
+/// causes a compiler error here.
 fn only_here(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     let BgpPeerSpec {
         peer_address: _,

@@ -83,8 +83,8 @@ fn port(port: &EndpointPort) -> Value {
     json!({ "name": name.as_ref().map_or("", |name| name.as_str()), "protocol": protocol.as_str(), "port": port })
 }
 
-/// Returns the target ports of a Service, which the ports of its EndpointSlices must repeat; otherwise the
-/// reason why the slices cannot have them.
+/// Returns the target ports of a Service, which the ports of its EndpointSlices must repeat. If slices cannot
+/// express one of these ports, returns the reason as the error.
 fn ports_of(service: &Object) -> Result<Vec<Value>, &'static str> {
     let Spec::Service(spec) = &service.spec else { return Ok(Vec::new()) };
     let ports = spec.ports.iter().map(|each| {

@@ -153,8 +153,8 @@ pub(super) fn advertisement(made: &mut ExportResult, metadata: &Metadata, spec: 
     }
 }
 
-/// Formats a community numerically, as accepted by all versions of MetalLB. Returns an extended community as
-/// the error.
+/// Formats a community numerically, as accepted by all versions of MetalLB. An extended community cannot be
+/// exported and is returned as the error.
 fn community(community: &Community) -> Result<String, &Community> {
     match community {
         Community::Standard(value) => Ok(format!("{}:{}", value >> 16, value & 0xffff)),

@@ -1,8 +1,8 @@
 //! Export of Tidegate objects as Kubernetes or MetalLB documents, with a report on unsupported settings.
 //! [`crate::import`] of the result restores the same objects.
 //!
-//! Invariant: no export assigns, announces or serves more than its source. If the format lacks a restriction
-//! that an object has, the object is left out.
+//! Invariant: exported objects never assign, announce or serve more than the Tidegate objects do. If the
+//! format lacks a restriction that an object has, the object is left out.
 
 mod bgp;
 mod endpoints;

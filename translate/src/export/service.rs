@@ -71,7 +71,7 @@ fn traffic(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
 }
 
 /// Reports the settings of a Service that Kubernetes lacks. The code names every field, so that a new field
-/// is a compiler error here.
+/// causes a compiler error here.
 fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     let ServiceSpec {
         service_type: _,

@@ -30,7 +30,7 @@ type Key = (Protocol, IpAddr, Option<u16>);
 /// Parses the output of `ipvsadm -S -n` and adds the objects for its virtual servers to the draft.
 ///
 /// # Errors
-/// Returns an error if it has too many lines.
+/// Returns an error if the text has too many lines.
 pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), String> {
     let mut servers: Vec<VirtualServer> = Vec::new();
     let mut places: BTreeMap<Key, usize> = BTreeMap::new();

@@ -120,7 +120,7 @@ fn long(word: &str) -> Option<(&'static str, Value)> {
 /// Parses the lines of ipvsadm input. Empty lines and comments are skipped.
 ///
 /// # Errors
-/// Returns an error if there are too many.
+/// Returns an error if there are more than [`LINES_MAX`] lines.
 pub(crate) fn lines(text: &str) -> Result<Vec<LineResult>, String> {
     let numbered = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
     let used: Vec<_> = numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();

@@ -20,8 +20,8 @@ const TIMEOUT_MS: (u32, u32) = (10, 60_000);
 /// Maximum of `fall`, the consecutive failures after which a Service's endpoint becomes unhealthy.
 const FALL_MAX: u32 = 100;
 
-/// Timers of a keepalived check. Settings of the check override settings of the real server and of the
-/// virtual server.
+/// Timers of a keepalived check. Settings of the check override those of the real server, which override
+/// those of the virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timers {
     interval_ms: u32,

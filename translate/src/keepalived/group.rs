@@ -17,7 +17,7 @@ pub(super) type Place = (IpAddr, Option<u16>);
 const MARK: &str = "Services cannot match firewall marks; replace it by virtual servers with the \
                     addresses and ports that the mark's rules match";
 
-/// Addresses of each group by name, or the reason for which a group has none.
+/// Addresses and ports of each `virtual_server_group` by its name, or the reason why the group is invalid.
 pub(super) type Groups<'a> = BTreeMap<&'a str, Result<Vec<Place>, String>>;
 
 /// Returns the addresses and ports that a `virtual_server_group` block lists.

@@ -91,7 +91,8 @@ pub(crate) fn parse(text: &str) -> Result<ParsedText, String> {
     }
 }
 
-/// Adds the words and braces of a line to the blocks that are open at this line.
+/// Adds a line, split into words and braces, to the innermost open block. `open` contains the blocks whose
+/// closing brace has not been read, outermost first.
 fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), String> {
     let mut words = Vec::new();
     for piece in pieces {
@@ -118,8 +119,7 @@ fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), S
     Ok(())
 }
 
-/// Removes and returns the line before an opening brace that begins a line, because the brace belongs to that
-/// line.
+/// Removes and returns the preceding line, to which an opening brace at the beginning of a line belongs.
 fn before_brace(open: &mut [Item]) -> Result<Item, String> {
     let last = open.last_mut().and_then(|block| block.children.pop());
     last.filter(|item| !item.is_block).ok_or_else(|| "opening brace without a preceding keyword".to_owned())

@@ -25,7 +25,7 @@ pub(super) fn place(item: &Item) -> String {
     format!("{} (line {})", item.text(), item.line)
 }
 
-/// Settings that all virtual servers of one `virtual_server` block share; the block may have several
+/// Settings that apply to all virtual servers of one `virtual_server` block, which may have several
 /// addresses.
 struct Common {
     server: VirtualServer,
@@ -155,8 +155,8 @@ fn flags(item: &Item, common: &mut Common, report: &mut Report) {
     }
 }
 
-/// Translates the `real_server` blocks of a virtual server. The first of their checks becomes the health
-/// check of the Service, which can have only one.
+/// Translates the `real_server` blocks of a virtual server. The first check of these blocks becomes the
+/// health check of the Service, which can have only one.
 fn real_servers<'a>(items: impl Iterator<Item = &'a Item>, common: &mut Common, report: &mut Report) {
     let mut checks: Vec<Option<Value>> = Vec::new();
     for item in items {

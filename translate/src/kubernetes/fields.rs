@@ -1,5 +1,6 @@
-//! Lookup in the table of Kubernetes and MetalLB fields. The reports on unsupported fields and the page
-//! `docs/reference/kubernetes-fields.md` are generated from the table.
+//! Lookup of fields in [`TABLE`], which contains all Kubernetes and MetalLB fields with their translation.
+//! The reports on unsupported fields and the page `docs/reference/kubernetes-fields.md` are generated from
+//! the table.
 
 use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
 
@@ -71,13 +72,14 @@ impl Kind {
 pub enum FieldMapping {
     /// Translated with the same meaning.
     Mapped,
-    /// Mapped in proxy mode; in load-balancer mode handled by the cluster's own proxy.
+    /// Translated with the same meaning in proxy mode. Not translated in load-balancer mode, because the
+    /// cluster's own proxy handles the field.
     ProxyOnly,
     /// Translated with a slightly different meaning.
     Approximated,
     /// Left out, and reported for every object that uses it.
     NotSupported,
-    /// Irrelevant to traffic, or determined in another way.
+    /// Not translated, because the field is irrelevant to traffic or its value is determined in another way.
     NotNeeded,
 }
 
@@ -93,12 +95,13 @@ impl FieldMapping {
     }
 }
 
-/// Row of the table of fields: one Kubernetes or MetalLB field.
+/// Entry of [`TABLE`]: a Kubernetes or MetalLB field with its translation.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     /// Kind of the object that has the field.
     pub kind: Kind,
-    /// Path, with `[]` for list entries and `*` for any key; includes everything below it.
+    /// Path of the field, with `[]` for list entries and `*` for any key. The entry also applies to all
+    /// fields below this path.
     pub path: &'static str,
     /// Translation of the field.
     pub fate: FieldMapping,
@@ -119,7 +122,8 @@ const FINDINGS_MAX: usize = 32;
 /// slice itself.
 const USES_MAX: usize = 20_000;
 
-/// Returns a [`Finding`] for each field of an object that is unsupported or unknown.
+/// Returns a [`Finding`] for each unsupported or unknown field that an object uses, up to `FINDINGS_MAX` of
+/// them.
 #[must_use]
 pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -130,8 +134,8 @@ pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     findings
 }
 
-/// Returns the path of each field that an object uses, in order, with the row of the table for this field;
-/// `None` for unknown fields.
+/// Returns the path of each field that an object uses, in order, with the field's entry in [`TABLE`] (`None`
+/// if the field is unknown).
 #[must_use]
 pub fn uses(kind: Kind, object: &Value) -> Vec<(String, Option<&'static Field>)> {
     let mut uses = Vec::new();
@@ -142,8 +146,9 @@ pub fn uses(kind: Kind, object: &Value) -> Vec<(String, Option<&'static Field>)>
     uses
 }
 
-/// Calls `found` with the row and the path of every field that an object uses, until `found` returns false.
-/// Returns false in that case.
+/// Calls `found` for every field that an object uses, with the field's entry in [`TABLE`] (`None` if the
+/// field is unknown) and its path. Stops and returns false as soon as `found` returns false; otherwise
+/// returns true.
 fn walk(
     kind: Kind,
     value: &Value,

@@ -1,5 +1,5 @@
-//! Translation of MetalLB resources. The settings are translated by the importer; this module resolves
-//! namespace selectors and separates the objects of several clusters.
+//! Translation of MetalLB resources. The importer (`crate::metallb`) translates the settings; this module
+//! resolves namespace selectors and separates the objects of several clusters.
 
 use crate::{Fidelity, json::text};
 use model::kinds::selector::Selector;

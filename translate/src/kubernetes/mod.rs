@@ -1,9 +1,9 @@
-//! Translation of Kubernetes and MetalLB documents to Tidegate objects, with a finding (report) for each setting
-//! that is not translated exactly. Pure.
+//! Translation of Kubernetes and MetalLB documents to Tidegate objects, with a finding (report) for each
+//! setting that is not translated exactly. Pure.
 //!
 //! Invariants: every used but unsupported setting is reported ([`fields`] lists every field; unlisted ones
-//! are reported too), and no object serves more than its source, because a restriction that cannot be
-//! translated is never ignored.
+//! are reported too), and no Tidegate object serves more than the Kubernetes or MetalLB object it is
+//! translated from, because a restriction that cannot be translated is never ignored.
 
 mod annotations;
 mod endpoints;
@@ -93,7 +93,7 @@ pub struct Surroundings {
     pub passwords: Option<passwords::Passwords>,
 }
 
-/// Report about a setting that is not translated exactly.
+/// Problem to report: a setting that is not translated exactly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// Severity of the difference.
@@ -138,8 +138,8 @@ impl TranslationResult {
         self.findings.push(Finding { severity, field: field.into(), message: message.into() });
     }
 
-    /// Adds a finished manifest to the result, decoded as the control server does. An invalid manifest is
-    /// left out and reported. Returns true if the manifest is valid.
+    /// Adds a finished manifest to the result, after decoding and validating it as the control server does.
+    /// An invalid manifest is left out and reported. Returns true if the manifest is valid.
     fn finish(&mut self, document: &Value) -> bool {
         match decode(document, &Expect::default()) {
             Ok(object) => {

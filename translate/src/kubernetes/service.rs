@@ -20,7 +20,7 @@ const SAME: [&str; 8] = [
     "internalTrafficPolicy",
     "publishNotReadyAddresses",
 ];
-/// Fields copied unchanged in proxy mode.
+/// Service fields copied unchanged in proxy mode, but not in load-balancer mode.
 const SAME_AS_PROXY: [&str; 5] =
     ["clusterIP", "clusterIPs", "externalIPs", "externalName", "allocateLoadBalancerNodePorts"];
 /// Values of `spec.trafficDistribution` that Tidegate supports.

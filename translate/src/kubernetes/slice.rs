@@ -53,8 +53,8 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> TranslationResult {
     made
 }
 
-/// Adds an EndpointSet with the valid ones of the given endpoints to the result, so that one invalid address
-/// does not affect the others. `whole` builds the EndpointSet from endpoints.
+/// Adds an EndpointSet to the result that contains only the valid ones of `endpoints`, so that one invalid
+/// address does not affect the others. `whole` builds the manifest of an EndpointSet from its endpoints.
 pub(super) fn finish(
     made: &mut TranslationResult,
     mut endpoints: Vec<Value>,

@@ -89,22 +89,23 @@ impl<'a> Work<'a> {
     }
 
     /// Copies the value of the MetalLB field `key` unchanged to the Tidegate field `ours`, and reports the
-    /// translation. Decoding the finished object validates the value.
+    /// translation. The value is validated later, when the finished object is decoded.
     pub(crate) fn carry(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(value) = self.take(key) {
             self.put(key, ours, value.clone(), report);
         }
     }
 
-    /// Copies the boolean MetalLB field `key` to the Tidegate field `ours`, and reports the translation.
+    /// Copies the boolean MetalLB field `key` to the Tidegate field `ours`, and reports the translation. An
+    /// invalid value is copied as false.
     fn carry_flag(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(flag) = self.flag(key, false, report) {
             self.put(key, ours, json!(flag), report);
         }
     }
 
-    /// Converts the duration in the MetalLB field `key` to whole seconds, rounded up, in the Tidegate field
-    /// of the same name.
+    /// Converts the duration in the MetalLB field `key` to whole seconds, rounded up, and stores them in the
+    /// Tidegate field of the same name. An invalid duration is reported and left out.
     fn carry_seconds(&mut self, key: &'static str, report: &mut Report) {
         let Some(value) = self.take(key) else { return };
         let at = self.path(key);

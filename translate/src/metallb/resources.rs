@@ -63,7 +63,7 @@ pub(crate) fn old_pool(draft: &mut Draft, document: &Value) {
 }
 
 /// Translates the fields that all types of MetalLB pools have. Returns the name, the remaining fields, and
-/// the spec of the Tidegate pool so far.
+/// the spec of the Tidegate pool so far, or `None` if the pool is reported as invalid and left out.
 fn begin<'a>(draft: &mut Draft, document: &'a Value) -> Option<(Name, Fields<'a>, Map<String, Value>)> {
     let report = &mut draft.report;
     let name = pool::name(&text(document, "/metadata/name"), "metadata.name", report)?;

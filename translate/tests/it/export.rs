@@ -45,8 +45,8 @@ fn services_are_said_in_the_words_of_kubernetes_and_what_cannot_be_said_is_named
     }
 }
 
-/// Exported MetalLB resources do not announce or connect more than the pools, advertisements, peers and
-/// profiles that they are made of.
+/// Exported MetalLB resources do not announce more addresses or connect to more peers than the exported
+/// pools, advertisements, peers and profiles.
 #[test]
 fn pools_and_routers_are_said_in_the_words_of_metallb_and_no_restriction_is_lost() {
     let exported = check(Target::Metallb);
@@ -62,7 +62,7 @@ fn read(value: &Value) -> Object {
     decode(value, &Expect::default()).unwrap_or_else(|violations| panic!("{value:#}: {violations:?}"))
 }
 
-/// Exports objects to a format, imports the result, and returns the imported objects.
+/// Exports objects to the format `target`, imports the result, and returns the imported objects.
 fn there_and_back(target: Target, objects: &[Value]) -> Vec<Object> {
     let exported = export(target, objects);
     assert_eq!(exported.report.count(Fidelity::Ignored), 0, "{}", exported.report.text());

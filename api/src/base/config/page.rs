@@ -74,7 +74,7 @@ pub enum InvalidPage {
     Link {
         /// Text of the link as configured.
         link: String,
-        /// Rule that the link violates, as the second half of the message.
+        /// Rule that the link violates, worded as the predicate of the error message, such as `has no =`.
         reason: &'static str,
     },
     /// More links than `LINKS_MAX` are configured. The payload is their number.

@@ -10,8 +10,8 @@ use rustls_pki_types::ServerName;
 
 /// Default lifetime of agent certificates in seconds: one day, so that a stolen key is not useful for long.
 const AGENT_LIFE_SECS_DEFAULT: u32 = 86_400;
-/// Minimum of the configurable lifetime of agent certificates in seconds. An agent renews its certificate after
-/// about two thirds of the lifetime.
+/// Minimum lifetime of agent certificates that can be configured, in seconds. Agents renew after about two
+/// thirds of the lifetime, so at least 5 s remain for the renewal.
 const AGENT_LIFE_SECS_MIN: u32 = 15;
 /// Maximum lifetime of agent certificates in seconds: 90 days, for nodes that are offline for long.
 const AGENT_LIFE_SECS_MAX: u32 = 90 * 86_400;

@@ -8,8 +8,8 @@ use crate::base::error::Problem;
 
 /// Maximum number of aliases (`*name`) in one body. Manifests written by hand have few.
 const ALIASES_MAX: usize = 100;
-/// Maximum number of parser events that all aliases of a body may repeat, so that a small body cannot consume a
-/// second of CPU time.
+/// Maximum total number of parser events that the aliases of one body may repeat. With this limit, parsing a
+/// small body takes less than a second of CPU time.
 const REPLAYED_EVENTS_MAX: usize = 50_000;
 /// Maximum number of values in one body, including those repeated by aliases. An `apply` body of the maximum size
 /// has fewer.
@@ -58,8 +58,8 @@ fn refuse(error: &Error) -> Problem {
     Problem::bad_request(format!("the body is not valid YAML for this API: {message}"))
 }
 
-/// Returns true if the text has a run of at least `limit` opening brackets (`[` or `{`). Cheap check for excessive
-/// nesting before the text is parsed.
+/// Returns true if at least `limit` opening brackets (`[` or `{`) follow each other, with at most white space
+/// between them. Cheap check for excessive nesting before the text is parsed.
 fn flow_depth_reaches(text: &str, limit: usize) -> bool {
     let mut run = 0;
     for byte in text.bytes() {

@@ -15,7 +15,8 @@ pub(super) enum ListFormat {
 }
 
 impl ListFormat {
-    /// Selects the first available format of the `Accept` header. As in Kubernetes, quality values are ignored.
+    /// Selects the first supported format in the `Accept` header, or plain objects if the header is absent.
+    /// As in Kubernetes, quality values are ignored. Returns a problem if no format is supported.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let texts: Vec<_> =
             headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();

@@ -9,9 +9,9 @@ pub(super) enum Resource {
     Nodes,
     /// `Service`, derived from a Tidegate Service.
     Services,
-    /// `Endpoints`, derived from the computed endpoints of a Service.
+    /// `Endpoints`, derived from the endpoints that Tidegate computes for a Service.
     Endpoints,
-    /// `EndpointSlice`s, derived from the computed endpoints of a Service.
+    /// `EndpointSlice`s, derived from the endpoints that Tidegate computes for a Service.
     EndpointSlices,
     /// `Pod`, derived from a Tidegate Workload.
     Pods,
@@ -55,7 +55,7 @@ impl Resource {
         Self::Events,
     ];
 
-    /// Returns the plural, kind and short names of the resource for the discovery documents.
+    /// Returns the names of the resource for the discovery documents.
     pub(super) const fn words(self) -> Words {
         let (plural, kind, short, is_in_all): (_, _, &'static [&'static str], _) = match self {
             Self::Nodes => ("nodes", "Node", &["no"], false),
@@ -112,15 +112,15 @@ impl Resource {
         }
     }
 
-    /// Returns the resource with the given plural name in an API group.
+    /// Returns the resource with the given plural name in an API group, or `None` if there is none.
     pub(super) fn parse(group: Group, plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.group() == group && kind.words().plural == plural)
     }
 }
 
 impl Group {
-    /// Returns the API versions that serve this resource, preferred one first. The `kubectl` of Debian reads
-    /// EndpointSlices in the older version.
+    /// Returns the versions of the API group, the preferred one first. Debian's `kubectl` reads
+    /// EndpointSlices in version `v1beta1`.
     pub(super) const fn versions(self) -> &'static [&'static str] {
         match self {
             Self::Core => &["v1"],

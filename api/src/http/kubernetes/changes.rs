@@ -1,5 +1,5 @@
-//! Kubernetes objects that a range of commits affects. The cost depends on the size of the change, not of the
-//! state.
+//! Search for the Kubernetes objects that recent commits affect. The cost depends on the number of changed
+//! objects, not on the number of stored objects.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,8 +17,8 @@ use crate::state::{
     published::Published,
 };
 
-/// Returns the Tidegate entities ([`Unit`]) whose Kubernetes objects may have changed after a revision, or `None`
-/// if the commits since are no longer in memory.
+/// Returns the Tidegate entities ([`Unit`]) whose Kubernetes objects may have changed after a revision, or
+/// `None` if the commits after this revision are no longer in memory.
 pub(super) fn since(published: &Published, resource: Resource, revision: Revision) -> Option<BTreeSet<Unit>> {
     if matches!(resource, Resource::Endpoints | Resource::EndpointSlices) {
         let delta = published.compiled.since(revision)?;
@@ -78,8 +78,8 @@ fn concerned(published: &Published, resource: Resource, change: &RecentChange, u
     }
 }
 
-/// Returns the state of the objects at an earlier revision, or `None` if the commits since are no longer in
-/// memory.
+/// Returns the state of the objects at an earlier revision, by undoing the commits after it. Returns `None`
+/// if these commits are no longer in memory.
 pub(super) fn state_at(published: &Published, revision: Revision) -> Option<Snapshot> {
     let mut former = FormerStates::new();
     for change in changes(published, revision)? {

@@ -46,9 +46,9 @@ fn group_fields() -> Value {
     json!({ "name": Group::Discovery.name(), "versions": versions, "preferredVersion": versions[0] })
 }
 
-/// Returns the response of `GET /api/v1`, or of the path of a different API group and version: the list of its
-/// resources. ReplicationControllers are listed with the verb `create` only, so that a client that creates one
-/// receives an explanation.
+/// Returns the response of `GET /api/v1`, or of the path of another API group and version: the list of its
+/// resources. ReplicationControllers are listed although they cannot be created: `kubectl` then sends the
+/// request, and the response explains which Tidegate command to use.
 pub(super) fn resources(group: Group, version: &str) -> Value {
     let own = Resource::ALL.into_iter().filter(|resource| resource.group() == group);
     let mut resources: Vec<Value> = own.map(resource).collect();
@@ -77,8 +77,8 @@ fn resource(resource: Resource) -> Value {
     json
 }
 
-/// Returns the response of `GET /openapi/v2` in JSON: a document without schemas, so that clients skip
-/// validation before they send.
+/// Returns the response of `GET /openapi/v2` in JSON: a document without schemas, so that clients send
+/// objects without validating them first.
 pub(super) fn document() -> Value {
     json!({ "swagger": "2.0", "info": { "title": "Tidegate", "version": "v1" }, "paths": {} })
 }

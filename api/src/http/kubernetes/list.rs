@@ -31,8 +31,9 @@ use crate::{
 /// Path parameters of the Kubernetes API.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ViewPath {
-    /// Namespace of the objects. Routes of Events, which concern Nodes, name this parameter `place`, so that
-    /// permissions limited to a namespace do not apply.
+    /// Namespace of the objects. In the paths of Events this parameter is called `place`, because the
+    /// permission check reads only `namespace`: Events concern Nodes, so a permission limited to a namespace
+    /// must not grant access to them.
     #[serde(default, alias = "place")]
     namespace: Option<Namespace>,
     /// Name of the object; absent for lists.
@@ -81,7 +82,7 @@ pub(super) async fn collection(
     list(&app, &caller, &chosen, form, &options)
 }
 
-/// Returns the single object that the path names.
+/// Returns the object that the path names, or a problem with code `NotFound`.
 pub(super) async fn one(
     served: ServedResource,
     State(app): State<Shared>,
@@ -193,8 +194,9 @@ fn list(
     }))
 }
 
-/// Collects the objects of one page of a list. `after` is the last object of the previous page, from the continue
-/// token: its entity ([`Unit`]) and its name as a Kubernetes object.
+/// Collects the objects of one page of a list. `after` identifies the last object of the previous page, as in
+/// the continue token: its entity ([`Unit::to_text`]), a space, and its name as a Kubernetes object. `None`
+/// selects the first page.
 fn page(
     side: &Side<'_>,
     access: &Access,

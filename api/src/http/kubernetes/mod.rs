@@ -7,12 +7,12 @@
 //!       │
 //!       └─ changes: objects affected by a commit ─▶ rendered before and after ─▶ watch events
 //! ```
-//! The routes are not part of the OpenAPI document, because Kubernetes defines their responses. The routes are
-//! disabled without `--kubernetes-view`. Each route requires the permission of the Tidegate objects it is derived
-//! from ([`route`]).
+//! The routes are not part of the OpenAPI document, because Kubernetes defines their responses. The routes
+//! are disabled without `--kubernetes-view`. A route that returns objects requires the permission to read the
+//! Tidegate objects from which they are derived ([`route`]).
 //!
-//! The module makes no decisions: all responses are derived from the stored state and the reports of nodes. Writes
-//! are rejected with the Tidegate command to use instead.
+//! All responses are derived from the stored state and the reports of the node agents. Writes are rejected
+//! with a message that names the Tidegate command to use instead.
 
 mod accept;
 mod catalogue;

@@ -48,7 +48,7 @@ pub(super) struct OneQuery {
     _timeout: Option<String>,
 }
 
-/// State that a list must return or a watch must start at.
+/// State that a list must return or a watch must start at. A position consists of an epoch and a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
     /// Any state that the server has, usually the newest.
@@ -151,8 +151,9 @@ fn flag(parameter: &str, text: Option<&str>) -> Result<bool, Problem> {
     }
 }
 
-/// Parses the requested state from `resourceVersion` and `resourceVersionMatch`. Version `0` or an empty one
-/// selects any state, as does a watch that starts with the existing objects.
+/// Parses the requested state from `resourceVersion` (`version`) and `resourceVersionMatch` (`matched`). Any
+/// state will do if the version is absent, empty or `0`, or if a watch sends the existing objects first
+/// (`begins_anew`) and requires `NotOlderThan`.
 fn since(version: Option<&str>, matched: Option<&str>, begins_anew: bool) -> Result<Since, Problem> {
     let version = version.filter(|text| !text.is_empty() && *text != "0");
     let parsed = version.map(str::parse::<Position>).transpose();

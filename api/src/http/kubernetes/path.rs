@@ -1,4 +1,5 @@
-//! Parser of Kubernetes API paths, without I/O. Every path has a result.
+//! Parser of Kubernetes API paths, without I/O. Accepts every path: components that it lacks are empty or
+//! `None`.
 
 use super::{
     PREFIX,
@@ -8,7 +9,8 @@ use super::{
 /// Components of a Kubernetes API path. Values are not validated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Target<'a> {
-    /// Plural name of the resource in the path; may be unknown.
+    /// Plural name of the resource in the path, even if the API does not serve it; empty if the path has
+    /// none.
     pub(super) plural: &'a str,
     /// Resource with this plural name; `None` if the API does not serve it.
     pub(super) resource: Option<Resource>,

@@ -1,5 +1,5 @@
-//! Messages for rejected requests to the read-only Kubernetes API. Each one names the Tidegate command to use
-//! instead. No I/O.
+//! Messages for rejected requests to the read-only Kubernetes API. If there is a Tidegate command for the
+//! purpose, the message names it. No I/O.
 
 use http::Method;
 
@@ -17,7 +17,7 @@ enum RefusedAction {
 /// placeholder.
 const NAME_LENGTH_MAX: usize = 253;
 
-/// Returns the message for a rejected write, with the Tidegate command to use instead.
+/// Returns the message for a rejected write, with the Tidegate command to use instead, if there is one.
 pub(super) fn of_write(method: &Method, target: &Target<'_>) -> String {
     let deed = match *method {
         Method::DELETE => RefusedAction::Delete,

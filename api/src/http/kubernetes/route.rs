@@ -47,7 +47,8 @@ pub(crate) fn serve(router: Router<Shared>) -> Router<Shared> {
     router.merge(view().router)
 }
 
-/// Returns every readable path with its permission, in the format of `x-permission` of the OpenAPI document.
+/// Returns every path that supports GET, with the required permission in the format of `x-permission` of the
+/// OpenAPI document.
 #[must_use]
 pub fn routes() -> Vec<(String, Value)> {
     view().asked.into_iter().map(|(path, asks)| (path, asks.to_json())).collect()
@@ -69,7 +70,8 @@ fn view() -> KubernetesRoutes {
 }
 
 impl KubernetesRoutes {
-    /// Adds a readable path with its permission and the handler of GET requests. Other methods are rejected.
+    /// Adds a path with the handler of its GET requests and the permission they require. Other methods are
+    /// rejected.
     fn on<H, T>(mut self, path: String, asks: Permission, handler: H) -> Self
     where
         H: Handler<T, Shared>,
@@ -153,7 +155,8 @@ async fn document(headers: HeaderMap) -> Response {
     response
 }
 
-/// Responds to a write to a known path with an explanation, because the Kubernetes API is read-only.
+/// Rejects a write to a known path, because the Kubernetes API is read-only. The message names the Tidegate
+/// command to use.
 async fn refuse(request: Request) -> Answer {
     let words = refusal::of_write(request.method(), &Target::of(request.uri().path()));
     Err(Problem::new(Code::MethodNotAllowed, words))

@@ -56,8 +56,8 @@ pub(super) enum Unit {
 pub(super) struct Side<'a> {
     /// Objects of the rendered state.
     pub(super) snapshot: &'a Snapshot,
-    /// Compiled form of all Services; `None` for an earlier state, whose Services are compiled when they are
-    /// rendered.
+    /// All Services with their computed endpoints; `None` for an earlier state: the endpoints of its Services
+    /// are computed when they are rendered.
     pub(super) compiled: Option<&'a CompiledSet>,
     /// Epoch of the store, part of resource versions.
     pub(super) epoch: Epoch,
@@ -77,7 +77,8 @@ impl Unit {
         }
     }
 
-    /// Parses the result of [`Self::to_text`].
+    /// Parses the result of [`Self::to_text`]. Returns `None` if the text is not that of an entity of the
+    /// resource.
     pub(super) fn parse(text: &str, resource: Resource) -> Option<Self> {
         match resource.of() {
             Some(kind) => ObjectKey::parse_store_key(text).filter(|key| key.kind == kind).map(Self::Object),
@@ -87,7 +88,8 @@ impl Unit {
 }
 
 impl ListSelection {
-    /// Returns the Tidegate entity that a Kubernetes object is derived from, by the name of the Kubernetes object.
+    /// Returns the Tidegate entity from which the Kubernetes object named `name` is derived, or `None` if the
+    /// name has no valid form. The entity may not exist.
     pub(super) fn unit(&self, name: &str) -> Option<Unit> {
         match self.resource {
             Resource::Namespaces => Namespace::parse(name).ok().map(Unit::Namespace),
@@ -110,7 +112,8 @@ impl ListSelection {
         Some(Unit::Object(ObjectKey { kind, namespace, name }))
     }
 
-    /// Returns true if the caller may use the verb on the object `unit`, or on any kind in the namespace `unit`.
+    /// Returns true if the caller may use the verb on the object `unit` or, if `unit` is a namespace, on at
+    /// least one kind of object in it.
     pub(super) fn is_seen(&self, access: &Access, verb: Verb, unit: &Unit) -> bool {
         match unit {
             Unit::Object(key) => access.may_object(verb, key.kind, key.namespace.as_ref()),
@@ -123,7 +126,8 @@ impl ListSelection {
 }
 
 impl Side<'_> {
-    /// Calls `visit` for each entity of a list in order, starting after `after`, until it returns `Break`.
+    /// Calls `visit` for each entity of the list `chosen` in the order of their keys, starting after the
+    /// entity `after` (`None`: with the first one), until `visit` returns `Break`.
     pub(super) fn walk(
         &self,
         chosen: &ListSelection,
@@ -151,8 +155,8 @@ impl Side<'_> {
         }
     }
 
-    /// Renders the Kubernetes objects of the entity `unit`, limited to those that the selection `chosen`
-    /// contains. Returns none if the entity does not exist.
+    /// Renders the Kubernetes objects of the entity `unit` that match the selection `chosen`. Returns an
+    /// empty map if the entity does not exist.
     pub(super) fn show(&self, unit: &Unit, chosen: &ListSelection) -> RenderedObjects {
         let mut shown = RenderedObjects::new();
         match unit {

@@ -12,7 +12,8 @@ const NONE: &str = "<none>";
 /// Table cell for an unknown value.
 const UNKNOWN: &str = "<unknown>";
 
-/// Names of the columns that every table of a resource has, and of the additional columns of the wide format.
+/// Names of the columns that every table of a resource has, and of the additional columns that `kubectl get
+/// -o wide` prints.
 type Columns = (&'static [&'static str], &'static [&'static str]);
 
 const fn columns(resource: Resource) -> Columns {

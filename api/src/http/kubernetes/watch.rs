@@ -234,8 +234,9 @@ impl ResourceWatch {
         Ok(Some(SentState { epoch, state: published.snapshot.clone(), at, known: at }))
     }
 
-    /// Renders the next batch of existing objects, after the entity `after`. Also returns the last entity of the
-    /// batch.
+    /// Renders the next batch of existing objects: those of the entities after `after` (`None`: from the
+    /// first one). Returns the last entity of the batch (`None` if there are no more entities) and the
+    /// objects.
     fn batch(&self, published: &Arc<Published>, after: Option<&Unit>) -> (Option<Unit>, Vec<Value>) {
         let view = self.app.view_of(Arc::clone(published));
         let renderer = view.renderer();
@@ -255,7 +256,8 @@ impl ResourceWatch {
         (units.pop(), objects)
     }
 
-    /// Sends the changes since the state last sent. Returns `false` if they are no longer in memory.
+    /// Sends the changes between the state that the client has received (`told`) and `newest`, and updates
+    /// `told`. Returns false if these changes are no longer in memory.
     ///
     /// Every event except the last has the previous state's resource version, so that a client that resumes from
     /// it receives all of these events again.

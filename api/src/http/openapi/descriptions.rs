@@ -30,14 +30,16 @@ fn describe(property: &mut Value) {
     }
 }
 
-/// Removes the description next to the reference inside `oneOf` with `null`, and returns it.
+/// Removes and returns the description that the macro has written next to the `$ref` in the property's
+/// `oneOf` (a reference or `null`). Returns `None` if there is none.
 fn move_from_reference(property: &mut Value) -> Option<Value> {
     let alternatives = property.get_mut("oneOf")?.as_array_mut()?;
     let reference = alternatives.iter_mut().find(|one| one.get("$ref").is_some())?;
     reference.as_object_mut()?.remove("description")
 }
 
-/// Returns a description if the property is the tag of an enum variant, that is, a string with one possible value.
+/// Returns a description of the property if it is the tag of an enum variant, that is, a string with one
+/// possible value; otherwise `None`.
 fn tag(property: &Value) -> Option<Value> {
     let [Value::String(value)] = property.get("enum")?.as_array()?.as_slice() else { return None };
     Some(json!(format!("Tag of this variant, always `{value}`.")))

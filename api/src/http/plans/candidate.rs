@@ -1,5 +1,5 @@
-//! State that a simulated write would lead to: admitted, compiled and assigned as after a commit, but never
-//! stored.
+//! State that would result from a simulated write. As for a real write, the write is validated, the endpoints
+//! of the affected Services are computed, and announcing nodes are selected, but nothing is stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,11 +38,13 @@ pub(super) struct Candidate {
     pub(super) published: Published,
     /// Outcome of the simulated write for each object.
     pub(super) outcomes: Vec<Outcome>,
-    /// Descriptions of the guards that would reject the write.
+    /// Description of the guard (limit on the removals of one write) that would reject the write; empty if
+    /// there is none.
     pub(super) guards: Vec<String>,
 }
 
-/// Simulates a write on a published state, without committing it.
+/// Simulates a write on the state `published`, without committing it. Returns a problem if the write is
+/// rejected for a reason other than a guard.
 pub(super) fn of(
     app: &ServerState,
     access: &Access,
@@ -94,8 +96,8 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
     of_services.chain(records).collect()
 }
 
-/// Returns the state with the assignments of announcing nodes that would follow once all nodes had verified the
-/// write.
+/// Returns the state after announcing nodes have been selected for `addresses`, on the assumption that all
+/// reporting nodes have programmed and verified the state `next`.
 fn announced(
     app: &ServerState,
     next: Published,

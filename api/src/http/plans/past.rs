@@ -8,7 +8,8 @@
 //!                                          ▼                  │
 //!                                 state before the write ─────┘
 //! ```
-//! The result is no record of the former rulesets: each node computes the difference for its current proxy mode.
+//! The result may differ from the rulesets that the nodes had at the time: each node computes the difference
+//! for its current proxy mode.
 
 use std::collections::BTreeMap;
 

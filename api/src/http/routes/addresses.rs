@@ -1,7 +1,7 @@
 //! Load balancer addresses: list and read their records, and move one to another node.
 //!
-//! The name of a record contains no colons, unlike an IPv6 address. Paths accept the name and the usual notation
-//! of the address.
+//! The name of a record is the address; for IPv6, the eight groups are written in full and joined by dashes,
+//! because names cannot contain colons. Paths accept this name and the usual notation of the address.
 
 use axum::{
     extract::{Request, State},

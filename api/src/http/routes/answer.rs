@@ -1,4 +1,5 @@
-//! `PUT /v1/nodes/{node}/answers/{id}`: reply of an agent to a query that it received in its feed.
+//! `PUT /v1/nodes/{node}/answers/{id}`: reply of a node agent to a query that it received in its feed (stream
+//! of state from the server).
 
 use axum::{
     extract::{Request, State},
@@ -40,7 +41,7 @@ const MESSAGE_LENGTH_MAX: usize = 1024;
 const RULE_LENGTH_MAX: usize = 4096;
 /// Maximum length in characters of the location in a reply, such as a chain or file name.
 const PLACE_LENGTH_MAX: usize = 256;
-/// Maximum number of fixes that one reply lists, as in the schema.
+/// Maximum number of fixes (repairs by the agent) that one reply lists, as in the schema.
 const FIXES_MAX: usize = 8;
 /// Maximum length of the name of a diagnostic check in characters.
 const CHECK_LENGTH_MAX: usize = 64;
@@ -90,7 +91,7 @@ async fn answer(
     }
 }
 
-/// Returns an error if an agent's reply exceeds the limits of the schema.
+/// Returns a problem if an agent's reply exceeds a length or count limit of the schema.
 fn check(reply: &Reply) -> Result<(), Problem> {
     let limits = match reply {
         Reply::Plan(preview) => {

@@ -38,19 +38,21 @@ struct ApplyQuery {
     #[param(required = false)]
     dry_run: bool,
     /// If true, the write is performed even if it removes more virtual addresses or endpoints at once than
-    /// the guards allow. Default: false.
+    /// the server's limits (guards) allow. Default: false.
     #[serde(default)]
     #[param(required = false)]
     confirm: bool,
-    /// Name of the apply set that owns the objects from now on, for example `shop`. Default: no set.
+    /// Name of the apply set (a named group of objects) that owns the objects from now on, for example
+    /// `shop`. Default: no set.
     apply_set: Option<Name>,
     /// If true, members of the apply set that the body does not contain are deleted. Requires `applySet`.
     /// Default: false.
     #[serde(default)]
     #[param(required = false)]
     prune: bool,
-    /// If true, Services whose addresses a pool loses get other addresses, if any are available. If false,
-    /// such a write is rejected and lists the Services. Default: false.
+    /// If true, Services that lose their addresses because a pool changes get other addresses, if any are
+    /// available. If false, a write with this effect is rejected, and the response lists the Services.
+    /// Default: false.
     #[serde(default)]
     #[param(required = false)]
     evict: bool,
@@ -139,8 +141,8 @@ async fn apply(
     idempotency::once(&app.idempotency, app.source.now(), request, serve).await
 }
 
-/// Returns the apply set that the query names, or `None` if it names none. Rejects prune parameters without an
-/// apply set.
+/// Returns the apply set with this name, or `None` if no name is given. Returns a problem for `prune` without
+/// a name, and for `prune_limit` without `prune`.
 pub(super) fn apply_set_of(
     apply_set: Option<&Name>,
     prune: bool,
@@ -156,7 +158,8 @@ pub(super) fn apply_set_of(
     Ok(apply_set.cloned().map(|name| ApplySet { name, prune, prune_limit, adopt: true }))
 }
 
-/// Decodes all objects of a request and collects the violations of all of them.
+/// Decodes all objects of a request. Returns a problem if there are too many objects, or if any are invalid,
+/// with the violations of all of them; decoding stops at [`VIOLATIONS_MAX`] violations.
 pub(super) fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
     if items.len() > admit::OPERATIONS_MAX {
         let message = format!(
@@ -187,5 +190,5 @@ pub(super) fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
     if violations.is_empty() { Ok(operations) } else { Err(Problem::invalid(violations)) }
 }
 
-/// Maximum number of reported violations; decoding stops after them.
+/// Number of violations after which no further objects are decoded.
 const VIOLATIONS_MAX: usize = 500;

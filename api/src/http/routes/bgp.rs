@@ -1,6 +1,6 @@
 //! `GET /v1/bgp/…`: BGP sessions, routes and events as reported by the agents.
 //!
-//! The listings show live data, not a snapshot: a page continues after the last row of the previous page,
+//! The listings show live data, not a snapshot: a page continues after the last entry of the previous page,
 //! regardless of changes in between.
 
 use std::net::IpAddr;
@@ -42,7 +42,8 @@ use crate::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SessionQuery {
-    /// Maximum number of rows in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
+    /// Maximum number of sessions in the page, from 1 to 5000. Values out of range are rejected. Default:
+    /// 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
     /// Page token: `metadata.continue` of the previous page.
@@ -64,7 +65,7 @@ struct SessionQuery {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct RouteQuery {
-    /// Maximum number of rows in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
+    /// Maximum number of routes in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
     /// Page token: `metadata.continue` of the previous page.
@@ -92,7 +93,7 @@ struct RouteQuery {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct EventQuery {
-    /// Maximum number of rows in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
+    /// Maximum number of events in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
     /// Page token: `metadata.continue` of the previous page.
@@ -214,8 +215,8 @@ async fn events(
     Ok(render(form, &moment.envelope(&part)))
 }
 
-/// Returns a predicate for nodes whose agent reports. The caller must create the predicate before it locks the BGP
-/// state.
+/// Returns a predicate that is true for nodes whose agent has reported recently. Must be called before the
+/// BGP state is locked, because it locks the reports of the nodes.
 fn is_reporting<'a>(view: &'a View<'_>) -> impl Fn(&Name) -> bool + 'a {
     let table = view.table();
     |node| table.view(node).is_some_and(|view| view.is_connected)

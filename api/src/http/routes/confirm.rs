@@ -1,7 +1,8 @@
-//! `POST /v1/nodes/{node}/confirm`: confirmation that a node may apply a state that its state guard rejected.
+//! `POST /v1/nodes/{node}/confirm`: permission for a node to apply a state that its agent rejected because
+//! too much would be removed at once (state guard).
 //!
-//! The confirmation is sent to the agent and not stored: it applies to the state that the node rejects at this
-//! moment and to one epoch only, and a restored backup does not contain it.
+//! The confirmation is sent to the agent and not stored, so that a backup does not contain it. It applies
+//! only to the state that the node rejects at this moment, and only if that state is of the given epoch.
 
 use std::time::Duration;
 
@@ -33,8 +34,8 @@ use crate::{
     write::audit::CONFIRM_PATH,
 };
 
-/// Maximum time for an agent to confirm a rejected state. The agent replies between two reconciliations of the
-/// kernel.
+/// Maximum time to wait for the confirmation by the agent, which replies only between two reconciliations of
+/// the kernel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Query of a confirmation that a node may apply a rejected state.
@@ -42,12 +43,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ConfirmQuery {
-    /// Epoch of the store whose state is confirmed: the first number of the position in `status.held` of the Node.
+    /// Epoch (identity of the store) of the rejected state: the first number of the position in `status.held`
+    /// of the Node.
     #[param(minimum = 0)]
     epoch: u64,
 }
 
-/// Registers the route that confirms a state held by an agent.
+/// Registers the route that confirms a state rejected by an agent.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("confirmState", "Node", "Confirm a state that a node rejects")
         .describe(

@@ -1,4 +1,4 @@
-//! `GET /v1/convergence`: time from a commit until the nodes have verified it in their kernels.
+//! `GET /v1/convergence`: time from a write until each node has verified the new state in its kernel.
 
 use std::time::Instant;
 

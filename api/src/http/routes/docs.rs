@@ -1,4 +1,5 @@
-//! OpenAPI document, and a page that displays it and sends requests. Neither loads files from other hosts.
+//! OpenAPI document, and a page that displays the document and sends requests. The page loads no files from
+//! other hosts.
 
 use axum::{Router, response::IntoResponse, routing::get};
 use http::{HeaderValue, header};

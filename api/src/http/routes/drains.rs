@@ -1,4 +1,5 @@
-//! `GET /v1/drains`: endpoints that receive no new connections, with the number of their remaining connections.
+//! `GET /v1/drains`: draining endpoints, which receive no new connections, with the number of their remaining
+//! connections.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,5 @@
-//! Routes of the computed endpoints of Services, as sent to the agents.
+//! Routes that return the endpoints of Services as computed for the agents: from Workloads and EndpointSets,
+//! after health checks and maintenance.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -32,7 +33,7 @@ struct EndpointsPath {
     service: Name,
 }
 
-/// Registers the routes of computed endpoints.
+/// Registers the routes that return the computed endpoints of Services.
 pub(super) fn add(router: Routes) -> Routes {
     let list_doc = |id: &str, summary: &str| {
         Doc::new(id, "Service", summary)

@@ -30,7 +30,7 @@ use crate::{
 pub(crate) const ENROL_PATH: &str = "/v1/enrol";
 /// Path at which nodes renew their certificates.
 pub(crate) const RENEW_PATH: &str = "/v1/renew";
-/// Path of the CA certificates of the control servers, which are public.
+/// Path of the CA certificates by which agents verify control servers. No credential is required.
 pub(crate) const CA_PATH: &str = "/v1/ca";
 
 /// Request of a machine for its first certificate.
@@ -61,9 +61,9 @@ pub(crate) struct RenewRequest {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Enrolled {
-    /// Certificate of the node, followed by its intermediate certificates, as PEM.
+    /// Certificate of the node, followed by the CA certificate, as PEM.
     certificate: String,
-    /// CA certificates of the control servers as PEM.
+    /// CA certificates by which the agent verifies control servers, as PEM.
     ca: String,
     /// End of the certificate's validity (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]

@@ -38,7 +38,8 @@ use crate::{
 
 /// Maximum time for one node to trace one packet through its kernel.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Maximum time for the packet traces of all nodes together. A missing reply counts as unknown.
+/// Maximum time for the packet traces of all nodes together. A trace that is missing by then is reported as
+/// unknown.
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -74,8 +75,8 @@ struct ServiceQuery {
     /// Name of a Node. Only paths on this node are explained. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// Format of the graph of packet processing, drawn for the given node, or else for a node without endpoints.
-    /// Default: no graph.
+    /// Format of a graph of the packet processing on `node`, or, if `node` is absent, on a node that runs no
+    /// endpoint. Default: no graph.
     #[param(inline)]
     #[param(inline)]
     graph: Option<GraphForm>,
@@ -175,8 +176,8 @@ async fn explain_service(
     Ok(render(form, &explanation))
 }
 
-/// Returns the name and zone of `node`, for which a graph of packet processing is drawn. If `node` is `None`,
-/// returns a placeholder for a node without endpoints.
+/// Returns the location for which a graph of packet processing is drawn: name and zone of `node`, or, if
+/// `node` is `None`, a placeholder for a node that runs no endpoint.
 fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> NodeLocation {
     let nobody = || Name::parse("any-node").expect("this is a name");
     let Some(node) = node else { return NodeLocation { node: nobody(), zone: None } };
@@ -204,7 +205,8 @@ async fn ask(app: &Shared, mut explanation: Explanation) -> Explanation {
     explanation.concluded()
 }
 
-/// Traces packets on one node, one after the other. After the first timeout the node is not queried again.
+/// Traces packets on one node, one after the other. Returns the index of each packet with its trace, or with
+/// the reason why there is none. After the first query without a reply, the node is not queried again.
 async fn ask_node(
     app: &Shared,
     node: &Name,

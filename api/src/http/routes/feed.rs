@@ -41,12 +41,13 @@ pub(super) struct NodePath {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct FeedQuery {
-    /// Position (epoch and revision) of the last `synced` or `heartbeat` frame. The feed sends the changes after
-    /// it. Without it, or if those changes are no longer available, the feed begins with the full state.
+    /// Position (epoch and revision) in the last `synced` or `heartbeat` frame (line of the stream) that the
+    /// agent received. The feed sends the changes after this position. If `resume` is absent, or if those
+    /// changes are no longer available, the feed begins with the full state.
     #[param(max_length = 64)]
     resume: Option<String>,
-    /// With `only`, the feed carries heartbeats and queries, but no state. For agents that receive their state
-    /// from another control server. Cannot be combined with `resume`.
+    /// With `only`, the feed carries heartbeats and queries to the agent, but no state: for agents that
+    /// receive their state from another control server. Cannot be combined with `resume`.
     #[param(inline)]
     asks: Option<AsksQuery>,
 }

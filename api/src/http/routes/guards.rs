@@ -25,7 +25,8 @@ use crate::{
     security::{Caller, Permission, Subject, Verb},
 };
 
-/// Maximum number of endpoints listed as kept in service; the total includes all.
+/// Maximum number of unhealthy endpoints listed as kept in service; the total in the response counts all of
+/// them.
 const HELD_LISTED_MAX: usize = 1000;
 
 /// Registers the routes of the health guard.

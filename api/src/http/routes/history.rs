@@ -1,4 +1,5 @@
-//! `/v1/history`: accepted writes with their author, changes, and convergence.
+//! `/v1/history`: accepted writes with author and changes, and the time until each node had a write in its
+//! kernel (convergence).
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
 
@@ -81,9 +82,9 @@ struct RevisionPath {
 pub(crate) struct RuleChanges {
     /// Revision of the write.
     revision: Revision,
-    /// Position (epoch and revision) of the state from which the nodes computed the difference.
+    /// Position (epoch and revision) of the server's state when the changes were computed.
     position: Position,
-    /// Changed lines by node, or the reason why they are not known.
+    /// Changed ruleset lines by node, or the reason why those of a node are not available.
     nodes: BTreeMap<Name, NodePlan>,
 }
 
@@ -298,7 +299,7 @@ async fn convergence(
     Ok(render(form, &answer))
 }
 
-/// Returns the reason why a node has not verified the state at a position.
+/// Returns the reason why a node has not reported that its kernel has the state at a position.
 fn why(node: &NodeView<'_>, at: Position) -> &'static str {
     let Some(report) = node.report.filter(|_| node.is_connected) else {
         return "its agent does not report";
@@ -321,14 +322,16 @@ fn without_null(mut value: Value) -> Value {
     value
 }
 
-/// Removes the objects that the caller may not see from a history entry. Returns `None` if no object remains.
+/// Removes all objects from a history entry except those that the caller may see. Returns `None` if all are
+/// removed.
 fn visible(access: &Access, mut head: RevisionHead) -> Option<RevisionHead> {
     let is_empty = head.touched.is_empty();
     head.touched.retain(|(_, key)| is_visible(access, Verb::List, key));
     (is_empty || !head.touched.is_empty()).then_some(head)
 }
 
-/// Returns true if the caller may read the history, and objects of this kind, in the namespace of the object.
+/// Returns true if the caller may use `verb` on the history and on objects of this kind, in the namespace of
+/// the object.
 fn is_visible(access: &Access, verb: Verb, key: &ObjectKey) -> bool {
     let namespace = key.namespace.as_ref();
     access.may(verb, Subject::History, namespace) && access.may_object(verb, key.kind, namespace)
@@ -363,7 +366,8 @@ fn name(key: &ObjectKey) -> Value {
     without_null(json!({ "kind": key.kind, "namespace": key.namespace, "name": key.name }))
 }
 
-/// Creates the problem response for a revision that is not in the history.
+/// Creates the problem response for a revision without a history entry: with code `NotFound` if the revision
+/// does not exist, otherwise with code `HistoryDropped`.
 pub(super) async fn unknown(app: &Shared, revision: Revision) -> Result<Problem, Problem> {
     let head = app.hub.load().position().revision;
     let query = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 0 };
@@ -391,7 +395,7 @@ pub(super) fn dropped(revision: Revision, floor: Revision) -> Problem {
     Problem::new(Code::HistoryDropped, detail).hint("GET /v1/history lists the available revisions")
 }
 
-/// Creates the problem response for a history that the store cannot read.
+/// Creates the problem response for a failure to read the history from the store.
 pub(super) fn unavailable(error: StoreError) -> Problem {
     tracing::error!(error = chain(&error), "the history cannot be read");
     Problem::new(Code::Unavailable, "the history cannot be read").retry_after(UNAVAILABLE_RETRY_SECS)

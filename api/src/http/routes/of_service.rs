@@ -1,4 +1,4 @@
-//! Path parameters and documentation that the read routes of one Service share.
+//! Path parameters and documentation shared by the routes that read one Service.
 
 use http::HeaderMap;
 use model::{
@@ -28,7 +28,8 @@ pub(super) struct ServicePath {
     pub(super) name: Name,
 }
 
-/// Adds the parameters and responses of a route of one Service to its documentation. The response has type `T`.
+/// Documents a route that reads one Service: adds the path parameters, the response of type `T` with the
+/// description `answer`, and the problem responses.
 pub(super) fn document<T: ToSchema>(doc: Doc, answer: &str) -> Doc {
     doc.in_namespace()
         .named("name", "Name of the Service.")

@@ -31,15 +31,15 @@ use crate::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct PlanQuery {
-    /// Name of the apply set that would own the objects. Default: no set.
+    /// Name of the apply set (a named group of objects) that would own the objects. Default: no set.
     apply_set: Option<Name>,
     /// If true, members of the apply set that the body does not contain would be deleted. Requires `applySet`.
     /// Default: false.
     #[serde(default)]
     #[param(required = false)]
     prune: bool,
-    /// If true, Services whose addresses a pool loses would get other addresses, if any are available. Default:
-    /// false.
+    /// If true, Services that lose their addresses because a pool changes would get other addresses, if any
+    /// are available. Default: false.
     #[serde(default)]
     #[param(required = false)]
     evict: bool,

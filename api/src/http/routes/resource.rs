@@ -182,7 +182,8 @@ fn doc(kind: Kind, id: String, summary: String) -> Doc {
     if kind.is_namespaced() { doc.in_namespace() } else { doc }
 }
 
-/// Returns the description of the operation that lists objects of a kind, in a scope such as one namespace.
+/// Returns the OpenAPI description of the operation that lists objects of a kind. `scope` is part of the
+/// text, for example `one namespace`.
 fn listing(kind: Kind, scope: &str) -> String {
     format!(
         "Returns the {kind} objects of {scope} with their status, ordered by namespace and name. \
@@ -312,8 +313,8 @@ fn list(
     list_matching(app, caller, kind, (path, query), headers, ("", |_| true))
 }
 
-/// Lists the objects that match the query and an additional filter. The filter consists of a text, which
-/// identifies it in page tokens, and a function.
+/// Lists the objects that match the query and an additional filter. The filter consists of a function and a
+/// text; page tokens contain the text, so that a token is valid only with the same filter.
 pub(super) fn list_matching(
     app: Shared,
     caller: &Caller,

@@ -1,4 +1,5 @@
-//! `GET …/services/{name}/health`: probe results of each endpoint and the resulting decision.
+//! `GET …/services/{name}/health`: results of the health checks of each endpoint, and the resulting decision
+//! whether the endpoint is healthy.
 
 use axum::extract::State;
 use http::HeaderMap;

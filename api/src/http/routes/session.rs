@@ -52,6 +52,7 @@ struct SessionView {
     #[schema(example = "token ci")]
     who: String,
     /// Latest end of the session (RFC 3339, UTC). The session ends earlier after one hour without a request.
+    /// Absent if the caller has no session.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Timestamp>,

@@ -34,7 +34,7 @@ struct ClusterStatus {
     position: Position,
     /// Version of this server.
     version: &'static str,
-    /// Role of this control server among the servers of its store.
+    /// Role of this control server among the servers that share its store.
     replica: Replica,
     /// True if every client that reaches this server has all permissions.
     insecure: bool,
@@ -55,9 +55,9 @@ struct ClusterStatus {
 struct NodeTotals {
     /// Total number of Nodes.
     total: usize,
-    /// Number of Nodes whose agent reports.
+    /// Number of Nodes whose agent has reported recently.
     connected: usize,
-    /// Number of Nodes that have verified the current state.
+    /// Number of Nodes whose agent has verified the current state in the kernel.
     converged: usize,
 }
 

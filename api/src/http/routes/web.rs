@@ -27,7 +27,7 @@ use crate::{
 /// versions.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// Registers the route of the status page that is part of the documented API.
+/// Registers the route `GET /`, the only route of the status page in the documented API.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("index", "Server", "Read the status page")
         .describe(

@@ -75,7 +75,8 @@ struct PermissionQuery {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct MayI {
-    /// True if the action is allowed. Restrictions to pools and endpoint ranges may still apply.
+    /// True if the action is allowed. Restrictions of role bindings to pools and endpoint ranges are not
+    /// checked here and may still prevent the action.
     allowed: bool,
     /// Identity of the caller, as text.
     who: String,

@@ -7,7 +7,8 @@ use std::{
 
 use store::Contents;
 
-/// Maximum number of keys that each of the lists (added, changed, removed) prints; further ones are only counted.
+/// Maximum number of keys printed from each list (added, changed, removed), followed by the number of further
+/// keys.
 const NAMED_MAX: usize = 20;
 
 /// Keys of the added, changed and removed objects and vault records. The contents of vault records are not

@@ -218,8 +218,8 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
     assert!(worked_out * 3 < passed * 2, "much was kept: {worked_out} of {passed} were worked out");
 }
 
-/// With fifty Services on two nodes, a change of one Service's endpoints, and each node's report of it, recompute
-/// only this Service's part.
+/// With fifty Services on two nodes, only the part of one Service is recomputed after a change of its
+/// endpoints, and again after the report of each node that has received this change.
 #[tokio::test]
 async fn a_look_works_out_the_services_that_changed_and_those_that_nodes_came_to_have() {
     let (mut cluster, mut kept) = (Cluster::new().await, ServiceRowCache::default());

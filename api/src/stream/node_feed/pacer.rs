@@ -6,9 +6,10 @@
 //!                         ▲                   │
 //!                         └─── pause ends ────┘
 //! ```
-//! Each delivery to an agent costs CPU time for the delivery and for a report in reply, whatever its size. Without
-//! a pause, a hundred changes a second would cause a hundred thousand deliveries to a thousand agents. With the
-//! pause, all agents go from the same state to the same state, and receive the same bytes.
+//! Each delivery to an agent costs CPU time for the delivery and for a report in reply, whatever its size.
+//! Without a pause, a hundred changes a second would cause a hundred thousand deliveries to a thousand
+//! agents. The pause merges these changes into a few deliveries; all agents then start from the same state,
+//! so that they receive the same bytes.
 
 use std::{sync::Arc, time::Duration};
 

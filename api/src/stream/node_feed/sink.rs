@@ -47,7 +47,8 @@ impl Sink {
         self.pieces.closed().await;
     }
 
-    /// Appends to the buffer a line that only this feed sends, such as a heartbeat.
+    /// Buffers a line that only this feed sends, such as a heartbeat. Sends the buffered lines once they fill
+    /// a piece of the response body.
     pub(super) async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
         self.metrics.feed_bytes.inc_by(line.len() as u64);
         self.own.extend_from_slice(line);

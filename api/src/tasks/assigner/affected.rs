@@ -17,8 +17,8 @@ use super::{Assigner, Published};
 use crate::state::pending_triggers::Triggers;
 
 impl Assigner {
-    /// Records the announcement of an address (`None`: removed), and updates the number of addresses that each
-    /// node announces.
+    /// Records the announcement of an address (`None` if the address was removed), and updates the number of
+    /// addresses for which each node is the first candidate.
     pub(super) fn apply_order(&mut self, address: IpAddr, order: Option<&Announcement>) {
         let before = match order {
             Some(order) => self.orders.insert(address, order.clone()),
@@ -61,8 +61,8 @@ impl Assigner {
         }
     }
 
-    /// Marks for a new selection of the announcer the addresses of a Service whose compiled form has changed: all
-    /// if its external traffic policy is `Local`, otherwise only those without a candidate.
+    /// Marks addresses of a Service whose compiled form has changed, so that their announcer is selected
+    /// again: all of them if the external traffic policy is `Local`, otherwise the ones without a candidate.
     pub(super) fn mark_form(&mut self, published: &Published, form: &CompiledService) {
         let is_local = form.external_traffic_policy == TrafficPolicy::Local;
         let addresses: Vec<_> = published.snapshot.addresses_of(&form.service).collect();
@@ -79,8 +79,8 @@ impl Assigner {
         addresses.into_iter().for_each(|address| self.mark(address));
     }
 
-    /// Marks for a new selection of the announcer the addresses that have the node as a candidate, and the
-    /// addresses in the node's networks.
+    /// Marks addresses so that their announcer is selected again: the ones that have the node as a candidate,
+    /// and the ones in the node's networks.
     pub(super) fn mark_node(&mut self, published: &Published, node: &Name) {
         let table = self.app.observations.nodes.table(&published.snapshot, self.app.source.now());
         let facts = table.view(node).and_then(|view| view.report).map(|report| &report.facts);
@@ -107,7 +107,8 @@ impl Assigner {
         }
     }
 
-    /// Marks for a new selection of the announcer the addresses that the collected triggers from reports concern.
+    /// Removes the collected triggers from reports, and marks the addresses concerned, so that their
+    /// announcer is selected again.
     pub(super) fn mark_triggered(&mut self) {
         let Triggers { nodes, verified, services, addresses } = self.app.observations.triggers.drain();
         let published = self.app.hub.load();
@@ -136,7 +137,8 @@ fn is_near(facts: &Facts, address: IpAddr) -> bool {
         .any(|network| network.contains(&address))
 }
 
-/// Updates the number of addresses per node after an address has moved from one node to another.
+/// Updates the number of addresses per node after the first candidate of an address has changed. `None`
+/// stands for no candidate.
 pub(super) fn count(owned: &mut BTreeMap<Name, usize>, from: Option<&Name>, to: Option<&Name>) {
     if from == to {
         return;

@@ -44,8 +44,8 @@ struct GatheredParts {
     counts: Counts,
 }
 
-/// Computes the current overview, and the counts of Nodes and Services. The last value is true if the overview
-/// may change only because time passes.
+/// Computes the current overview, and the counts of Nodes and Services. The last value is true if the
+/// overview may change as time passes although its other inputs stay the same.
 pub(super) fn gather(
     app: &ServerState,
     published: Arc<Published>,

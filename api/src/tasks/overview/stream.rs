@@ -1,7 +1,9 @@
-//! Watch of the overview: the whole document first, then its changes, which are merged for slow readers.
+//! Watch of the overview: the stream of one client, with the whole document first and then its changes. For a
+//! slow client several changes are merged into one.
 //!
-//! A watcher keeps the last document that it sent, and has no queue. If no document was published in between, the
-//! watcher next sends the change line that all watchers share, otherwise the difference from its last document.
+//! A watch stores only the document that it sent last, and has no queue. If the newest document directly
+//! follows this one, the watch sends the change line that all watches share; otherwise it sends the
+//! difference between the two documents.
 
 use std::{io::Write, sync::Arc, time::Duration};
 
@@ -48,7 +50,7 @@ pub(crate) struct OverviewWatch {
     pub(crate) stop: CancellationToken,
 }
 
-/// Overview that a watcher has received.
+/// Overview that a watch has sent last.
 enum SentOverview {
     /// The complete document.
     Whole(Arc<OverviewDocument>),

@@ -25,8 +25,8 @@ use crate::{
 /// are ignored.
 const HEADS_MAX: usize = 200;
 
-/// Reads the writes since the previous call from the history. If the history cannot be read, problems in the
-/// overview have no preceding change.
+/// Reads the writes since the previous call from the history. If the history cannot be read, `writes` stays
+/// unchanged, so that new problems in the overview have no preceding write.
 pub(super) async fn follow(
     app: &ServerState,
     published: &Published,
@@ -69,7 +69,8 @@ pub(super) async fn follow(
     *written = head;
 }
 
-/// Returns the objects of a write, and the Services to which they provide endpoints before or after it.
+/// Returns the objects that a write has changed, and the Services for which these objects provided endpoints
+/// before the write or provide them after it. Without `recent`, only objects that still exist are considered.
 fn touches(snapshot: &Snapshot, head: &RevisionHead, recent: Option<&Recent>) -> BTreeSet<ObjectKey> {
     let mut touches: BTreeSet<ObjectKey> = head.touched.iter().map(|(_, key)| key.clone()).collect();
     match recent {

@@ -25,8 +25,8 @@ use store::{ChangesError, StoreError};
 use super::{Context, NOTHING_NEW_PAUSE, RELOAD_PAUSE};
 use crate::{state::published::Step, telemetry::metrics::Call};
 
-/// Maximum number of commits that are read and published at once. Limits memory, and the delay of the server's own
-/// writes.
+/// Maximum number of commits that are read and published at once. Limits the memory for them, and the time
+/// for which the server's own writes must wait.
 const COMMITS_AT_ONCE: usize = 256;
 
 /// Reads new commits after a change notification. Returns the pause before the next read.
@@ -116,7 +116,8 @@ pub(super) fn publish(context: &Context, steps: Vec<Step>) {
     context.convergence.concerns_nodes(context.hub.load().nodes_head().revision);
 }
 
-/// Loads the state again after a failed commit whose outcome is unknown. Returns true if the state is known again.
+/// Loads the state again after a failed commit whose outcome is unknown. Returns false if the store cannot be
+/// read.
 pub(super) async fn reload(context: &Context) -> bool {
     match read_anew(context).await {
         Ok(()) => true,
@@ -127,8 +128,9 @@ pub(super) async fn reload(context: &Context) -> bool {
     }
 }
 
-/// Loads the state from the store and publishes it. If the commits since the published state are known, they are
-/// published as commits, so that feeds and watches continue; otherwise all feeds and watches start over.
+/// Loads the state from the store and publishes it. If the state continues the published one, and all commits
+/// in between are available, publishes these commits, so that feeds and watches continue. Otherwise replaces
+/// the published state; all feeds and watches then start over.
 async fn read_anew(context: &Context) -> Result<(), StoreError> {
     let loaded = context.metrics.time(Call::Load, context.store.load()).await?;
     let published = context.hub.load();

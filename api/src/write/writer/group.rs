@@ -1,5 +1,6 @@
-//! Processing of a group of writes: it is decided on the published state, committed and published, and the callers
-//! get their results.
+//! Processing of a group of writes. The group is decided: each write is validated against the published state
+//! and the writes before it, and its changes are computed. Then the group is committed and published, and the
+//! callers get their results.
 //!
 //! A decision is valid only for the current state of the store. If another control server has committed first, its
 //! commits are read and the group is decided again from the beginning. The results of a group without changes
@@ -30,11 +31,11 @@ use crate::{
     telemetry::metrics::Call,
 };
 
-/// Maximum number of times a group is decided again after conflicts. Each conflict means that another server's
-/// write succeeded. A server with so many conflicts competes with servers much closer to the store; its clients
-/// should get an error instead of waiting.
+/// Maximum number of times a group is decided again because another control server has committed first. A
+/// server that loses so often reaches the store much more slowly than the others; its clients should get an
+/// error instead of waiting.
 const REDECISIONS_MAX: u32 = 16;
-/// Amount by which the maximum pause grows with each conflict, before a group is decided again.
+/// Amount by which the upper limit of the random pause grows with each conflict.
 const BACKOFF_STEP: Duration = Duration::from_millis(4);
 /// Upper limit of the random pause before a group is decided again.
 const BACKOFF_MAX: Duration = Duration::from_millis(64);
@@ -45,7 +46,7 @@ struct DecidedGroup {
     steps: Vec<Step>,
     history: Vec<RevisionEntry>,
     audit: Vec<AuditRecord>,
-    /// Audit data of the requests whose audit entries are in `audit`.
+    /// Audit data of the requests with an entry in `audit`, which are marked as stored after the commit.
     audited: Vec<Arc<AuditDraft>>,
     /// Result of each write, in the order of the group.
     answers: Vec<Result<Written, WriteError>>,
@@ -98,7 +99,8 @@ pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> 
     false
 }
 
-/// Decides each write of a group, in order, on the state that the previous ones lead to.
+/// Decides each write of a group in order: validates it against the state that results from the previous
+/// writes, and computes its changes.
 fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
     let published = context.hub.load();
     let at = published.position();
@@ -134,9 +136,9 @@ fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
     DecidedGroup { at, steps, history, audit, audited, answers }
 }
 
-/// Checks that the caller has the permissions for the objects that a write prunes, and returns the write. The
-/// check is done here, because the pruned objects depend on the state. The objects that the request names were
-/// checked before the write was queued, so that a rejected caller learns nothing about the state.
+/// Returns the write if the caller has the permissions for the objects that it prunes. This check needs the
+/// current state, on which the pruned objects depend. The permissions for the objects named in the request
+/// were checked before the write was queued, so that a rejected caller learns nothing about the state.
 fn permit(caller: &Caller, admitted: AdmittedWrite) -> Result<AdmittedWrite, WriteError> {
     let violations = caller.access().prunes_refused(&admitted.outcomes);
     if violations.is_empty() { Ok(admitted) } else { Err(WriteError::Forbidden(violations)) }
@@ -156,7 +158,9 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
     RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }
 }
 
-/// Commits a decided group if the store is still at the position on which it was decided.
+/// Commits a decided group if the store is still at the position on which the group was decided; otherwise
+/// returns [`CommitError::Stale`]. If the group has no changes, only checks the position, and only of a
+/// shared store.
 async fn settle(context: &Context, decided: &DecidedGroup) -> Result<(), CommitError> {
     let DecidedGroup { at, steps, history, audit, audited: _, answers: _ } = decided;
     if !steps.is_empty() {

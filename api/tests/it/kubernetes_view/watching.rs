@@ -131,8 +131,8 @@ async fn who_is_cut_in_the_middle_of_a_commit_misses_nothing() {
     on.expect("ADDED", "d").await;
 }
 
-/// If requested, a bookmark follows the existing objects, another one follows changes that do not match, and the
-/// last one precedes the requested end.
+/// A watch with bookmarks sends one after the existing objects, and a further one with the newest version
+/// after a change that does not match the watch. The watch ends at the requested timeout.
 #[tokio::test]
 async fn bookmarks_tell_how_far_a_watch_is() {
     let server = start().await;

@@ -1,4 +1,4 @@
-//! Columns of pools, advertisements and addresses. Pure.
+//! Columns of pools, advertisements and addresses. Pure functions.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ use crate::{
 
 /// Maximum number of ranges of a pool in the narrow table, followed by the number of further ones.
 const RANGES_SHOWN: usize = 2;
-/// Largest count printed in full; larger ones are printed as a magnitude.
+/// Largest count printed in full; larger ones are printed as a magnitude such as `1.8e19`.
 const COUNT_EXACT_MAX: u64 = 9_999_999;
 
 /// Column headings of pools: those of the narrow table, and the additional ones of `-o wide`.
@@ -86,8 +86,8 @@ pub(crate) fn pool(object: &AddressPool, wide: bool, now: Timestamp) -> Vec<Cell
     row
 }
 
-/// Returns the cells for the numbers of used and free addresses of one family, `-` if the pool has none of
-/// that family.
+/// Returns the cells for the numbers of used and free addresses of one IP family; both are `-` if the pool
+/// has no address of that family.
 fn usage(usage: &PoolUsage) -> [Cell; 2] {
     let PoolUsage { total, assigned, quarantined: _, available } = *usage;
     if total == 0 {
@@ -148,7 +148,8 @@ fn attributes(spec: &AdvertisementSpec) -> String {
     or_dash(named.chain(communities).collect::<Vec<_>>().join(" "))
 }
 
-/// Formats the preferences of an advertisement, each as `50×rack=a`.
+/// Formats the preferred nodes of an Advertisement, each as weight and label selector such as `50×rack=a`,
+/// separated by `|`.
 pub(crate) fn preferences(spec: &AdvertisementSpec) -> String {
     let preference = |preferred: &PreferredNodes| {
         format!("{}×{}", preferred.weight, or_all(selector(&preferred.preference)))
@@ -180,14 +181,16 @@ pub(crate) fn address(object: &Address, wide: bool, now: Timestamp) -> Vec<Cell>
     row
 }
 
-/// Returns the announcers of an address: its L2 owner, the number of BGP nodes, or both.
+/// Returns the cell with the announcers of an address: the node that announces it by ARP or NDP (the owner),
+/// and the number of nodes that announce it by BGP.
 fn owner_cell(object: &Address) -> Cell {
     let by_l2 = object.status.owner.as_ref().map(ToString::to_string);
     let all: Vec<String> = by_l2.into_iter().chain(bgp::announcers(&object.status)).collect();
     all.join(", ").into()
 }
 
-/// Returns a short state of an address: `Quarantined`, else `Conflict`, else the state of its announcement.
+/// Returns a short state of an address: `Quarantined` with the time, else `Conflict`, else `Announced` or the
+/// reason why the address is not announced.
 pub(crate) fn address_state(object: &Address, now: Timestamp) -> (String, Tone) {
     if let Some(quarantine) = &object.spec.quarantine {
         return (format!("Quarantined {}", age(now, quarantine.until)), Tone::Waiting);
@@ -209,7 +212,8 @@ pub(crate) fn address_state(object: &Address, now: Timestamp) -> (String, Tone) 
     }
 }
 
-/// Lists the other machines that announce the same address, each as `02:00:00:00:00:01@eth0`.
+/// Lists the other machines that announce the same address. Each entry is a MAC address and the interface on
+/// which it was received, such as `02:00:00:00:00:01@eth0`.
 pub(crate) fn conflicts(address: &Address) -> Vec<String> {
     let conflicts = address.status.nodes.values().filter_map(|part| part.conflict.as_ref());
     let mut heard: Vec<String> =
@@ -258,7 +262,8 @@ pub(crate) fn or_all(restriction: String) -> String {
     if restriction.is_empty() { "all".to_owned() } else { restriction }
 }
 
-/// Returns a one-word status: `Disabled`, the reason of a condition that is false or unknown, or `Ready`.
+/// Returns a one-word status: `Disabled`, else the reason of a condition that is false or, if there is none,
+/// unknown, else `Ready`. Returns `Unknown` if there are no conditions.
 pub(crate) fn status(is_disabled: bool, conditions: &[ConditionRow]) -> Cell {
     if is_disabled {
         return Cell::toned(Tone::Waiting, "Disabled");

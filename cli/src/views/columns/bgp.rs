@@ -1,4 +1,4 @@
-//! Columns of BGP peers and BFD profiles. Pure.
+//! Columns of BGP peers and BFD profiles. Pure functions.
 
 use model::{
     kinds::{
@@ -103,13 +103,15 @@ pub(crate) fn asn(peer: &BgpPeerSpec) -> String {
     }
 }
 
-/// Formats the intervals of a profile, such as `300/300 ms × 3`.
+/// Formats the receive interval, transmit interval and detection multiplier of a BFD profile, such as
+/// `300/300 ms × 3`.
 #[must_use]
 pub(crate) fn intervals(profile: &BfdProfileSpec) -> String {
     format!("{}/{} ms × {}", profile.receive_interval, profile.transmit_interval, profile.detect_multiplier)
 }
 
-/// Returns the local AS of a peer: the configured one, or that of its nodes if they agree.
+/// Returns the local AS of a peer: the configured one, or else that of its nodes. Returns `by node` if the
+/// nodes have different ones, and `-` if there are no nodes.
 fn local_asn(peer: &BgpPeer) -> String {
     if let Some(stated) = peer.spec.local_asn {
         return stated.to_string();
@@ -124,8 +126,8 @@ fn local_asn(peer: &BgpPeer) -> String {
     }
 }
 
-/// Formats the permitted distance of a peer: a number of hops (GTSM), `several`, or `-` for a directly
-/// connected one.
+/// Formats the permitted distance to a peer: a number of hops enforced by GTSM (RFC 5082), `several` for
+/// multihop eBGP, or `-` for a directly connected peer.
 pub(crate) fn hops(peer: &BgpPeerSpec) -> String {
     match peer.ttl_security {
         Some(hops) => format!("{hops} (GTSM)"),

@@ -1,4 +1,4 @@
-//! `describe` sections of pools, advertisements and addresses. Pure.
+//! `describe` sections of pools, advertisements and addresses. Pure functions.
 
 use model::{
     kinds::{
@@ -80,7 +80,8 @@ pub(crate) fn pool(page: &mut Page, object: &AddressPool) {
     }
 }
 
-/// Adds the addresses that a pool has assigned, each with the Services that use it.
+/// Adds a table of the Address objects of a pool or Service, with the Services that use each address. Lists
+/// at most [`ADDRESSES_SHOWN`].
 pub(crate) fn held(page: &mut Page, addresses: &[Value], now: Timestamp) {
     let resource = Resource::Object(Kind::Address);
     page.section(&format!("Addresses ({})", addresses.len()));

@@ -1,4 +1,4 @@
-//! `describe` sections of BGP peers and BFD profiles, and the BGP parts of other kinds. Pure.
+//! `describe` sections of BGP peers and BFD profiles, and the BGP parts of other kinds. Pure functions.
 
 use model::{
     bgp::identity::{AsnSource, NodeBgpStatus, RouterIdSource},
@@ -59,8 +59,8 @@ pub(crate) fn peer(page: &mut Page, object: &BgpPeer, now: Timestamp) {
     sessions(page, object, now);
 }
 
-/// Adds the BGP sessions with a peer, as the server lists them, and a command that shows the sessions not
-/// listed.
+/// Adds the BGP sessions with a peer that its status lists, and a command that shows all of them if the list
+/// is incomplete.
 fn sessions(page: &mut Page, object: &BgpPeer, now: Timestamp) {
     let sessions = &object.status.sessions;
     page.section(&format!("Sessions ({} of {} established)", sessions.established, sessions.total));
@@ -77,7 +77,8 @@ fn sessions(page: &mut Page, object: &BgpPeer, now: Timestamp) {
     }
 }
 
-/// Adds the names of the nodes on which the peer is configured.
+/// Adds a table of the nodes on which the peer is configured, with the AS, the router ID and a problem of
+/// each.
 fn nodes(page: &mut Page, object: &BgpPeer) {
     page.section(&format!("Nodes ({})", object.status.nodes_total));
     let mut table = Table::new(vec!["NODE", "AS", "ROUTER-ID", "PROBLEM"]);
@@ -126,7 +127,7 @@ pub(crate) fn advertisement(page: &mut Page, spec: &AdvertisementSpec) {
     page.optional("Communities", &words(&spec.communities));
 }
 
-/// Adds the BGP identity of a node.
+/// Adds the BGP identity of a node: its AS and BGP Identifier, each with the source of the value.
 pub(crate) fn node(page: &mut Page, identity: &NodeBgpStatus) {
     let from = match identity.asn_from {
         AsnSource::Node => "spec.bgp.asn",

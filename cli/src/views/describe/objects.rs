@@ -1,4 +1,4 @@
-//! `describe` sections that differ by kind. Pure.
+//! `describe` sections that differ by kind. Pure functions.
 
 use model::{
     kinds::{
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Returns titles and values of the Service fields that are printed if they have a value.
+/// Returns the optional fields of a Service as titles and values. A field with an empty value is not printed.
 fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 17] {
     let affinity = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
     let balancer = spec.load_balancer.as_ref();
@@ -47,7 +47,7 @@ fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 17] {
     ]
 }
 
-/// Returns titles and values of a Node's proxy options that are printed if they have a value.
+/// Returns the proxy options of a Node as titles and values. An option with an empty value is not printed.
 fn proxy_fields(proxy: &ProxyOptions) -> [(&'static str, String); 5] {
     // The server omits the options as a whole if all have their defaults.
     let naming = if *proxy == ProxyOptions::default() { String::new() } else { word(&proxy.naming) };
@@ -245,7 +245,8 @@ pub(crate) fn node(page: &mut Page, object: &Node, now: Timestamp) {
     happenings(page, object, now);
 }
 
-/// Returns the requested mode, with the mode in use if it differs.
+/// Returns the proxy mode requested for a Node, with the mode in use if it differs; the agent's default if
+/// none is requested.
 fn node_mode(node: &Node) -> String {
     match (node.spec.mode, node.status.mode) {
         (None, None) => "agent default".to_owned(),

@@ -1,4 +1,4 @@
-//! Types of responses that have none in `model`, or whose enums may get more values in newer servers.
+//! Types of responses for which `model` has no type, or whose enums may get more values in newer servers.
 //!
 //! Every field has a default, so that a response is rendered even if only a part can be decoded. Enum values
 //! that are only printed, and names that are only sent back, are plain text; enum values that select a color
@@ -24,7 +24,7 @@ use super::{Word, decode};
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClusterStatus {
-    /// Position of the published state.
+    /// Position (epoch and revision) of the state that the response describes.
     pub(crate) position: Option<Position>,
     /// Version of the server.
     pub(crate) version: String,
@@ -102,7 +102,7 @@ pub(crate) struct ProblemExtension {
     pub(crate) title: String,
     /// Objects that a rejected prune would have removed.
     pub(crate) would_prune: Vec<String>,
-    /// First objects that a write rejected by a guard would have removed.
+    /// First objects whose removal a guard (limit on large removals) has rejected.
     pub(crate) would_remove: Vec<String>,
 }
 
@@ -222,8 +222,8 @@ pub(crate) struct PlanHead {
     pub(crate) id: String,
     /// Time at which the server discards the plan.
     pub(crate) expires: Option<Timestamp>,
-    /// Limits that the write exceeds, such as the maximum number of removed objects; it must then be
-    /// confirmed.
+    /// Limits (guards) that the write exceeds, such as the maximum number of removed objects. If there are
+    /// any, the write must be confirmed.
     pub(crate) guards: Vec<String>,
 }
 

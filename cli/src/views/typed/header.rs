@@ -28,7 +28,7 @@ pub(crate) struct HeaderMetadata {
     /// Namespace of the object; empty for cluster-scoped kinds.
     #[serde(deserialize_with = "scalar_text")]
     pub(crate) namespace: String,
-    /// Unique identifier of the object over its lifetime.
+    /// Unique id of the object. An object that is deleted and created again gets a different one.
     pub(crate) uid: String,
     /// Revision of the last change of the object.
     pub(crate) resource_version: String,

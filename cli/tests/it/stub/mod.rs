@@ -77,7 +77,7 @@ pub(crate) fn write_answer(stream: &mut TcpStream, status: &str, content_type: &
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
 }
 
-/// Writes the head of a response whose end is marked by closing the connection.
+/// Writes the head of a streamed response and the given lines. Only closing the connection ends the response.
 pub(crate) fn begin_stream(stream: &mut TcpStream, lines: &str) {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n";
     let _client_may_be_gone = stream.write_all(format!("{head}{lines}").as_bytes());

@@ -1,5 +1,5 @@
-//! Check of agent feeds: an agent never returns to an older revision, and at each `synced` frame its
-//! addresses are exactly those of that revision.
+//! Check of the states that agents receive: an agent never returns to an older revision, and at each `synced`
+//! frame (end of a consistent batch of changes) its addresses are exactly those of the frame's revision.
 
 use super::{History, Rule, Timeline, Violations};
 

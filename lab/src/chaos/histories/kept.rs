@@ -1,5 +1,5 @@
-//! Check that writes take effect in real-time order. Also computes lower and upper limits of the store's revision
-//! at any time of the test.
+//! Check that the order of committed writes agrees with real time. Also computes lower and upper limits of
+//! the store's revision at any time of the test.
 
 use super::{History, Operation, RequestOutcome, Rule, Violations, writes::CommittedWrites};
 
@@ -35,7 +35,7 @@ pub(super) fn floors(history: &History) -> Floors {
     Floors::new(history.start, told.collect())
 }
 
-/// Returns the highest revision that the store must have reached before the response, or `None` if the
+/// Returns the revision that the store has certainly reached according to a response, or `None` if the
 /// response contains no revision.
 pub(super) fn shown(operation: &Operation) -> Option<u64> {
     match &operation.answer {
@@ -50,7 +50,8 @@ pub(super) fn shown(operation: &Operation) -> Option<u64> {
 #[derive(Debug)]
 pub(super) struct Bounds {
     floors: Floors,
-    /// Start of each committed write, with the lowest revision of the writes that began then or later.
+    /// Start times of the committed writes in ascending order, each with the lowest revision of the writes
+    /// that began then or later.
     begun: Vec<(u64, u64)>,
     head: u64,
 }

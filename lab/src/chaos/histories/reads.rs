@@ -47,9 +47,9 @@ impl HighestRevision {
     }
 }
 
-/// Returns the revision of the oldest state, not older than revision `least`, that explains a response; `None` if
-/// the response contains no state. If no state explains the response, adds a violation to `found` and returns
-/// `None`.
+/// Returns the lowest revision, from `least` on, at which the store had the state in a response; for a write
+/// or a listing, the revision in the response. Returns `None` if the response contains no state, or if no
+/// revision fits; in the latter case, adds a violation to `found`.
 fn place(
     operation: &Operation,
     least: u64,

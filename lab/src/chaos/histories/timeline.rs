@@ -99,7 +99,8 @@ impl Timeline {
         self.keys.keys().filter_map(address).collect()
     }
 
-    /// Returns the name of an object other than `but` that had an address at a revision.
+    /// Returns the name of an object other than `but` that had an address at a revision, or `None` if there
+    /// was none.
     pub(super) fn holder(&self, address: &str, at: u64, but: &str) -> Option<&str> {
         let others = self.keys.keys().filter(|key| *key != but);
         let has =
@@ -114,7 +115,8 @@ impl Timeline {
         next.map_or(head, |(&revision, _)| revision - 1)
     }
 
-    /// Returns the first revision, at or after `from`, at which an object did not exist.
+    /// Returns the first revision, at or after `from`, at which an object did not exist, or `None` if there
+    /// is none.
     pub(super) fn first_absence(&self, key: &str, from: u64) -> Option<u64> {
         if self.held(key, from).is_none() {
             return Some(from);

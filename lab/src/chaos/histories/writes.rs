@@ -1,5 +1,6 @@
 //! Check of writes against the change log: an accepted write is in the log once, a rejected one never, and
-//! one without a response at most once. Each must satisfy its precondition in the state before it.
+//! one without a response at most once. The state before a logged write must satisfy the precondition of the
+//! write.
 
 use std::collections::{BTreeMap, BTreeSet};
 

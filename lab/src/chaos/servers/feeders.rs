@@ -1,4 +1,5 @@
-//! Simulated agent that switches between control servers and records its state at each `synced` frame.
+//! Simulated agent that switches between control servers and records its state at each `synced` frame (end of
+//! a consistent batch of changes).
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +23,14 @@ use crate::{
     host::wait,
 };
 
-/// Timeout for the first byte of a feed.
+/// Timeout for the start of a feed, and for the next data in it.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
 /// Minimum and maximum duration of a feed stream in milliseconds.
 const STREAM_MS: (u64, u64) = (50, 500);
 
-/// Follows the feed of a node until the agent reaches the final revision in `goal`, or until no data arrives
-/// for the duration of the test timeout. The first stream starts with a full sync, because the agent has no
-/// position yet.
+/// Follows the feed (stream of state) of a node until the agent reaches the final revision in `goal`, or
+/// until the test timeout has passed since that revision became known. The first stream starts with a full
+/// sync, because the agent has no position yet.
 ///
 /// # Errors
 /// Returns an error if the HTTP client cannot be created.
@@ -72,7 +73,8 @@ struct SilentAgent {
     taken: BTreeMap<String, String>,
     /// Address of each object after the frames that followed the last `synced`.
     working: BTreeMap<String, String>,
-    /// True if frames arrived after the last `synced`.
+    /// True if the received state may be inconsistent: from the start of a stream or a change until the next
+    /// `synced` frame. A heartbeat in this time does not confirm the state.
     is_open: bool,
 }
 

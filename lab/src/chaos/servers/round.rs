@@ -40,7 +40,7 @@ pub struct Round {
     pub watchers: usize,
     /// Number of faults injected during the round.
     pub faults: usize,
-    /// Node of the simulated agent, if it is registered.
+    /// Node whose feed a simulated agent follows; `None` runs the round without an agent.
     pub node: Option<String>,
 }
 

@@ -38,7 +38,7 @@ pub struct Site {
     pub servers: Vec<SocketAddr>,
     /// Namespace of the objects.
     pub namespace: String,
-    /// Epoch of the store.
+    /// Epoch (identity) of the store, the first part of a position.
     pub epoch: u64,
     /// Revision before the first operation.
     pub start: u64,
@@ -76,8 +76,8 @@ pub struct SiteCall {
 }
 
 impl Site {
-    /// Creates the access for a round. The history of the round begins at the current position (epoch and
-    /// revision) of the store.
+    /// Creates the access for a round, at the current position (epoch and revision) of the store. Waits until
+    /// every server has reached this position.
     ///
     /// # Errors
     /// Returns an error if no server returns a position.
@@ -128,8 +128,8 @@ impl Site {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns a cluster IP for a Service of this round that requests a specific address. Other rounds mostly
-    /// use different addresses; a Service left by an earlier round rarely has one of them.
+    /// Returns the cluster IP with index `number` among those that Services of this round request. Other
+    /// rounds mostly use different addresses, so a Service left by an earlier round rarely has one of them.
     #[must_use]
     pub fn address(&self, number: u64) -> String {
         format!("10.96.{}.{}", 50 + u64::from(self.lane), 1 + number)

@@ -24,8 +24,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
 /// Minimum and maximum duration of a watch stream in milliseconds.
 const STREAM_MS: (u64, u64) = (30, 500);
 
-/// Maximum duration of a stream of a single-server watcher, since the stream may hang on a connection that
-/// the server has lost.
+/// Maximum duration of a stream of a watcher that uses one server only. Limited, because the stream may hang
+/// on a connection that the server has lost.
 const ONE_STREAM: Duration = Duration::from_secs(5);
 
 /// Maximum length of a line in bytes, far above the server's limit for one object.
@@ -49,8 +49,8 @@ pub enum Course {
     Server(usize),
 }
 
-/// Follows the events of a round until the watcher reaches the final revision in `goal`, or until no data
-/// arrives for the duration of the test timeout.
+/// Follows the events of a round until the watcher reaches the final revision in `goal`, or until the test
+/// timeout has passed since that revision became known.
 ///
 /// # Errors
 /// Returns an error if the HTTP client cannot be created.

@@ -231,8 +231,8 @@ impl ClientWriter {
         }
     }
 
-    /// Chooses the minimum revision of a read: with some probability, the newest revision that the client has
-    /// received from any server.
+    /// Chooses the minimum revision of a read: at random either the newest revision that the client has
+    /// received from any server, or `None`.
     fn at_least(&mut self) -> Option<u64> {
         let newest = self.known.values().map(|(_, revision)| *revision).max();
         newest.filter(|_| self.random.chance(40))

@@ -1,5 +1,5 @@
-//! Census for leak detection: kernel state, process resources and files that a soak test may leave behind, as
-//! lines by location.
+//! Census for leak detection: lists the kernel state, process resources and files that a soak test may leave
+//! behind. Each location, such as a chain of a node, has a list of text lines.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use crate::{
     processes::binaries,
 };
 
-/// Kernel objects, process resources and files, as lines by location, such as a chain of a node.
+/// Kernel objects, process resources and files: text lines by location, such as a chain of a node.
 pub(super) type Census = BTreeMap<String, Vec<String>>;
 
 /// Prefix of census locations that are processes.
@@ -128,7 +128,7 @@ pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
 }
 
 /// Returns the links, addresses, routes and policy rules of a namespace, sorted. Automatic interface
-/// addresses are not omitted, because they do not change.
+/// addresses are included, because they do not change during the test.
 fn network(place: &Namespace) -> Result<Vec<String>> {
     Ok(listings::sorted(kernel::network(place)?.lines().map(|line| line.trim().to_owned())))
 }
@@ -146,9 +146,9 @@ fn remembered(place: &Namespace) -> Vec<String> {
     lists.lines().map(str::to_owned).collect()
 }
 
-/// Returns the conntrack entries that translate addresses. Agents delete the UDP entries of removed objects;
-/// TCP connections are left to end by default (`removalPolicy`), and the kernel drops their entries soon
-/// after.
+/// Returns the conntrack entries that translate addresses. None should remain after objects are removed:
+/// agents delete the UDP entries; TCP connections are left to end by default (`removalPolicy`), and the
+/// kernel drops their entries soon after.
 fn flows(place: &Namespace) -> Result<Vec<String>> {
     let mut flows = kernel::conntrack(place, "udp")?;
     flows.extend(kernel::conntrack(place, "tcp")?);

@@ -10,12 +10,12 @@ use super::stage::{
 };
 use crate::{fixtures::scene::BACKEND_PORT, host::random::Random};
 
-/// Maximum number of Services that one writer has created at any time.
+/// Maximum number of Services of one writer that exist at the same time.
 const SERVICES_MAX: usize = 10;
 /// Number of external addresses reserved for one writer; more than [`SERVICES_MAX`].
 const EXTERNALS: u64 = 20;
-/// Minimum number of writers: each of the first ones also changes objects that no other writer changes, such as
-/// spare Workloads, Nodes, advertisements, or the endpoints in use.
+/// Minimum number of writers. Each of the first six also changes objects that no other writer changes, such
+/// as spare Workloads, Nodes, advertisements, or the endpoints of Services with traffic.
 pub(super) const WRITERS_MIN: u64 = 6;
 
 /// HTTP request to the control API: method, path and JSON body.
@@ -286,8 +286,8 @@ impl Estate {
         }
     }
 
-    /// Makes the spare Workload with this number not ready, draining or normal. The Services in use have
-    /// other endpoints besides the spare Workloads.
+    /// Sets the spare Workload `number` to not ready, draining or normal. Services with traffic have other
+    /// endpoints too, so they remain reachable.
     fn spare_workload(&mut self, number: u64, is_on: bool) -> SoakChange {
         let path = format!("/v1/namespaces/default/workloads/spare-{number}");
         let whole = json!({"spec": {"ready": null, "maintenance": null}});

@@ -24,8 +24,8 @@ pub struct Rhythm {
     pub between_ms: (u64, u64),
     /// Minimum and maximum duration of a fault in milliseconds.
     pub lasts_ms: (u64, u64),
-    /// Recovery time in milliseconds without another fault on the same target, so that each loss has one
-    /// cause.
+    /// Recovery time in milliseconds without another fault on the same target, so that each lost connection
+    /// can be assigned to one fault.
     pub rest_ms: u64,
 }
 
@@ -44,7 +44,8 @@ pub(super) struct Faults {
     /// Next fault and its duration; the fault waits until its target has recovered.
     decided: Option<(EpisodeFault, Duration)>,
     rested: [Instant; 4],
-    /// Shuffled kinds left in this round; every kind occurs once before any repeats.
+    /// Fault kinds that are still to occur, in random order. Refilled when empty, so that every kind occurs
+    /// once before any repeats.
     deck: Vec<EpisodeKind>,
     /// Index of the node whose agent is never killed, so that its final memory reflects the whole run.
     pub(super) survivor: u8,
@@ -81,8 +82,9 @@ impl Faults {
         }
     }
 
-    /// Reverts the faults whose time is over, and starts the next fault if it is due. Returns the started
-    /// fault, if any.
+    /// Reverts the faults whose duration has passed. Starts the next fault if its start time has come, its
+    /// target has recovered, and fewer than [`TOGETHER_MAX`] faults are active. Returns the started fault, if
+    /// any.
     pub(super) fn turn(&mut self, stage: &mut Stage) -> Result<Option<EpisodeFault>> {
         let now = Instant::now();
         while let Some(at) = self.open.iter().position(|open| open.until <= now) {

@@ -1,5 +1,5 @@
-//! End-to-end check of a soak test: connects once to every address and port of every Service and compares the
-//! backend that replies with the endpoints in the API.
+//! End-to-end check of a soak test: connects once to every address and port of every Service, and checks that
+//! the backend that replies is one of the Service's endpoints in the API.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,7 @@ struct TrafficQuestion {
 /// Maximum number of wrong replies listed in an error.
 const TOLD_MAX: usize = 8;
 
-/// Connects to every frontend of every Service, and repeats connections with a wrong result until it is
+/// Connects to every frontend of every Service. Repeats a connection with a wrong result until the result is
 /// right, because an address may be moving to another node. Returns the number of frontends checked.
 ///
 /// # Errors
@@ -100,7 +100,7 @@ fn questions(stage: &Stage, random: &mut Random) -> Result<Vec<TrafficQuestion>>
     Ok(questions)
 }
 
-/// Returns all Services in the compiled form that agents receive.
+/// Returns all Services with the endpoints and settings that the server computes for the agents.
 fn compiled(stage: &Stage) -> Result<Vec<CompiledService>> {
     let mut all = Vec::new();
     let mut path = "/v1/endpoints?limit=500".to_owned();
@@ -116,8 +116,9 @@ fn compiled(stage: &Stage) -> Result<Vec<CompiledService>> {
     }
 }
 
-/// Returns a connection for each frontend of a port, as a tuple: client location, destination, number of the
-/// node whose endpoints count for policy Local, and traffic policy.
+/// Returns a test connection for each frontend (address and port) of a Service port, as a tuple: client,
+/// destination, number of the node whose endpoints count for policy Local (0 for policy Cluster), and traffic
+/// policy.
 fn frontends(
     service: &CompiledService,
     port: &CompiledPort,

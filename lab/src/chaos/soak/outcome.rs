@@ -39,8 +39,8 @@ pub struct SoakOutcome {
     pub samples: Vec<Sample>,
     /// Size of the files of the control server and the agents at the end of each part, in KiB.
     pub files_kib: Vec<u64>,
-    /// End of the warm-up: lazily allocated memory is allocated, and storage of limited size is full. No process
-    /// was killed after this time.
+    /// End of the warm-up, as time since the start of the test: from then on, lazily allocated memory is
+    /// allocated, storage of limited size is full, and no process is killed.
     pub warm_since: Duration,
     /// True if the run was long enough, and its memory had enough time to settle, for a verdict on memory
     /// growth.

@@ -16,13 +16,15 @@ pub struct Sample {
     pub process: String,
     /// Process id; a different one means a restart.
     pub pid: u32,
-    /// True if the sample was taken at rest, with the same objects as every other sample at rest.
+    /// True if the sample was taken without client requests, with the same objects as every other such
+    /// sample.
     pub is_settled: bool,
     /// Resident memory in KiB.
     pub resident_kib: u64,
     /// Anonymous memory in KiB, which the process has allocated from the kernel.
     pub anonymous_kib: u64,
-    /// Heap in use in KiB, as reported by the process at a settled time, or by the agent for its relay.
+    /// Heap in use in KiB, as reported by the process, or by the agent for its relay. `None` if it is not
+    /// reported or the sample is not [`Self::is_settled`].
     pub in_use_kib: Option<u64>,
     /// Number of open file descriptors.
     pub files: u64,
@@ -121,8 +123,8 @@ pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
     Ok(counts.into_iter().map(|(what, count)| format!("{count} × {what}")).collect())
 }
 
-/// Kind of the blocking threads of the Tokio runtime, which run file and name lookups. Each concurrent lookup may
-/// start one. Threads that share periodic work are never idle for ten seconds, after which they would end.
+/// Kind, as listed by [`holdings`], of the Tokio threads that run blocking file and name lookups. Concurrent
+/// lookups may start several of them. A thread ends after ten idle seconds, which periodic work may prevent.
 const WAITING: &str = "thread tokio-rt-worker";
 /// Maximum increase of the number of [`WAITING`] threads between two censuses.
 const WAITING_MAX: usize = 4;

@@ -34,7 +34,8 @@ use crate::{
 
 /// Proxy mode of each node, by index.
 pub const MODES: [&str; 3] = modes::NATIVE;
-/// Last octet of the first extra address of `web-N`. Extra addresses are endpoints without a Workload.
+/// Last octet of the first extra address of the workload `web-N`. Extra addresses are endpoints that have no
+/// Workload object.
 pub(super) const EXTRA_HOST: u8 = 101;
 /// Number of extra addresses that each workload `web-N` has.
 pub(super) const EXTRA_HOSTS: u8 = 16;
@@ -45,11 +46,11 @@ const ASKERS: u32 = 4;
 const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
 const ROUTER: u8 = 1;
-/// Conntrack timeout of idle TCP flows in seconds, instead of up to five days: any flow still present at the
-/// end is then a leak.
+/// Conntrack timeout of idle TCP flows in seconds, instead of up to five days, so that each flow still
+/// present at the end of the test is a leak.
 const TCP_SECONDS: &str = "10";
-/// Conntrack timeout parameters by TCP state that are shortened, because no client connection of the test
-/// lives for a second.
+/// Suffixes of the sysctls for the TCP timeouts of conntrack, by TCP state. The test can shorten them,
+/// because none of its connections lasts for a second.
 const TCP_CLOCKS: [&str; 9] = [
     "close_wait",
     "established",
@@ -68,7 +69,7 @@ pub(super) struct Stage {
     pub(super) router: Frr,
     pub(super) outside: Namespace,
     pub(super) cluster: Cluster,
-    /// Ruleset and network state of each node before its agent started.
+    /// nftables ruleset and network state of each node before its agent started, by node name.
     pub(super) before_agents: BTreeMap<String, [String; 2]>,
 }
 
@@ -117,7 +118,7 @@ impl Stage {
     }
 
     /// Creates all permanent objects: address pools, Advertisements, Workloads, the Services to which clients
-    /// connect, and `filling` further Services. Waits until they are in force.
+    /// connect, and `filling` further Services without clients. Waits until all nodes have programmed them.
     pub(super) fn fill(&self, filling: u32) -> Result<()> {
         self.apply(&around())?;
         self.apply(&live(&self.cluster)?)?;
@@ -135,8 +136,8 @@ impl Stage {
         self.cluster.wait_owner(near, |_| true).map(drop)
     }
 
-    /// Fills the histories of the control server (removed Services, audit log, object changes) to their
-    /// limits. In the end, all objects are as before.
+    /// Fills the lists of past events that the control server keeps (removed Services, audit log, object
+    /// changes) up to their limits. All objects are the same before and after.
     pub(super) fn make_memories(&self, filling: u32, memories: Memories) -> Result<()> {
         let Memories { removals, requests, trials, changes } = memories;
         self.make_removals(removals)?;
@@ -146,8 +147,8 @@ impl Stage {
         self.cluster.wait_converged()
     }
 
-    /// Creates and deletes `services` Services. The control server remembers removed Services for agents that
-    /// are disconnected.
+    /// Creates and deletes `services` Services. The control server remembers removed Services, so that agents
+    /// that are disconnected receive the removals later.
     fn make_removals(&self, services: u32) -> Result<()> {
         let made = |number| object("Service", &format!("gone-{number}"), json!({"ports": [{"port": 80}]}));
         let all: Vec<_> = (0..services).map(made).collect();
@@ -239,7 +240,7 @@ fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster) -> Result
 }
 
 /// Builds a Service with a health check node port. The first such Service makes agents allocate resources
-/// that they keep.
+/// that they keep after its removal.
 pub(super) fn first_of_its_kind() -> Value {
     let spec = json!({
         "type": "LoadBalancer", "selector": {"app": "web"}, "externalTrafficPolicy": "Local", "loadBalancer": {"pool": "routed"},
@@ -316,10 +317,10 @@ pub(super) fn affinity() -> Value {
     json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}}})
 }
 
-/// Name of the Service in use whose endpoints change continuously.
+/// Name of the Service with client traffic whose endpoints change continuously.
 pub(super) const LIVE_SET: &str = "live-set";
 
-/// Returns the name of a permanent Service by its number.
+/// Returns the name of a permanent Service without clients by its number.
 pub(super) fn filling_name(number: u32) -> String {
     format!("filling-{number:04}")
 }
@@ -330,14 +331,15 @@ fn filling_objects(number: u32) -> [Value; 2] {
     [object("Service", &name, spec), endpoint_set(&name, &filling_endpoints(number))]
 }
 
-/// Returns the initial endpoints of a permanent Service: node, index of its extra address, weight.
+/// Returns the initial endpoints of a permanent Service without clients, each as node number, index of the
+/// extra address on this node, and weight.
 pub(super) fn filling_endpoints(number: u32) -> [(u8, u8, u16); 3] {
     let extra = u8::try_from(number % u32::from(EXTRA_HOSTS)).unwrap_or(0);
     [(1, extra, 1), (2, extra, 1), (3, extra, 1)]
 }
 
-/// Builds an EndpointSet for a Service. Each endpoint is given as node number, index of its extra address,
-/// and weight.
+/// Builds an EndpointSet for a Service. Each endpoint is given as node number, index of the extra address on
+/// this node, and weight.
 pub(super) fn endpoint_set(service: &str, endpoints: &[(u8, u8, u16)]) -> Value {
     object(
         "EndpointSet",
@@ -346,7 +348,7 @@ pub(super) fn endpoint_set(service: &str, endpoints: &[(u8, u8, u16)]) -> Value 
     )
 }
 
-/// Builds an endpoint at an extra address of `web-N`.
+/// Builds an endpoint from a node number N, the index of an extra address of `web-N`, and a weight.
 pub(super) fn endpoint(&(node, extra, weight): &(u8, u8, u16)) -> Value {
     let address = Ipv4Addr::new(10, 1, node, EXTRA_HOST + extra);
     json!({"address": address, "node": format!("node{node}"), "weight": weight})

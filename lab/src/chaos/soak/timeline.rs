@@ -1,4 +1,4 @@
-//! Log of the faults in a soak test. Determines if a fault explains that a client lost a connection.
+//! Log of the faults in a soak test, used to determine if a fault explains a lost connection of a client.
 
 use std::{
     fmt,
@@ -19,11 +19,11 @@ pub enum EpisodeKind {
     AgentKilled,
     /// Suspension (SIGSTOP) of an agent, which is then resumed.
     AgentPaused,
-    /// Loss of a Node's link, which is set down and up again.
+    /// Loss of a Node's link, which is set down and later up again.
     Unplugged,
     /// Loss of all packets between a Node and the control server.
     CutOff,
-    /// Reset of all connections between agents and the control server.
+    /// Reset of all existing connections between agents and the control server.
     Reset,
     /// Flush of all rules of a Node, including those of Tidegate.
     RulesFlushed,
@@ -53,17 +53,17 @@ pub const KINDS: [EpisodeKind; 12] = [
     EpisodeKind::MemberKilled,
 ];
 
-/// Clients that may lose connections because of a fault, and no others.
+/// Group of clients that may lose connections because of a fault. All other clients must not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
     /// No client, because the fault does not affect traffic.
     Nobody,
-    /// Clients of announced addresses, until another Node has taken over.
+    /// Clients of announced addresses, until another Node announces them.
     Announced,
     /// Clients whose traffic passes the Node, and clients of announced addresses, because the Node may be
     /// their announcer.
     ThroughNode,
-    /// All clients, because endpoints become unreachable without a report to the control server.
+    /// All clients, because endpoints become unreachable and the control server does not detect this.
     Everybody,
 }
 
@@ -102,8 +102,8 @@ impl EpisodeKind {
         }
     }
 
-    /// Returns true if the fault is instantaneous, such as a flush of rules, so that only its effect must be
-    /// repaired.
+    /// Returns true if the fault has no duration, such as a flush of rules, so that it need not be ended but
+    /// only repaired.
     #[must_use]
     pub const fn is_moment(self) -> bool {
         matches!(self, Self::RulesFlushed | Self::RuleDeleted | Self::RelayKilled | Self::FlowsFlushed)
@@ -128,14 +128,15 @@ impl fmt::Display for EpisodeFault {
     }
 }
 
-/// Time after a fault in which connections may still be lost on a busy machine: rules are reconciled, peers
-/// and routers detect the failure, agents start.
+/// Time after a fault in which connections may still be lost on a busy machine, because rules are repaired,
+/// peers and routers detect the failure, or agents start.
 const AFTERMATH: Duration = Duration::from_secs(15);
 
-/// Path of a client's connections to a Service. Determines which faults can interrupt them.
+/// Path of a client's connections to a Service. Determines the faults that can interrupt them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// Index of the Node whose rules select the endpoint; 0 for an announced address, as any Node may announce it.
+    /// Index of the Node whose rules select the endpoint; 0 for an announced address, because any Node may
+    /// announce it.
     pub node: u8,
 }
 

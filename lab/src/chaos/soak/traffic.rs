@@ -29,10 +29,11 @@ use crate::{
 
 /// Pause between two connections of a client.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of listed failures that no fault explains.
+/// Maximum number of failures of each kind whose descriptions are kept.
 const TOLD_MAX: usize = 50;
 
-/// Frontend to which a client connects, with the path to it.
+/// Frontend to which a client connects from a certain namespace, with the path that determines the faults
+/// that excuse a failure.
 #[derive(Debug, Clone)]
 struct Target {
     label: String,
@@ -65,7 +66,8 @@ impl Target {
 pub struct Fates {
     /// Number of connections that received a reply from a backend of the test.
     pub answered: u64,
-    /// Number of failed connections during or shortly after a fault that excuses them, by kind of fault.
+    /// Number of failed connections that are excused by a fault at the same time or shortly before, by kind
+    /// of fault.
     pub excused: BTreeMap<EpisodeKind, u64>,
     /// Descriptions of the first excused failures.
     pub excused_told: Vec<String>,
@@ -73,16 +75,18 @@ pub struct Fates {
     pub lost: u64,
     /// Descriptions of the first unexcused failures.
     pub told: Vec<String>,
-    /// Number of UDP requests answered only on the second attempt although no fault excuses it. A datagram is lost
-    /// if its endpoint is removed while the datagram is in flight, so UDP clients must retry.
+    /// Number of UDP requests that were answered only on the second attempt although no fault explains this.
+    /// A datagram is lost if its endpoint is removed while the datagram is in flight, so UDP clients must
+    /// retry.
     pub again: u64,
     /// Descriptions of the first UDP requests answered only on the second attempt.
     pub again_told: Vec<String>,
 }
 
 impl Fates {
-    /// Maximum number of retried UDP requests per thousand connections. An endpoint is removed every two seconds,
-    /// and a request takes less than a millisecond, so the limit is rarely reached.
+    /// Maximum number of retried UDP requests per thousand connections. A request is only lost if an endpoint
+    /// is removed during it; since a removal happens every two seconds and a request takes less than a
+    /// millisecond, this is rare.
     pub const AGAIN_MAX_PER_THOUSAND: u64 = 1;
 
     /// Returns true if more UDP requests had to be retried than the removals of endpoints explain.
@@ -92,7 +96,7 @@ impl Fates {
     }
 }
 
-/// Client threads of a soak test. Dropping the value ends them.
+/// Client threads of a soak test, with the results of their connections. Dropping the value ends them.
 #[derive(Debug)]
 pub(super) struct Traffic {
     is_over: Arc<AtomicBool>,
@@ -234,7 +238,7 @@ impl Client {
     }
 }
 
-/// Returns for each client the frontends to which it connects in turn.
+/// Returns the frontends to which each client connects in turn, as one list per client.
 fn targets(stage: &Stage) -> Result<Vec<Vec<Target>>> {
     let cluster = &stage.cluster;
     let target = |from: &str, service: &str, to: SocketAddr, is_udp: bool, node: u8| {

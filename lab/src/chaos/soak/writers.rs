@@ -23,16 +23,16 @@ use crate::{
     host::{netns::Namespace, wait},
 };
 
-/// Response timeout of a writer. The control server may be suspended for longer; then the writer retries.
+/// Response timeout of a writer. If the control server is suspended for longer, the writer retries.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before a change without a response is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Maximum delay that a writer makes up for by faster writes. A longer delay moves the schedule, because the rate
-/// only applies while the server responds.
+/// Maximum delay that a writer makes up for by faster writes. Of a longer delay, such as an outage of the
+/// server, only this part is made up for.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of unexpected responses recorded; further responses are dropped.
 const UNEXPECTED_MAX: usize = 50;
-/// Timeout for all writers to carry out a command: several times the longest request.
+/// Timeout for all writers to carry out a command: several times the response timeout of a request.
 const OBEDIENCE: Duration = Duration::from_secs(90);
 
 /// Command to the writer threads of a soak test.
@@ -45,11 +45,12 @@ pub(super) enum Order {
     Rest,
     /// Command to remove or restore all changed objects, and then to pause.
     Tidy,
-    /// Command to end the thread of the writer.
+    /// Command to end all writer threads.
     End,
 }
 
-/// Parameters of the writers: seed, number of writers, total rate, and number of permanent Services.
+/// Parameters of the writers: seed, number of writers, total rate, and number of permanent Services that the
+/// writers may change.
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
     pub(super) seed: u64,
@@ -66,7 +67,7 @@ pub(super) struct WriterResults {
     pub(super) changes: BTreeMap<String, u64>,
     /// Number of successful requests.
     pub(super) requests: u64,
-    /// Retried requests by reason.
+    /// Number of retried requests, by reason of the retry.
     pub(super) again: BTreeMap<String, u64>,
     /// Descriptions of unexpected responses, up to [`UNEXPECTED_MAX`].
     pub(super) unexpected: Vec<String>,
@@ -191,8 +192,8 @@ impl SoakWriter {
         }
     }
 
-    /// Makes the next change, whose first request is sent at `due`. Returns the time at which the next change
-    /// is due.
+    /// Makes the next change. Sends its first request at `due`, and each further one an interval later.
+    /// Returns the time for the first request of the following change.
     async fn change(&mut self, mut due: Instant) -> Instant {
         let change = self.estate.next();
         for call in &change.calls {

@@ -1,4 +1,5 @@
-//! Simulated agent of the load generator. Uses two connections: one for the feed and one for reports.
+//! Simulated agent of the load generator. Uses two connections: one to read its feed (stream of cluster
+//! state) and one to send reports.
 
 use std::time::Duration;
 
@@ -19,11 +20,13 @@ use crate::cluster::control::http_builder;
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum silence of a feed: three heartbeats.
+/// Maximum time without data on the feed, after which the agent reconnects: three times the interval of
+/// heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Maximum length of a feed line in bytes.
+/// Maximum length of a line of the feed (stream of cluster state) in bytes.
 const LINE_BYTES_MAX: usize = 32 << 20;
-/// Prefixes of lines that are not parsed, because the work of an agent is not part of the measurement.
+/// Prefixes of feed lines that are not parsed, because the CPU time of a simulated agent is not to be
+/// measured.
 const SKIPPED: [&[u8]; 5] = [
     br#"{"type":"service""#,
     br#"{"type":"network""#,
@@ -32,8 +35,8 @@ const SKIPPED: [&[u8]; 5] = [
     br#"{"type":"addressRemoved""#,
 ];
 
-/// Reads the feed and sends reports until an error occurs. `held` is the position (epoch and revision) from
-/// which the feed resumes, and is updated with each batch.
+/// Reads the feed (stream of cluster state) and sends reports until an error occurs. `held` is the position
+/// (epoch and revision) from which the feed resumes, and is updated with each batch.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
     let client = http_builder()?.tcp_nodelay(true).local_address(follower.from).build()?;
     let (reached, known) = watch::channel(*held);
@@ -68,8 +71,8 @@ async fn listen(
     }
 }
 
-/// Returns the position in a feed line that ends a batch (`synced` or a heartbeat), or `None` for other
-/// lines. The server sends no heartbeat before the first `synced`.
+/// Returns the position (epoch and revision) in a feed line that follows a complete batch (`synced` or a
+/// heartbeat), or `None` for other lines. The server sends no heartbeat before the first `synced`.
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
         return Ok(None);
@@ -88,7 +91,8 @@ fn hear(line: &[u8]) -> Result<Option<Position>> {
 }
 
 /// Sends a report after each batch of the feed, and at intervals without one. Batches that arrive while a
-/// report is in flight share the next report. `known` contains the position after the last batch.
+/// report is in flight share the next report. `known` contains the position (epoch and revision) after the
+/// last batch.
 async fn report(
     follower: &Follower,
     client: &Client,

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{Role, agent, socket, tally::Tally, watcher};
 
-/// Timeout for all followers to reach a revision, on a machine that is busy with other tests.
+/// Timeout for all followers to reach a revision; long, because the machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Reconnect delay after a cut, in milliseconds: the first backoff step of a real agent.
 const PAUSE_MS: std::ops::Range<u64> = 100..200;
@@ -37,7 +37,7 @@ pub struct Orders {
     pub count: u16,
     /// Source address of the followers.
     pub from: IpAddr,
-    /// Position from which feeds and watches resume; `None` starts with the full state.
+    /// Position (epoch and revision) from which feeds and watches resume; `None` starts with the full state.
     pub resume: Option<Position>,
 }
 
@@ -52,7 +52,8 @@ pub(super) struct Follower {
 
 /// Runs the followers and executes the commands on stdin until stdin is closed.
 ///
-/// # Errors Returns an error if a command is unknown or times out.
+/// # Errors
+/// Returns an error if a command is unknown or times out, or if a follower ends.
 pub fn serve(orders: &Orders) -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot read the limit of open files")?;

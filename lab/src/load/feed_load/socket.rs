@@ -1,5 +1,5 @@
 //! Client of a raw TCP stream of numbered messages of fixed length. The time that such a stream takes is the
-//! lower limit for the distribution of changes to many clients.
+//! lower limit of the time in which changes can be distributed to many clients.
 
 use anyhow::{Context, Result, ensure};
 use tokio::{io::AsyncReadExt, net::TcpSocket};

@@ -6,7 +6,8 @@ use tokio::sync::Notify;
 
 use super::{FollowerProgress, now_ns};
 
-/// Maximum number of observations not yet taken; a run of minutes with a thousand followers has fewer.
+/// Maximum number of observations that are stored until the next `take` command; a run of minutes with a
+/// thousand followers produces fewer.
 const SEEN_MAX: usize = 20_000_000;
 
 /// Revisions that the followers of the process have reached. Clones share the data.
@@ -23,7 +24,7 @@ struct TallyCounters {
 #[derive(Debug)]
 struct State {
     seen: Vec<FollowerProgress>,
-    /// Revision that each follower holds, by index.
+    /// Revision up to which each follower has received all changes, by index of the follower in this process.
     has: Vec<u64>,
 }
 

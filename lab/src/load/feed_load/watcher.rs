@@ -12,7 +12,8 @@ use crate::cluster::control::http_builder;
 
 /// Timeout for the response headers on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum silence of a watch: three heartbeats.
+/// Maximum time without data on the watch, after which the client reconnects: three times the interval of
+/// heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Part of a watch event that contains the position (epoch and revision). Only the last event of each
@@ -22,8 +23,8 @@ struct EventPosition {
     position: Option<Position>,
 }
 
-/// Reads the watch until an error occurs, and records each revision. `held` is the position from which the
-/// watch resumes, and is updated with each revision.
+/// Reads the watch until an error occurs, and records each revision. `held` is the position (epoch and
+/// revision) from which the watch resumes, and is updated with each revision.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
     let client = http_builder()?.local_address(follower.from).build()?;
     let mut url = format!("http://{}/v1/watch?kinds=EndpointSet", follower.server);
@@ -41,8 +42,8 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
     }
 }
 
-/// Returns the position in an event, or `None` if it has none. Only the start of the line, before the object,
-/// is parsed.
+/// Returns the position (epoch and revision) in a watch event, or `None` if it has none. Only the start of
+/// the line, before the object, is parsed.
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     const OBJECT: &[u8] = br#","object":"#;
     let head = line.windows(OBJECT.len()).position(|window| window == OBJECT);

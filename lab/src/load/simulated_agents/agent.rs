@@ -1,4 +1,5 @@
-//! Simulated agent without a kernel: registers its Node, follows its feed and sends reports.
+//! Simulated agent without a kernel: registers its Node, reads its feed (stream of cluster state) and sends
+//! reports.
 
 use std::{
     collections::BTreeMap,
@@ -23,8 +24,9 @@ use tokio::{
 
 use super::{AcceptedReports, Behaviour, Member};
 
-/// Interval between reports without changes: half of the server's lease. Real agents report every five seconds;
-/// with hundreds of agents on one machine, such reports would be most of the machine's load.
+/// Interval between reports without changes: half of the time after which the server considers a silent agent
+/// disconnected. Real agents report every five seconds; with hundreds of agents, such reports would be most
+/// of the load on the machine.
 const REPORT_EVERY: Duration = Duration::from_secs(7);
 /// Time within which changes are coalesced into one report.
 const GATHER: Duration = Duration::from_millis(100);
@@ -32,12 +34,13 @@ const GATHER: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(500);
 /// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum silence of a feed between two reports. Each report restarts the timeout, and reports are more frequent,
-/// so the feed of a suspended server stays open.
+/// Maximum time to wait for data on the feed. Each report restarts the timeout, and reports are sent more
+/// often, so the feed of a suspended server stays open.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Maximum length of a feed line in bytes, far above the server's limit for one object.
+/// Maximum length of a line of the feed (stream of cluster state) in bytes, far above the server's limit for
+/// one object.
 const LINE_MAX: usize = 16 * 1024 * 1024;
-/// Prefixes of lines that a simulated agent does not parse: most of the feed.
+/// Prefixes of feed lines that a simulated agent does not parse; these are most of the feed.
 const SKIPPED: [&[u8]; 2] = [br#"{"type":"service""#, br#"{"type":"network""#];
 
 /// Connection parameters of the control server, shared by all simulated agents.
@@ -53,12 +56,14 @@ pub(super) struct SimulatedAgent {
     control: Control,
     member: Member,
     told: watch::Receiver<Behaviour>,
-    /// Position of the state that the agent holds at the start.
+    /// Position (epoch and revision) of the state that the agent has at the start.
     begun: Position,
     received: Position,
-    /// Candidacies of this node by address: the address's epoch, and true if the node is the first candidate.
+    /// Addresses of which this node is a candidate (may announce them), each with the epoch of its
+    /// announcement, and true if the node is the first candidate.
     parts: BTreeMap<IpAddr, (u64, bool)>,
-    /// Changes of `parts` that have not been reported yet; `None` marks a removed address.
+    /// Changes of `parts` that have not been reported yet; `None` for an address of which the node is no
+    /// longer a candidate.
     news: BTreeMap<IpAddr, Option<(u64, bool)>>,
     is_complete_told: bool,
     has_reported: bool,
@@ -103,7 +108,8 @@ impl SimulatedAgent {
         }
     }
 
-    /// Reads the feed and sends reports until the task is dropped.
+    /// Reads the feed (stream of cluster state) and sends reports until the task is dropped. Reconnects after
+    /// errors.
     pub(super) async fn run(mut self) {
         loop {
             self.wait_to_speak().await;
@@ -154,7 +160,8 @@ impl SimulatedAgent {
         }
     }
 
-    /// Processes a line of the feed. Returns true if the line requires a report soon.
+    /// Processes a line of the feed (stream of cluster state). Returns true if it completes changes that the
+    /// agent must report soon.
     fn hear(&mut self, line: &[u8]) -> Result<bool> {
         if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
             return Ok(false);

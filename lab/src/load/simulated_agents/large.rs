@@ -25,8 +25,8 @@ use crate::{
     },
 };
 
-/// Listening address of the control server in its namespace: loopback, where it serves without TLS and
-/// tokens.
+/// Listening address of the control server in its namespace: on the loopback address, where the server
+/// requires neither TLS nor tokens.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
 /// Number of Services, with their endpoints, per request. The server accepts 5,000 objects and 8 MiB.
 const BATCH: u32 = 2_000;
@@ -68,7 +68,7 @@ pub struct Large {
     /// Duration of each startup step, for display.
     pub times: Vec<(&'static str, Duration)>,
     options: Options,
-    /// Position of the store after all objects were created.
+    /// Position (epoch and revision) of the store after all objects were created.
     filled: Position,
     _directory: Scratch,
 }
@@ -151,7 +151,8 @@ impl Large {
         Ok(Position { revision: Revision(revision), ..self.filled })
     }
 
-    /// Waits until at least `wanted` agents have reported `position` as verified.
+    /// Waits until at least `wanted` agents have reported the position (epoch and revision) `position` or a
+    /// later one as verified.
     ///
     /// # Errors
     /// Returns an error on timeout.

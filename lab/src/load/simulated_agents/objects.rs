@@ -61,13 +61,13 @@ pub(super) fn node_name(number: u16) -> String {
     format!("node-{:03}", number + 1)
 }
 
-/// Returns the parameters of one agent per node. The last [`UNWELL`] agents are faulty, two with each kind of
-/// fault.
+/// Returns the parameters of one agent per node. In a cluster of more than 12 nodes, the last [`UNWELL`]
+/// agents are faulty, two with each kind of fault.
 pub(super) fn members(nodes: u16) -> Vec<Member> {
     (0..nodes).filter_map(|number| member(number, nodes)).collect()
 }
 
-/// Number of agents with a fault: rejecting, lagging or silent.
+/// Number of agents with a simulated fault: they reject a Service, lag behind or stop to report.
 pub(super) const UNWELL: u16 = 6;
 
 fn member(number: u16, nodes: u16) -> Option<Member> {
@@ -92,7 +92,7 @@ fn member(number: u16, nodes: u16) -> Option<Member> {
     })
 }
 
-/// Returns the Service that the kernels of some faulty agents reject.
+/// Returns the key of the Service that the simulated kernels of some faulty agents reject.
 fn refused() -> BTreeSet<ServiceKey> {
     let (namespace, name) = key(REFUSED);
     let key = Label::parse(namespace).ok().zip(Name::parse(&name).ok());

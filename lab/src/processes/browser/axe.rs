@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::{Browser, kept_directory};
 use crate::host::shell;
 
-/// The npm manifest and lock file, which pin the version and its checksum; `npm ci` rejects a package that
-/// differs.
+/// The npm manifest; the lock file next to it pins the version and the checksum of axe-core, and `npm ci`
+/// rejects a package that differs.
 const MANIFEST: &str = include_str!("axe/package.json");
 const LOCK: &str = include_str!("axe/package-lock.json");
 

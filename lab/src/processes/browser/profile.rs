@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::Look;
 
-/// Flags that disable background requests and system-dependent rendering. Root cannot use the sandbox; only
-/// the page under test is ever opened.
+/// Flags that disable background requests and system-dependent rendering. The sandbox is disabled because it
+/// does not work for root; this is safe, because only the page under test is ever opened.
 const FLAGS: [&str; 14] = [
     "--headless",
     "--no-sandbox",

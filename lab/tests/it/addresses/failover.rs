@@ -96,8 +96,8 @@ fn f117_an_owner_without_a_link_withdraws_and_another_takes_over() {
     assert_eq!(answerers(&cluster, vip), only(&second));
 }
 
-/// F117: while the network is partitioned, each part has an owner. After the partition ends, the address has
-/// one owner, with and without a running control server.
+/// F117: while the network is partitioned, the address has an owner in each part. After the partition ends,
+/// the address has one owner, with and without a running control server.
 #[test]
 fn f117_a_healed_partition_has_one_owner() {
     for has_control in [true, false] {
@@ -183,8 +183,8 @@ fn f117_an_agent_that_restarts_with_keep_keeps_its_addresses() {
     wait_reached(&cluster, &vips);
 }
 
-/// F117, F132: when the owner of many addresses dies, each address moves to one other node, and no other address
-/// moves.
+/// F117, F132: when the owner of many addresses dies, each of its addresses moves to exactly one other node,
+/// and addresses of other owners do not move.
 #[test]
 fn f132_a_thousand_addresses_move_when_their_owner_dies() {
     const SERVICES: usize = 1000;

@@ -1,5 +1,5 @@
-//! Tests of a loss of the control server's database: nodes keep their state until the database is restored or
-//! an operator confirms the loss.
+//! Tests of a loss of the control server's database: nodes continue with their previous state until the
+//! database is restored or an operator confirms the loss.
 
 use std::{net::SocketAddr, time::SystemTime};
 
@@ -21,7 +21,7 @@ const NODES: [&str; 3] = ["node1", "node2", "node3"];
 const MODES: [&str; 3] = modes::NATIVE;
 const BACKENDS: [&str; 3] = ["web-node1", "web-node2", "web-node3"];
 
-/// Returns the epoch of the current store.
+/// Returns the epoch of the current store (its creation time, which identifies the store).
 fn epoch(cluster: &Cluster) -> u64 {
     let position = string(&cluster.api.get_json("/v1/status").unwrap(), "/position").unwrap();
     position.split_once('-').unwrap().0.parse().unwrap()
@@ -55,8 +55,8 @@ fn held(cluster: &Cluster, node: &str) -> Result<Value> {
     Ok(held)
 }
 
-/// Waits until every agent holds the new state without applying it until it is confirmed, and the control
-/// server reports the reason.
+/// Waits until every agent reports that it applies the new state only after a confirmation, and until the
+/// control server shows this as the reason why the node has not converged.
 fn wait_held(cluster: &Cluster) {
     for node in NODES {
         let held = wait::until(&format!("{node} to hold the empty state"), || held(cluster, node)).unwrap();
@@ -92,8 +92,8 @@ fn expect_service(cluster: &Cluster, cluster_ip: SocketAddr, vip: SocketAddr) {
 }
 
 /// If the control server runs on an empty database, nodes in all modes continue to serve and announce, even
-/// after a restart of their agents. The return of the old database causes no kernel write. An empty state is
-/// applied only after it is confirmed on each node.
+/// after a restart of their agents. The return of the old database causes no kernel write. A node applies the
+/// empty state only after an operator has confirmed it for this node.
 #[test]
 fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     let mut cluster = stage_with(&Options { nodes: 3, modes: MODES.to_vec(), ..Options::default() });

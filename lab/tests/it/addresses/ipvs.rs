@@ -15,7 +15,7 @@ use super::stage::{
 
 /// F129: in ipvs mode, every node has the address and sets `arp_ignore=1` and `arp_announce=2`. Exactly one
 /// node replies to each ARP request, also after a failover, and `cleanup` restores the previous settings.
-/// Runs in the guest VM, whose kernel has IPVS.
+/// Runs in the guest VM, because the kernel of the host may lack IPVS.
 #[test]
 fn f129_in_ipvs_mode_only_the_elected_node_answers() {
     guest::run("addresses::ipvs::f129_in_ipvs_mode_only_the_elected_node_answers", || {

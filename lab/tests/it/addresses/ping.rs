@@ -73,8 +73,9 @@ fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     }
 }
 
-/// F124, F125: an agent that hands its addresses over at its end removes the nftables table for ping replies.
-/// An agent that keeps its state leaves the table, and adopts it after the restart.
+/// F124, F125: an agent that hands its addresses over when it stops removes the nftables table for ping
+/// replies. An agent that keeps its addresses leaves the table in the kernel, and continues to use it after a
+/// restart.
 #[test]
 fn f124_f125_a_restart_with_keep_goes_on_answering_to_ping() {
     for (on_exit, is_kept) in [("--on-exit=keep", true), ("--on-exit=handover", false)] {

@@ -48,7 +48,7 @@ fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
 }
 
 /// F117: an address with `externalTrafficPolicy: Local` is announced by a node that has an endpoint, and
-/// moves to another node when the endpoint does.
+/// moves to another node when the endpoint moves there.
 #[test]
 fn f117_an_address_of_policy_local_follows_its_endpoints() {
     let mut cluster = stage(3);
@@ -112,8 +112,8 @@ fn f123_two_pools_are_announced_on_two_interfaces() {
     wait::until("the other one to stay", || lab::network::client::tcp(&other, at(side, 80))).unwrap();
 }
 
-/// F051: a requested address is allocated, and the rules of every node serve it, not only those of the
-/// announcing node.
+/// F051: an address that a Service requests is allocated, and the rules of every node serve it, not only
+/// those of the announcing node.
 #[test]
 fn f051_a_pinned_address_is_programmed_on_every_node() {
     let mut cluster = stage(3);

@@ -1,5 +1,5 @@
-//! Test cluster with load balancer addresses, and observations of them by agents, the control server and a
-//! client on the same link.
+//! Test cluster with load balancer addresses, and functions that return the state of these addresses as seen
+//! by agents, the control server and a client on the same link.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 /// Ranges of the address pool in every test, within the network of the nodes.
 pub(crate) const POOL: [&str; 2] = ["172.17.8.220-172.17.8.229", "fd00:8::220-fd00:8::229"];
 
-/// Starts a cluster with this number of nodes, an address pool in their network, and an Advertisement.
+/// Starts a cluster with `nodes` nodes, an address pool in their network, and an Advertisement of the pool.
 pub(crate) fn stage(nodes: u8) -> Cluster {
     stage_with(&Options { nodes, ..Options::default() })
 }
@@ -140,7 +140,8 @@ pub(crate) fn asked_and_answered(cluster: &Cluster, address: IpAddr) -> (u64, u6
     (number(["Sent", "probes"]), number(["Received", "response(s)"]))
 }
 
-/// Returns the nodes that reply when the outside client resolves an address.
+/// Returns the nodes that reply when the outside client resolves an address, and asserts that no other
+/// machine replies.
 pub(crate) fn answerers(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> {
     let macs = answering(cluster, address);
     let of = |node: &&String| macs.contains(&mac_of(cluster, node));
@@ -164,7 +165,8 @@ fn mac_of(cluster: &Cluster, node: &str) -> String {
     listing[0]["address"].as_str().unwrap().to_owned()
 }
 
-/// Returns the epoch of an address and its candidate nodes in order, as recorded by the control server.
+/// Returns the epoch (version of the announcement) of an address and its candidate nodes in order, as
+/// recorded by the control server.
 pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
     let name = model::kinds::address::name_of(address);
     let record = cluster.object(&format!("addresses/{}", name.as_str())).unwrap();
@@ -175,7 +177,7 @@ pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
 }
 
 /// Waits until the control server has recorded a node as the first candidate, and returns the epoch of the
-/// address.
+/// announcement.
 #[track_caller]
 pub(crate) fn wait_first(cluster: &Cluster, address: IpAddr, node: &str) -> u64 {
     wait::until(&format!("control to record {node} as the first for {address}"), || {
@@ -186,7 +188,7 @@ pub(crate) fn wait_first(cluster: &Cluster, address: IpAddr, node: &str) -> u64 
     .unwrap()
 }
 
-/// Waits until the outside client can connect to the Service at each of its addresses.
+/// Waits until the outside client can connect to port 80 at each of `addresses`.
 #[track_caller]
 pub(crate) fn wait_reached(cluster: &Cluster, addresses: &[IpAddr]) {
     for address in addresses {
@@ -197,8 +199,8 @@ pub(crate) fn wait_reached(cluster: &Cluster, addresses: &[IpAddr]) {
     }
 }
 
-/// Disconnects a node while its link stays up: moves its switch port to a separate switch. If `is_cut` is
-/// false, moves the port back.
+/// Moves the switch port of a node to a separate switch, so that the node is disconnected while its link
+/// stays up. If `is_cut` is false, moves the port back.
 pub(crate) fn cut_off(cluster: &Cluster, node: &str, is_cut: bool) {
     let fabric = cluster.place("fabric").unwrap();
     if fabric.run("ip", &["link", "show", "apart"]).is_err() {

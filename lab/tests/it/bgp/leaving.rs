@@ -66,8 +66,8 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     stage.spread(vip, 20);
 }
 
-/// Routes do not depend on the control server: they stay while it is down, and an agent that starts without
-/// it announces its routes.
+/// Routes do not depend on the control server: the routers keep the routes while the server is down, and an
+/// agent that starts during this time announces its routes too.
 #[test]
 fn routes_stay_and_come_without_control() {
     let mut stage = Stage::new(2, &Peering::default());

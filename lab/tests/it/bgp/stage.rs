@@ -30,7 +30,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// AS number of the cluster, and AS number of the routers.
+/// AS number of the nodes; `ROUTER_ASN` is that of the routers.
 pub(crate) const ASN: u32 = 64_512;
 pub(crate) const ROUTER_ASN: u32 = 64_600;
 /// Ranges of the announced addresses, IPv4 and IPv6.
@@ -41,8 +41,8 @@ pub(crate) struct Stage {
     pub(crate) routers: Vec<Frr>,
     pub(crate) outside: Namespace,
     pub(crate) cluster: Cluster,
-    /// Node number by the node's fabric address, link-local addresses included, because routers prefer those
-    /// as next hops.
+    /// Number of the node that has each fabric address. Includes link-local addresses, because routers prefer
+    /// them as next hops.
     gateways: BTreeMap<IpAddr, u8>,
 }
 
@@ -158,8 +158,8 @@ impl Stage {
         .unwrap()
     }
 
-    /// Returns the numbers of the nodes that are next hops of the route to an address, in the kernel of a
-    /// router.
+    /// Returns the numbers of the nodes that are next hops of the route to an address, read from the kernel
+    /// of a router.
     pub(crate) fn ways(&self, router: &Frr, address: IpAddr) -> Result<BTreeSet<u8>> {
         let routes = learned(&router.namespace)?;
         let Some(route) = routes.iter().find(|route| route["dst"] == address.to_string()) else {
@@ -214,7 +214,8 @@ impl Stage {
     }
 
     /// Connects repeatedly from the outside client and returns the number of replies of each backend. One
-    /// connection may fail, because a router that reorders its next hops moves connections in progress.
+    /// connection may fail, because a router that reorders its next hops may send an established connection
+    /// to a different node.
     pub(crate) fn spread(&self, address: IpAddr, connections: usize) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         let mut failures = Vec::new();
@@ -251,8 +252,8 @@ pub(crate) fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// Returns the IPv4 and IPv6 addresses of the link between a router and the outside client, each as the
-/// router's and the client's address.
+/// Returns the addresses of the link between router number `host` and the outside client, first IPv4, then
+/// IPv6, each as a pair of the router's and the client's address.
 pub(crate) fn uplinks(host: u8) -> [(String, String); 2] {
     [
         (format!("198.51.100.{}", host * 4 + 1), format!("198.51.100.{}", host * 4 + 2)),

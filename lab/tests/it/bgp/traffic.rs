@@ -48,7 +48,7 @@ fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
 
 /// F126, F127: after a planned restart or a kill of an agent, its node remains a next hop: both routers keep
 /// its routes of both families, its kernel serves them, and no connection times out. BFD is disabled, because
-/// it would report a failure of the agent, not of the path.
+/// the agent sends its packets: a stop of the agent would look like a failure of the path.
 #[test]
 fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
     let peering = Peering {
@@ -110,8 +110,8 @@ fn wait_sessions(stage: &Stage) {
     .unwrap();
 }
 
-/// Reads the routes of both routers repeatedly during an event. Returns the number of reads, and the number
-/// of those in which the second node was missing as a next hop.
+/// Reads the routes of both routers repeatedly while `event` runs. Returns the number of reads, and the
+/// number of reads in which the second node was not a next hop.
 fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usize) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {

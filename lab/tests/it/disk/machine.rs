@@ -25,9 +25,9 @@ const PADDING: usize = 4096;
 /// Kind of disk: its file system and the manner in which it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// A file system of a few megabytes in memory: missing space is reported at once.
+    /// A file system of a few megabytes in memory: a write reports at once that there is no space.
     Small,
-    /// A file system on a thinly provisioned medium: missing space is reported at fsync.
+    /// A file system on a thinly provisioned medium: only fsync reports that there is no space.
     Thin,
 }
 
@@ -113,7 +113,7 @@ impl Machine {
         shell::run("nsenter", &arguments).unwrap();
     }
 
-    /// Tries to create an object and returns the status: 201, or 503, for which the error code is asserted.
+    /// Tries to create an object and returns the status: 201, or 503. For 503, asserts the error code.
     pub(crate) fn write(&self, name: &str) -> Result<u16> {
         let metadata = json!({"name": name, "annotations": {"padding": "x".repeat(PADDING)}});
         let object = json!({"metadata": metadata, "spec": {"clusterIP": "None"}});

@@ -30,7 +30,7 @@ const PACE: Duration = Duration::from_millis(10);
 const QUIET_PACE: Duration = Duration::from_millis(100);
 /// Time without data after which a transfer counts as hung.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-/// Number of further bytes that a transfer must carry to count as alive.
+/// Number of further bytes that must arrive to prove that a transfer continues.
 const FURTHER: u64 = 1000;
 
 /// Direction of a transfer, and the event that ends it.
@@ -190,9 +190,9 @@ fn upload(stream: &mut TcpStream, counted: &AtomicU64) -> io::Result<()> {
     }
 }
 
-/// Checks a drain of a workload with transfers of each kind in each of `modes`. During the drain all
-/// transfers continue, and new connections reach other workloads. Finite transfers complete. The deadline
-/// resets the remaining ones, not earlier, and each client receives the reset.
+/// Drains a workload with open transfers of each kind on a node in each of `modes`. Asserts that during the
+/// drain all transfers continue, new connections reach other workloads, and finite transfers complete. The
+/// other transfers are reset at the deadline, not earlier, and each client receives the reset.
 pub(crate) fn outlast_a_drain_until_its_deadline(modes: &[&'static str]) {
     let nodes = u8::try_from(modes.len()).unwrap();
     let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };

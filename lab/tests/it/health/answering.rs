@@ -48,8 +48,8 @@ pub(crate) enum Behaviour {
     Slow,
     /// TLS certificate for another name.
     Impostor,
-    /// Normal service to clients. Checks get results from a script ([`Answering::play`]), with status 503 for a
-    /// bad one.
+    /// Normal service to clients. Checks get their results from a script ([`Answering::play`]); a bad result
+    /// is a response with status 503.
     Plays,
 }
 

@@ -144,7 +144,8 @@ impl Drop for Client {
     }
 }
 
-/// Time limit of a client's attempts, which depends on the current phase of the test.
+/// Time limit of a client's attempts: short if the endpoint may be broken in the current phase of the test,
+/// otherwise long.
 #[derive(Clone, Copy)]
 struct Patience<'a> {
     clock: &'a Clock,
@@ -158,7 +159,8 @@ impl Patience<'_> {
         self.began.elapsed() > if may_fail { IMPATIENCE } else { PATIENCE }
     }
 
-    /// Retries an attempt until it succeeds or the time limit is reached.
+    /// Repeats an attempt whose I/O timed out until it succeeds, fails in a different way, or the time limit
+    /// is reached.
     fn with<T>(self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match attempt() {

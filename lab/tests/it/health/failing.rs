@@ -39,12 +39,13 @@ struct Pace {
     interval_ms: u64,
     /// Pause between two connections of a client.
     pause: Duration,
-    /// Number of successful connections of each client after which the absence of the failing endpoint counts as
-    /// proved.
+    /// Number of successful connections of each client after which the failing endpoint is considered out of
+    /// service if none reached it.
     settled: usize,
 }
 
-/// Timing on the host's kernel. The probability that all connections miss one of four endpoints is 1e-5.
+/// Timing on the host's kernel. The probability that all `settled` connections miss one of four endpoints
+/// that are in service is 1e-5.
 const QUICK: Pace = Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40 };
 /// Timing in the guest VM, which is slow and uses endpoints in rotation.
 const SLOW: Pace = Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8 };
@@ -195,8 +196,8 @@ impl Story {
         self.wait_clients("connections", |client| client.answers(Phase::Out).len() >= self.pace.settled);
     }
 
-    /// Asserts that no client had an unacceptable result, and prints the durations until endpoints left
-    /// service and came back.
+    /// Asserts that no client had an unacceptable result, and prints the times that endpoints needed to leave
+    /// service and to come back.
     fn conclude(self, modes: &[&str]) {
         let Kind { service, check, words, .. } = &self.kind;
         let mut times = Vec::new();
@@ -248,8 +249,8 @@ fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String
 
 /// Checks that endpoints of seven Services, each failing in a different way, leave service on every node
 /// without a change in the API, that no client fails after that, and that the endpoints come back. An
-/// endpoint that the panic threshold (minimum share of healthy endpoints) keeps in service is used until the
-/// threshold is removed.
+/// unhealthy endpoint of a Service with a panic threshold (minimum share of healthy endpoints) stays in
+/// service until the threshold is removed.
 pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     let pace = if guest::is_inside() { SLOW } else { QUICK };
     let stage = Stage::new(modes, pace.steady);

@@ -33,8 +33,8 @@ const ROUNDS: usize = 3;
 const TRIES_MAX: usize = 10;
 /// Interval and timeout of health checks in milliseconds.
 const INTERVAL_MS: u64 = 500;
-/// Number of connections of each client that must have an acceptable result. The probability that all miss one of
-/// two endpoints is 1e-6.
+/// Number of connections of each client that must have an acceptable result. The probability that none of
+/// them reaches one of two endpoints that are in service is 1e-6.
 const SETTLED: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -71,8 +71,8 @@ impl Side {
         }
     }
 
-    /// Returns check results that must not change this state, because at least one result of the row needed
-    /// for a change is missing.
+    /// Returns a sequence of check results that must not change this state: one result less than needed for a
+    /// change, then one that confirms the state.
     fn flapping(self) -> [bool; ROW] {
         let mut round = [!self.is_good(); ROW];
         round[ROW - 1] = self.is_good();
@@ -80,7 +80,8 @@ impl Side {
     }
 }
 
-/// Counters of the agent that checks the endpoint, and the decisions of the control server.
+/// Counters of the agent that checks the endpoint, and changes of the endpoint's health that the control
+/// server has decided.
 #[derive(Debug)]
 struct Seen {
     answers: u64,
@@ -99,9 +100,9 @@ struct Flapping {
     _steady: Answering,
 }
 
-/// Checks that a flapping endpoint stays in service, leaves after the configured number of bad results in a row,
-/// stays out while it flaps, and comes back after as many good ones: two decisions in total. No client fails, and
-/// none reaches it while it is out.
+/// Checks that a flapping endpoint stays in service, leaves after the configured number of bad results in a
+/// row, stays out while it flaps, and comes back after the same number of good results: the control server
+/// changes its state twice in total. No client fails, and none reaches it while it is out.
 pub(crate) fn flap_and_stay(modes: &[&'static str]) {
     let story = Flapping::start(modes);
     story.stay(Side::In);
@@ -152,7 +153,7 @@ impl Flapping {
         Self { victim, victim_at, checker, clock, clients, _steady: steady, stage }
     }
 
-    /// Plays check results that flap in one state and asserts that the state does not change.
+    /// Repeats check results that flap within the state `side`, and asserts that the state does not change.
     fn stay(&self, side: Side) {
         for _ in 0..TRIES_MAX {
             self.settle(side);

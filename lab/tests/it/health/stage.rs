@@ -98,8 +98,8 @@ pub(crate) fn endpoint_in(
     Ok(endpoint)
 }
 
-/// Waits until the control server reports the endpoint `to` in a state with a share of traffic, and returns
-/// its health.
+/// Waits until the control server reports the endpoint `to` in the state `state` with the share of traffic
+/// `share` (in percent), and returns its health.
 pub(crate) fn wait_for(cluster: &Cluster, service: &str, to: SocketAddr, state: &str, share: u64) -> Value {
     wait::until(&format!("{to} of {service} to be {state} with a share of {share} %"), || {
         endpoint_in(cluster, service, to, state, share)

@@ -104,7 +104,7 @@ fn sections(node_port: u16, health: u16) -> String {
     )
 }
 
-/// Waits until HAProxy reports these states and last check results for the three nodes, in order.
+/// Waits until HAProxy reports the states and last check results in `wanted` for the three nodes, in order.
 #[track_caller]
 fn wait_states(haproxy: &Haproxy, wanted: [(&str, &str); 3]) {
     wait::until(&format!("the balancer to say {wanted:?}"), || {

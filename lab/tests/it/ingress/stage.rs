@@ -27,8 +27,8 @@ use serde_json::json;
 
 /// Host name of the site that nginx serves.
 pub(crate) const SITE: &str = "www.site.example";
-/// Number of requests after which both pages and both ingresses have replied, with a probability of error
-/// below 1e-11.
+/// Number of requests after which both pages and both ingresses have replied, except with a probability below
+/// 1e-11.
 const REQUESTS: usize = 40;
 
 /// Details of the request that a page received and returned.
@@ -177,8 +177,8 @@ fn page(name: &str) -> String {
     )
 }
 
-/// Renders the nginx configuration of an ingress that uses the two cluster IPs of the pages in turn, and
-/// returns the error if one fails instead of trying the other one. `is_told` enables the PROXY protocol.
+/// Renders the nginx configuration of an ingress that uses the two cluster IPs of the pages in turn. If one
+/// fails, nginx returns the error and does not try the other one. `is_told` enables the PROXY protocol.
 fn ingress(pages: [SocketAddr; 2], is_told: bool) -> String {
     let [v4, v6] = pages;
     let (how, users) = if is_told {

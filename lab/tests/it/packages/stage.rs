@@ -67,7 +67,8 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Returns the contents of all fenced code blocks of one language in one section of the guide.
+/// Returns the contents of all fenced code blocks of one language in one section of the guide
+/// (`docs/how-to/debian-packages.md`).
 pub(crate) fn guide(section: &str, language: &str) -> String {
     let page = fs::read_to_string(root().join("docs/how-to/debian-packages.md")).unwrap();
     let (mut here, mut inside, mut text) = (String::new(), false, String::new());
@@ -112,8 +113,8 @@ impl Stage {
         stage
     }
 
-    /// Creates nftables and iptables rules, an ipset, a route and an address that Tidegate does not own.
-    /// Tests assert that these are unchanged in the end.
+    /// Creates nftables and iptables rules, an ipset, a route and an address that do not belong to Tidegate.
+    /// Tests assert at their end that these are unchanged.
     fn put_what_belongs_to_others(&self) {
         let others = "nft add table inet others
             nft add chain inet others input '{ type filter hook input priority 0; }'
@@ -258,8 +259,8 @@ pub(crate) fn during(client: &Namespace, address: SocketAddr, event: impl FnOnce
     Seen { answered: counts.map(AtomicUsize::into_inner), failed, sent_again: sent_again(client) - before }
 }
 
-/// Repeats an attempt and counts the successes until `ended` is set. Returns the error of the first failure,
-/// after which there are no further attempts.
+/// Repeats an attempt until `ended` is set, and returns the number of successes. Stops at the first failure
+/// and returns its error too.
 fn repeat(
     mut once: impl FnMut() -> anyhow::Result<()>,
     ended: &AtomicBool,

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::{host::wait, processes::browser::Browser};
 use serde_json::{Value, json};
 
-/// Maximum number of elements compared per view, because lists are long and their rows are alike.
+/// Maximum number of elements compared per view, because lists are long and their rows have the same
+/// structure.
 const FIELDS_MAX: usize = 400;
 
 /// Compares the page elements that name an API field with the API response, and returns their number. Only

@@ -9,8 +9,8 @@ use lab::processes::browser::Look;
 
 use super::stage::{Stage, View, view_named};
 
-/// Minimum structural similarity (0 to 1) of a screenshot and the page: ages and addresses differ between
-/// runs, and a broken or rearranged view is far below.
+/// Minimum structural similarity (0 to 1) of a stored screenshot and the page. Not 1, because ages and
+/// addresses differ between runs; a broken or rearranged view is far below.
 const LIKENESS_MIN: f64 = 0.75;
 
 /// Returns the required screenshots, each as file name, view, and viewport settings.
@@ -23,8 +23,8 @@ fn wanted() -> [(&'static str, View, Look); 4] {
     ]
 }
 
-/// Takes every screenshot and compares it with the stored one. Adds a message to `wrong` for each that
-/// differs or is not stored. If `UPDATE_SCREENSHOTS` is set, stores the screenshots instead.
+/// Takes every screenshot and compares it with the stored one; adds a message to `wrong` for each that
+/// differs or is missing. If `UPDATE_SCREENSHOTS` is set, stores the new screenshots instead.
 pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
     let is_update =
         std::env::var_os("UPDATE_SCREENSHOTS").is_some_and(|value| !value.is_empty() && value != "0");

@@ -1,4 +1,4 @@
-//! Cluster with the demo data set, and a browser that shows its page.
+//! Cluster with the demo data set, and a browser that shows the status page of the cluster.
 
 use anyhow::{Result, ensure};
 use lab::{

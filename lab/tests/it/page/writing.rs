@@ -8,8 +8,8 @@ use super::stage::{Stage, view_named};
 const MANIFEST: &str = "apiVersion: tidegate/v1\nkind: Service\nmetadata: {namespace: shop, name: wishlist}\n\
                         spec: {selector: {app: cart}, ports: [{name: http, port: 80, targetPort: 8080}]}\n";
 
-/// Clicks the first enabled button among the elements that the CSS selector `place` selects whose text
-/// matches the regular expression `words`.
+/// Clicks the first enabled button whose text matches the regular expression `words`, among the elements that
+/// the CSS selector `place` selects.
 #[track_caller]
 fn press(stage: &mut Stage, place: &str, words: &str) {
     let find = format!(

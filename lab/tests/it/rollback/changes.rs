@@ -20,7 +20,8 @@ pub(crate) enum Step {
 /// its parameters.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// Fragments of location names. For each fragment, the change must alter a location whose name contains it.
+    /// Fragments of location names. For each fragment, the change must alter at least one location whose name
+    /// contains it.
     pub(crate) shows: &'static [&'static str],
     pub(crate) change: fn(&mut Dice) -> Step,
 }

@@ -30,7 +30,7 @@ const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
 /// Host number of the router.
 const ROUTER: u8 = 1;
-/// Services with announced addresses: those of `BY_ARP` by ARP, those of `BY_BGP` by BGP.
+/// Services whose addresses are announced by ARP; those in `BY_BGP` are announced by BGP.
 const BY_ARP: [&str; 2] = ["near", "near-local"];
 const BY_BGP: [&str; 2] = ["far", "far-local"];
 
@@ -57,7 +57,8 @@ impl Stage {
         stage
     }
 
-    /// Starts a cluster with a single node, in ipvs mode. Objects also refer to Nodes that do not exist.
+    /// Starts a cluster with a single node, in ipvs mode. Its objects are those of the cluster with three
+    /// nodes, so some refer to Nodes that do not exist.
     pub(crate) fn in_ipvs_mode() -> Self {
         let options = Options { nodes: 1, modes: modes::GUEST.to_vec(), ..Options::default() };
         let stage = Self { router: None, cluster: Cluster::start(&options).unwrap() };
@@ -66,8 +67,8 @@ impl Stage {
         stage
     }
 
-    /// Waits until everything is programmed and announced and no longer changes, and returns the observed
-    /// state.
+    /// Waits until all Services are programmed, all addresses are announced, and the observed state no longer
+    /// changes. Returns this state.
     pub(crate) fn settled(&self) -> Seen {
         self.tidegate(&["wait", "--for=verified", "--quiet"]);
         if let Some(router) = &self.router {

@@ -1,11 +1,11 @@
 //! Allocation of load balancer addresses in one write.
 //!
 //! A Service that the write changes first releases its addresses into quarantine, in which they are reserved
-//! for the Service, and then has the first claim on them. All changes of a write to pools, Services and
-//! neighbors are therefore judged against one state, and addresses that are not claimed again stay released.
-//! Allocation has three steps: all Services keep their addresses, then all receive the addresses that they
-//! request explicitly, then each receives free ones. Pending Services of earlier writes come last, so that a
-//! write is never refused because of them.
+//! for the Service, and may then claim them again before other Services. The order of changes within a write
+//! therefore does not matter, and addresses that are not claimed again stay released. Allocation has three
+//! steps: all Services keep their addresses, then all receive the addresses that they request explicitly,
+//! then each receives free ones. Pending Services of earlier writes come last, so that a write is never
+//! refused because of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,8 +35,8 @@ pub const RETRIES_MAX: usize = 256;
 /// Maximum number of expired quarantines that one write removes.
 const QUARANTINES_CLEARED_MAX: usize = 1024;
 
-/// Working state of the load balancer addresses during one write: former holders, released addresses, and whether
-/// addresses have become free.
+/// State of the load balancer addresses during one write: their holders before the write, the address records
+/// to restore, and whether addresses have become free.
 pub(super) struct Ledger<'a> {
     pub(super) before: &'a Snapshot,
     pub(super) config: &'a ClusterConfig,
@@ -46,7 +46,8 @@ pub(super) struct Ledger<'a> {
     /// Address records that a rollback restores, by address.
     former: BTreeMap<IpAddr, AddressSpec>,
     touched: BTreeSet<IpAddr>,
-    /// True if the write made addresses free or shareable, so that pending Services may receive them.
+    /// True if the write has made addresses free or shareable, so that pending Services may now receive an
+    /// address.
     has_room: bool,
 }
 
@@ -63,7 +64,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Removes records of addresses whose quarantine has expired.
+    /// Removes the records of addresses whose quarantine has expired, except those that the request itself
+    /// contains.
     pub(super) fn clear_ended(&mut self, working: &mut Snapshot, staged: &[StagedObject]) {
         let is_staged = |address: &IpAddr| {
             let name = name_of(*address);
@@ -98,8 +100,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Records that a rollback restores the former address records `former`. A Service in such a record has
-    /// the first claim on its former address, which then precedes the addresses that the Service holds now.
+    /// Sets the address records that a rollback restores to `former`. A Service in such a record may claim
+    /// its former address first, even before the addresses that it has now.
     pub(super) fn recall(&mut self, former: &[AddressSpec]) {
         for record in former {
             for service in &record.services {
@@ -184,8 +186,9 @@ impl<'a> Ledger<'a> {
         changed.collect()
     }
 
-    /// Reassigns to a Service the addresses that it held before the write, if it still requests them and the rules
-    /// permit it.
+    /// Reassigns to a Service the addresses that it held before the write, if it still requests them and the
+    /// rules permit it. A denial is a violation if the Service requests the address explicitly or the reason
+    /// is sharing; otherwise the Service receives a different address later.
     fn keep(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -325,8 +328,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Restores the former order of the announcing nodes of each address that a rollback restores and that is in
-    /// use, omitting Nodes that no longer exist or count as lost.
+    /// Restores the former order of announcing nodes for each address that a rollback restores and that is in
+    /// use. Nodes that no longer exist or count as lost are omitted.
     fn restore_orders(&mut self, working: &mut Snapshot) {
         for (address, former) in std::mem::take(&mut self.former) {
             let Some(mut record) = record_of(working, address) else { continue };

@@ -68,7 +68,7 @@ const fn length_field(family: IpFamily) -> &'static str {
     }
 }
 
-/// Session types (internal, external) that a peer has on the Nodes that it selects.
+/// Session types (internal, external) that a BgpPeer has on the Nodes that it selects.
 #[derive(Debug, Clone, Copy, Default)]
 struct SessionTypes {
     internal: bool,

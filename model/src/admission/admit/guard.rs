@@ -1,8 +1,8 @@
 //! Write guards: a write that would remove too many addresses at once is refused until it is confirmed.
 //!
-//! The guards count losses that users notice: virtual addresses that no Service has after the write, and addresses
-//! of endpoints. Addresses that move to another object do not count. The cost is proportional to the size of the
-//! write.
+//! The guards count the losses that users notice: virtual addresses that no Service has after the write, and
+//! addresses of endpoints. Addresses that move to another object do not count. The cost of the check is
+//! proportional to the size of the write.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -12,8 +12,8 @@ use crate::{
     kinds::resource::{Object, ServiceKey},
 };
 
-/// Number of virtual addresses that a write may always remove without confirmation. In a small cluster, every
-/// removal is a large share.
+/// Number of virtual addresses that a write may always remove without confirmation, because in a small
+/// cluster even one address is a large share.
 pub const VIPS_FREE: usize = 2;
 /// Number of endpoint addresses that a write may always remove without confirmation.
 pub const ENDPOINTS_FREE: usize = 9;
@@ -23,7 +23,7 @@ pub const NAMED_MAX: usize = 100;
 /// Type of addresses whose removal a guard limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RemovalGuard {
-    /// Cluster addresses and load balancer addresses of Services.
+    /// Cluster IPs and load balancer addresses of Services.
     Vips,
     /// Addresses of Workloads and of the endpoints in EndpointSets.
     Endpoints,
@@ -103,7 +103,7 @@ fn removed_vips(before: &Snapshot, admitted: &AdmittedWrite) -> Vec<String> {
     removed
 }
 
-/// Returns the endpoint addresses that no written object contains any longer.
+/// Returns the endpoint addresses that the write removes from objects and does not add to others.
 fn removed_endpoints(before: &Snapshot, admitted: &AdmittedWrite) -> Vec<String> {
     let mut balance: BTreeMap<(Option<ServiceKey>, IpAddr), i64> = BTreeMap::new();
     for change in &admitted.changes {

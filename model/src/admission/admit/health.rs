@@ -1,5 +1,5 @@
-//! Records of endpoint health: created from the health verdicts of the server, and deleted together with their
-//! Service.
+//! Admission of EndpointHealth records, which list the unhealthy endpoints of a Service. The server creates
+//! and deletes a record from health check results; a record is also deleted with its Service.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,8 +13,9 @@ use crate::{
     },
 };
 
-/// Returns the changed health record of a Service for a set of verdicts; `None` if there is no record and none is
-/// needed.
+/// Returns the staged health record of a Service with the verdicts (health states) in `endpoints`, or its
+/// staged deletion if there are none or the endpoints are no longer checked. Returns `None` if there is no
+/// record and none is needed.
 pub(super) fn judge(
     snapshot: &Snapshot,
     service: &ServiceKey,
@@ -35,8 +36,8 @@ pub(super) fn judge(
     Some(StagedObject::of_record(key, old, new))
 }
 
-/// Removes the records of Services that are deleted or whose endpoints are no longer checked, and returns them
-/// as staged objects.
+/// Removes the health records of Services that the request deletes or whose endpoints are no longer checked.
+/// Returns the deletions as staged objects.
 pub(super) fn remove_obsolete(
     before: &Snapshot,
     working: &mut Snapshot,

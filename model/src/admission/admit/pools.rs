@@ -128,8 +128,9 @@ struct AddressLoss {
     denial: Denial,
 }
 
-/// Re-evaluates each address that the changed pools contain or contained. Without `evict`, the loss of an address
-/// is a violation. With `evict`, the lost addresses are released. Returns the Services that lose them.
+/// Checks, for each pool that the request changes or deletes, if Services may keep the addresses in it. Each
+/// address that a Service may not keep is a violation. With `evict`, the addresses of these Services are
+/// released instead. Returns the Services whose addresses were released.
 pub(super) fn settle(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
@@ -197,8 +198,9 @@ fn gives_the_same(old: &AddressPoolSpec, new: &AddressPoolSpec) -> bool {
         && *service_selectors == new.service_selectors
 }
 
-/// Returns the addresses that Services may no longer use after a pool change. Sets the pool of all other addresses
-/// to the one that now contains them.
+/// Returns the addresses that Services may no longer use after the pool `name` becomes `new` (`None` if it is
+/// deleted). In the record of each other address of the pool, sets the pool to the one that now contains the
+/// address.
 fn review(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
@@ -226,8 +228,8 @@ fn review(
     losses
 }
 
-/// Returns the Services that lose an address if a pool loses it: the current holders, and the former holders in
-/// the request that still want the address and would get it from the unchanged pool.
+/// Returns the Services that the loss of an address by a pool affects: those that have the address, and those
+/// that had it before the request, still request it, and could have it in the unchanged pool.
 fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) -> BTreeSet<ServiceKey> {
     let record = |snapshot: &Snapshot| {
         let record = snapshot.address(address).and_then(|object| object.as_address());
@@ -245,7 +247,8 @@ fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) 
     holders
 }
 
-/// Returns a violation for each field of a pool whose change takes addresses from Services.
+/// Returns the violations for a pool change that takes addresses from Services: one for each changed field,
+/// or a single one if the pool is deleted (`is_kept` is false).
 fn refuse(key: &ObjectKey, is_kept: bool, losses: &[AddressLoss]) -> Vec<Violation> {
     let mut by_field: BTreeMap<&str, Vec<&AddressLoss>> = BTreeMap::new();
     for loss in losses {
@@ -270,7 +273,7 @@ fn refuse(key: &ObjectKey, is_kept: bool, losses: &[AddressLoss]) -> Vec<Violati
     refusals.collect()
 }
 
-/// Returns the JSON pointer of the pool field that causes the loss of an address.
+/// Returns the JSON pointer of the pool field that is the reason for a denial.
 const fn field_of(denial: &Denial) -> &'static str {
     match denial {
         Denial::Reserved(_) => "/spec/reserved",

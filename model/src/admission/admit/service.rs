@@ -16,8 +16,9 @@ use crate::{
     },
 };
 
-/// Minimum size of the lower part of a Service range, which is allocated last because users choose addresses there
-/// (KEP-3070). The part is a sixteenth of the range, with at least 16 and at most 256 addresses.
+/// Minimum number of addresses at the start of a Service range that are allocated last, because users choose
+/// addresses there (KEP-3070). These are a sixteenth of the range, from 16 to 256 addresses, but at most half
+/// of the range.
 const BY_HAND_MIN: u128 = 16;
 const BY_HAND_MAX: u128 = 256;
 
@@ -103,7 +104,8 @@ pub(super) fn allocate(
     }
 }
 
-/// Makes `clusterIP` and `clusterIPs` consistent, as Kubernetes does: the former is the first of the latter.
+/// Makes `clusterIP` and `clusterIPs` consistent, as Kubernetes does: `clusterIP` is the first entry of
+/// `clusterIPs`.
 fn normalize(spec: &mut ServiceSpec) {
     if spec.cluster_ips.is_empty() {
         spec.cluster_ips.extend(spec.cluster_ip);
@@ -261,7 +263,8 @@ fn no_node_port(config: &ClusterConfig, at: String) -> Violation {
         .hint("delete Services that are no longer needed, or start with a larger --node-port-range")
 }
 
-/// Returns a free node port of the configured range; the search starts at a random port.
+/// Returns a free node port of the configured range, or `None` if there is none. The search starts at a
+/// random port, and skips the ports in `own`, which the same Service already uses.
 fn any_free_node_port(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -278,7 +281,7 @@ fn any_free_node_port(
 }
 
 /// Returns the first node port from `start` to `end` that no Service in the snapshot uses and that is not in
-/// `own`.
+/// `own`; `None` if there is none.
 fn free_node_port(
     snapshot: &Snapshot,
     protocol: Protocol,
@@ -295,8 +298,8 @@ fn free_node_port(
     }
 }
 
-/// Returns the usable addresses of a range: without the network address (for IPv6 the subnet-router anycast
-/// address, RFC 4291 §2.6.1) and, for IPv4, without the broadcast address.
+/// Returns the usable addresses of a range as integers: all except the network address (for IPv6 the
+/// subnet-router anycast address, RFC 4291 §2.6.1) and the broadcast address of an IPv4 range.
 fn host_numbers(range: IpNet) -> std::ops::RangeInclusive<u128> {
     let (first, last) = (to_number(range.network()), to_number(range.broadcast()));
     match IpFamily::of_net(&range) {

@@ -25,7 +25,8 @@ pub(super) struct StagedObject {
     pub(super) new: Option<Object>,
     /// Prefix of JSON pointers in violations, such as `/items/3`.
     at: String,
-    /// True if a rollback restores this state, so that its values need not match those of the current object.
+    /// True if a rollback restores this state. Allocated values, such as cluster IPs, are then taken from
+    /// this state and not from the current object.
     pub(super) is_restored: bool,
 }
 
@@ -78,8 +79,8 @@ fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<St
     Some(StagedObject::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
 }
 
-/// Keeps the current `lostSince`, which only the server may change. A request body may omit the field or contain
-/// the current value.
+/// Keeps the current `lostSince` of a Node, which only the server may change. A request body may omit the
+/// field or contain the current value; any other value is a violation.
 fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
     let Spec::Node(spec) = &mut new.spec else { return };
     let known = old.and_then(|old| if let Spec::Node(spec) = &old.spec { spec.lost_since } else { None });
@@ -210,7 +211,8 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
     }
 }
 
-/// Checks that `uid` and `resourceVersion` of a body, if present, are those of the current object.
+/// Checks that the `uid` and `resourceVersion` in a request body, if present, are those of the current
+/// object.
 fn check_identity(
     new: &Object,
     old: Option<&Arc<Object>>,
@@ -237,8 +239,8 @@ fn check_identity(
 }
 
 impl StagedObject {
-    /// Creates the staged object of a record that the server updates as a consequence of the request, such as an
-    /// address record.
+    /// Creates a staged object for a record that the server maintains, such as an address record, and changes
+    /// as a consequence of the request.
     pub(super) const fn of_record(key: ObjectKey, old: Option<Arc<Object>>, new: Option<Object>) -> Self {
         Self { key, old, new, at: String::new(), is_restored: false }
     }
@@ -259,8 +261,8 @@ impl StagedObject {
         violation
     }
 
-    /// Runs a check on the old and new state. Prefixes the JSON pointers of its violations with the position of
-    /// the object in the request.
+    /// Runs a check on the old and new state, and returns its violations with the position of the object in
+    /// the request as prefix of their JSON pointers. Objects to delete are not checked.
     pub(super) fn check(
         &mut self,
         check: impl FnOnce(Option<&Object>, &mut Object, &mut Vec<Violation>),
@@ -272,8 +274,9 @@ impl StagedObject {
         found.into_iter().map(|violation| self.place(violation)).collect()
     }
 
-    /// Sets the server-managed metadata and returns the action. A changed object receives the new revision; an
-    /// unchanged one keeps its own.
+    /// Sets the server-managed metadata. Returns the action on the object (such as created) and its final
+    /// state: a changed object with the new revision, an unchanged one as it was, a deleted one in its last
+    /// state.
     pub(super) fn conclude(
         self,
         revision: Revision,

@@ -1,4 +1,5 @@
-//! Deserialization errors in the terms of the API, built from the callbacks of serde instead of its messages.
+//! Deserialization errors in the terms of the API. They are built from the arguments of serde's error
+//! callbacks, because the messages of serde use Rust terms.
 
 use std::fmt;
 
@@ -106,8 +107,8 @@ impl DecodeError {
         Self::custom(one_of(found, words))
     }
 
-    /// Replaces the parse error of an address or network by one with an example of the expected notation.
-    /// Other errors are returned unchanged.
+    /// Replaces the parse error of an IP address or network with an error that gives an example of the
+    /// expected notation. Other errors are returned unchanged.
     pub(super) fn of_text(self, value: &Value, expected: &str) -> Self {
         let example = match expected {
             "IP address" => "an IP address, such as 192.0.2.1 or 2001:db8::1",
@@ -120,7 +121,8 @@ impl DecodeError {
         }
     }
 
-    /// Returns the path of the faulty value, given the path at which serde stopped.
+    /// Returns the path of the faulty value. serde stops at `path`; for a missing or unknown field this may
+    /// be the object that contains the field, so the name of the field is appended.
     pub(super) fn locate(&self, path: &[PathStep]) -> Vec<PathStep> {
         let mut steps = path.to_vec();
         match self {
@@ -163,7 +165,7 @@ impl DecodeError {
     }
 }
 
-/// JSON type that a serde visitor expects, for error messages.
+/// JSON type that a serde visitor expects, as named in error messages.
 enum ExpectedType {
     /// Unsigned integer. Contains the maximum value; `None` if that is `u64::MAX`.
     Whole(Option<u64>),

@@ -1,6 +1,7 @@
 //! Suggestions for misspelled field names and values.
 
-/// Maximum length of a word for which a suggestion is searched, in bytes; no field or value is longer.
+/// Maximum length in bytes of a misspelled word for which a suggestion is searched; no valid field name or
+/// value is longer.
 const WORD_MAX: usize = 40;
 
 /// Returns the known word that differs from `word` in case only, or in one or two letters; `None` if no known

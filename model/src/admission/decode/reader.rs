@@ -1,5 +1,5 @@
-//! Deserializer over `serde_json::Value`. Unlike that of `serde_json`, it reads structs from JSON objects only,
-//! never from arrays, and keeps errors structured.
+//! Deserializer over `serde_json::Value`. Unlike that of `serde_json`, it reads structs from JSON objects
+//! only, never from arrays, and its errors are [`DecodeError`] values, not texts.
 
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer, Unexpected, VariantAccess,
@@ -20,7 +20,7 @@ impl<'de> Reader<'de> {
     }
 }
 
-/// Returns the serde description of a JSON value for error messages.
+/// Returns the serde value by which error messages describe the actual JSON value.
 fn unexpected(value: &Value) -> Unexpected<'_> {
     match value {
         Value::Null => Unexpected::Unit,
@@ -111,8 +111,8 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 }
 
-/// Name of an enum variant without data, as a serde accessor. Variants with data are errors, because no enum that
-/// this deserializer reads has one.
+/// Name of an enum variant without data, as a serde `VariantAccess`. Variants with data are rejected, because
+/// no enum that this deserializer reads has such a variant.
 struct UnitVariant<'de>(&'de str);
 
 impl<'de> EnumAccess<'de> for UnitVariant<'de> {

@@ -292,7 +292,8 @@ pub(super) fn validate_node(bgp: &NodeBgp, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that an Advertisement does not set fields that only affect the other type (L2 or BGP).
+/// Checks that an Advertisement of type L2 sets no fields of type BGP, and the reverse, because such fields
+/// have no effect. Also checks the values of BGP fields.
 pub(super) fn validate_advertisement(spec: &AdvertisementSpec, found: &mut Vec<Violation>) {
     let is_bgp = spec.advertisement_type == AdvertisementType::Bgp;
     let of_bgp = [

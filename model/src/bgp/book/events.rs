@@ -38,7 +38,7 @@ pub(super) struct Events {
 #[derive(Debug, Default)]
 struct NodeEvents {
     numbers: VecDeque<u64>,
-    /// Events in the agent's last report, by which new ones are recognized.
+    /// Events in the agent's last report, by which the new events in the next report are recognized.
     listed: Vec<Event>,
 }
 
@@ -54,8 +54,8 @@ struct SessionEvent {
 }
 
 impl Events {
-    /// Applies a report: derives events from the sessions before and after it, and adds the events that the agent
-    /// lists.
+    /// Applies a report of a node: adds the new events in `listed`, which the agent itself reports, and
+    /// events derived from the differences between its previous report `before` and this report `after`.
     pub(super) fn apply(
         &mut self,
         node: &Name,
@@ -129,9 +129,9 @@ impl Events {
         }
     }
 
-    /// Removes and returns the newest stored event of a session if it equals the new event, so that the
-    /// caller merges repeated events into one with a count. Otherwise, a session that cannot be established
-    /// would displace all other events.
+    /// Removes and returns the newest stored event of a session if it has the same reason and message as the
+    /// new event. The caller then stores a single event with a higher count, so that a session that fails
+    /// repeatedly does not displace all other events.
     fn remove_repeated(&mut self, node: &Name, happened: &SessionEvent) -> Option<BgpEvent> {
         let of_node = self.nodes.get_mut(node)?;
         let of_session = |number: &u64| {

@@ -51,8 +51,8 @@ impl StoredRoute {
     }
 }
 
-/// Estimates the memory of a stored route in bytes: its contents, the tree entries that lead to it, and the
-/// overhead of the allocator.
+/// Estimates the memory of a stored route in bytes: its contents, its entries in the trees that store it, and
+/// the overhead of the allocator.
 pub(super) fn weight(node: &Name, route: &StoredRoute) -> usize {
     const ROUTE: usize = 160;
     const ADDRESS: usize = 120;

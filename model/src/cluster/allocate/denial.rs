@@ -53,7 +53,7 @@ pub(crate) enum Denial {
 }
 
 impl Denial {
-    /// Returns true if the reason is a conflict between Services that already share the address.
+    /// Returns true if the denial is a conflict with the Services that already share the address.
     pub(crate) const fn is_about_sharing(&self) -> bool {
         match self {
             Self::Clash { .. } | Self::OtherPolicy(_) | Self::OtherSelector(_) | Self::Crowded => true,

@@ -26,8 +26,9 @@ pub(crate) struct MissingAddress {
     pub(crate) hint: &'static str,
 }
 
-/// Returns the reason why a Service lacks an address, for the first IP family of `lacking` in which no address is
-/// available. Returns the reason [`ConditionReason::Waiting`] if each of these families has an available address.
+/// Returns the reason why a Service lacks an address: the one for the first IP family of `lacking` in which
+/// no address is available, or [`ConditionReason::Waiting`] if an address is available in each of these
+/// families.
 pub(crate) fn explain(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

@@ -1,9 +1,10 @@
-//! Index of load balancer addresses: pools, records, quarantines, and Services without an address.
+//! Index of load balancer addresses: pools, address records, quarantines (reservations of released
+//! addresses), and Services that lack an address.
 //!
-//! An address record names the Services that have the address, and each Service lists its ports. Both determine
-//! the Service behind each port of an address, and the Services that lack an address. Index entries are updated
-//! when a record or a Service changes. The entries depend only on the current objects, so snapshots built from the
-//! same objects in any order are equal.
+//! An address record names the Services that have the address, and each Service lists its ports. The Service
+//! behind each port of an address, and the Services that lack an address, are derived from both, and updated
+//! when a record or a Service changes. The entries depend only on the current objects, so snapshots built
+//! from the same objects in any order are equal.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -26,13 +27,14 @@ use crate::{
 /// Indices of pools, load balancer addresses and pending Services in a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AddressIndex {
-    /// Pool ranges by their first address. Ranges do not overlap, so the nearest entry at or below an address
-    /// determines its pool.
+    /// Address ranges of all pools by their first address. Ranges do not overlap, so the last entry at or
+    /// below an address is the only one that can contain it.
     pool_ranges: OrdMap<(IpFamily, u128), PoolRange>,
-    /// Pools that are used for Services that name no pool, in the order of allocation.
+    /// Pools that may be used for Services that name no pool, in the order of allocation.
     pool_order: OrdSet<PoolRank>,
     advertisements_by_pool: OrdMap<Name, OrdSet<Name>>,
-    /// Addresses that have a record, in use or in quarantine, as numbers of each numbering.
+    /// Addresses that have a record, because they are in use or in quarantine, as intervals of their numbers
+    /// in each numbering.
     recorded: OrdMap<Numbering, IntervalSet>,
     by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
     by_sharing_key: OrdMap<Name, OrdSet<IpAddr>>,
@@ -44,7 +46,7 @@ pub(super) struct AddressIndex {
     quarantine_ends: OrdSet<(Timestamp, IpAddr)>,
     by_former: OrdMap<ServiceKey, OrdSet<IpAddr>>,
     external_ips: OrdMap<IpAddr, OrdSet<ServiceKey>>,
-    /// Services of type LoadBalancer without an address of each required family, oldest first.
+    /// Services of type LoadBalancer that lack an address in at least one of their IP families, oldest first.
     pending: OrdSet<PendingService>,
 }
 
@@ -96,13 +98,14 @@ impl Snapshot {
         self.address(address)?.as_address()?.services.first()
     }
 
-    /// Returns the pool that contains an address, even if the pool reserves it; `None` if there is none.
+    /// Returns the pool that contains an address, even if the pool reserves the address; `None` if no pool
+    /// contains it.
     #[must_use]
     pub fn pool_of(&self, address: IpAddr) -> Option<&Name> {
         self.pool_overlapping(&AddressRange::Between(address, address))
     }
 
-    /// Returns the name of a pool that overlaps a range of addresses.
+    /// Returns the name of a pool that overlaps a range of addresses, or `None` if no pool does.
     #[must_use]
     pub fn pool_overlapping(&self, range: &AddressRange) -> Option<&Name> {
         let (first, last) = range.numbers();
@@ -117,13 +120,14 @@ impl Snapshot {
         ranks.filter_map(|rank| Some((&rank.pool, self.pool(&rank.pool)?)))
     }
 
-    /// Returns the name of an Advertisement that names a pool.
+    /// Returns the name of an Advertisement that refers to a pool by name, or `None` if there is none.
     #[must_use]
     pub fn advertisement_of_pool(&self, pool: &Name) -> Option<&Name> {
         self.load_balancing.advertisements_by_pool.get(pool).and_then(OrdSet::get_min)
     }
 
-    /// Returns the first assignable address of a pool that has no record.
+    /// Returns the first assignable address of a pool that is neither in use nor in quarantine; `None` if
+    /// there is none.
     #[must_use]
     pub fn first_free_of_pool(&self, pool: &AddressPoolSpec, family: IpFamily) -> Option<IpAddr> {
         pool.first_free(family, |numbering, first, last| {
@@ -188,13 +192,14 @@ impl Snapshot {
         ends.take_while(move |(until, _)| *until <= now).map(|(_, address)| *address)
     }
 
-    /// Returns a Service that has an address as external IP.
+    /// Returns a Service that has an address as external IP, or `None` if no Service has it.
     #[must_use]
     pub fn external_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
         self.load_balancing.external_ips.get(&address).and_then(OrdSet::get_min)
     }
 
-    /// Returns the first external IP in a range, with a Service that has it.
+    /// Returns the first external IP in a range, with a Service that has it; `None` if the range contains no
+    /// external IP.
     pub(crate) fn external_ip_in(&self, range: &AddressRange) -> Option<(IpAddr, &ServiceKey)> {
         let (address, holders) =
             self.load_balancing.external_ips.range(range.first()..=range.last()).next()?;

@@ -33,7 +33,8 @@ pub struct AddressEvaluation {
     pub is_advertised: bool,
     /// True if one of the covering Advertisements enables replies to pings of the address.
     pub answer_ping: bool,
-    /// Strictest value of `whenIsolated` among the covering Advertisements.
+    /// Strictest value of `whenIsolated` among the covering Advertisements: `Withdraw` if at least one
+    /// requires it.
     pub when_isolated: WhenIsolated,
     /// Advertisements of type BGP that cover the address.
     pub by_bgp: BTreeSet<Name>,
@@ -41,15 +42,15 @@ pub struct AddressEvaluation {
     pub nodes: Vec<(Name, Eligibility)>,
 }
 
-/// Result of the evaluation of one node for one address.
+/// Result of the evaluation of one node as a candidate for announcing one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Eligibility {
     /// The node may announce the address. Contains its properties as a candidate.
     Eligible(EligibleNode),
-    /// The node may remain a candidate but may not become one now: its agent is silent, or has not verified
-    /// the Services of the address.
+    /// The node may remain a candidate but must not become one now, because its agent is silent or has not
+    /// verified the Services that have the address.
     NotReady {
-        /// Properties of the node as a candidate; `None` if they are not known yet.
+        /// Properties of the node as a candidate; `None` before the first report of its agent.
         fit: Option<EligibleNode>,
         /// Reason why the node may not become a new candidate now.
         reason: IneligibleReason,
@@ -84,7 +85,7 @@ impl AddressEvaluation {
     }
 }
 
-/// Inputs of the evaluation that are the same for all nodes.
+/// Inputs of the evaluation of one address that are the same for all nodes.
 struct EvaluationContext<'a> {
     view: &'a ClusterView<'a>,
     record: &'a AddressSpec,
@@ -92,8 +93,8 @@ struct EvaluationContext<'a> {
     services: Vec<Arc<CompiledService>>,
 }
 
-/// Evaluates for each node whether it may announce an address. Returns `None` if the address has no record or
-/// no Service.
+/// Evaluates for each node whether it may announce an address. Returns `None` if there is no Address object
+/// for the address, or no Service has the address.
 #[must_use]
 pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvaluation> {
     let record = view.snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;
@@ -120,7 +121,8 @@ pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvalua
     })
 }
 
-/// Returns the Advertisements of a type that cover an address, by its pool and the labels of its Services.
+/// Returns the Advertisements of a type that cover an address: those that select the pool of the address and
+/// the labels of a Service that has the address.
 pub(crate) fn covering<'a>(
     snapshot: &'a Snapshot,
     record: &'a AddressSpec,
@@ -183,8 +185,8 @@ impl EvaluationContext<'_> {
         self.advertisements.iter().copied().filter(selects)
     }
 
-    /// Returns the candidate entry of a node: its own address and its interfaces in the network of the load
-    /// balancer address.
+    /// Returns the candidate entry of a node: its interfaces in the network of the load balancer address, and
+    /// its own address in this network. Fails with the reason if the node lacks one of them.
     fn place(
         &self,
         name: &Name,
@@ -217,8 +219,8 @@ impl EvaluationContext<'_> {
         Ok(Candidate { node: name.clone(), address: own, interfaces })
     }
 
-    /// Returns the node's own address in one of the networks. In order of preference: the address in the record,
-    /// an address in the Node's spec, any reported address.
+    /// Returns an address of the node itself in one of the networks, if any. In order of preference: the
+    /// address in the present record, an address in the spec of the Node, any reported address.
     fn own_address(
         &self,
         name: &Name,
@@ -237,7 +239,8 @@ impl EvaluationContext<'_> {
         known.into_iter().chain(stated).chain(facts.addresses.iter().copied()).find(is_own)
     }
 
-    /// Returns the reason why a node in the network of the address cannot serve its Services at present, if any.
+    /// Returns the reason why a node cannot currently serve all Services that have the address; `None` if it
+    /// can.
     fn obstacle(&self, view: &NodeView<'_>, report: &Report) -> Option<IneligibleReason> {
         if self.services.is_empty() {
             return Some(IneligibleReason::NothingExposed);
@@ -279,8 +282,9 @@ fn weight(advertisement: &AdvertisementSpec, labels: &Labels) -> u32 {
     preferred.filter(|one| one.preference.matches(labels)).map(|one| u32::from(one.weight)).sum()
 }
 
-/// Returns true if a node may accept traffic for a Service. With policy Local, it needs an endpoint of its own
-/// that is ready, or that still serves while it terminates (KEP-1669).
+/// Returns true if a node may accept traffic for a Service at `address`. With external traffic policy Local,
+/// the node needs a local endpoint of the same IP family that is ready, or that still serves while it
+/// terminates (KEP-1669).
 fn has_endpoint_for(service: &CompiledService, node: &Name, address: IpAddr) -> bool {
     let is_usable = |endpoint: &CompiledEndpoint| {
         endpoint.node.as_ref() == Some(node)

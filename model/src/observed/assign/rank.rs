@@ -1,5 +1,5 @@
-//! Order of the candidates for an address: the owner remains first, known candidates keep their positions, and new
-//! candidates follow.
+//! Order of the candidates for an address: the owner remains first, present candidates keep their order, and
+//! new candidates follow.
 
 use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
@@ -9,8 +9,8 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Ranks the candidates for an address. `takeover` is the candidate that took over the address from the previous
-/// owner, if any.
+/// Ranks the candidates for an address, starting with the owner. `takeover` is the candidate that took over
+/// the address from the recorded owner, if any.
 pub(super) fn rank(
     evaluation: &AddressEvaluation,
     current: &Announcement,
@@ -47,8 +47,8 @@ fn kept(evaluation: &AddressEvaluation, candidate: &Candidate) -> Option<Candida
     }
 }
 
-/// Returns the node that becomes owner if the address has no owner or its owner must be replaced. `None` if the
-/// first remaining candidate is or becomes the owner.
+/// Returns the node that becomes the new owner of the address. `None` if the present owner remains, if it is
+/// silent and other candidates remain (the first of them takes over by itself), or if no node is eligible.
 fn new_owner(
     evaluation: &AddressEvaluation,
     current: &Announcement,
@@ -82,8 +82,8 @@ fn fits(evaluation: &AddressEvaluation) -> impl Iterator<Item = &EligibleNode> {
     })
 }
 
-/// Returns the score of a node for an address (rendezvous hashing). Adding or removing a node does not change the
-/// scores of others.
+/// Returns the score of a node for an address (rendezvous hashing): the nodes with the highest scores are
+/// selected. Adding or removing a node does not change the scores of other nodes.
 pub(crate) fn rendezvous(address: IpAddr, node: &Name) -> u64 {
     let bytes = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

@@ -19,7 +19,7 @@ pub enum IneligibleReason {
     NoNode,
     /// No Service has the address.
     NoService,
-    /// The Node is set to `unschedulable`, or is in drain or maintenance.
+    /// The Node is `unschedulable`, or in drain or maintenance.
     Drained,
     /// No agent has ever reported for the Node.
     NeverReported,
@@ -29,18 +29,20 @@ pub enum IneligibleReason {
     NotSelected,
     /// None of the networks of the Node contains this address.
     NoSubnet(IpAddr),
-    /// The interface in the network of the address is not among the `interfaces` of the Advertisements.
+    /// The Node has an interface in the network of the address, but the Advertisements do not list it in
+    /// `interfaces`.
     NoInterface,
     /// The Node has no address of its own in the network of the load balancer address, so other candidates could
     /// not monitor it.
     NoOwnAddress,
     /// No Service that has the address is programmed on the nodes.
     NothingExposed,
-    /// This Service, which has the address, failed on the Node; contains the message.
+    /// The Node failed to program this Service, which has the address; contains the error message.
     Failed(ServiceKey, String),
-    /// The Node has not verified this Service, which has the address, by reading its kernel yet.
+    /// The Node has not yet verified, by reading its kernel, that this Service with the address is
+    /// programmed.
     NotVerified(ServiceKey),
-    /// This Service has external traffic policy Local and no ready endpoint on the Node.
+    /// This Service with the address has external traffic policy Local, and no ready endpoint on the Node.
     NoLocalEndpoint(ServiceKey),
 }
 
@@ -135,7 +137,7 @@ impl AddressEvaluation {
         }
     }
 
-    /// Returns at most ten nodes that are no candidates, each with the reason.
+    /// Returns at most ten nodes that are no candidates for the address, each with the reason as a message.
     #[must_use]
     pub fn not_candidates(&self) -> BTreeMap<Name, String> {
         let unfit = self

@@ -1,7 +1,7 @@
 //! Health check results of all agents: the last result of each node for each endpoint, up to [`RESULTS_KEPT_MAX`].
 //!
-//! The results exist in memory only: decisions are stored, and agents report all results again to a restarted
-//! server.
+//! The results exist in memory only, because agents report all of them again to a restarted server. The
+//! decisions that follow from them are stored in EndpointHealth objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +14,19 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Maximum number of stored results, one for each node and endpoint: about 300 bytes each, so 60 MB. Further
-/// results are not stored. For an endpoint without results, the last decision remains in force.
+/// Maximum number of stored results, one for each node and endpoint. A result has about 300 bytes, so all
+/// have at most 60 MB. Further results are not stored. If an endpoint has no stored results, the last
+/// decision about its health remains in force.
 pub const RESULTS_KEPT_MAX: usize = 200_000;
 
 /// Health check results in one report of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HealthUpdate {
-    /// Results by Service, for Services with a changed result. The list of a Service contains all of its endpoints
-    /// that the node checks.
+    /// Results by Service, for each Service with a changed result. The list of a Service replaces its earlier
+    /// results from the node; an empty list removes them.
     pub services: BTreeMap<ServiceKey, Vec<CheckReport>>,
-    /// True if the node checks no endpoints of Services that are not in `services`.
+    /// True if `services` replaces all results that the node reported before, false if it contains only
+    /// changes.
     pub is_complete: bool,
 }
 
@@ -54,7 +56,8 @@ pub struct HealthBook {
 }
 
 impl HealthBook {
-    /// Applies a report of a node's agent. Returns the Services with an endpoint whose state changed.
+    /// Stores the results that a node's agent reports. Returns the Services with an endpoint whose state on
+    /// this node changed.
     pub fn apply(&mut self, node: &Name, news: HealthUpdate) -> BTreeSet<ServiceKey> {
         let HealthUpdate { mut services, is_complete } = news;
         if is_complete {
@@ -71,7 +74,8 @@ impl HealthBook {
         changed
     }
 
-    /// Replaces all results of a node for a Service. Returns true if the state of an endpoint changed.
+    /// Replaces all results of a node for a Service by `reports`. Returns true if the state of an endpoint
+    /// changed, or an endpoint was added or removed.
     fn put(&mut self, node: &Name, service: &ServiceKey, reports: Vec<CheckReport>) -> bool {
         let before = self.remove(node, service);
         let mut part = NodeResults::new();
@@ -109,7 +113,7 @@ impl HealthBook {
         part
     }
 
-    /// Returns the result of a node for an endpoint.
+    /// Returns the last result of a node for an endpoint, if it has reported one.
     #[must_use]
     pub fn result(&self, service: &ServiceKey, key: &CheckKey, node: &Name) -> Option<&CheckResult> {
         self.pages.get(service)?.get(node)?.get(key)

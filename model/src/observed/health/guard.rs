@@ -2,8 +2,8 @@
 //! fail together indicate a fault of the checks, of the network or of a recent change rather than of the
 //! endpoints.
 //!
-//! Endpoints beyond the limit are held: they remain in use and are reported, until an operator confirms the
-//! removal or the number of failed endpoints falls below the limit.
+//! If the limit is exceeded, further unhealthy endpoints are held: they stay in service, and the API lists
+//! them, until an operator confirms their removal or fewer endpoints are unhealthy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,12 @@ use crate::{kinds::resource::ServiceKey, primitives::quantity::Timestamp};
 
 /// Default share of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent.
 pub const GUARD_PERCENT_DEFAULT: u8 = 33;
-/// Minimum number of removals at which the health guard acts, because in a cluster with two or three endpoints, a
-/// single one is already a third.
+/// Minimum number of removals at which the health guard acts. Without it, the guard would block the removal
+/// of a single endpoint in a cluster of two or three endpoints.
 pub const GUARD_ENDPOINTS_MIN: usize = 3;
-/// Window in seconds within which removals are counted together. The window is longer than most `fall × interval`,
-/// so removals by checks that detect the same fault one after the other count together.
+/// Time in seconds within which removals are counted together. Health checks detect the same fault at
+/// different times, usually within `fall × interval` of each other; this time is longer, so that all of these
+/// removals count.
 pub const GUARD_WINDOW_SECS: i64 = 60;
 
 /// Unhealthy endpoint that the guard keeps in service.
@@ -24,12 +25,12 @@ pub const GUARD_WINDOW_SECS: i64 = 60;
 pub struct HeldEndpoint {
     /// Time since which the guard keeps the endpoint in service.
     pub since: Timestamp,
-    /// Failed check result because of which the endpoint would be removed.
+    /// Result of the failed health check that would have removed the endpoint.
     pub message: String,
 }
 
-/// State of the health guard: counts recent removals from service. If there are too many, it keeps further
-/// unhealthy endpoints in service until their removal is confirmed.
+/// Health guard: counts recent removals of endpoints from service. If there are too many, the guard keeps
+/// further unhealthy endpoints in service until an operator confirms their removal or fewer are unhealthy.
 #[derive(Debug, Default)]
 pub struct Guard {
     /// Share of the checked endpoints that may be removed from service within [`GUARD_WINDOW_SECS`], in percent;
@@ -44,7 +45,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Creates a guard that limits removals to `percent` of the checked endpoints.
+    /// Creates a guard that limits removals within [`GUARD_WINDOW_SECS`] to `percent` of all checked
+    /// endpoints.
     #[must_use]
     pub fn new(percent: u8) -> Self {
         Self { percent, ..Self::default() }
@@ -78,7 +80,7 @@ impl Guard {
         self.checked_total = self.checked_total - before.unwrap_or(0) + endpoints;
     }
 
-    /// Removes the endpoints of a Service from the guard.
+    /// Removes all data about a Service, for example after its deletion.
     pub fn forget(&mut self, service: &ServiceKey) {
         self.record_checked(service, 0);
         self.left.remove(service);
@@ -95,8 +97,9 @@ impl Guard {
         }
     }
 
-    /// Returns the endpoints among `leaving` (the unhealthy endpoints of the Service) that the guard keeps in
-    /// service. Stops keeping endpoints of the Service that are no longer in `leaving`.
+    /// Decides the removal of the unhealthy endpoints of a Service (`leaving`, with failure messages).
+    /// Returns those that the guard keeps in service; all others may be removed, and count as removed at
+    /// `now`.
     pub fn weigh(
         &mut self,
         service: &ServiceKey,
@@ -170,7 +173,8 @@ impl Guard {
         self.held.keys()
     }
 
-    /// Permits the removal of all endpoints that the guard keeps in service. Returns their Services.
+    /// Permits the removal of all endpoints that the guard keeps in service. Returns the Services of these
+    /// endpoints.
     pub fn confirm(&mut self) -> BTreeSet<ServiceKey> {
         let held = std::mem::take(&mut self.held);
         for (service, held) in &held {

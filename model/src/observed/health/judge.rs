@@ -25,8 +25,8 @@ use crate::{
 };
 use crate::{kinds::endpoint_health::CheckKey, wire::report::CheckState};
 
-/// Number of steps of slow start. The share grows from 10 % in the first step to 90 % in the last; afterwards the
-/// endpoint has its full weight.
+/// Number of steps of equal duration in slow start. The share is 10 % in the first step and 90 % in the last;
+/// afterwards the endpoint has its full weight.
 const STEPS: i64 = 9;
 
 /// Inputs of a health decision.
@@ -34,9 +34,11 @@ const STEPS: i64 = 9;
 pub struct HealthInputs<'a> {
     /// Check results reported by the nodes.
     pub book: &'a HealthBook,
-    /// Nodes that check endpoints (`NetworkState.checkers`).
+    /// Nodes with a live agent, from which the nodes that check an endpoint are selected
+    /// (`NetworkState.checkers`).
     pub checkers: &'a BTreeSet<Name>,
-    /// Function that returns true if the agent of a node reports. Results of other nodes are ignored.
+    /// Function that returns true if the agent of a node currently reports. Results of nodes with a silent
+    /// agent are ignored.
     pub is_reporting: &'a dyn Fn(&Name) -> bool,
     /// Time at which the decision is made.
     pub now: Timestamp,
@@ -70,8 +72,8 @@ impl<'a> Tally<'a> {
     }
 
     /// Returns the state that the majority of the reporting nodes observes: `Pending` without a majority,
-    /// `None` without any result. A reporting node without a result counts as well, so that the first result
-    /// does not decide alone.
+    /// `None` without any result. A reporting node that has no result yet counts against the majority, so
+    /// that a single early result does not decide.
     #[must_use]
     pub fn state(&self) -> Option<CheckState> {
         if self.results.is_empty() {
@@ -92,20 +94,21 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Health record that a Service should have, and the endpoints that it removes from service.
+/// Decision about the health of a Service's endpoints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HealthDecision {
-    /// Verdicts of endpoints that are out of service or in slow start; all others are fully in service.
+    /// New content of the Service's health record: a verdict for each endpoint that is unhealthy or in slow
+    /// start. All other endpoints are fully in service.
     pub endpoints: BTreeMap<CheckKey, EndpointVerdict>,
-    /// Endpoints that were in service and that the decision removes from service.
+    /// Endpoints that were in service until now and become unhealthy by this decision.
     pub leaving: BTreeSet<CheckKey>,
     /// Time at which the share of an endpoint in slow start increases next; `None` if no endpoint is in slow
     /// start.
     pub next: Option<Timestamp>,
 }
 
-/// Decides the share and state of each checked endpoint of a Service. `current` is the existing health
-/// record.
+/// Decides for each checked endpoint of a Service whether it is unhealthy, in slow start or fully in service.
+/// `current` is the present health record.
 #[must_use]
 pub fn judge(
     inputs: &HealthInputs<'_>,
@@ -139,8 +142,8 @@ pub fn judge(
     decision
 }
 
-/// Returns the verdict of an unhealthy endpoint. If it was unhealthy before, the existing verdict remains, even if
-/// the message of the check has changed.
+/// Returns the verdict of an unhealthy endpoint. If the endpoint was unhealthy before, the earlier verdict is
+/// returned, even if checks now fail for another reason.
 fn take_out(
     inputs: &HealthInputs<'_>,
     tally: &Tally<'_>,
@@ -168,8 +171,8 @@ fn verdict(inputs: &HealthInputs<'_>, tally: &Tally<'_>, state: CheckState) -> E
     }
 }
 
-/// Returns the share in percent of an endpoint that returned to service at `since`, with the time of the next step;
-/// `None` if the share is complete.
+/// Returns the present share in percent of an endpoint that returned to service at `since`, and the time at
+/// which it increases next; `None` if the slow start is over.
 fn grown(since: Timestamp, slow_start_secs: i64, now: Timestamp) -> Option<(u8, Timestamp)> {
     let elapsed = now.unix_seconds().saturating_sub(since.unix_seconds()).max(0);
     if elapsed >= slow_start_secs {

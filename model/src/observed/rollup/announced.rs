@@ -1,4 +1,4 @@
-//! Roll-up of announcements: computes the condition Announced of addresses, Services, pools and
+//! Status of announcements: computes the condition Announced of addresses, Services, pools and
 //! Advertisements.
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -28,10 +28,10 @@ use crate::{
 /// Type of all conditions that this module returns.
 const AT: ConditionType = ConditionType::Announced;
 
-/// Inputs of the roll-up of announcements.
+/// Inputs for the status of announcements.
 #[derive(Clone, Copy)]
 pub struct AnnouncementInputs<'a> {
-    /// State of the cluster and views of the nodes.
+    /// Objects of the cluster, and the lease state and last report of each node.
     pub scene: ClusterView<'a>,
     /// Announcement states reported by the agents.
     pub book: &'a AnnouncementBook,
@@ -88,8 +88,9 @@ pub enum AddressStanding {
     Conflicting,
 }
 
-/// Returns the announcement state of an address, and the node that announces it by ARP or NDP. The reason of
-/// a missing announcement is not computed, because that is expensive.
+/// Returns the announcement state of an address, and the node that announces it by ARP or NDP. Unlike
+/// [`address_status`], the function does not compute the reason of a missing announcement, because that is
+/// expensive.
 #[must_use]
 pub fn address_standing<'a>(
     of: &'a AnnouncementInputs<'_>,
@@ -117,8 +118,8 @@ impl AnnouncementInputs<'_> {
         self.view(node).is_some_and(|view| view.is_connected)
     }
 
-    /// Returns the node that reports ownership of the address. If several do, nodes whose agents currently report
-    /// come first, then the rank of the candidate decides.
+    /// Returns the node that owns (announces) the address according to its own report. If there are several,
+    /// prefers nodes whose agents currently report, then candidates of a higher rank.
     fn owner(&self, record: &AddressSpec) -> Option<(&Name, &AddressReport)> {
         let rank = |node: &Name| {
             let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
@@ -146,8 +147,8 @@ impl AnnouncementInputs<'_> {
         }
     }
 
-    /// Returns the condition Announced for ARP and NDP; `None` if no Advertisement of type L2 concerns the
-    /// address.
+    /// Returns the condition Announced of an address for ARP and NDP; `None` if no Advertisement of type L2
+    /// covers the address.
     fn by_l2(&self, record: &AddressSpec) -> Option<Condition> {
         let AddressSpec { address, announcement, .. } = record;
         let owner = self.owner(record);
@@ -226,16 +227,17 @@ impl AnnouncementInputs<'_> {
     }
 }
 
-/// Combines the conditions of an address that must be announced by ARP or NDP (`l2`) and also by BGP (`bgp`). The
-/// result is true if both are true, with both messages.
+/// Combines the two conditions of an address that must be announced both by ARP or NDP (`l2`) and by BGP
+/// (`bgp`). If both are true, so is the result; otherwise, the result has the status and reason of a
+/// condition that is not true. The message of the result contains both messages.
 fn both(l2: Condition, bgp: Condition) -> Condition {
     let is_bgp_first = l2.status == ConditionStatus::True && bgp.status != ConditionStatus::True;
     let (first, other) = if is_bgp_first { (bgp, l2) } else { (l2, bgp) };
     Condition { message: format!("{}; {}", first.message, other.message), ..first }
 }
 
-/// Returns the condition Announced of a pool, which is true if its addresses can be announced: an Advertisement
-/// covers the pool and, for ARP and NDP, a network of a node overlaps each of its ranges.
+/// Returns the condition Announced of a pool, which is true if the addresses of the pool can be announced: an
+/// Advertisement covers the pool and, for ARP and NDP, each range of the pool overlaps a network of a node.
 #[must_use]
 pub fn pool_announced(scene: &ClusterView<'_>, name: &Name, spec: &AddressPoolSpec) -> Condition {
     let advertisements =

@@ -1,4 +1,4 @@
-//! Roll-up of address assignment: computes the condition AddressAssigned of a Service, and the usage of an
+//! Status of address assignment: computes the condition AddressAssigned of a Service, and the usage of an
 //! AddressPool.
 
 use std::net::IpAddr;
@@ -52,7 +52,8 @@ fn of_load_balancer(snapshot: &Snapshot, key: &ServiceKey, has: &[IpAddr]) -> Co
     Condition { message: lack.message, ..yes(at, ConditionReason::Allocated) }.hint(lack.hint)
 }
 
-/// Computes the status of an AddressPool: the counts of its addresses, and its conditions.
+/// Computes the status of an AddressPool: the numbers of assigned, quarantined and free addresses, and its
+/// conditions.
 #[must_use]
 pub fn address_pool_status(snapshot: &Snapshot, name: &Name, spec: &AddressPoolSpec) -> AddressPoolStatus {
     let usage = |family| usage(snapshot, name, spec, family);

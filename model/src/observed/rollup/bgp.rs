@@ -1,4 +1,4 @@
-//! Roll-up of BGP objects into status: the Nodes of each BgpPeer, the BgpPeers that use a BfdProfile, and the
+//! Status of BGP objects: the Nodes that each BgpPeer selects, the BgpPeers that use a BfdProfile, and the
 //! peers of Advertisements.
 
 use std::collections::BTreeSet;
@@ -117,7 +117,8 @@ pub fn bfd_profile_status(snapshot: &Snapshot, name: &Name) -> BfdProfileStatus 
     }
 }
 
-/// Returns the BGP identity of a Node if a BgpPeer selects it or its spec has BGP settings.
+/// Returns the BGP identity (AS number and BGP Identifier) of a Node, or `None` if no BgpPeer selects the
+/// Node and its spec has no BGP settings.
 #[must_use]
 pub fn node_bgp_status(snapshot: &Snapshot, object: &Object, asn: u32) -> Option<NodeBgpStatus> {
     let Spec::Node(spec) = &object.spec else { return None };
@@ -125,8 +126,9 @@ pub fn node_bgp_status(snapshot: &Snapshot, object: &Object, asn: u32) -> Option
     (spec.bgp.is_some() || is_selected()).then(|| identity(&object.metadata.name, spec, asn))
 }
 
-/// Returns the condition Announced of an Advertisement of type BGP, which is true if one of its peers has a
-/// session with a node that it selects. `selected` are the Nodes that it selects, at least one.
+/// Returns the condition Announced of an Advertisement of type BGP, which is true if at least one of its
+/// BgpPeers selects a Node in `selected`. Sessions need not be established. `selected` are the Nodes that the
+/// Advertisement selects, at least one.
 pub(super) fn reaches_peers(
     snapshot: &Snapshot,
     spec: &AdvertisementSpec,

@@ -1,5 +1,5 @@
-//! Roll-up of the sessions of a `BgpPeer` into its status: compares the sessions that should exist with the
-//! ones that nodes report.
+//! Sessions in the status of a `BgpPeer`: compares the sessions that should exist with the sessions that
+//! nodes report.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,8 @@ pub fn with_sessions(
     status
 }
 
-/// Returns the nodes that should have a session with the BgpPeer.
+/// Returns the nodes that should have a session with the BgpPeer: the nodes that it selects, except those on
+/// which another BgpPeer leads to the same router. Empty if the BgpPeer is disabled.
 fn expected<'a>(
     of: &AnnouncementInputs<'a>,
     name: &Name,
@@ -106,7 +107,7 @@ fn session_status(session: &BgpSession, spec: &BgpPeerSpec, is_reporting: bool) 
 struct SessionReports<'a> {
     established: usize,
     down: Vec<(&'a Name, &'a BgpSession)>,
-    /// Nodes that should have a session, but whose agents report none with the peer.
+    /// Nodes whose agents report, but no session with the peer, although the BgpPeer selects the Node.
     without_session: Vec<&'a Name>,
     /// Nodes that should have a session, but whose agents do not report.
     silent: Vec<&'a Name>,
@@ -159,8 +160,9 @@ fn ready(of: &AnnouncementInputs<'_>, peer: &Name, spec: &BgpPeerSpec, expected:
     Condition { message: format!("{sessions} established"), ..yes(at, ConditionReason::Established) }
 }
 
-/// Returns the condition Ready of a BgpPeer of which some sessions are not established. `counts` contains the
-/// number of these sessions and the number of all sessions.
+/// Returns the condition Ready of a BgpPeer with sessions that are not established. `counts` contains the
+/// number of these sessions and the number of all sessions; `session` of `node` is the first of them, and
+/// `trouble` its cause.
 fn not_established(
     node: &Name,
     session: &BgpSession,

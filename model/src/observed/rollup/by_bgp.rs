@@ -1,4 +1,4 @@
-//! Roll-up of the announcement of one address by BGP, over all nodes and routers.
+//! Status of one address that is announced by BGP: combines the reports of all nodes about all routers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,16 +26,17 @@ const NAMES_MAX: usize = 10;
 struct RouteReports<'a> {
     /// Nodes that announce the address and whose agents currently report.
     nodes: BTreeSet<&'a Name>,
-    /// Nodes that announced the address in their last report and whose agents no longer report.
+    /// Nodes that announced the address according to their last report, but whose agents no longer report.
     silent: BTreeSet<&'a Name>,
-    /// Keys of the neighbors to which the address is announced.
+    /// Names of the BgpPeers to which the address is announced, with `@` and the address for dynamic
+    /// neighbors.
     routers: BTreeSet<&'a str>,
     /// Announced prefixes that contain the address.
     prefixes: BTreeSet<IpNet>,
     /// Nodes that withhold the address from all neighbors, with the reason.
     withheld: BTreeMap<&'a Name, &'a str>,
-    /// Nodes that have not announced the address to any neighbor yet, with the reason given for the first
-    /// neighbor.
+    /// Nodes that intend to announce the address but have not announced it to any neighbor yet, with the
+    /// reason for the first neighbor.
     unannounced: BTreeMap<&'a Name, &'a str>,
 }
 
@@ -141,8 +142,8 @@ impl<'a> AnnouncementInputs<'a> {
         Some(no(AT, ConditionReason::NotYetAnnounced, message).hint(ROUTES_HINT))
     }
 
-    /// Returns the condition for an address that no router receives, because no BGP session is established; `None`
-    /// if there is such a session.
+    /// Returns the condition of an address that is not announced because no BGP session that could carry the
+    /// announcement is established; `None` if at least one such session is established.
     fn no_session(&self, record: &AddressSpec) -> Option<Condition> {
         let address = record.address;
         let wanted = self.peers_of(record);
@@ -239,7 +240,7 @@ fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// Joins the first [`NAMES_MAX`] names, followed by the number of further ones.
+/// Joins the first [`NAMES_MAX`] names by commas, and appends the number of further names, if any.
 pub(super) fn names<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
     let more = all.len().saturating_sub(NAMES_MAX);
     let listed: Vec<_> = all.take(NAMES_MAX).map(|name| name.to_string()).collect();

@@ -1,5 +1,5 @@
-//! Roll-up of the health of endpoints: check results of nodes, stored verdicts, and unhealthy endpoints that the
-//! health guard keeps in service.
+//! Status of the health of endpoints: combines check results of nodes, stored verdicts, and unhealthy
+//! endpoints that the health guard keeps in service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,7 +111,8 @@ fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<S
     ports.map(|port| port_word(port.range(), port.protocol)).collect()
 }
 
-/// Sets the number of unhealthy endpoints, and the number of endpoints whose health is unknown, in `counts`.
+/// Sets in `counts` the number of unhealthy endpoint addresses, and the number of addresses whose health is
+/// unknown.
 pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
     let addresses = |wanted: &dyn Fn(&CheckedEndpoint) -> bool| {
         let found = health.endpoints.iter().filter(|one| wanted(one));
@@ -121,7 +122,8 @@ pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
     counts.unknown = addresses(&|one| one.state == HealthState::Unknown);
 }
 
-/// Returns the condition `EndpointsAvailable` if health checks affect it, otherwise `None`.
+/// Returns the condition `EndpointsAvailable` if it follows from health checks; `None` if they have no
+/// influence on it.
 pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts) -> Option<Condition> {
     let at = ConditionType::EndpointsAvailable;
     let out: Vec<_> = health.endpoints.iter().filter(|one| one.is_out()).collect();

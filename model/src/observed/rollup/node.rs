@@ -1,4 +1,5 @@
-//! Roll-up of a Node: conditions Connected (its agent reports) and Converged (it has verified the current state).
+//! Status of a Node, with the conditions Connected (the agent of the Node reports) and Converged (the Node
+//! has verified the current state).
 
 use super::{NodeView, condition, no, ready, yes};
 use crate::{

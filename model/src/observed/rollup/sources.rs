@@ -1,4 +1,4 @@
-//! Roll-up of EndpointSets and Workloads: computes their status, mainly whether Services use their endpoints.
+//! Status of EndpointSets and Workloads, mainly whether Services use the endpoints that they provide.
 
 use crate::{
     cluster::snapshot::Snapshot,
@@ -17,7 +17,7 @@ use crate::{
 
 use super::{no, yes};
 
-/// Maximum number of Services that are examined, and named, for the status of a Workload.
+/// Maximum number of Services that are examined for the status of a Workload, and named in a message.
 const SERVICES_LISTED_MAX: usize = 10;
 
 /// Computes the status of an EndpointSet from the Service that it names.

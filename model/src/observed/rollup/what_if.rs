@@ -1,8 +1,8 @@
 //! Simulation of node failures: addresses that would move, Services that would lose endpoints, and the single points
 //! of failure that would remain.
 //!
-//! The simulation uses records and reports and changes nothing. The recorded order of candidates is the one that
-//! nodes themselves follow when one of them fails.
+//! The simulation is based on stored objects and reports of agents, and changes nothing. Addresses move in
+//! the recorded order of candidates, because the nodes follow this order if one of them fails.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,13 +32,14 @@ pub struct WhatIf {
     /// Names of the nodes whose failure is simulated.
     #[schema(value_type = Vec<String>)]
     pub failed: BTreeSet<Name>,
-    /// Addresses that other nodes, or no nodes, would announce.
+    /// Addresses that would be announced by other nodes than now, or by no node.
     #[schema(max_items = 1000)]
     pub addresses: Vec<AddressMove>,
     /// Services that would lose endpoints.
     #[schema(max_items = 1000)]
     pub services: Vec<ServiceLoss>,
-    /// Nodes whose failure would cause an outage after the simulated failure.
+    /// Remaining nodes that would be single points of failure: a further failure of one of them would cause
+    /// an outage.
     #[schema(max_items = 1000)]
     pub single_points: Vec<SinglePoint>,
     /// Number of addresses, Services and nodes beyond the list limits.
@@ -55,17 +56,17 @@ pub struct AddressMove {
     /// Services with this address.
     #[schema(value_type = Vec<String>)]
     pub services: BTreeSet<ServiceKey>,
-    /// Node that announces the address by ARP or NDP; absent if there is none.
+    /// Node that announces the address by ARP or NDP at present; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Name>,
-    /// Node that would announce the address by ARP or NDP; absent if there is none.
+    /// Node that would announce the address by ARP or NDP after the failure; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_owner: Option<Name>,
     /// Number of nodes that announce the address by BGP.
     pub paths: u32,
-    /// Number of nodes that would still announce the address by BGP.
+    /// Number of nodes that would still announce the address by BGP after the failure.
     pub paths_left: u32,
-    /// True if no node would announce the address.
+    /// True if no node would announce the address after the failure, neither by ARP or NDP nor by BGP.
     pub is_lost: bool,
 }
 
@@ -79,7 +80,8 @@ pub struct ServiceLoss {
     pub endpoints: u32,
     /// Number of ready endpoints that would remain. An endpoint counts once for each port.
     pub endpoints_left: u32,
-    /// Share of the endpoint weight that would remain at the most affected port, in percent, 0–100.
+    /// Percentage of the total weight of ready endpoints that would remain, 0–100, at the port that would
+    /// lose the largest share.
     pub capacity_left: u8,
     /// True if a port would have no ready endpoint left.
     pub is_down: bool,
@@ -91,7 +93,7 @@ pub struct ServiceLoss {
 pub struct SinglePoint {
     /// Name of the node.
     pub node: Name,
-    /// Services with a port whose endpoints are all on the node.
+    /// Services with a port whose remaining ready endpoints are all on the node.
     #[schema(value_type = Vec<String>, max_items = 1000)]
     pub services: BTreeSet<ServiceKey>,
     /// Addresses that no other node would announce.
@@ -163,8 +165,8 @@ impl<'a> Announcers<'a> {
         }
     }
 
-    /// Returns the node that would be the last announcer of the address after the failure, or `None` if
-    /// several or no nodes remain.
+    /// Returns the only node that would still announce the address after the failure of the nodes `failed`;
+    /// `None` if several nodes or no node would announce it.
     fn only(&self, failed: &BTreeSet<Name>) -> Option<&'a Name> {
         let all: BTreeSet<_> = self.candidates.iter().chain(&self.by_bgp).copied().collect();
         let mut left = all.into_iter().filter(|node| !failed.contains(*node));
@@ -222,8 +224,8 @@ fn loss(service: &CompiledService, failed: &BTreeSet<Name>) -> Option<ServiceLos
     })
 }
 
-/// Returns the node that would have all remaining endpoints of a port after the failure; `None` if no port depends
-/// on a single node.
+/// Returns the node on which all remaining ready endpoints of a port would run after the failure of the nodes
+/// `failed`; `None` if no port depends on a single node.
 fn only_node<'a>(service: &'a CompiledService, failed: &BTreeSet<Name>) -> Option<&'a Name> {
     service.ports.iter().find_map(|port| {
         let mut left = ready(&port.endpoints).filter(|endpoint| survives(endpoint, failed));

@@ -71,8 +71,8 @@ impl SortBy {
 }
 
 impl TrafficBook {
-    /// Returns the Services with traffic (at least one connection or failure) of one namespace or all, busiest
-    /// first. The cost is proportional to the number of all stored counters.
+    /// Returns the Services of one namespace, or of all, that have had at least one connection or failure,
+    /// busiest first. The function visits all stored counters.
     #[must_use]
     pub fn busiest(
         &self,

@@ -1,11 +1,14 @@
 //! Lowering of packet programs for IPVS, which cannot distinguish the sources of connections.
 //!
-//! A virtual server has the same destinations for every source. The lowered program expresses the consequences, so
-//! the oracle applied to it gives exactly the result of the kernel:
-//! - With external policy Local, connections from workloads and from the node itself use the endpoints on this node,
-//!   like all others. Without endpoints there, they use all endpoints, and a filter drops connections from elsewhere.
-//! - Every address that a frontend names is local on the node. All its ports that are no frontend are rejected, not
-//!   only those of virtual addresses, because the node's own daemons would accept connections there.
+//! An IPVS virtual server forwards connections of all sources to the same destinations. The lowered program
+//! describes the resulting behavior, so that the oracle (the interpreter of programs) returns for it exactly
+//! the result of the kernel:
+//! - With external policy Local, connections from workloads and from the node itself use the endpoints on
+//!   this node, like all others. Without endpoints on this node, these connections use all endpoints, and a
+//!   filter drops connections from elsewhere.
+//! - Every destination address of a frontend is a local address of the node, at which daemons of the node
+//!   would accept connections. Connections to ports of the address without a frontend are therefore rejected,
+//!   also for external IPs.
 //! - Programs that IPVS cannot implement even with these changes are rejected.
 
 use std::collections::BTreeSet;
@@ -21,7 +24,7 @@ pub const PORTS_MAX: u16 = 256;
 /// Maximum length of the name of a scheduler, in bytes (`IP_VS_SCHEDNAME_MAXLEN` includes a NUL).
 const SCHEDULER_BYTES_MAX: usize = 15;
 
-/// Sources of a route whose connections are masqueraded in ipvs mode.
+/// Sources whose connections to a frontend are masqueraded in ipvs mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// No source is masqueraded.
@@ -57,7 +60,8 @@ pub fn lower(program: &Program) -> Result<Program, String> {
     Ok(lowered)
 }
 
-/// Returns the destination addresses of the frontends of a program, except node ports, which have no own address.
+/// Returns the destination addresses of the frontends of a program. Node ports are omitted, because they use
+/// the addresses of the node.
 pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     let of = |frontend: &Frontend| match frontend.destination {
         Destination::Address(address) => Some(address),
@@ -66,15 +70,15 @@ pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     program.frontends.keys().filter_map(of).collect()
 }
 
-/// Returns the targets that all sources share: those of the first verdict that forwards, in the order elsewhere,
-/// workloads, node. `None` if no verdict forwards.
+/// Returns the targets of a frontend, which in ipvs mode are the same for all sources: those of the first
+/// verdict that forwards, in the order elsewhere, workloads, node. `None` if no verdict forwards.
 pub fn shared_targets(route: &Route) -> Option<Targets> {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;
     [from_elsewhere, from_workloads, from_node].into_iter().find_map(Verdict::targets).cloned()
 }
 
-/// Returns the sources of a route that are masqueraded. `None` if the rules of ipvs mode cannot express the
-/// combination of verdicts.
+/// Returns the sources whose connections to a frontend are masqueraded. `None` if the rules of ipvs mode
+/// cannot express the frontend's combination of verdicts.
 #[must_use]
 pub fn profile(route: &Route) -> Option<Profile> {
     use Masquerade::{Always, Never, OffCluster};

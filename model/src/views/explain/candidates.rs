@@ -20,7 +20,7 @@ use crate::{
     program::{NodeLocation, Role, oracle::Class},
 };
 
-/// Inputs for the list of endpoints of a port.
+/// Inputs for [`Choice::listed`], which lists the endpoints of a Service port for one packet.
 pub(super) struct Choice<'a> {
     pub(super) service: &'a CompiledService,
     pub(super) port: &'a CompiledPort,
@@ -35,8 +35,8 @@ pub(super) struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// Returns the listed endpoints of the port, starting with the ones that can receive the packet, and the
-    /// number of omitted endpoints.
+    /// Returns the endpoints of the port, first those that can receive the packet, up to the limit of a path,
+    /// and the number of omitted endpoints.
     pub(super) fn listed(&self) -> (Vec<CandidateEndpoint>, u64) {
         let used: BTreeSet<IpAddr> = self.targets.keys().map(|(address, _)| *address).collect();
         let mut all: Vec<_> = self

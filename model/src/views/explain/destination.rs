@@ -29,7 +29,8 @@ pub(super) fn holders(
     holders
 }
 
-/// Returns the steps that name the object with an address and the nodes that announce the address.
+/// Returns the steps that explain a destination address: the object to which the address belongs and, for a
+/// load balancer address, the nodes that announce it.
 pub(super) fn steps(of: &AnnouncementInputs<'_>, address: IpAddr) -> Vec<Step> {
     let snapshot = of.scene.snapshot;
     let about = About::Destination;
@@ -125,15 +126,15 @@ pub(super) fn announcers(of: &AnnouncementInputs<'_>, address: IpAddr) -> Vec<(N
     found
 }
 
-/// True if the address belongs to a Service. Such addresses do not identify a Node, although agents in ipvs mode
-/// configure and report them.
+/// True if the address belongs to a Service. In ipvs mode, such addresses are configured on every node and
+/// reported by its agent, but do not identify a Node.
 pub(super) fn is_of_service(snapshot: &Snapshot, address: IpAddr) -> bool {
     snapshot.cluster_ip_holder(address).is_some()
         || snapshot.address(address).is_some()
         || snapshot.external_ip_holder(address).is_some()
 }
 
-/// Returns the Node that has an address according to its spec or to the report of its agent.
+/// Returns the Node that has an address according to its spec or to the report of its agent, if any.
 pub(super) fn node_of(of: &AnnouncementInputs<'_>, address: IpAddr) -> Option<Name> {
     if is_of_service(of.scene.snapshot, address) {
         return None;

@@ -1,4 +1,5 @@
-//! Chain graph of a Service on one node, in the languages of Graphviz and Mermaid.
+//! Graph of the packet program of a Service on one node, from frontends through verdicts to endpoints, as
+//! Graphviz or Mermaid text.
 
 use std::{collections::BTreeMap, fmt::Write, net::SocketAddr};
 
@@ -13,7 +14,7 @@ use crate::{
     },
 };
 
-/// Maximum number of endpoints drawn for one verdict; one box shows the number of the others.
+/// Maximum number of endpoints drawn for one verdict. If there are more, one further box shows their number.
 const TARGETS_DRAWN_MAX: usize = 50;
 
 /// Language of the rendered graph.
@@ -26,14 +27,14 @@ pub enum GraphForm {
     Mermaid,
 }
 
-/// Nodes and edges of the graph; equal nodes are merged.
+/// Boxes and arrows of the graph. Boxes with the same text are merged.
 #[derive(Default)]
 struct Drawing {
     boxes: BTreeMap<String, usize>,
     arrows: Vec<(usize, usize, String)>,
 }
 
-/// Draws the packet program of a Service on a node as a graph.
+/// Returns the text of a graph that shows the packet program of a Service on one node.
 ///
 /// # Errors
 /// Returns the settings that no proxy mode supports, because of which the Service is not programmed.
@@ -178,8 +179,8 @@ fn name(target: &Target) -> String {
     }
 }
 
-/// Escapes a text for use in double quotes. Names contain neither quotes nor backslashes, but the output must be
-/// safe even if they did.
+/// Escapes a text for use in double quotes. The texts normally contain neither quotes nor backslashes;
+/// escaping protects the graph from unexpected ones.
 fn quoted(text: &str) -> String {
     text.replace('\\', "/").replace('"', "'")
 }

@@ -18,8 +18,9 @@ pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a Nod
     snapshot.get(&key)?.as_node()
 }
 
-/// Returns the nodes through which a packet may enter the cluster, each with the reason. Without a restriction,
-/// returns all nodes.
+/// Returns the nodes through which a packet may enter the cluster, each with the reason: only the node `at`
+/// if given, otherwise the nodes that follow from the source or destination address. If neither limits the
+/// nodes, returns all of them.
 pub(super) fn nodes_for(
     of: &AnnouncementInputs<'_>,
     packet: &Packet,
@@ -46,7 +47,7 @@ pub(super) fn nodes_for(
     of.scene.nodes.iter().map(|view| (view.name.clone(), why.to_owned())).collect()
 }
 
-/// Returns the Node whose workload networks contain the source of the packet.
+/// Returns the Node whose workload networks contain the source of the packet, if any.
 fn home_of(of: &AnnouncementInputs<'_>, packet: &Packet) -> Option<Name> {
     let is_home = |name: &&Name| {
         let spec = spec_of(of.scene.snapshot, name);
@@ -56,7 +57,8 @@ fn home_of(of: &AnnouncementInputs<'_>, packet: &Packet) -> Option<Name> {
     names.find(is_home).cloned()
 }
 
-/// Returns an address of a Node in an IP family at which the Node serves node ports.
+/// Returns the first address of a Node in an IP family, as the destination of a sample packet to a node port;
+/// `None` if the Node has none.
 pub(super) fn address_of(
     of: &AnnouncementInputs<'_>,
     node: &Name,

@@ -35,7 +35,8 @@ use crate::{
     },
 };
 
-/// Explains a packet on one node, or on all nodes through which it may enter.
+/// Explains the path of a packet through the node `at` or, if `None`, through each node at which the packet
+/// may enter the cluster.
 #[must_use]
 pub fn packet(of: &AnnouncementInputs<'_>, packet: &Packet, at: Option<&Name>) -> Explanation {
     let nodes = nodes_for(of, packet, at);
@@ -105,7 +106,7 @@ pub(super) fn path(of: &AnnouncementInputs<'_>, packet: &Packet, node: &Name, ch
 
 type Programs<'a> = BTreeMap<ServiceKey, (Program, Arc<CompiledService>)>;
 
-/// Node on which a path is explained, with its settings and last report.
+/// Node through which the path of a packet is explained, with the data of the node that determine the path.
 struct NodeContext<'a> {
     view: Option<&'a NodeView<'a>>,
     place: NodeLocation,
@@ -144,8 +145,8 @@ impl<'a> NodeContext<'a> {
         }
     }
 
-    /// Returns the packet programs that may match the packet, and the steps that show the state of the node and
-    /// of each program on it.
+    /// Returns the packet programs that may match the packet, and the steps that show the state of the node
+    /// and of each of these Services on the node.
     fn programs(&self, of: &AnnouncementInputs<'_>, packet: &Packet) -> (Programs<'a>, Vec<Step>) {
         let mut steps = vec![self.node_step()];
         let mut programs = Programs::new();

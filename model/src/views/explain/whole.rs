@@ -1,5 +1,5 @@
-//! Explanation of a whole Service or address: its conditions, and the path of a sample packet to each
-//! frontend.
+//! Explanation of a whole Service or address: the conditions of the Service, and the path of a sample packet
+//! to each frontend (address, protocol and port).
 
 use std::net::IpAddr;
 
@@ -23,10 +23,11 @@ use crate::{
     wire::trace::Packet,
 };
 
-/// Maximum number of frontends of a Service for which paths are explained on each node.
+/// Maximum number of frontends of a Service to which paths are explained on each node. Further ones are only
+/// counted.
 const FRONTENDS_MAX: usize = 8;
 
-/// Explains a Service; returns `None` if it does not exist.
+/// Explains a Service, on the node `at` or on all nodes. Returns `None` if the Service does not exist.
 #[must_use]
 pub fn service(of: &AnnouncementInputs<'_>, key: &ServiceKey, at: Option<&Name>) -> Option<Explanation> {
     of.scene.snapshot.service(key)?;
@@ -95,8 +96,8 @@ fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
     status.conditions.iter().filter_map(|condition| Some(Step::of(about(condition)?, condition))).collect()
 }
 
-/// Adds to an explanation, for each of the given nodes, the paths of a sample packet to each frontend of a
-/// Service; with `only`, to the frontends at this address. The number of paths is limited.
+/// Adds paths of sample packets to an explanation: one for each frontend of a Service on each of the given
+/// nodes, up to the limits. With `only`, adds paths only to the frontends at this address.
 fn follow(
     of: &AnnouncementInputs<'_>,
     service: &CompiledService,
@@ -114,7 +115,8 @@ fn follow(
     }
 }
 
-/// Returns a sample packet for each frontend of a Service, with a likely source that its source ranges allow.
+/// Returns a sample packet for each frontend of a Service on a node; with `only`, for the frontends at this
+/// address. The source of a packet is a typical one that the source ranges of the Service allow.
 fn packets(
     of: &AnnouncementInputs<'_>,
     service: &CompiledService,

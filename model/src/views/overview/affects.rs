@@ -1,4 +1,4 @@
-//! Services that are affected because a node lacks recent changes.
+//! Objects that a problem affects, such as the Services whose recent changes a node lacks.
 
 use std::cell::OnceCell;
 
@@ -8,7 +8,8 @@ use crate::{
     primitives::quantity::{Epoch, Position, Revision},
 };
 
-/// Compiled Services with their revisions, newest first. The list is built and sorted when it is first used.
+/// List of compiled Services with the revision of their last change, newest first. The list is built and
+/// sorted when it is first used.
 pub struct Forms<'a> {
     epoch: Epoch,
     list: &'a dyn Fn() -> Vec<(Revision, ServiceKey)>,
@@ -16,7 +17,8 @@ pub struct Forms<'a> {
 }
 
 impl<'a> Forms<'a> {
-    /// Creates a list whose contents `list` returns at the first use. `epoch` is the epoch of all revisions.
+    /// Creates a list. `list` is called at the first use, and returns the Services in any order; `epoch` is
+    /// the epoch of the store to which the revisions belong.
     #[must_use]
     pub const fn new(epoch: Epoch, list: &'a dyn Fn() -> Vec<(Revision, ServiceKey)>) -> Self {
         Self { epoch, list, sorted: OnceCell::new() }
@@ -30,8 +32,8 @@ impl<'a> Forms<'a> {
         })
     }
 
-    /// Returns the Services whose compiled form changed after the position that a node has verified, up to
-    /// the list limit, and the number of further Services.
+    /// Returns the Services whose compiled form changed after the position `verified` of a node, at most
+    /// [`AFFECTS_MAX`], newest first, and the number of further Services. With `None`, returns all Services.
     pub(super) fn beyond(&self, verified: Option<Position>) -> (Vec<AffectedObject>, usize) {
         let is_newer = |revision: Revision| {
             verified.is_none_or(|verified| Position { epoch: self.epoch, revision } > verified)

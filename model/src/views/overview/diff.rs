@@ -1,4 +1,4 @@
-//! Differences between two overviews, and their application by a client.
+//! Changes between two versions of the overview, which a watcher receives and applies to its copy.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -45,8 +45,8 @@ pub struct OverviewError {
     pub problem: Value,
 }
 
-/// Changes of the overview since the previous line. Absent fields are unchanged; present fields replace their
-/// former value.
+/// Changes of the overview since the previous line. Absent fields are unchanged; present ones replace the
+/// former value, or are merged into the former list (`services`, `nodes` and `problems`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewChange {
@@ -69,27 +69,27 @@ pub struct OverviewChange {
     /// New value of `problemsTotal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems_total: Option<usize>,
-    /// Changed and removed rows of Services.
+    /// Changes of the list of Services (`services`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<ServiceChanges>,
-    /// Changed and removed rows of Nodes.
+    /// Changes of the list of Nodes (`nodes`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeChanges>,
-    /// Changed problems and their new order.
+    /// New and changed problems, and the order of all problems.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems: Option<ProblemChanges>,
 }
 
-/// Changes of the Service rows.
+/// Changes of the list of Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewServiceChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceChanges {
-    /// New rows, and rows that have changed.
+    /// New and changed entries of the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<ServiceRow>)]
     pub changed: Vec<Arc<ServiceRow>>,
-    /// Keys of Services that no longer have a row.
+    /// Keys of Services that are no longer in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<ServiceName>,
 }
@@ -106,20 +106,20 @@ pub struct ServiceName {
     pub name: Name,
 }
 
-/// Changes of the Node rows.
+/// Changes of the list of Nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewNodeChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeChanges {
-    /// New rows, and rows that have changed.
+    /// New and changed entries of the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<NodeRow>,
-    /// Names of Nodes that no longer have a row.
+    /// Names of Nodes that are no longer in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<Name>,
 }
 
-/// Changes of the problems.
+/// Changes of the list of problems.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewProblemChanges)]
 #[serde(rename_all = "camelCase")]
@@ -127,11 +127,12 @@ pub struct ProblemChanges {
     /// New or changed problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<Problem>,
-    /// Identifiers of all present problems in their order. A problem that is not listed no longer exists.
+    /// Identifiers of all listed problems in their new order. A problem whose identifier is absent must be
+    /// removed.
     pub order: Vec<String>,
 }
 
-/// Returns the changes between two overviews, or `None` if only the time differs.
+/// Returns the changes from `old` to `new`, or `None` if at most the time of computation differs.
 #[must_use]
 pub fn between(old: &Overview, new: &Overview) -> Option<OverviewChange> {
     let Overview {
@@ -166,7 +167,8 @@ pub fn between(old: &Overview, new: &Overview) -> Option<OverviewChange> {
     (!is_empty || old.position != *position).then_some(change)
 }
 
-/// Returns a change that leaves the overview `old` as it is; the caller adds the differences.
+/// Returns a change without differences to the overview `old`, in which the caller then sets the fields that
+/// differ.
 fn nothing(old: &Overview) -> OverviewChange {
     OverviewChange {
         position: old.position,
@@ -204,7 +206,8 @@ fn nodes(old: &Overview, new: &Overview) -> Option<NodeChanges> {
     (changes != NodeChanges::default()).then_some(changes)
 }
 
-/// Compares two sorted lists of rows. Returns the new and changed rows, and the keys of removed rows.
+/// Compares two lists of rows that are sorted by `compare`. Returns the new and changed rows, and the rows
+/// that were removed.
 fn rows<'a, Row: Clone + PartialEq>(
     old: &'a [Row],
     new: &[Row],

@@ -1,8 +1,9 @@
 //! Memory of findings: the time at which each deviation from the desired state was first seen.
 //!
-//! A finding may become a problem of the overview. If its source has no start time, the memory supplies the time
-//! at which the finding was first seen. This time is only correct if the previous evaluation was shortly before.
-//! After a start of the server, or a pause without evaluations, the time is unknown.
+//! A finding may become a problem of the overview. If the source of a finding has no start time, the memory
+//! supplies the time of the evaluation that first saw the finding. The time is only supplied if another
+//! evaluation without the finding was shortly before. It is unknown after a start of the server or a pause
+//! without evaluations, because the finding may have existed earlier.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +13,14 @@ use crate::{
     primitives::quantity::Timestamp,
 };
 
-/// Maximum time between two evaluations, in seconds, for which the time of the second one counts as the start time
-/// of its new findings. Evaluations without watchers take place every 12 seconds.
+/// Maximum time in seconds between two evaluations after which the time of the second one still counts as the
+/// start time of its new findings. While no client watches the overview, an evaluation takes place every 12
+/// seconds.
 pub const LOOK_GAP_MAX_SECS: i64 = 30;
-/// Time in seconds after a server start during which agents send their first reports. Findings from reports that
-/// appear during this time have an unknown start time.
+/// Time in seconds after a server start in which agents send their first reports. Findings from reports that
+/// are first seen in this time have an unknown start time, because they may be older than the server.
 pub const START_SECS: i64 = 60;
-/// Minimum duration of a transient finding before it becomes a problem, in seconds.
+/// Time in seconds for which a usually transient finding must last before it becomes a problem.
 pub const PASSING_SECS: i64 = 3;
 /// Maximum number of findings whose first-seen time is stored; the start time of further ones is unknown.
 const FINDINGS_MAX: usize = 20_000;
@@ -28,7 +30,8 @@ const FINDINGS_MAX: usize = 20_000;
 pub struct StatusFinding {
     /// Key of the object with the deviation.
     pub about: ObjectKey,
-    /// Aspect of the object that deviates: a condition type or another name.
+    /// Aspect of the object that deviates: a condition type, such as `Connected`, or a name such as
+    /// `HealthGuard`.
     pub aspect: &'static str,
     /// Impact of the deviation on users.
     pub impact: Impact,
@@ -38,7 +41,8 @@ pub struct StatusFinding {
     pub message: String,
     /// Remedy, if one is known.
     pub hint: Option<String>,
-    /// Time since which the deviation exists; `None` if neither its source nor the memory has a time.
+    /// Time since which the deviation exists; `None` if neither its source nor the [`FindingMemory`] has a
+    /// time.
     pub since: Option<Timestamp>,
     /// Source of the finding: stored objects or reports of agents.
     pub basis: Basis,
@@ -48,7 +52,7 @@ pub struct StatusFinding {
     pub affects: Vec<AffectedObject>,
     /// Number of affected objects beyond the limit.
     pub affects_more: usize,
-    /// Objects whose last write before the deviation is named as the likely cause.
+    /// Objects of which the last write before the deviation is shown as the likely cause.
     pub concerns: Concerns,
 }
 
@@ -61,12 +65,12 @@ pub enum Basis {
     Reports,
 }
 
-/// Objects whose last write before the start of a finding is named as its likely cause.
+/// Objects of which the last write before the start of a finding is shown as the likely cause of the finding.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Concerns {
-    /// Keys of the objects whose writes count.
+    /// Keys of the objects whose writes may be the cause.
     pub keys: Vec<ObjectKey>,
-    /// Kinds of which writes to any object count, in addition to `keys`.
+    /// Kinds of objects, in addition to `keys`, of which a write to any object may be the cause.
     pub kinds: &'static [Kind],
 }
 
@@ -120,13 +124,15 @@ impl FindingMemory {
         Self { seen: BTreeMap::new(), started, looked: None }
     }
 
-    /// Records an evaluation at `now` that found the state unchanged.
+    /// Records that an evaluation at `now` found the same state as the previous one, so that no findings were
+    /// computed.
     pub fn note_unchanged(&mut self, now: Timestamp) {
         self.looked = Some(now);
     }
 
-    /// Sets the start time of each finding, removes transient findings that have not lasted long enough, and
-    /// forgets findings that no longer exist. Returns true if a transient finding was removed.
+    /// Updates the memory with the findings of an evaluation at `now`, and forgets findings that no longer
+    /// exist. Sets the start time of each finding, if known. Removes usually transient findings from the list
+    /// that have not lasted long enough; returns true if there was such a finding.
     pub fn update(&mut self, findings: &mut Vec<StatusFinding>, now: Timestamp) -> bool {
         let age = |at: Timestamp| now.unix_seconds() - at.unix_seconds();
         let has_looked = self.looked.is_some_and(|at| age(at) <= LOOK_GAP_MAX_SECS);
@@ -166,8 +172,9 @@ mod tests {
         StatusFinding { basis, is_passing, ..finding }
     }
 
-    /// Updates the memory with the findings `found` at time `now`. Returns the identifier and first-seen time
-    /// of each finding that remains, and true if transient findings were removed because they are too young.
+    /// Updates the memory with the findings `found` at time `now`. Returns the identifier and start time of
+    /// each finding that remains, and true if transient findings were removed because they have not lasted
+    /// long enough.
     fn look(
         memory: &mut FindingMemory,
         found: &[StatusFinding],

@@ -1,4 +1,4 @@
-//! Overview row of a Node, and the findings (deviations) of the Node.
+//! Overview row of a Node, and the finding about the Node's worst deviation from the desired state.
 
 use super::{
     BgpSessionTotals, Impact, NodeConvergence, NodeRow,
@@ -19,22 +19,22 @@ use crate::{
     wire::report::Report,
 };
 
-/// Time for which a Node may lack a change before it counts as lagging, in milliseconds. A change normally arrives
-/// much faster.
+/// Time in milliseconds for which a Node may lack a change before it counts as lagging. Changes normally
+/// arrive much faster.
 pub const LAGGING_MILLIS: u64 = 2000;
-/// Time for which a Node counts as drifted after a repair of its kernel state, in seconds; long enough for an
-/// operator to react to the alert.
+/// Time in seconds for which a Node counts as drifted after its agent repaired kernel objects that another
+/// program had changed; long enough for an operator to notice.
 pub const DRIFT_SHOWN_SECS: i64 = 600;
-/// Maximum number of failed Services on a Node that are listed as separate problems. With more failures, only the
-/// Node is listed.
+/// Maximum number of failed Services on a Node that are listed as problems of the Services. If more fail, the
+/// overview lists one problem of the Node instead.
 pub const SINGLE_FAILURES_MAX: u64 = 3;
 
-/// Inputs of the overview row of a Node.
+/// Inputs for the entry (row) of a Node in the overview, and for its finding.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeInput<'a> {
     /// Lease and last report of the Node.
     pub view: &'a NodeView<'a>,
-    /// Status of the Node from the roll-up.
+    /// Status of the Node, as computed by [`crate::observed::rollup`].
     pub status: &'a NodeStatus,
     /// Zone of the Node, if the Node has one.
     pub zone: Option<&'a str>,
@@ -54,7 +54,8 @@ pub fn covers_failures(view: &NodeView<'_>) -> bool {
     view.report.is_some_and(|report| report.failures_total > SINGLE_FAILURES_MAX)
 }
 
-/// Returns the overview row of a Node, and adds the Node's findings to the given list.
+/// Returns the entry (row) of a Node in the overview. If the Node deviates from the desired state, adds a
+/// finding for the worst deviation to `findings`.
 pub fn judge(
     sight: &NodeInput<'_>,
     forms: &Forms<'_>,
@@ -98,14 +99,14 @@ pub fn explain(row: &mut NodeRow, worst: &StatusFinding) {
     row.since = worst.since;
 }
 
-/// Resets a Node's row to converged while its finding is too young to be shown.
+/// Resets a Node's row to the state converged, because its finding has not lasted long enough to be shown.
 pub fn reset(row: &mut NodeRow) {
     row.state = NodeConvergence::Converged;
     (row.lag_millis, row.applied, row.verified) = (None, None, None);
 }
 
-/// Rounds a number to two significant digits, so that a lag that grows with each millisecond rarely changes the
-/// row.
+/// Rounds a number to two significant digits. Rounded times that grow steadily rarely change, so they cause
+/// few updates for watchers.
 #[must_use]
 pub fn two_digits(number: u64) -> u64 {
     let mut unit = 1;

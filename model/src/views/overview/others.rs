@@ -1,5 +1,5 @@
-//! Findings (deviations) of pools, Advertisements and BgpPeers, and of the guards that keep many silent Nodes or
-//! unhealthy endpoints in service.
+//! Findings (deviations from the desired state) of pools, Advertisements and BgpPeers, and findings about
+//! silent Nodes or unhealthy endpoints that remain in service, because too many failed at once.
 
 use super::{
     AffectedObject, Impact, affects,
@@ -23,7 +23,7 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Share of free addresses, in percent, at or below which a pool counts as nearly full.
+/// Maximum share of free addresses, in percent, with which a pool counts as nearly full.
 pub const NEARLY_FULL_PERCENT: u64 = 10;
 /// Maximum number of objects named in one message.
 const NAMES_MAX: usize = 10;
@@ -57,8 +57,9 @@ pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<StatusFinding
     first(object, &status.conditions, if is_full { Impact::Risk } else { Impact::Notice })
 }
 
-/// Returns the finding of a BgpPeer from its status, or `None` if the peer has no problem. A missing session
-/// is a loss of redundancy.
+/// Returns the finding of a BgpPeer from its status, or `None` if the peer has no problem. The impact is
+/// [`Impact::Risk`], because a missing session reduces redundancy, or [`Impact::Notice`] if no Node uses the
+/// BgpPeer.
 #[must_use]
 pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding> {
     let ready = status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
@@ -72,8 +73,8 @@ pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding
     Some(StatusFinding { affects, affects_more, is_passing, basis: Basis::Reports, ..found })
 }
 
-/// Returns a finding for the first condition of an object that is not true. Further untrue conditions are
-/// usually consequences of the first.
+/// Returns a finding for the first condition in the list that is not true, or `None` if all are true. Further
+/// untrue conditions are usually consequences of the first.
 #[must_use]
 pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Option<StatusFinding> {
     let Condition { condition_type, status: _, reason, message, hint } =
@@ -95,8 +96,8 @@ pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Optio
     Some(StatusFinding { hint: hint.clone(), basis: Basis::Reports, ..found })
 }
 
-/// Returns the finding for Nodes that are silent but not lost, because too many Nodes are silent at once; `held`
-/// are these Nodes.
+/// Returns the finding for Nodes that do not report but do not count as lost, because too many Nodes are
+/// silent at once; `None` if there are none. `held` are the names of these Nodes.
 #[must_use]
 pub fn too_many_silent(held: &[Name]) -> Option<StatusFinding> {
     let names: Vec<_> = held.iter().take(NAMES_MAX).map(ToString::to_string).collect();
@@ -112,9 +113,10 @@ pub fn too_many_silent(held: &[Name]) -> Option<StatusFinding> {
     Some(StatusFinding { hint: Some(hint.to_owned()), affects, affects_more, basis: Basis::Reports, ..found })
 }
 
-/// Returns the finding for unhealthy endpoints that the health guard keeps in service. `first` is one of these
-/// endpoints, of `service`; `affected` are the other Services. `counts` are the numbers of kept endpoints and of
-/// all checked endpoints.
+/// Returns the finding for unhealthy endpoints that the health guard keeps in service. One of these endpoints
+/// is given as an example: `service`, `key` and `first` are its Service, address and state. `affected` are
+/// the other Services with such endpoints; `counts` are the number of these endpoints and of all checked
+/// endpoints.
 #[must_use]
 pub fn health_held(
     service: &ServiceKey,

@@ -1,4 +1,5 @@
-//! Likely cause of a problem: the last write before it that changed one of its objects.
+//! Likely cause of a problem: the last write before the problem that changed an object on which the problem
+//! may depend.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,16 +10,17 @@ use crate::{
     primitives::quantity::{Revision, Timestamp},
 };
 
-/// Maximum time between a write and a problem for which the write is named as the likely cause, in seconds. The
-/// time is longer than health checks, sessions and leases need to show an effect, but short enough that one write
-/// is not named for all problems of a day.
+/// Maximum time in seconds between a write and a problem for which the write is shown as the likely cause.
+/// The time is longer than health checks, BGP sessions and leases need to show the effect of a write, but
+/// short enough that unrelated later problems do not show the write.
 pub const WINDOW_SECS: i64 = 600;
-/// Maximum number of remembered writes.
+/// Maximum number of stored writes; the oldest are discarded first.
 pub const WRITES_KEPT_MAX: usize = 1000;
-/// Maximum number of written objects that are remembered, over all writes.
+/// Maximum number of objects that are stored for all remembered writes together. If there are more, the
+/// oldest writes are discarded.
 pub const TOUCHES_KEPT_MAX: usize = 50_000;
 
-/// Write with the objects that it changed or affected.
+/// Write, with the objects that it changed and the Services that it affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// Revision that the write created.
@@ -31,7 +33,7 @@ pub struct Write {
     pub author: String,
     /// Reason that the author gave.
     pub message: Option<String>,
-    /// Written objects, and the Services whose endpoints were written.
+    /// Written objects, and the Services to which written endpoints belong.
     pub touches: BTreeSet<ObjectKey>,
 }
 
@@ -44,7 +46,7 @@ pub struct Writes {
 
 impl Writes {
     /// Adds a new write. Writes that servers or agents made by themselves are ignored, because they are
-    /// consequences.
+    /// consequences rather than causes.
     pub fn push(&mut self, write: Write) {
         match write.maker {
             Maker::Client => {}

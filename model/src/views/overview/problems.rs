@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use super::{PROBLEMS_MAX, Problem, memory::StatusFinding, preceding::Writes};
 use crate::kinds::resource::{Kind, ObjectKey};
 
-/// Returns the finding with the worst impact for each Service and Node; of equal findings, the first.
+/// Returns for each object the finding with the worst impact; the first one if several have this impact.
 #[must_use]
 pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &StatusFinding> {
     let mut worst: BTreeMap<&ObjectKey, &StatusFinding> = BTreeMap::new();
@@ -18,8 +18,8 @@ pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &Stat
     worst
 }
 
-/// Returns the listed problems and the number of all problems. Only the worst finding of each Service is included,
-/// because the others are usually consequences.
+/// Returns the listed problems, and the number of all problems. Of the findings of a Service, only the worst
+/// becomes a problem, because the others are usually consequences.
 #[must_use]
 pub fn problems(findings: &[StatusFinding], writes: &Writes) -> (Vec<Problem>, usize) {
     let worst = worst_by_object(findings);
@@ -34,7 +34,8 @@ pub fn problems(findings: &[StatusFinding], writes: &Writes) -> (Vec<Problem>, u
     (listed.into_iter().map(|finding| problem(finding, writes)).collect(), total)
 }
 
-/// Orders by impact, then by age with the oldest first and unknown ages last, then by object.
+/// Orders findings by impact (the worst first), then by start time (the oldest first, unknown ones last),
+/// then by object.
 fn order(a: &StatusFinding, b: &StatusFinding) -> Ordering {
     let rank = |one: &StatusFinding| (one.impact, one.since.is_none(), one.since);
     rank(a).cmp(&rank(b)).then_with(|| (&a.about, a.aspect).cmp(&(&b.about, b.aspect)))

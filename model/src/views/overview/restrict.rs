@@ -4,7 +4,7 @@ use super::{ConvergenceBrief, EndpointTotals, Overview, ServiceStateTotals, Tota
 use crate::primitives::name::Namespace;
 
 impl Overview {
-    /// Returns the overview without the preceding writes of problems.
+    /// Returns the overview without the writes that preceded problems, for callers that must not see them.
     #[must_use]
     pub fn without_changes(&self) -> Self {
         let mut overview = self.clone();
@@ -13,7 +13,8 @@ impl Overview {
     }
 
     /// Returns the overview limited to some namespaces. The result contains the Services of these namespaces
-    /// and their problems, but no cluster-scoped objects.
+    /// and their problems, but no objects without a namespace. The write that preceded a problem is only
+    /// included if `may_see_changes` returns true for the namespace.
     #[must_use]
     pub fn restricted(
         &self,

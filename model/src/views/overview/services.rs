@@ -1,4 +1,4 @@
-//! Overview row of a Service, and the findings (deviations) of the Service.
+//! Overview row of a Service, and the findings (deviations from the desired state) of the Service.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -23,10 +23,11 @@ use crate::{
 
 use super::Impact::{Degraded, Notice, Risk, Unreachable};
 
-/// Maximum number of Nodes with missing endpoints whose writes are considered as the cause of a problem.
+/// Maximum number of Nodes with unavailable endpoints of which a write may be shown as the cause of a
+/// problem.
 const NODES_LOOKED_AT_MAX: usize = 10;
 
-/// Inputs of the overview row of a Service.
+/// Inputs for the entry (row) of a Service in the overview, and for its findings.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceInput<'a> {
     /// Key of the Service.
@@ -35,7 +36,7 @@ pub struct ServiceInput<'a> {
     pub object: &'a Object,
     /// Spec of the Service.
     pub spec: &'a ServiceSpec,
-    /// Status of the Service from the roll-up.
+    /// Status of the Service, as computed by [`crate::observed::rollup`].
     pub status: &'a ServiceStatus,
     /// Compiled form that nodes receive; `None` if the Service has none.
     pub compiled: Option<&'a CompiledService>,
@@ -45,8 +46,9 @@ pub struct ServiceInput<'a> {
     pub announced: usize,
 }
 
-/// Returns the overview row of a Service, and adds the Service's findings to the given list.
-/// `is_covered_by_node` returns true for a Node whose own finding replaces those of its failed Services.
+/// Returns the entry (row) of a Service in the overview, and adds the Service's findings to `findings`.
+/// `is_covered_by_node` returns true for a Node with so many failed Services that a finding of the Node
+/// replaces those of the Services.
 pub fn judge(
     view: &ServiceInput<'_>,
     is_covered_by_node: &dyn Fn(&Name) -> bool,
@@ -74,7 +76,7 @@ pub fn judge(
     row(view)
 }
 
-/// Sets the state and reason of a Service's row from its worst finding; of equal findings, the first counts.
+/// Sets the state, reason, message and start time of a Service's row from the worst finding of the Service.
 pub fn explain(row: &mut ServiceRow, worst: &StatusFinding) {
     row.state = match worst.impact {
         Unreachable => ServiceState::Unreachable,
@@ -214,8 +216,8 @@ fn endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEndpoi
     compiled.ports.iter().flat_map(|port| &port.endpoints)
 }
 
-/// Returns the number of endpoint addresses that accept no connections on any port. Endpoints that terminate, or
-/// are in drain or maintenance, do not count.
+/// Returns the number of failed endpoints: addresses that accept no connections on any port, although they
+/// neither terminate nor are in drain or maintenance.
 fn lost(compiled: &CompiledService) -> usize {
     let is_lost = |one: &&CompiledEndpoint| !one.ready && !one.terminating && one.maintenance.is_none();
     if !endpoints(compiled).any(|one| is_lost(&one)) {
@@ -226,8 +228,8 @@ fn lost(compiled: &CompiledService) -> usize {
     lost.filter(|address| !ready.contains(address)).collect::<BTreeSet<_>>().len()
 }
 
-/// Returns the Nodes of endpoints that accept no connections. A write to such a Node, such as a drain, may be the
-/// cause.
+/// Returns the Nodes of endpoints that accept no new connections. A write to such a Node, such as a drain,
+/// may be the reason.
 fn nodes_of_absent(compiled: Option<&CompiledService>) -> Vec<ObjectKey> {
     let absent = compiled.into_iter().flat_map(endpoints).filter(|one| !one.ready || one.weight.0 == 0);
     let nodes: BTreeSet<_> = absent.filter_map(|one| one.node.as_ref()).collect();
@@ -269,8 +271,8 @@ fn programmed(
     Some(found)
 }
 
-/// Returns a finding if no node has programmed a new Service yet. A changed Service has no such finding: its
-/// former version still works, and the nodes count as lagging.
+/// Returns a finding if no node has programmed a new Service yet. There is no such finding for a changed
+/// Service, because its former version still works; instead, the nodes count as lagging.
 fn first_form_nowhere(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     let metadata = &view.object.metadata;
     let is_first = metadata.generation == Some(1)

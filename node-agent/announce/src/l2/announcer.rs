@@ -24,7 +24,7 @@ use super::{
 
 /// Capacity of the conflict channel. Conflicts that do not fit are reported again one second later.
 pub const CONFLICTS_WAITING_MAX: usize = 1024;
-/// Maximum number of probes queued for the thread. Further probes return no result.
+/// Maximum number of probes queued for the thread. Further probes return [`ProbeAnswer::Unknown`] at once.
 const PROBES_WAITING_MAX: usize = 4096;
 
 /// Handle to a running ARP and NDP announcer. Dropping the handle ends the thread: addresses are no longer

@@ -1,5 +1,5 @@
 //! Compiler of the classic BPF socket filter: only ARP and NDP frames about announced or watched addresses
-//! wake the announcer.
+//! (observed for other announcers) wake the announcer.
 //!
 //! An address is looked up by a 32-bit key: the address itself for IPv4, the sum of the four words for IPv6,
 //! so that consecutive addresses have consecutive keys. The keys are covered by at most [`RANGES_MAX`]

@@ -1,5 +1,5 @@
-//! Packet sockets of the interfaces. A socket is open only while an address is announced or watched on its
-//! interface.
+//! Packet sockets of the interfaces. A socket is open only while an address is announced on its interface or
+//! watched for other announcers there.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -49,8 +49,8 @@ const ANNOUNCED_PER_TURN_MAX: usize = 256;
 /// Desired state of one load balancer address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredAddress {
-    /// Names of the interfaces on which the address is announced or watched. An interface that does not exist
-    /// yet is used as soon as it appears.
+    /// Names of the interfaces on which the address is announced, or watched for other announcers. An
+    /// interface that does not exist yet is used as soon as it appears.
     pub interfaces: BTreeSet<InterfaceName>,
     /// Duty of this node for the address: announce it, or only observe other announcers.
     pub duty: Duty,

@@ -59,8 +59,8 @@ pub enum Unreadable {
     Foreign,
     /// A field has a value that its RFC forbids.
     Malformed,
-    /// The frame contains an NDP message with a hop limit other than 255, which a router has forwarded (RFC
-    /// 4861 §6.1, §7.1).
+    /// The frame contains an NDP message whose hop limit is not 255, so that a router must have forwarded it
+    /// (RFC 4861 §6.1, §7.1).
     HopLimit,
     /// The ICMPv6 checksum is wrong.
     Checksum,

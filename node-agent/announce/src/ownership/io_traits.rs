@@ -14,7 +14,7 @@ use super::owners::Pair;
 /// Desired presence of a load balancer address on some interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// Names of the interfaces on which the address is announced or watched.
+    /// Names of the interfaces on which the address is announced, or watched for other announcers.
     pub interfaces: BTreeSet<InterfaceName>,
     /// True if this node announces the address and replies to ARP and NDP requests for it. Otherwise, other
     /// announcers of the address are only reported.

@@ -38,11 +38,12 @@ pub use base::Gate;
 /// Maximum time for which the previous owner keeps announcing after a new candidate order has moved the
 /// address. The previous owner stops earlier if it receives an announcement of the new one.
 pub const LEAVE_TIME: Duration = Duration::from_secs(2);
-/// Delay after which a node that left an address to another station probes again if that station still uses
-/// it.
+/// Delay after which a node that left an address to another station probes again, to check that the station
+/// still uses the address.
 pub const ASK_AGAIN_TIME: Duration = Duration::from_secs(10);
-/// Delay after which a standby node probes if the candidate ranked before it announces. Applies while the
-/// control server is unreachable and cannot check this. Every further rank waits [`CHECK_STAGGER`] longer.
+/// Delay after which a standby node probes the address, to check that the candidate ranked before it really
+/// announces the address. Applies while the control server is unreachable and cannot check this. Every
+/// further rank waits [`CHECK_STAGGER`] longer.
 pub const CHECK_TIME: Duration = Duration::from_secs(30);
 /// Additional delay per rank (see [`CHECK_TIME`]), so that standby nodes do not probe at the same time.
 pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
@@ -54,11 +55,11 @@ pub const REMIND_TIME: Duration = Duration::from_secs(1);
 /// Minimum time between two defenses (announcements in reply to another announcer) against a station that is
 /// not a candidate; `DEFEND_INTERVAL` of RFC 5227 §1.1.
 pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
-/// Delay after the first defense (announcement in reply to another announcer) against a candidate. Doubles
-/// with each defense, up to [`DEFEND_INTERVAL`].
+/// Minimum time between the first defense (announcement in reply to another announcer) against a candidate
+/// and the next one. Doubles with each defense, up to [`DEFEND_INTERVAL`].
 pub const DEFEND_FLOOR: Duration = Duration::from_secs(1);
-/// Number of defenses (announcements in reply) against a different candidate before the node whose name comes
-/// first wins.
+/// Number of defenses (announcements in reply) against another candidate, after which the node whose name
+/// comes first in sort order wins.
 pub const DEFENCES_MAX: u32 = 3;
 /// Time for which a conflict is shown in the status after it was last observed.
 pub const CONFLICT_TIME: Duration = Duration::from_secs(60);
@@ -84,7 +85,8 @@ pub struct Ownership {
     phase: Phase,
     /// Candidate that this node last observed to announce the address, or assumes to announce it.
     believed: Option<Name>,
-    /// Epoch of the candidate order in which this node last became or remained owner; 0 if never.
+    /// Epoch (version number) of the candidate order in which this node last became or remained owner; 0 if
+    /// never.
     claimed: u64,
     leave_at: Option<Instant>,
     ask_at: Option<Instant>,

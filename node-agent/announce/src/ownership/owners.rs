@@ -60,10 +60,11 @@ pub struct Entry {
 /// Address state passed to [`Owners::set`], with the circumstances in which it was received.
 #[derive(Debug)]
 pub struct Ordering<'a> {
-    /// Address state received from the control server or read from the journal on disk.
+    /// Address state received from the control server, or read from the agent's journal on disk after a
+    /// restart.
     pub state: Arc<AddressState>,
-    /// True if the state comes from the journal on disk, so that another node may have taken the address
-    /// since it was written.
+    /// True if the state comes from the agent's journal on disk (stored before its restart), so that another
+    /// node may have taken the address since it was written.
     pub is_old: bool,
     /// Services that the next kernel update will change. If one of them is new for the address, the address
     /// is announced only after that update.
@@ -218,8 +219,8 @@ impl Owners {
         self.touched.insert(address);
     }
 
-    /// Applies the result of a kernel update: a [`Gate`] is open if the kernel serves the Service; `None`
-    /// means that the kernel is about to lose it.
+    /// Sets the [`Gate`] of each given Service: open if the kernel now serves the Service, otherwise closed
+    /// with the reason. `None` removes the gate, before an update that removes the Service from the kernel.
     pub fn set_gates(
         &mut self,
         gates: impl IntoIterator<Item = (ServiceKey, Option<Gate>)>,

@@ -36,8 +36,8 @@ pub struct CandidateOrder {
     /// Behavior of an owner that can reach neither the control server nor another candidate: keep announcing,
     /// or stop.
     pub when_isolated: WhenIsolated,
-    /// True if the order comes from the journal on disk, so that another node may have taken the address
-    /// since it was written.
+    /// True if the order comes from the agent's journal on disk (stored before its restart), so that another
+    /// node may have taken the address since it was written.
     pub is_old: bool,
 }
 
@@ -64,7 +64,8 @@ pub struct ObservedStation {
 /// Event for the ownership state machine of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// A new candidate order was received from the control server or read from the journal on disk.
+    /// A new candidate order was received from the control server, or read from the agent's journal on disk
+    /// after a restart.
     Ordered(CandidateOrder),
     /// The liveness of a candidate has changed.
     Peer(Name, Liveness),
@@ -89,7 +90,7 @@ pub enum Output {
     Reannounce,
     /// Stop replying to requests for the address.
     Withdraw,
-    /// Probe if another station uses the address.
+    /// Send a probe to find out if another station uses the address.
     Probe,
 }
 
@@ -100,8 +101,8 @@ pub enum Why {
     Unordered,
     /// This node cannot serve the address, for this reason, such as a Service that is not programmed.
     Closed(String),
-    /// The node can reach neither the control server nor another candidate, and the candidate order demands
-    /// silence in that case.
+    /// The node can reach neither the control server nor another candidate, and `when_isolated` of the
+    /// candidate order requires it to stop announcing in that case.
     Isolated,
     /// This candidate of higher rank is alive.
     Before(Name),

@@ -42,7 +42,7 @@ pub use self::{kernel::cleanup, schema::Reply};
 pub const SETTLE_TIME: Duration = Duration::from_secs(30);
 
 /// Handle to the thread that maintains the echo reply table. Dropping the handle waits until all queued
-/// orders are carried out.
+/// requests are carried out.
 #[derive(Debug)]
 pub struct Ping {
     orders: Option<Sender<ThreadOrder>>,

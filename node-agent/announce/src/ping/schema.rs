@@ -58,9 +58,9 @@ impl Reply {
     ///
     /// Only the first chain that translates a connection has an effect, and a dropped packet reaches no
     /// further chain. The chain for replies therefore comes before the destination NAT (-100) of proxy modes
-    /// and other programs. The chain for drops comes before connection tracking (-200). There it also applies
-    /// to clients that have received replies so far, although their further requests bypass NAT chains, and
-    /// no conntrack entry is created.
+    /// and other programs. The chain for drops comes before connection tracking (-200). There, no conntrack
+    /// entry is created, and it also drops requests of clients that have received replies so far, although
+    /// such requests bypass NAT chains.
     #[must_use]
     pub const fn hook(self) -> Hook {
         let number = uapi::NF_INET_PRE_ROUTING;

@@ -86,8 +86,8 @@ impl Keeper {
         }
     }
 
-    /// Returns the time of the next action without an order (drift check, retry, end of the settle time).
-    /// `None` if no address is announced and there is no table.
+    /// Returns the time of the next action that no order triggers (check for changes by other programs,
+    /// retry, end of the settle time). `None` if no address is announced and there is no table.
     fn poll_timeout(&self) -> Option<Instant> {
         let has_table = self.kernel.as_ref().is_some_and(|kernel| *kernel.table() != Table::Absent);
         let settle = (!self.unclaimed.is_empty()).then_some(self.settle_at);

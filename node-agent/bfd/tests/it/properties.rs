@@ -121,7 +121,8 @@ proptest! {
         }
     }
 
-    /// Sessions survive any packets and any actions of their user, and their deadlines advance.
+    /// A session that receives arbitrary, mostly valid packets never panics, and its next deadline is always
+    /// in the future.
     #[test]
     fn no_packets_do_harm(packets in vec((vec(any::<u8>(), 24..56), 0u64..3000), 0..60), seed in any::<u64>()) {
         let now = origin();

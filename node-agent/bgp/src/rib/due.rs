@@ -83,8 +83,9 @@ impl Entry {
 }
 
 impl Due {
-    /// Returns the change of a prefix to send. A change is needed if the desired and the sent attributes
-    /// differ, or if the prefix has not been sent in a transmission of all routes.
+    /// Returns the change that must be sent for a prefix. `None` if the sent attributes are already the
+    /// desired ones, unless all routes are being sent again and the prefix is still missing
+    /// ([`Entry::is_owed`]).
     fn of(entry: &Entry) -> Option<Self> {
         let wanted = entry.wanted.as_ref().filter(|_| !entry.is_too_long);
         match (wanted, &entry.told) {
@@ -118,9 +119,9 @@ impl EstablishedState {
         Self { terms, families, withdrawals: BTreeSet::new(), announcements: BTreeMap::new() }
     }
 
-    /// Adds a prefix to a transmission of all routes, even if the prefix is about to be withdrawn. If it is
-    /// announced again, this must happen before the end of the transmission, at which the neighbor drops
-    /// prefixes that it has not received.
+    /// Adds a prefix to a transmission of all routes, even if the prefix is about to be withdrawn: if it is
+    /// announced again meanwhile, it must be sent before the end of the transmission, at which the neighbor
+    /// drops all prefixes that it has not received.
     pub(super) fn owe(&mut self, prefix: IpNet, entry: &mut Entry) {
         let Some(telling) = self.families.get_mut(&Family::of(&prefix)) else { return };
         if !entry.is_forgotten() && !entry.is_owed {
@@ -130,9 +131,9 @@ impl EstablishedState {
         self.settle(prefix, entry);
     }
 
-    /// Handles a change of the desired attributes. A new prefix becomes part of a running initial
-    /// transmission, so that a neighbor with a stale route does not drop it at the End-of-RIB (RFC 4724
-    /// §4.2).
+    /// Handles a change of the desired attributes. While the initial routes are being sent, a new prefix is
+    /// sent with them, so that a neighbor with a stale route does not drop the route at the End-of-RIB (RFC
+    /// 4724 §4.2).
     pub(super) fn change(&mut self, prefix: IpNet, entry: &mut Entry) {
         let telling = self.families.get(&Family::of(&prefix));
         let is_first = telling.is_some_and(|telling| telling.phase == TransmissionPhase::Initial);
@@ -143,7 +144,8 @@ impl EstablishedState {
         }
     }
 
-    /// Removes a prefix from the transmission of all routes after it was sent or became obsolete.
+    /// Removes a prefix from the transmission of all routes, after the prefix was sent or no longer needs to
+    /// be sent.
     pub(super) fn pay(&mut self, prefix: IpNet, entry: &mut Entry) {
         if std::mem::take(&mut entry.is_owed)
             && let Some(telling) = self.families.get_mut(&Family::of(&prefix))
@@ -152,7 +154,7 @@ impl EstablishedState {
         }
     }
 
-    /// Updates the index after a change of the entry of a prefix.
+    /// Updates the index of pending changes after the entry of a prefix has changed.
     pub(super) fn settle(&mut self, prefix: IpNet, entry: &mut Entry) {
         if !self.families.contains_key(&Family::of(&prefix)) {
             return;

@@ -18,7 +18,8 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) direction: Direction,
     pub(super) stage: Stage,
-    /// Time at which the Hold Timer was last restarted, by a received KEEPALIVE or UPDATE or by a new stage.
+    /// Time at which the Hold Timer was last restarted: by a received KEEPALIVE or UPDATE, or by the
+    /// transition to a new stage.
     pub(super) heard: Instant,
     /// Time of the last KEEPALIVE sent.
     pub(super) spoken: Instant,

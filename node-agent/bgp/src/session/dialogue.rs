@@ -71,8 +71,8 @@ pub enum Input {
     Received {
         /// Identifier of the connection.
         connection: ConnectionId,
-        /// Decoded message, or the NOTIFICATION to send; decoded with
-        /// [`Session::context`](crate::session::Session::context).
+        /// Message, decoded with the context that [`Session::context`](crate::session::Session::context)
+        /// returns, or the NOTIFICATION to send if it cannot be decoded.
         result: Result<wire::DecodedMessage, Notification>,
     },
     /// The neighbor accepts no more bytes, because a send buffer is full.
@@ -99,8 +99,8 @@ pub enum Input {
 
 /// Reason to end a session, which determines the NOTIFICATION.
 ///
-/// With RFC 8538 a neighbor would retain this speaker's routes after an ordinary Cease, so the first three
-/// reasons use a Hard Reset.
+/// With RFC 8538 a neighbor would retain this speaker's routes after an ordinary Cease, so `Shutdown`,
+/// `Reset` and `Deconfigured` use a Hard Reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// Administrative Shutdown with a Shutdown Communication (RFC 9003).
@@ -117,7 +117,8 @@ pub enum Stop {
     Silent,
 }
 
-/// Action that the session state machine requests from the driver. Actions are carried out in order.
+/// Action that the session state machine requests from the driver (the code that owns the sockets). Actions
+/// must be carried out in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Connect to the neighbor, and respond with [`Input::Connected`] or [`Input::ConnectFailed`].
@@ -143,7 +144,7 @@ pub enum Output {
     Event(Event),
 }
 
-/// Change of a session that the driver reports to its user.
+/// Change of a session that the driver (the code that owns the sockets) reports to the user of the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The state has changed. Always the last output of a call. States that last only within the call are

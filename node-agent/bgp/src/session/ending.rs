@@ -82,8 +82,9 @@ impl Ending {
 }
 
 impl Stop {
-    /// Returns the NOTIFICATION to send, or `None`. `keeps_routes` is true if the neighbor would retain this
-    /// speaker's routes after an ordinary NOTIFICATION.
+    /// Returns the NOTIFICATION to send for this reason, or `None` to send none. If `keeps_routes` is true
+    /// (the neighbor would retain this speaker's routes after an ordinary NOTIFICATION), a Hard Reset makes
+    /// the neighbor drop them, except after [`Stop::ConfigurationChange`].
     pub(super) fn notification(&self, keeps_routes: bool) -> Option<Notification> {
         let notification = match self {
             Self::Shutdown(text) => Notification::cease(cease::SHUTDOWN, text),

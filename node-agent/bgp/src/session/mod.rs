@@ -18,11 +18,11 @@
 //!
 //! - DelayOpen is not supported (no events 12 and 20). DampPeerOscillations is on: after a protocol error the
 //!   session stays in Idle for a time that doubles with each failure, up to one minute.
-//! - Where the RFC goes to Idle without damping, an automatic start would follow at once. Both are one step
-//!   here: the session goes to Active with the ConnectRetryTimer running, so that a returning neighbor can
-//!   connect without delay.
-//! - A NOTIFICATION is never answered (§6.4), also not in `OpenSent`, where §8.2.2 lists event 25 among those
-//!   that are answered.
+//! - After events for which the RFC goes to Idle without damping, the session goes to Active with the
+//!   ConnectRetryTimer running: an automatic start would follow at once anyway, and in Active a returning
+//!   neighbor can connect without delay.
+//! - A NOTIFICATION is never answered with a NOTIFICATION (§6.4), not even in `OpenSent`, where §8.2.2
+//!   requires an answer to event 25 (NOTIFICATION received).
 //! - With a Hold Time of zero, the KEEPALIVE that confirms OPEN has the same timeout as OPEN: 4 minutes.
 //! - A newer connection replaces an older one of the same direction that is not established: the neighbor has
 //!   given up the older one, or has restarted.

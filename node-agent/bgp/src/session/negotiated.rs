@@ -10,8 +10,8 @@ use crate::{
     wire,
 };
 
-/// Maximum length of the lists of common capabilities and of capabilities that only the neighbor supports. A
-/// neighbor may advertise more.
+/// Maximum number of entries in each of the lists `capabilities` and `other_capabilities`. A neighbor may
+/// advertise more capabilities; the others are not listed.
 const NAMED_MAX: usize = 64;
 
 /// Properties of an established session, derived from the OPEN messages of this speaker and the neighbor.
@@ -109,7 +109,8 @@ impl NegotiatedSession {
         self.graceful_restart.as_ref().is_some_and(|restart| restart.notification)
     }
 
-    /// Sorts the names of the neighbor's capabilities into common ones and those that only the neighbor has.
+    /// Divides the names of the neighbor's capabilities into those that this speaker advertises as well
+    /// (`capabilities`) and the others (`other_capabilities`).
     fn name(&mut self, capabilities: &[Capability]) {
         let implied = capabilities.iter().all(|each| !is_multi_protocol(each));
         let implied = implied.then_some(Capability::MultiProtocol(Family::Ipv4Unicast));

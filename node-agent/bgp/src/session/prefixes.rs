@@ -56,7 +56,8 @@ impl Prefixes {
         if self.sketch.is_some() { PrefixCount::AtLeast(known) } else { PrefixCount::Exactly(known) }
     }
 
-    /// Returns true if the neighbor has announced more than `limit` prefixes.
+    /// Returns true if the neighbor has announced more than `limit` prefixes. Numbers above [`KNOWN_MAX`] are
+    /// estimated, with a margin of two percent in the neighbor's favor.
     pub(super) fn exceeds(&self, limit: u32) -> bool {
         match &self.sketch {
             None => self.known.len() as u64 > limit.into(),

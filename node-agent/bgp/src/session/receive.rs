@@ -117,7 +117,8 @@ impl Session {
         wins
     }
 
-    /// Ends a connection that lost the collision resolution (RFC 4271 event 23) with Cease/7.
+    /// Ends a connection that lost the collision resolution (RFC 4271 event 23) with Cease/Connection
+    /// Collision Resolution.
     fn give_way(&mut self, id: ConnectionId, step: &mut Step) {
         let why = "two connections at a time: the other one stays".to_owned();
         self.drop_connection(id, Ending::told(plain(cease::COLLISION), why), step);
@@ -179,8 +180,8 @@ impl Session {
         self.hold_to_limit(id, step);
     }
 
-    /// Warns when the number of prefixes comes near the limit, and ends the session with Cease/1 when it
-    /// exceeds the limit.
+    /// Warns when the number of prefixes reaches three quarters of the limit, and ends the session with
+    /// Cease/Maximum Number of Prefixes Reached when the number exceeds the limit.
     pub(super) fn hold_to_limit(&mut self, id: ConnectionId, step: &mut Step) {
         let limit = self.config.max_prefixes;
         let Some(exchange) = self.connection(id).and_then(Connection::exchange_mut) else { return };

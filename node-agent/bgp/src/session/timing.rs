@@ -32,7 +32,7 @@ pub(super) fn send_hold(hold_time_secs: u16) -> Duration {
     SEND_HOLD_MIN.max(2 * Duration::from_secs(hold_time_secs.into()))
 }
 
-/// Pseudo-random numbers for jitter (`SplitMix64`), seeded by the driver.
+/// Pseudo-random numbers for jitter (`SplitMix64`), seeded by the caller of the session.
 #[derive(Debug, Clone)]
 pub(super) struct Noise(u64);
 

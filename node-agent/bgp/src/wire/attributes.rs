@@ -84,7 +84,8 @@ pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> AttributeList<'a> 
     found
 }
 
-/// Returns the next attribute. The error is the type code of an attribute that extends beyond the field.
+/// Returns the next attribute. The error is the type code of an attribute that extends beyond the field, or 0
+/// if the field ends before the type code.
 fn next<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, u8> {
     let before = reader.rest();
     let (flags, code) = reader.u8().zip(reader.u8()).ok_or(0)?;
@@ -198,8 +199,9 @@ impl<'a> AttributeList<'a> {
         Ok(())
     }
 
-    /// Records that mandatory attributes are missing (RFC 4271 §5, RFC 4760 §3). A malformed attribute does
-    /// not count as missing.
+    /// Records each missing mandatory attribute (RFC 4271 §5, RFC 4760 §3); a malformed one is not missing.
+    /// `has_routes_in_body` is true if the UPDATE announces IPv4 prefixes outside of `MP_REACH_NLRI`. Only
+    /// such prefixes require `NEXT_HOP`, which must be a host address.
     pub(super) fn blame_missing(&mut self, has_routes_in_body: bool) {
         let mandatory = [(code::ORIGIN, true), (code::AS_PATH, true), (code::NEXT_HOP, has_routes_in_body)];
         for (code, is_mandatory) in mandatory {

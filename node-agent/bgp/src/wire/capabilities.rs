@@ -70,8 +70,8 @@ fn read(code: u8, mut value: Reader<'_>) -> Option<Capability> {
     value.is_empty().then_some(capability)
 }
 
-/// Decodes Extended Next Hop Encoding. Families other than supported ones with IPv6 next hops are ignored.
-/// Returns `None` if the value is malformed, or if it contains only ignored families.
+/// Decodes Extended Next Hop Encoding. Entries with an unsupported family or with a next hop other than IPv6
+/// are ignored. Returns `None` if the value is malformed, or if it contains only ignored entries.
 fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     let was_empty = value.is_empty();
     let mut families = Vec::new();

@@ -153,9 +153,9 @@ const T: u8 = TRANSITIVE;
 
 /// Rules for the supported attribute types. Other attributes are ignored if they are optional.
 ///
-/// The three actions apply to invalid flags, an invalid length and an invalid value. The action for invalid
-/// flags follows RFC 7606 §3 c, except for the attributes of RFC 4760 (§5.3). The section for the other
-/// actions is stated above the lines.
+/// The three actions in brackets apply to invalid flags, an invalid length and an invalid value, in this
+/// order. The action for invalid flags follows RFC 7606 §3 c, except for the attributes of RFC 4760 (§5.3). A
+/// comment above each group of rules names the section that defines the other two actions.
 #[rustfmt::skip]
 static RULES: [Rule; 18] = [
     // RFC 7606 §7.1 to §7.7

@@ -20,8 +20,8 @@ const VERSION: u8 = 4;
 pub(super) const AS_TRANS: u16 = 23_456;
 /// Parameter type of the Capabilities Optional Parameter (RFC 5492 §4).
 const CAPABILITIES: u8 = 2;
-/// Marker of extended optional parameters, whose lengths have two octets: value of the length field and of
-/// the first parameter type (RFC 9072 §2).
+/// Value of the length field and of the first parameter type that marks extended optional parameters, whose
+/// lengths have two octets (RFC 9072 §2).
 const EXTENDED: u8 = 255;
 /// Maximum total length in bytes of capabilities that fit into one parameter with a one-octet length.
 const SHORT_CAPABILITIES_BYTES_MAX: usize = EXTENDED as usize - 1 - 2;

@@ -1,7 +1,8 @@
 //! Tests that malformed UPDATE messages are handled as RFC 7606 requires: every attribute with every
 //! malformation.
 //!
-//! The table is derived from the RFCs, not from the code. Each row is placed in an otherwise valid UPDATE.
+//! The table is derived from the RFCs, not from the code. Each row describes one attribute, which is placed
+//! in an otherwise valid UPDATE.
 
 use bgp::{
     Message, Notification, Update,
@@ -276,8 +277,9 @@ fn every_attribute_twice() {
     assert_eq!(outcome, Outcome::Stands(vec![(99, Malformation::Duplicate)]));
 }
 
-/// RFC 7606 §4: an attribute that extends beyond the attribute field withdraws the routes, because the length
-/// of the field still locates the prefixes; it resets the session if the attribute contains prefixes.
+/// RFC 7606 §4: if an attribute extends beyond the attribute field, the routes are treated as withdrawn,
+/// because the length of the field still shows where the prefixes start. If the attribute itself contains
+/// prefixes, the session is reset.
 #[test]
 fn every_attribute_beyond_the_list() {
     for row in table() {
@@ -417,8 +419,8 @@ fn a_malformed_attribute_without_routes_ends_the_session() {
     }
 }
 
-/// A malformed attribute withdraws all announced routes of the message, of both families, in addition to its
-/// withdrawn routes.
+/// If an attribute is malformed, all announced routes of the message, of both families, are treated as
+/// withdrawn, together with the routes that the message withdraws explicitly.
 #[test]
 fn all_routes_of_a_message_are_withdrawn() {
     let reach = attribute(0x80, 14, &reach());

@@ -23,8 +23,8 @@ use proptest::prelude::*;
 
 const V4: Family = Family::Ipv4Unicast;
 const V6: Family = Family::Ipv6Unicast;
-/// Number of bytes that exceeds every table in these tests, and that ends a transmission which would otherwise be
-/// endless.
+/// Byte limit for [`RibOut::take`]: more than all routes of any of these tests require, but low enough to end
+/// an endless transmission.
 const PLENTY: usize = 1 << 20;
 
 fn terms(families: &[Family], enhanced_refresh: bool) -> Terms {
@@ -294,8 +294,8 @@ fn what_fits_into_no_message_is_withdrawn() {
     assert!(!rib.is_too_long(&hosts[0]) && rib.told(&hosts[0]).is_some());
 }
 
-/// 20,000 host routes of two Advertisements are announced, changed and withdrawn in the expected number of
-/// packed messages.
+/// 20,000 host routes with the attributes of two Advertisement objects are announced, changed and withdrawn
+/// in the expected number of packed messages.
 #[test]
 fn packing_twenty_thousand_hosts() {
     let mut text = String::new();
@@ -325,7 +325,8 @@ fn packing_twenty_thousand_hosts() {
     assert_eq!(std::fs::read_to_string(&golden).unwrap_or_default(), text, "run with UPDATE_GOLDEN=1");
 }
 
-/// Writes runs of equal messages as text, with the length of their encoding.
+/// Writes messages as text, with their encoded lengths. Consecutive messages with the same text become one
+/// line that starts with their number.
 fn write_packed(text: &mut String, what: &str, messages: &[Message], context: &Context) {
     let mut runs: Vec<(usize, String)> = Vec::new();
     for message in messages {

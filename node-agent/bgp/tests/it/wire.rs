@@ -1,5 +1,5 @@
-//! Tests that messages are encoded and decoded byte by byte as in the RFCs, and that invalid ones cause the
-//! right errors.
+//! Tests that messages are encoded and decoded byte by byte as in the RFCs, and that invalid messages are
+//! rejected with the errors that the RFCs define.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -20,7 +20,7 @@ fn read(bytes: &[u8], context: &Context) -> Message {
     message
 }
 
-/// RFC 4271 §6.1: a header with an invalid marker, length or type causes the right error.
+/// RFC 4271 §6.1: a header with an invalid marker, length or type is rejected with the error for that field.
 #[test]
 fn headers_are_judged_by_marker_length_and_type() {
     let header = |length: u16, kind: u8| {

@@ -155,8 +155,8 @@ fn mutated(bytes: &[u8], mutations: &[Mutation]) -> Vec<u8> {
 proptest! {
     #![proptest_config(config(2000))]
 
-    /// In every context, decoding reverses encoding; the size of a message that is too long agrees with the
-    /// packing functions.
+    /// In every context, decoding reverses encoding. Encoding fails only for a message that is too long, also
+    /// according to the functions that pack prefixes into messages.
     #[test]
     fn messages_survive_the_wire((context, message) in context_and_message()) {
         match encode(&message, &context) {

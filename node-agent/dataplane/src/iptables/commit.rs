@@ -15,7 +15,8 @@ use crate::{KernelError, Outcome, Pass, RejectedServices};
 /// Maximum number of rules in one run of `iptables-restore`. A run is atomic and holds the xtables lock until
 /// it ends.
 const RULES_PER_RUN: usize = 50_000;
-/// Maximum number of rejected Services in a pass. One more makes the pass fail as a whole.
+/// Maximum number of Services that the kernel may reject in one pass (update of the kernel). If more are
+/// rejected, the whole pass fails.
 const REFUSED_SERVICES_MAX: usize = 32;
 
 /// Changes that one run applies together: those of one Service, or of objects that belong to no Service.
@@ -110,8 +111,8 @@ impl IptablesBackend {
     }
 
     /// Reads the rules of the address family again after the kernel rejected a run, because the mirror (the
-    /// cached rules) may be wrong. An incremental pass then fails, since other differences are unknown; a
-    /// full pass continues from the new mirror.
+    /// cached rules) may be wrong. A pass (update of the kernel) for some Services then fails, since other
+    /// differences are unknown; a pass for all Services continues from the new mirror.
     fn look_again(&mut self, run: &Run) -> Result<(), KernelError> {
         let reading = |source| KernelError { action: "reading rules after a refusal".to_owned(), source };
         let seen = self.read_family(run.family).map_err(reading)?;
@@ -173,7 +174,7 @@ impl IptablesBackend {
     }
 }
 
-/// Progress of the writes to one address family in a pass.
+/// Progress of the writes to one address family in a pass (update of the kernel).
 pub(super) struct Run {
     pub(super) family: IpFamily,
     everything: bool,

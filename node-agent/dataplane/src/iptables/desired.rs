@@ -1,5 +1,5 @@
-//! Desired state of the iptables backend: frontend owners and the chains of each Service. Contains no handle of
-//! the kernel or a tool, so that a preview can work on a copy.
+//! Desired state of the iptables backend: frontend owners and the chains of each Service. Contains no handles
+//! of the kernel or of tools, so that a preview can change a copy of it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,7 +38,7 @@ pub(super) struct DesiredChains {
     chains: BTreeMap<Arc<ServiceKey>, BTreeMap<IpFamily, BTreeSet<ChainId>>>,
 }
 
-/// Services and claimed objects that a pass affects.
+/// Services and claimed objects that a pass (update of the kernel) affects.
 #[derive(Debug, Default)]
 pub(super) struct ScopedClaims {
     touched: TouchedObjects,
@@ -49,7 +49,8 @@ pub(super) struct ScopedClaims {
 }
 
 impl DesiredChains {
-    /// Applies the desired state of the Services in scope, and returns the affected objects.
+    /// Applies the desired state of the Services in the scope of a pass (update of the kernel), and returns
+    /// the Services and objects that the pass affects.
     pub(super) fn take_over(
         &mut self,
         families: &[IpFamily],
@@ -103,8 +104,8 @@ impl DesiredChains {
         looked.services.insert(Arc::new(service.clone()));
     }
 
-    /// Returns the wanted changes: one [`ServiceChanges`] per Service in scope, and another one for objects that
-    /// belong to no Service.
+    /// Returns the wanted changes: one [`ServiceChanges`] for each Service that the pass (update of the
+    /// kernel) affects, and another one for objects that belong to no Service.
     pub(super) fn parts(
         &self,
         layout: &NamingLayout,
@@ -183,8 +184,8 @@ impl DesiredChains {
         }
     }
 
-    /// Records the chains that each Service has in the kernel after a pass. A Service whose changes failed
-    /// keeps its earlier chains in the record as well.
+    /// Records the chains that each Service has in the kernel after a pass (update of the kernel). If the
+    /// changes of a Service failed, its earlier chains stay in the record as well.
     pub(super) fn remember_chains(
         &mut self,
         family: IpFamily,

@@ -1,17 +1,18 @@
 //! Chains of the iptables backend: rules of the chains that do not depend on Services, names of all chains,
 //! and recognition of these names. Pure.
 //!
+//! The shared chains SERVICES, RANGES and NODEPORTS contain rules of all Services, for single ports, port
+//! ranges and node ports. Each Service port has chains of its own: SVC and SVL balance connections over
+//! endpoints, FW checks the source ranges, XLB distinguishes workloads, the node and other sources, and SEP
+//! translates to one endpoint. MARK-MASQ and MARK-DROP mark packets to masquerade or drop.
 //! ```text
 //! nat     PREROUTING, OUTPUT ─▶ SERVICES ─▶ RANGES, then NODEPORTS (at local addresses) ─▶ SVC, FW or XLB ─▶ SEP ─▶ DNAT
 //!         POSTROUTING ─▶ POSTROUTING (masquerades packets with MARK-MASQ)
 //! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops packets with MARK-DROP)
 //!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT); FORWARD ─▶ FORWARD (accepts)
 //! ```
-//! The shared chains SERVICES, RANGES and NODEPORTS contain lines of all Services, for single ports, port
-//! ranges and node ports. Each Service port has chains of its own: SVC and SVL balance, FW checks the source
-//! ranges, XLB distinguishes workloads, the node and other sources, and SEP translates to one endpoint. Every
-//! name has the prefix of the naming scheme. Chains are recognized by name, no matter which process created
-//! them.
+//! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process
+//! created them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -300,7 +301,7 @@ impl NamingLayout {
         .collect()
     }
 
-    /// Returns the rules for node ports, which match local addresses except loopback.
+    /// Returns the rules for node ports. The rules match the local addresses of the node except loopback.
     fn node_port_rules(&self, family: IpFamily, networks: &Networks) -> Vec<String> {
         let product = self.product();
         let loopback = match family {

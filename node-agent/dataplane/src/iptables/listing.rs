@@ -1,8 +1,8 @@
 //! Effect of an `iptables-restore` script on the output of `iptables-save`: removed and added lines. Pure.
 //!
-//! Removed lines are shown as printed by the tool. Added lines are shown as the agent writes them, which is the
-//! form that current versions print. Other versions may print the same rule differently, so a rule that is written
-//! again unchanged is not reported.
+//! Removed lines are shown as printed by the tool. Added lines are shown as the agent writes them, which is
+//! the form that current versions print. Other versions may print the same rule differently. Therefore a rule
+//! that the script removes and adds again unchanged is not reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,7 +7,7 @@ use std::{
 
 use super::{layout::ChainId, rule};
 
-/// Mirror of the agent's chains and rules of one address family.
+/// Mirror (copy in memory) of the agent's chains and rules in one address family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IptablesMirror {
     /// Chains owned by one Service, and fixed chains, with a digest of their rules.
@@ -79,7 +79,8 @@ impl IptablesMirror {
         hasher.finish()
     }
 
-    /// Replaces the given chains by their contents in `seen`, a mirror that was just read.
+    /// Replaces the chains in `chains` by their contents in `seen`, a mirror that was just read from the
+    /// kernel.
     pub fn refresh(&mut self, chains: &BTreeSet<ChainId>, seen: &Self) {
         for chain in chains {
             match seen.chains.get(chain) {

@@ -1,14 +1,15 @@
 //! iptables backend: kube-proxy's chains, written incrementally.
 //!
+//! Claims are the frontends and addresses that each Service uses; the mirror contains the rules of the
+//! backend as last read or written.
 //! ```text
 //! desired ─▶ claims ─▶ render ─▶ plan ─▶ iptables-restore --noflush ─▶ read back ─▶ outcomes
 //!                                  ▲               │
 //!                                  └─── mirror ◀───┘  ◀── observe (iptables-save, parse)
 //! ```
-//! Claims are the frontends and addresses that each Service uses; the mirror contains the rules of the
-//! backend as last read or written. Each address family is written by a run of `iptables-restore`, which is
-//! atomic per table. A pass without changes runs no tool. Chains are recognized by name, no matter which
-//! process created them; foreign rules are never touched.
+//! Each address family is written by a run of `iptables-restore`, which is atomic per table. A pass (update
+//! of the kernel) without changes runs no tool. Chains are recognized by name, no matter which process
+//! created them; foreign rules are never touched.
 //!
 //! Changes by other programs are detected by the ruleset generation of nf_tables. The legacy tables have no
 //! generation, so each check reads them again. If a reading takes longer than 50 ms, checks pause for twenty times
@@ -69,9 +70,10 @@ use super::{
 
 /// Maximum number of attempts to read all rules without a concurrent change.
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
-/// Duration of a reading of the legacy tables up to which every check reads them. Above it, checks pause.
+/// Maximum duration of a reading of the legacy tables after which the next check reads them as well. After a
+/// longer reading, checks pause.
 const PROBE_CHEAP: Duration = Duration::from_millis(50);
-/// Pause between two expensive checks of the legacy tables, as a multiple of the duration of a check.
+/// Pause after an expensive check of the legacy tables, as a multiple of the duration of the check.
 const PROBE_PAUSE_FACTOR: u32 = 20;
 /// Maximum pause between two expensive checks of the legacy tables.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -100,9 +102,10 @@ pub struct IptablesBackend {
     layout: NamingLayout,
     tools: Tools,
     netlink: Netlink,
-    /// Mirrors of the kernel; `None` if the kernel state is unknown.
+    /// Mirrors (copies in memory) of the agent's chains and rules, by address family; `None` if the kernel
+    /// state is unknown.
     mirrors: Option<BTreeMap<IpFamily, IptablesMirror>>,
-    /// nf_tables generation that the mirrors correspond to.
+    /// Generation of the nf_tables ruleset at which the mirrors were correct.
     generation: Option<u32>,
     /// Time and duration of the last check of the legacy tables.
     probe: Option<(Instant, Duration)>,
@@ -201,8 +204,9 @@ impl IptablesBackend {
         self.conclude(&looked.services, failed, pass)
     }
 
-    /// Records in `pass` the outcome of each affected Service with a packet program. Returns an error if `failed`
-    /// contains a Service without one, whose chains could not be removed.
+    /// Records the outcome of each affected Service that has a packet program (frontends with their verdicts)
+    /// in `pass`. Returns an error if `failed` contains a Service without a packet program, whose chains
+    /// could not be removed.
     fn conclude(
         &self,
         services: &BTreeSet<Arc<ServiceKey>>,
@@ -226,8 +230,8 @@ impl IptablesBackend {
         }
     }
 
-    /// Reads the legacy tables and returns true if they differ from the mirrors. Returns false without
-    /// reading if the pause since the last check is not over.
+    /// Reads the legacy tables and returns true if they differ from the mirrors (the rules as last read or
+    /// written). Returns false without reading if the pause since the last check is not over.
     fn is_legacy_disturbed(&mut self) -> io::Result<bool> {
         let rests = |(at, took): (Instant, Duration)| {
             let pause = took.saturating_mul(PROBE_PAUSE_FACTOR).min(PROBE_PAUSE_MAX);

@@ -35,7 +35,7 @@ pub fn saved(layout: &NamingLayout, text: &str) -> IptablesMirror {
     seen.finish()
 }
 
-/// Rule of a listing, as printed and as words.
+/// Rule of an `iptables-save` listing, as normalized text and as words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PrintedRule {
     /// Rule in the form that this program writes, so that it can be compared with a wanted rule.
@@ -125,7 +125,7 @@ pub fn traffic(layout: &NamingLayout, family: IpFamily, text: &str) -> Vec<Traff
         .collect()
 }
 
-/// Returns the Service and the target of a DNAT rule.
+/// Returns the Service, protocol and target of a DNAT rule of the agent, or `None` for other rules.
 fn translation(family: IpFamily, rule: &str) -> Option<(ServiceKey, Protocol, Target)> {
     let rule = normal(rule);
     let (_, place) = rule.split_once("-j DNAT --to-destination ")?;

@@ -189,8 +189,8 @@ pub fn plan(mirror: &IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules)
     script
 }
 
-/// Builds the script that removes all objects of the agent. Reject rules are removed before DNAT rules, because a
-/// connection that is no longer translated may already be served by another mode.
+/// Builds the script that removes all objects of the agent. Reject rules are removed before DNAT rules:
+/// without DNAT they would reject connections that another mode may already serve.
 #[must_use]
 pub fn removal(mirror: &IptablesMirror) -> Script {
     let mut script = Script { is_reversed: true, ..Script::default() };
@@ -231,8 +231,8 @@ fn tail(script: &mut Script, held: Option<&SharedChain>, chain: &ChainId, tail: 
     section.closing.extend(tail.iter().map(|rule| format!("{} {rule}", chain.name)));
 }
 
-/// Plans the agent's rules in a built-in chain. In the table `nat` they must precede all others, because the first
-/// translation applies; in `filter`, rules of other programs may precede them.
+/// Plans the agent's rules in a built-in chain. In the table `nat` they must precede all others, because only
+/// the first translation of a connection applies; in `filter`, rules of other programs may precede them.
 fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[String]) {
     let held_rules = held.map_or(&[][..], |held| held.rules.as_slice());
     let must_lead = chain.table == IptablesTable::Nat;
@@ -275,7 +275,8 @@ pub fn absorb(mirror: &mut IptablesMirror, fixed: &StaticRules, wanted: &Desired
         .collect();
 }
 
-/// Returns the removal of every chain and rule in `mirror` that is neither in `fixed` nor in `wanted`.
+/// Returns the removal of every chain and rule in `mirror` (the rules as last read or written) that is
+/// neither in `fixed` nor in `wanted`.
 #[must_use]
 pub fn strays<'a>(
     mirror: &IptablesMirror,

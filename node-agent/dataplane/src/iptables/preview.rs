@@ -1,4 +1,5 @@
-//! Preview: the lines of `iptables-save` that a pass would remove and add, without writing them.
+//! Preview: the lines of `iptables-save` that a pass (update of the kernel) would remove and add. The kernel
+//! is not changed.
 
 use std::{collections::BTreeMap, io};
 
@@ -8,8 +9,9 @@ use super::{IptablesBackend, commit, listing, parse, plan};
 use crate::{DesiredState, Scope};
 
 impl IptablesBackend {
-    /// Returns the lines of `iptables-save` that a pass would remove and add. The chains are read from the
-    /// kernel, because the mirror holds only digests; the desired state is applied to a copy.
+    /// Returns the lines of `iptables-save` that a pass (update of the kernel) would remove and add. Reads
+    /// the chains from the kernel, because the mirror (copy in memory) contains only digests, and applies the
+    /// desired state to a copy.
     pub(super) fn previewed(&self, desired: &DesiredState, scope: &Scope) -> io::Result<Vec<LineChange>> {
         let mut asked = self.asked.clone();
         let looked = asked.take_over(&self.tools.families, desired, scope);

@@ -1,4 +1,5 @@
-//! Renders the packet program of one Service as chains and rules of one address family. Pure.
+//! Renders the packet program of one Service (its frontends with their verdicts) as chains and rules of one
+//! address family. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +49,7 @@ pub struct RenderedService {
     pub lines: BTreeMap<Frontend, Vec<(ChainId, Vec<String>)>>,
 }
 
-/// Checks that this backend supports a packet program.
+/// Checks that this backend supports a packet program (frontends with their verdicts).
 ///
 /// # Errors
 /// Returns the unsupported feature as a message.
@@ -132,8 +133,8 @@ pub fn dispatch_chains(layout: &NamingLayout, frontend: &Frontend) -> [ChainId; 
     [layout.chain(IptablesTable::Nat, nat), layout.chain(IptablesTable::Filter, filter)]
 }
 
-/// Returns the rule that rejects all ports of a virtual address without DNAT, after the chain and the key of the
-/// rule.
+/// Returns the rule that rejects connections to those ports of a virtual address that have no frontend: the
+/// shared chain, the key of the rule in this chain, and the text of the rule.
 #[must_use]
 pub fn virtual_address(layout: &NamingLayout, address: std::net::IpAddr) -> (ChainId, String, String) {
     let comment = "not a port of this virtual address";
@@ -377,8 +378,8 @@ impl Port<'_> {
     }
 }
 
-/// Returns true if connections reach the verdict through a firewall chain. As in kube-proxy, load balancer
-/// addresses with targets have one.
+/// Returns true if connections pass a firewall chain before the verdict: as in kube-proxy, connections to
+/// load balancer addresses with targets.
 fn is_firewalled(route: &Route, verdict: &Verdict) -> bool {
     route.role == Role::LoadBalancer && verdict.targets().is_some()
 }

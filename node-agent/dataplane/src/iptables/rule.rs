@@ -124,8 +124,8 @@ pub(super) fn target_of(rule: &str) -> &str {
     words.find(|word| matches!(*word, "-j" | "-g")).and_then(|_| words.next()).unwrap_or_default()
 }
 
-/// Returns the random match for a share of the connections that reach the rule: `weight / remaining`. `None` if
-/// the share is all connections.
+/// Returns the match criterion (`-m statistic`) that selects the share `weight / remaining` of the
+/// connections that reach the rule, with `decimals` digits; `None` if the share is all connections.
 ///
 /// The kernel compares 31 random bits, and iptables prints the rounded probability.
 pub(super) fn share(weight: Weight, remaining: u64, decimals: usize) -> Option<String> {

@@ -42,7 +42,8 @@ pub(super) enum What {
     States(Vec<String>),
     /// Random match (`statistic --mode random`) with this probability, 0–1.
     Chance(f64),
-    /// Presence of the source in the list of recent sources (`recent --rcheck`). A new client is absent.
+    /// Presence of the source in the list of recent sources (`recent --rcheck`), which does not contain a new
+    /// client.
     Remembered,
     /// Update of the list of recent sources (`recent --set`), which always matches.
     Remember,

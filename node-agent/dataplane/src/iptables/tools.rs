@@ -20,8 +20,8 @@ use super::{
     parse,
 };
 
-/// Time in seconds that a program waits for the xtables lock. A pass that does not obtain the lock in time
-/// fails as a whole and is retried.
+/// Time in seconds that a program waits for the xtables lock. If it does not obtain the lock in time, the
+/// whole update of the kernel fails and is retried.
 const LOCK_WAIT_SECS: u32 = 5;
 /// Exit status of iptables programs without a required resource: the xtables lock, or privileges.
 const EXIT_RESOURCE: i32 = 4;

@@ -33,8 +33,8 @@ const LOOKS_MAX: usize = 2_000_000;
 pub(super) struct KernelState<'a> {
     /// Chains of all tables, read from the kernel for this trace.
     pub(super) chains: &'a BTreeMap<ChainId, Vec<PrintedRule>>,
-    /// Mirror of the kernel; `None` if the state is unknown. Differences from it are recorded as unexpected
-    /// steps.
+    /// Mirror of the agent's rules (as last read or written); `None` if the state is unknown. Differences
+    /// from it are recorded as unexpected steps of the trace.
     pub(super) known: Option<&'a IptablesMirror>,
 }
 
@@ -130,7 +130,7 @@ impl RuleWalk<'_> {
         }
     }
 
-    /// Records an unexpected step if no rule leads from a built-in chain to the agent's chain.
+    /// Records an unexpected step of the trace if no rule leads from a built-in chain to the agent's chain.
     fn expect_jump(&mut self, table: IptablesTable, chain: &str) {
         let id = ChainId { table, name: chain.to_owned() };
         let lines = self.chains.get(&id).map_or(&[][..], Vec::as_slice);
@@ -139,7 +139,7 @@ impl RuleWalk<'_> {
         }
     }
 
-    /// Records an unexpected step if a chain of the agent has missing or different rules.
+    /// Records an unexpected step of the trace if a chain of the agent has missing or different rules.
     fn expect_lines(&mut self, id: &ChainId, lines: &[PrintedRule], way: &Way) {
         let Some(known) = self.known else { return };
         if let Some(wanted) = known.chains.get(id) {

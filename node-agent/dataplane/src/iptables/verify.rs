@@ -51,8 +51,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Reads the chains that `run` has written back from the kernel into the mirror. The nft flavor can read
-    /// single chains; the legacy tables can only be read as a whole.
+    /// Reads back the chains that `run` has written, from the kernel into the mirror (copy in memory). The
+    /// nft flavor can read single chains; the legacy tables can only be read as a whole.
     fn refresh(&mut self, run: &Run) -> io::Result<()> {
         let Run { family, ref changed, .. } = *run;
         let are_ours = changed.iter().all(|chain| self.layout.is_ours(chain.table, &chain.name));

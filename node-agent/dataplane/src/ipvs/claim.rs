@@ -17,18 +17,19 @@ use super::{
 };
 use crate::{DesiredState, Outcome, Scope};
 
-/// Services in scope, divided into those that this backend can program and those that use an unsupported feature.
+/// Services in the scope of a pass (update of the kernel), divided into those that this backend can program
+/// and those that use an unsupported feature.
 #[derive(Debug, Default)]
 pub(super) struct ApplyResult {
-    /// Services in scope that the backend supports.
+    /// Services in the scope of the pass that the backend supports.
     pub(super) possible: BTreeSet<Arc<ServiceKey>>,
-    /// Services in scope that use an unsupported feature, with the failure to report.
+    /// Services in the scope of the pass that use an unsupported feature, with the failure to report.
     pub(super) impossible: BTreeMap<ServiceKey, Outcome>,
 }
 
 impl Wants {
-    /// Applies the desired state of the Services in scope, and marks the affected kernel objects as dirty,
-    /// that is, to be planned again.
+    /// Applies the desired state of the Services in the scope of a pass, and marks the affected kernel
+    /// objects as dirty, that is, to be planned again.
     pub(super) fn take_over(
         &mut self,
         desired: &DesiredState,
@@ -99,7 +100,7 @@ impl Wants {
 
 /// Returns a copy of `program` in which supported features replace those that IPVS lacks, or a message that
 /// names the first feature without a replacement. The virtual addresses of `program` are kept. The planner
-/// decides on which other addresses ports without a frontend are rejected, because it has the list of
+/// adds other addresses whose ports without a frontend are rejected, because only the planner has the list of
 /// addresses that are bound on this node.
 fn wanted(program: &Program) -> Result<Program, String> {
     let lowered = lower::lower(program)?;

@@ -266,8 +266,8 @@ impl IpvsBackend {
     }
 }
 
-/// Records a Service that the kernel rejected. Returns true if the Service had no failure in this pass
-/// before.
+/// Records a Service that the kernel rejected. Returns true if this is the first failure of the Service in
+/// the pass.
 pub(super) fn refuse(
     refused: &mut RejectedServices,
     owner: &Arc<ServiceKey>,

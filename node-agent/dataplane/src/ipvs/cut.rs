@@ -1,9 +1,9 @@
 //! Clients of connections that end because the backend removes their destination. Clients are read before the
 //! removal, while the kernel still has the conntrack entries.
 //!
-//! Once a destination is removed, IPVS ends its connections itself, at once or with the next packet, and deletes
-//! their conntrack entries. A lookup afterwards may find nothing, and clients that only receive would wait
-//! forever.
+//! Once a destination is removed, IPVS ends its connections itself, at once or with the next packet, and
+//! deletes their conntrack entries. A lookup afterwards may find nothing, so that clients that only receive
+//! would get no reset and wait forever.
 
 use std::collections::BTreeSet;
 

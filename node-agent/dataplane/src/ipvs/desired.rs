@@ -1,4 +1,5 @@
-//! Desired kernel objects: packet programs expanded into virtual servers, set elements and addresses.
+//! Desired kernel objects: packet programs (frontends with their verdicts) expanded into virtual servers, set
+//! elements and addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -112,8 +113,8 @@ pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
 }
 
 impl Wants {
-    /// Replaces the packet program of a Service, which must contain only features of IPVS, and adds the affected
-    /// kernel objects to `touched`, so that they are planned again.
+    /// Replaces the packet program of a Service (its frontends with their verdicts), which must use only
+    /// features of IPVS. Adds the affected kernel objects to `touched`, so that they are planned again.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -181,7 +182,8 @@ impl Wants {
         }
     }
 
-    /// Adds all kernel objects that depend on the addresses of the node to `touched`, so that it is planned again.
+    /// Adds the kernel objects that depend on the addresses of the node to `touched`, so that they are
+    /// planned again.
     pub fn touch_node_ports(&self, touched: &mut DirtyObjects) {
         for frontend in self.anywhere.0.keys() {
             self.touch(frontend, &self.claims.owner(frontend).cloned(), Removal::Keep, touched);
@@ -323,7 +325,7 @@ impl Wants {
     }
 }
 
-/// Value in a packet program that several Services can have in common and that is therefore reference-counted.
+/// Part of a packet program that several Services can have in common, so that its uses are counted.
 enum SharedPart {
     Range(Frontend),
     Anywhere(Frontend),
@@ -356,8 +358,8 @@ fn for_each_part(program: &Program, mut each: impl FnMut(SharedPart)) {
     }
 }
 
-/// Returns the kind of the set by which rules select the connections of a frontend to masquerade, or `None`
-/// if the frontend is in no such set. TCP and UDP node ports are in sets of ports instead.
+/// Returns the kind of set by which the rules decide if connections of a frontend are masqueraded; `None` if
+/// the frontend is in no such set. TCP and UDP node ports are in sets of ports instead.
 fn masquerade_kind(frontend: &Frontend, route: &Route) -> Option<SetKind> {
     let is_node_port = matches!(frontend.destination, Place::AnyLocal(_));
     match lower::profile(route)? {

@@ -29,7 +29,9 @@ use super::{
 use crate::{KernelError, Pass, RejectedServices, Traffic};
 
 impl IpvsBackend {
-    /// Checks virtual servers with draining destinations and removes the finished ones.
+    /// Removes draining destinations that have no connection left or whose deadline has passed, and virtual
+    /// servers that are then no longer wanted. `waiting` are the virtual servers to check, with their removal
+    /// policies.
     pub(super) fn settle(
         &mut self,
         waiting: &[(Socket, Removal)],
@@ -77,8 +79,8 @@ impl IpvsBackend {
         }
     }
 
-    /// Stops new connections to all virtual servers of the backend: removes the rules, sets every weight of TCP
-    /// servers to 0, and removes the other servers.
+    /// Stops new connections to all virtual servers of the backend: removes the rules, sets the weights of
+    /// all TCP destinations to 0, and removes virtual servers of other protocols.
     pub(super) fn quiesce(&mut self) -> Result<(), KernelError> {
         use crate::Dataplane as _;
         if self.mirror.is_none() {

@@ -26,7 +26,7 @@ pub const ELEMENTS_MAX: u32 = 1 << 20;
 /// Initial number of buckets of hash sets; the kernel enlarges them on demand.
 pub(super) const HASH_SIZE: u32 = 1024;
 
-/// Creates an empty set of the type and size that its kind requires.
+/// Builds the message that creates an empty set of the type and size that its kind requires.
 #[must_use]
 pub fn create(set: Set, naming: Naming) -> Message {
     let shape = set.kind.shape();
@@ -54,31 +54,32 @@ pub fn create(set: Set, naming: Naming) -> Message {
     message(u::IPSET_CMD_CREATE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, set.family, attributes)
 }
 
-/// Removes a set with its elements. The kernel rejects the removal while a rule refers to the set.
+/// Builds the message that removes a set with its elements. The kernel rejects the removal while a rule
+/// refers to the set.
 #[must_use]
 pub fn destroy(set: Set, naming: Naming) -> Message {
     message(u::IPSET_CMD_DESTROY, NLM_F_ACK, set.family, named(&set.name(naming)))
 }
 
-/// Adds an element; no error if it exists.
+/// Builds the message that adds an element; no error if the element exists.
 #[must_use]
 pub fn add(element: &IpsetElement, naming: Naming) -> Message {
     change(u::IPSET_CMD_ADD, element, naming)
 }
 
-/// Removes an element; no error if it does not exist.
+/// Builds the message that removes an element; no error if the element does not exist.
 #[must_use]
 pub fn remove(element: &IpsetElement, naming: Naming) -> Message {
     change(u::IPSET_CMD_DEL, element, naming)
 }
 
-/// Requests the header and all elements of a set.
+/// Builds the request for the header and all elements of a set.
 #[must_use]
 pub fn dump(set: Set, naming: Naming) -> Message {
     message(u::IPSET_CMD_LIST, NLM_F_DUMP, set.family, named(&set.name(naming)))
 }
 
-/// Requests the headers of all sets of the network namespace, without elements.
+/// Builds the request for the headers of all sets of the network namespace, without elements.
 #[must_use]
 pub fn dump_headers() -> Message {
     let attributes = Attributes::default()

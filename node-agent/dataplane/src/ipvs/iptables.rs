@@ -1,5 +1,5 @@
-//! Execution of the iptables tools: at start, after another program changed the rules, and at cleanup. No
-//! tool is run for a single Service.
+//! Execution of the iptables tools: at start, after another program changed the rules, and at cleanup. A
+//! change of a Service runs no tool.
 
 use std::{
     io::{self, Write},

@@ -1,8 +1,9 @@
 //! Builder of rtnetlink requests for links and addresses, and parser of the responses, with the types of
 //! `netlink-packet-route`. Pure.
 //!
-//! The requests are sent on the blocking socket instead of an `rtnetlink` handle: a commit runs on a thread
-//! without a runtime, and sends up to 64 addresses in one datagram, where a handle sends one.
+//! The requests are sent on a blocking socket instead of an `rtnetlink` handle, because a commit runs on a
+//! thread without an async runtime, and because one datagram can then contain up to 64 addresses instead of
+//! one.
 
 use std::net::IpAddr;
 

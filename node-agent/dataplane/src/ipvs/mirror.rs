@@ -84,7 +84,7 @@ impl IpvsMirror {
         self.servers.range(first..).next().is_some_and(|(socket, _)| socket.address == address)
     }
 
-    /// Updates the mirror after a command was executed.
+    /// Updates the mirror (copy in memory) after a command was executed.
     pub fn absorb(&mut self, command: &IpvsCommand) {
         match command {
             IpvsCommand::AddServer(socket, service) => {

@@ -1,17 +1,18 @@
 //! ipvs backend: virtual servers in the kernel's IPVS, their addresses on a dummy link, ipsets for the differences
 //! between Services, and a fixed number of iptables rules that match these sets.
 //!
+//! `lower` replaces features of a packet program (a Service's frontends with their verdicts) that IPVS lacks,
+//! `wants` contains the kernel objects that the programs need, and the mirror contains these objects as last
+//! read or written.
 //! ```text
 //! desired ─▶ lower ─▶ wants ─▶ plan ─▶ sets, addresses, virtual servers, sets ─▶ read back ─▶ outcomes
 //!                                ▲                       │
 //!                                └──────── mirror ◀──────┘  ◀── observe
 //! ```
-//! `lower` replaces features of a packet program that IPVS lacks, `wants` contains the kernel objects that the
-//! programs need, and the mirror contains these objects as last read or written. A starting process
-//! recognizes the backend's objects as follows: the link, the chains and the sets by name; a virtual server
-//! if the set `…IPVS-SERVERS` contains it or its address is on the link. The set entry is added before the
-//! virtual server is created and removed after it is deleted, so foreign virtual servers are never touched.
-//! If a foreign one uses a wanted socket, the Service fails.
+//! A starting process recognizes the backend's objects as follows: the link, the chains and the sets by name;
+//! a virtual server if the set `…IPVS-SERVERS` contains it or its address is on the link. The set entry is
+//! added before the virtual server is created and removed after it is deleted, so foreign virtual servers are
+//! never touched. If a foreign one uses the address and port of a frontend, the Service fails.
 //!
 //! The backend uses netlink directly. A process (`iptables-restore`) is started only for the fixed rules, never
 //! for a Service. There is deliberately no rule per Service.
@@ -84,14 +85,15 @@ pub struct IpvsBackend {
     /// Number that the kernel assigned to the generic netlink family `IPVS`.
     family: u16,
     options: BackendOptions,
-    /// Mirror of the kernel; `None` if the kernel state is unknown.
+    /// Mirror (copy in memory) of the backend's kernel objects; `None` if the kernel state is unknown.
     mirror: Option<IpvsMirror>,
     wants: Wants,
     /// Draining destinations, each with the deadline of its connections; `None` for no deadline.
     draining: BTreeMap<(Socket, Destination), Option<Instant>>,
-    /// Elements of the set that records the values that changed sysctls had before.
+    /// Elements of the ipset that records the original values of the changed sysctls.
     former_sysctls: BTreeSet<sets::IpsetElement>,
-    /// Start of the next window of virtual servers to check.
+    /// Position in the list of virtual servers from which the next check for changes by other programs
+    /// starts.
     watch: watch::Position,
     is_retiring: bool,
     /// Clients of connections that the kernel terminated because their destination was removed, until
@@ -154,7 +156,7 @@ impl IpvsBackend {
     }
 
     /// Plans and commits the changes of the dirty objects (those to plan again). If the kernel rejects any
-    /// object of a Service, the whole Service is withdrawn.
+    /// object of a Service, all objects of the Service are removed.
     fn carry_out(
         &mut self,
         touched: &mut DirtyObjects,
@@ -195,7 +197,7 @@ impl IpvsBackend {
         Ok(refused)
     }
 
-    /// Records in `pass` the outcome of each Service in `affected` that has none yet.
+    /// Records in `pass` an outcome for each Service in `affected`, unless the Service already has one.
     fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: RejectedServices, pass: &mut Pass) {
         for service in affected {
             let outcome = match refused.remove(service) {
@@ -331,8 +333,8 @@ impl Dataplane for IpvsBackend {
 }
 
 impl IpvsBackend {
-    /// Applies changes of the node's addresses: serves node ports on new addresses, and plans virtual addresses
-    /// again that appeared on another link or vanished from it.
+    /// Applies changes of the node's addresses: serves node ports on new addresses, and plans those virtual
+    /// addresses again that have appeared on another link or vanished from it.
     fn follow_addresses(&mut self, pass: &mut Pass) -> Result<(), KernelError> {
         let Some(mut mirror) = self.mirror.take() else { return Ok(()) };
         let before = mirror.other_addresses.clone();

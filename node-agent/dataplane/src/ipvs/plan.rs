@@ -98,8 +98,8 @@ struct Fate {
     leaving: BTreeMap<Destination, Option<Timestamp>>,
 }
 
-/// Adds all kernel objects in `mirror` to `touched`, so that they are planned again and those without an
-/// owner are removed.
+/// Adds all kernel objects in `mirror` (as last read or written) to `touched`, so that all are planned again
+/// and those without an owner are removed.
 pub fn touch_all(mirror: &IpvsMirror, touched: &mut DirtyObjects) {
     for socket in mirror.servers.keys() {
         touched.sockets.entry(*socket).or_default();

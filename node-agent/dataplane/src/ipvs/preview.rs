@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{DesiredState, KernelError, Scope};
 
-/// Kernel state as it would be after the pass, with its draining destinations.
+/// Kernel state as it would be after the pass (update of the kernel), with its draining destinations.
 struct Future {
     mirror: IpvsMirror,
     wants: Wants,
@@ -37,8 +37,8 @@ struct Future {
 }
 
 impl IpvsBackend {
-    /// Returns the lines of the tools' listings that a pass would remove and add. Reads the kernel for the
-    /// connections of removed targets, and for rules that differ.
+    /// Returns the lines of the tools' listings that a pass (update of the kernel) would remove and add.
+    /// Reads the kernel to find connections of removed targets, and rules that differ.
     pub(super) fn previewed(
         &mut self,
         desired: &DesiredState,
@@ -68,8 +68,9 @@ impl IpvsBackend {
         Ok(changes)
     }
 
-    /// Applies the objects that do not depend on Services (sets, link, sysctls, rules) to the copy of the
-    /// mirror. Returns the changed lines of sysctls and rules, which the mirror does not contain.
+    /// Applies the objects that do not depend on Services (sets, link, sysctls, rules) to a copy of the
+    /// mirror (the kernel objects as last read or written). Returns the changed lines of sysctls and rules,
+    /// which the mirror does not contain.
     fn preview_structure(
         &self,
         everything: bool,
@@ -120,7 +121,7 @@ impl IpvsBackend {
     }
 
     /// Plans the objects affected by the pass, and applies the plan to the copy of the mirror. Returns the
-    /// Services with a conflicting foreign virtual server.
+    /// Services that fail because another program has a virtual server at the same address and port.
     fn preview_plan(
         &mut self,
         future: &mut Future,

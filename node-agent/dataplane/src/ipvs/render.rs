@@ -130,7 +130,7 @@ impl IpvsCommand {
     }
 }
 
-/// Requests the number of the generic netlink family `name`.
+/// Builds the request for the number of the generic netlink family `name`.
 #[must_use]
 pub fn get_family(name: &str) -> Message {
     Message {
@@ -141,37 +141,37 @@ pub fn get_family(name: &str) -> Message {
     }
 }
 
-/// Requests all virtual servers of the network namespace.
+/// Builds the request for all virtual servers of the network namespace.
 #[must_use]
 pub fn dump_servers(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_SERVICE, NLM_F_DUMP, Attributes::default())
 }
 
-/// Requests one virtual server, by address, protocol and port.
+/// Builds the request for one virtual server, by address, protocol and port.
 #[must_use]
 pub fn get_server(family: u16, socket: &Socket) -> Message {
     message(family, u::IPVS_CMD_GET_SERVICE, NLM_F_ACK, of_server(socket))
 }
 
-/// Requests the destinations of a virtual server.
+/// Builds the request for the destinations of a virtual server.
 #[must_use]
 pub fn dump_destinations(family: u16, socket: &Socket) -> Message {
     message(family, u::IPVS_CMD_GET_DEST, NLM_F_DUMP, of_server(socket))
 }
 
-/// Requests the idle timeouts of connections.
+/// Builds the request for the idle timeouts of connections.
 #[must_use]
 pub fn get_timeouts(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_CONFIG, NLM_F_ACK, Attributes::default())
 }
 
-/// Requests the IPVS version and the size of the connection table.
+/// Builds the request for the IPVS version and the size of the connection table.
 #[must_use]
 pub fn get_info(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_INFO, NLM_F_ACK, Attributes::default())
 }
 
-/// Requests the running synchronization daemons.
+/// Builds the request for the running synchronization daemons.
 #[must_use]
 pub fn dump_daemons(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_DAEMON, NLM_F_DUMP, Attributes::default())

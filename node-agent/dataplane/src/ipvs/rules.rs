@@ -270,9 +270,10 @@ pub fn differences(family: IpFamily, listing: &str, table: &SavedTable) -> Vec<L
     gone.chain(come.into_iter().map(|line| change(LineFate::Added, line))).collect()
 }
 
-/// Inserts a jump at the head of its chain, but after the jumps of iptables mode: until iptables mode has been
-/// replaced completely, its jumps still translate new connections, and packets accepted by the chains of this
-/// backend first would match its reject rules.
+/// Returns the `iptables-restore` line that inserts a jump at the head of its chain, but after the jumps of
+/// iptables mode. While iptables mode is being replaced, its jumps must still translate new connections
+/// first: a packet that a chain of this backend accepts would skip that translation, and then match the
+/// reject rules of iptables mode.
 fn inserted(listing: &str, table: &SavedTable, jump: &str) -> String {
     let place = jump.split(' ').nth(1).unwrap_or_default();
     let theirs = |line: &&str| line.split(" -j ").nth(1).is_some_and(|target| target.starts_with("TG-"));

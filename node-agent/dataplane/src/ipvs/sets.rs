@@ -32,8 +32,8 @@ pub enum SetKind {
     ExternalIp,
     /// Frontends at external addresses of which only connections from the node itself are masqueraded.
     ExternalIpLocal,
-    /// Load balancer frontends with masquerading of all connections or only of those from the node; the latter
-    /// frontends are also in [`Self::LoadBalancerLocal`].
+    /// Load balancer frontends of which all connections, or only those from the node itself, are masqueraded.
+    /// In the second case, the frontends are also in [`Self::LoadBalancerLocal`].
     LoadBalancer,
     /// Load balancer frontends of which only connections from the node itself are masqueraded.
     LoadBalancerLocal,

@@ -1,7 +1,7 @@
 //! Trace of a packet through rules, sets and virtual servers as read back. Pure.
 //!
-//! The rules are fixed and were compared with the wanted ones when they were read. So the order of the rules is
-//! known, and the sets that they match are in the mirror.
+//! The rules are fixed and were compared with the wanted ones when they were read. So the order of the rules
+//! is known, and the contents of the sets that they match are in the mirror (copy in memory).
 
 use std::{
     collections::BTreeSet,
@@ -26,8 +26,8 @@ use crate::trace::{Recorder, Subject};
 pub(super) struct TraceState<'a> {
     /// Kernel state, read for this trace.
     pub(super) mirror: &'a IpvsMirror,
-    /// Mirror of the kernel; `None` if the state is unknown. Differences from it are recorded as unexpected
-    /// steps.
+    /// Mirror of the kernel objects (as last read or written); `None` if the state is unknown. Differences
+    /// from it are recorded as unexpected steps of the trace.
     pub(super) known: Option<&'a IpvsMirror>,
 }
 
@@ -153,7 +153,7 @@ impl ServerWalk<'_> {
         }
     }
 
-    /// Records unexpected steps if a virtual server has missing or different destinations.
+    /// Records unexpected steps of the trace if a virtual server has missing or different destinations.
     fn expect_destinations(&mut self, server: &Server) {
         let known = self.known.and_then(|known| known.servers.get(&self.socket));
         let Some(known) = known.filter(|known| known.destinations != server.destinations) else { return };
@@ -220,7 +220,7 @@ impl ServerWalk<'_> {
         self.mirror.servers.get(&self.socket)
     }
 
-    /// Returns the element by which a set of this kind would contain the packet's destination.
+    /// Returns the element that a set of this kind must contain to match the packet's destination.
     fn element(&self, kind: SetKind) -> IpsetElement {
         let Socket { port, .. } = self.socket;
         match kind {
@@ -254,8 +254,8 @@ impl ServerWalk<'_> {
         self.mirror.elements.contains(&self.element(kind))
     }
 
-    /// Returns true if a set of this kind contains the packet's destination, and records a step with `result`
-    /// in that case.
+    /// Returns true if a set of this kind contains the packet's destination. In that case, records a step of
+    /// the trace with `result`.
     fn asks(&mut self, kind: SetKind, result: &str) -> bool {
         let (is_in, element) = (self.is_in(kind), self.element(kind));
         match self.known.map(|known| known.elements.contains(&element)) {

@@ -58,8 +58,8 @@ impl NftablesBackend {
         Ok(failed)
     }
 
-    /// Commits groups as one transaction. If the kernel rejects it, bisects the groups until the rejected
-    /// Service is isolated.
+    /// Commits groups of changes (one group per Service) as one transaction. If the kernel rejects it,
+    /// bisects the groups until the rejected Service is isolated.
     fn commit_batch(
         &mut self,
         structure: &[Structural],
@@ -150,8 +150,8 @@ impl NftablesBackend {
     }
 }
 
-/// Drops the elements that assign a number to a chain if the kernel already has them, or an earlier change
-/// adds them.
+/// Drops additions of elements that map a dispatch number to its chain if the kernel already has the element,
+/// or an earlier change adds it.
 fn without_known_chains(
     changes: &[Change],
     is_known: impl Fn(&(Numbers, FrontendChain)) -> bool,

@@ -1,4 +1,5 @@
-//! Desired elements of one frontend, and the check for packet programs that this backend does not support.
+//! Desired elements of one frontend, and the check for packet programs (frontends with verdicts) that this
+//! backend does not support.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,7 @@ use super::{
     slots,
 };
 
-/// Checks that this backend supports a packet program.
+/// Checks that this backend supports a packet program (frontends with their verdicts).
 ///
 /// # Errors
 /// Returns the first unsupported feature as a message.
@@ -93,9 +94,9 @@ fn choice(route: &Route) -> Result<Choice, String> {
     }
 }
 
-/// Returns the set and map elements that a frontend needs in the kernel. A slot is a position in its list of
-/// targets. As many slots as possible keep the target that they have in `held`, the elements now in the
-/// kernel.
+/// Returns the set and map elements that a frontend needs in the kernel. A slot is a position in the
+/// frontend's list of targets. As many slots as possible keep the target that they have in `held`, the
+/// elements now in the kernel.
 #[must_use]
 pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &FrontendElements) -> FrontendElements {
     let place = place(frontend);

@@ -31,7 +31,7 @@ use super::{
 /// Element of one of the backend's sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetElement {
-    /// Chain that is identified by a dispatch number, within the scope of the number.
+    /// Chain that a dispatch number (integer) identifies in the map for the scope of the number.
     Chain(Numbers, FrontendChain),
     /// Chain that handles the connections of a frontend.
     Dispatch(Frontend, FrontendChain),
@@ -425,8 +425,8 @@ const fn ports_bytes(ports: PortRange) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// Parses the frontend at the beginning of a key, ignoring the following bytes; `None` if these are not a
-/// frontend.
+/// Parses the frontend at the beginning of a key and ignores the bytes after it; `None` if the key does not
+/// start with a frontend.
 #[must_use]
 pub fn frontend_of(place: LookupType, family: IpFamily, key: &[u8]) -> Option<Frontend> {
     Fields(key).frontend(place, family)

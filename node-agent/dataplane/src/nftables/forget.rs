@@ -10,8 +10,8 @@
 //! runs apart from changes, in [`super::Dataplane::upkeep`], and deletes at most [`FORGOTTEN_PER_TURN_MAX`]
 //! entries per turn.
 //!
-//! Entries of removed targets stay: if an endpoint is away for a moment, its clients are still assigned to it, and
-//! a client that connects meanwhile is reassigned by the rules.
+//! Entries of removed targets stay: if an endpoint is absent only briefly, its clients return to it
+//! afterwards. A client that connects meanwhile is assigned to another target by the rules.
 
 use std::io;
 
@@ -34,7 +34,7 @@ const FORGOTTEN_PER_TURN_MAX: usize = 4_000;
 /// second.
 const PAUSE: u32 = 5;
 /// Number of turns between two readings of the maps while they contain entries of frontends without targets.
-/// If such a frontend is removed, no target is removed with it that would trigger the cleanup.
+/// The removal of such a frontend removes no target, and therefore does not trigger a cleanup.
 const PAUSE_WAITING: u32 = 60;
 
 /// Schedule of the cleanup of session affinity entries: the turns, about one per second, in which the
@@ -110,8 +110,8 @@ impl MapsReading {
 }
 
 impl NftablesBackend {
-    /// Deletes entries of frontends that were removed or no longer use session affinity, if a cleanup is due
-    /// in this turn.
+    /// Deletes entries of frontends that were removed or no longer use session affinity, if a cleanup is
+    /// scheduled for this turn.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         if !self.forgetting.turn() {

@@ -1,7 +1,7 @@
 //! Listing format of the `nft` command (`nft -n -s list table`): lines that a plan adds and removes. Pure.
 //!
-//! Rules have the format of `nft` 1.0.6. This version omits parts that it can infer, and most of a rule that
-//! redirects to a port in a register.
+//! Rules have the format of `nft` 1.0.6. This version omits the parts of a rule that it can infer. If a rule
+//! redirects to a port in a register, it omits most of the rule.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::addresses::AddressSet;
 
-/// Mirror of the backend's table: chains, sets, and elements by frontend.
+/// Mirror (copy in memory) of the backend's table: chains, sets, and elements by frontend.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NftablesMirror {
     /// Part of the table that does not depend on Services.
@@ -26,7 +26,8 @@ pub struct NftablesMirror {
     pub hairpins: AddressSet,
     /// Boundaries of the networks in the interval sets.
     pub networks: BTreeSet<(NetworkSet, Edge)>,
-    /// Keys of elements that this program would not have written; a full pass removes them.
+    /// Keys of elements that this program would not have written. A pass (update of the kernel) for all
+    /// Services removes them.
     pub strays: BTreeSet<(SetId, Key)>,
 }
 
@@ -75,8 +76,8 @@ impl FrontendElements {
         }
     }
 
-    /// Iterates over the chains in which connections to `frontend` continue and which therefore need a
-    /// dispatch number (an integer that identifies the chain).
+    /// Iterates over the chains to which the dispatch maps send connections to `frontend`. Each chain is
+    /// returned with the scope of the dispatch number (integer) that must identify it in these maps.
     pub fn chains(&self, frontend: &Frontend) -> impl Iterator<Item = (Numbers, FrontendChain)> {
         let numbers = |is_by_source| Numbers::of(frontend, is_by_source);
         let (all, by_source) = (numbers(false), numbers(true));

@@ -1,13 +1,14 @@
 //! nftables backend: one table with a fixed set of chains and maps. Services are elements of the maps.
 //!
+//! Claims are the frontends and addresses that each Service uses; the mirror contains the table as last read
+//! or written.
 //! ```text
 //! desired ─▶ claims ─▶ plan ─▶ render ─▶ commit ─▶ read back ─▶ outcomes
 //!                        ▲                  │
 //!                        └──── mirror ◀─────┘  ◀── observe (parse)
 //! ```
-//! Claims are the frontends and addresses that each Service uses; the mirror contains the table as last read
-//! or written. For connections from the node itself, a packet is translated after routing, so the node needs
-//! some route (a default route suffices) to reach virtual addresses.
+//! Packets from the node itself are translated after routing, so the node needs some route (a default route
+//! suffices) to reach virtual addresses.
 //!
 //! The backend uses netlink directly; no process is started. The table is recognized by name, no matter which
 //! process created it. There is deliberately no chain, set or rule per Service, and no object outside the
@@ -93,12 +94,12 @@ impl Default for NftablesOptions {
 pub struct NftablesBackend {
     netlink: Netlink,
     options: NftablesOptions,
-    /// Mirror of the kernel; `None` if the kernel state is unknown.
+    /// Mirror (copy in memory) of the backend's table; `None` if the kernel state is unknown.
     mirror: Option<NftablesMirror>,
     /// Generation of the nf_tables ruleset at which the mirror was correct.
     generation: u32,
     claims: Claims,
-    /// Pick chains created in this pass, whose rules are read back.
+    /// Pick chains (which pick a target slot) created in this pass, whose rules are read back.
     chains_made: BTreeSet<Pick>,
     tally: traffic::Tally,
     forgetting: forget::Forgetting,
@@ -233,8 +234,8 @@ impl NftablesBackend {
         self.conclude(&affected, failed, pass)
     }
 
-    /// Updates the claims of the Services in scope to their desired state. Returns the objects to plan again and
-    /// the affected Services.
+    /// Updates the claims of the Services in the scope of a pass (update of the kernel) to their desired
+    /// state. Returns the objects to plan again and the affected Services.
     fn claim(
         &mut self,
         desired: &DesiredState,
@@ -288,8 +289,8 @@ impl NftablesBackend {
         plan::plan(mirror, &self.claims, touched, &desired.networks, everything)
     }
 
-    /// Records in `pass` the outcome of each Service in `affected`. Returns an error if `failed` contains another
-    /// Service, whose elements could not be removed.
+    /// Records the outcome of each Service in `affected` in `pass`. Returns an error if `failed` contains
+    /// another Service, whose elements could not be removed.
     fn conclude(
         &self,
         affected: &BTreeSet<Arc<ServiceKey>>,

@@ -1,8 +1,8 @@
 //! User data of the backend's sets: type information from which `nft list` derives the types of a key.
 //!
-//! The random number of a target slot has no type that could be written in a `type` line. The `nft` command
-//! prints and parses it as `typeof … numgen random mod 2`, with any actual modulus, based on user data in
-//! this format. The kernel stores the user data without interpreting it.
+//! The random number of a target slot has no type name that `nft` could use in a `type` line. With user data
+//! in this format, `nft` prints and parses the type as `typeof … numgen random mod 2`, for any modulus. The
+//! kernel stores the user data without interpreting it.
 
 use model::primitives::net::IpFamily;
 

@@ -1,15 +1,15 @@
 //! Dispatch numbers: integers that identify chains. The maps that assign a chain to each frontend contain
 //! these numbers instead of verdicts (see [`super::schema`]).
 //!
+//! A pick chain picks one of `slots` targets; `kind` is the index of its combination of masquerading, pool,
+//! pick method and treatment, below `kinds`; `seconds` is the affinity timeout.
 //! ```text
 //! 0x0000_0000 + kind · 2¹⁵ + slots                       pick chains, 1–16,384 slots
 //! 0x0100_0000 + ((seconds − 1) · kinds + kind) · 513 + s  pick chains with affinity: s is slots − 1, or 512 for 16,384 slots
 //! 0xffff_0001…                                            refuse, discard, by-source, checked
 //! ```
-//! A pick chain picks one of `slots` targets; `kind` is the index of its combination of masquerading, pool,
-//! pick method and treatment, below `kinds`; `seconds` is the affinity timeout. A number encodes everything
-//! about its chain except the lookup type, which is in the map's name. So a number is as stable as the chain
-//! name, and a listing can be read without a translation table.
+//! A number encodes everything about its chain except the lookup type, which is in the map's name. So a
+//! number is as stable as the chain name, and a listing can be read without a translation table.
 
 use model::program::Masquerade;
 

@@ -19,7 +19,7 @@ use super::{
     schema::{Chain, SetId},
 };
 
-/// Mirror under construction, filled by the messages of several dumps.
+/// Mirror (copy in memory) of the table under construction, filled by the messages of several dumps.
 #[derive(Debug, Default)]
 pub struct Observation {
     options: NftablesOptions,

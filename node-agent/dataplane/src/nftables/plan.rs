@@ -1,5 +1,5 @@
-//! Planner of the nftables backend: computes the changes that lead from the mirror of the kernel to the
-//! desired state, grouped by Service.
+//! Planner of the nftables backend: computes the changes that lead from the mirror (the table as last read or
+//! written) to the desired state, grouped by Service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,8 @@ use crate::claims::{Claims, TouchedObjects};
 /// Planned changes to the table, in order of execution.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Changes of the fixed part, committed first, together with the first groups.
+    /// Changes to the part of the table that does not depend on Services, committed first, in the same
+    /// transaction as the first groups.
     pub structure: Vec<Structural>,
     /// Changes by Service; `None` for objects that belong to no Service. The changes of one Service are
     /// committed in one transaction.
@@ -190,7 +191,8 @@ fn plan_networks(
     removed.chain(should.iter().map(|edge| Change::Add(SetElement::Network(set, *edge)))).collect()
 }
 
-/// Returns the boundaries of the union of networks. An interval up to the last address has no end.
+/// Returns the boundaries of the union of networks. An interval that extends to the last address has no end
+/// boundary.
 #[must_use]
 pub fn edges(networks: &BTreeSet<IpNet>, family: IpFamily) -> BTreeSet<Edge> {
     let ends = |last: IpAddr| {

@@ -1,5 +1,5 @@
-//! Preview: the lines of `nft list table` that a pass would remove and add. Uses the same claims and planner
-//! as the pass.
+//! Preview: the lines of `nft list table` that a pass (update of the kernel) would remove and add, computed
+//! in the same way as by the pass.
 
 use model::{kinds::resource::ServiceKey, wire::plan::LineChange};
 
@@ -10,8 +10,8 @@ use super::{
 use crate::{Dataplane as _, DesiredState, KernelError, Pass, Scope, claims::TouchedObjects};
 
 impl NftablesBackend {
-    /// Returns the lines that `apply` would remove and add; `None` if the fixed part of the table differs
-    /// from the wanted one.
+    /// Returns the lines that `apply` would remove and add; `None` if the part of the table that does not
+    /// depend on Services differs from the wanted one.
     pub(super) fn previewed(
         &mut self,
         desired: &DesiredState,

@@ -145,7 +145,7 @@ impl NftCommand {
     }
 }
 
-/// Requests single elements of a set, by key, with their values.
+/// Builds the request for single elements of a set, by key, with their values.
 #[must_use]
 pub fn get_elements(table: &str, set: SetId, elements: &[SetElement]) -> Message {
     message(
@@ -155,7 +155,7 @@ pub fn get_elements(table: &str, set: SetId, elements: &[SetElement]) -> Message
     )
 }
 
-/// Requests all elements of a set.
+/// Builds the request for all elements of a set.
 #[must_use]
 pub fn dump_elements(table: &str, set: SetId) -> Message {
     let attributes = Attributes::default().text(uapi::NFTA_SET_ELEM_LIST_TABLE, table);

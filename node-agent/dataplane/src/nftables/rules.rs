@@ -103,8 +103,8 @@ impl RegisterLayout {
         exprs
     }
 
-    /// Returns expressions that move the result of a map lookup from the target's register, which is free until
-    /// the target is loaded, to the given registers.
+    /// Returns expressions that move the result of a map lookup to the registers `to`. The lookup leaves its
+    /// result in the target's register, which is free until the target is loaded.
     ///
     /// The value passes through the packet mark, which is restored afterwards. The map could load the value into
     /// these registers directly, but then the `nft` command (1.0.6) aborts when it lists the rules.
@@ -219,8 +219,8 @@ fn source_is(source: VerdictClass, family: IpFamily) -> Vec<Expr> {
     }
 }
 
-/// Returns the rules that continue by class of sources. A source that matches one class is never treated as
-/// another, even between two changes.
+/// Returns the rules that continue in the chain for the class of the source. If a class has no chain, as
+/// between two changes, its packets are dropped, so that they are never treated as another class.
 fn by_source_rules(place: LookupType) -> Vec<Vec<Expr>> {
     let mut rules = Vec::new();
     for source in VerdictClass::ALL {
@@ -357,10 +357,10 @@ const fn carry_out(action: Treatment, layout: RegisterLayout) -> Expr {
     }
 }
 
-/// Returns the affinity rules. A source with an entry is sent to its stored target if that is still current,
-/// and the timeout is refreshed. Otherwise the entry is deleted, and the source is assigned to a target and
-/// stored. If the map is full, the source is assigned without being stored, because the update ends the rule
-/// before the translation.
+/// Returns the session affinity rules: the first sends a source with an entry to the stored target if this is
+/// still current, and refreshes the timeout. The second deletes a stale entry. The third picks a target and
+/// stores it. If the map is full, the map update ends this rule before the translation; a later rule of the
+/// chain then picks a target without storing it.
 fn affinity_rules(pick: Pick, layout: RegisterLayout, seconds: u32) -> [Vec<Expr>; 3] {
     let map = layout.set(SetRole::Affinity(pick.place));
     let dynamic = |operation, data| Expr::Dynamic { operation, map: map.clone(), key: layout.key(), data };

@@ -1,6 +1,7 @@
 //! Fixed layout of the nftables backend's table: chains, sets and maps. The rules of the chains are in
 //! [`super::rules`].
 //!
+//! A slot is a position in the list of targets of a frontend, and N is the number of slots.
 //! ```text
 //! prerouting ─┐            ┌─▶ cluster-N, external-N, nodeport-N, … ─▶ dnat to a slot of the frontend
 //! output ─────┴▶ services ─┼─▶ checked ─▶ by-source ──┬─▶ (the same)
@@ -10,11 +11,10 @@
 //!                          └─▶ discard
 //! postrouting: masquerades marked packets, and hairpin connections
 //! ```
-//! A slot is a position in the list of targets of a frontend, and N is the number of slots. A Service
-//! consists of map elements only. The chains that pick a slot are shared by all frontends with the same
-//! number of slots and the same options. A frontend's element contains the number of its chain, and a small
-//! map resolves numbers to chains. The indirection exists because adding an element whose value is a chain
-//! makes the kernel scan all elements of all such maps, so the large maps hold numbers.
+//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the
+//! same number of slots and the same options. A frontend's element contains the number of its chain, and a
+//! small map resolves numbers to chains. The indirection exists because adding an element whose value is a
+//! chain makes the kernel scan all elements of all such maps, so the large maps hold numbers.
 
 use std::fmt;
 
@@ -27,13 +27,15 @@ use super::number;
 pub const TABLE: &str = "tidegate";
 /// Default packet mark bit that requests masquerading (kube-proxy's default, bit 14).
 pub const MARK_BIT_DEFAULT: u32 = 0x4000;
-/// Maximum number of slots of a frontend, unless it has more targets: the smallest share is 1/1024.
+/// Maximum number of slots of a frontend, unless it has more targets than this. The smallest share that a
+/// weight can express is therefore 1/1024.
 pub const SLOTS_MAX: u32 = 1024;
 /// Maximum number of targets of a frontend. The value limits the number of chains, and the memory that the agent
 /// allocates for a slot number written by another program.
 pub const TARGETS_MAX: u32 = 16_384;
 /// Maximum number of slots of a frontend with session affinity. A frontend with more targets has
-/// [`TARGETS_MAX`] slots, so that every chain has a number.
+/// [`TARGETS_MAX`] slots, because only these slot counts have dispatch numbers (integers that identify
+/// chains).
 pub const AFFINITY_SLOTS_MAX: u32 = 512;
 /// Maximum affinity timeout in seconds.
 pub const AFFINITY_SECONDS_MAX: u32 = 86_400;

@@ -19,15 +19,16 @@ use super::{
     schema::{Chain, Pick},
 };
 
-/// Number of unused pick chains that are tolerated in addition to as many as were in use at the last sweep.
+/// Number of unused pick chains that are tolerated, in addition to as many as were in use at the last sweep
+/// (removal of unused chains).
 const SPARE: usize = 64;
 /// Maximum number of chains or dispatch numbers removed in one transaction.
 const SWEPT_AT_ONCE: usize = 256;
 
-/// Schedule of the sweeps, based on the number of chains.
+/// Schedule of the sweeps (removals of unused pick chains), based on the number of chains.
 #[derive(Debug, Default)]
 pub(super) struct Sweeping {
-    /// Number of pick chains in use at the last sweep.
+    /// Number of pick chains in use at the last sweep (removal of unused chains).
     needed: usize,
 }
 
@@ -112,7 +113,7 @@ impl NftablesBackend {
     }
 
     /// Removes unused chains: sends `commands` as one transaction. If the kernel rejects the transaction, the
-    /// mirror is wrong and is dropped.
+    /// mirror (copy of the table in memory) must be wrong and is dropped.
     fn remove(&mut self, commands: &[NftCommand]) -> io::Result<()> {
         let outcome = self.send(commands)?.map_err(RejectedTransaction::to_error);
         if outcome.is_err() {

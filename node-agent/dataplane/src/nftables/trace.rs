@@ -1,7 +1,8 @@
 //! Trace of a packet through the backend's table as read back. Pure.
 //!
 //! The rules of the chains are fixed and were compared with the wanted ones when they were read. So the path
-//! through a correct chain is known, and the elements that its rules look up are in the mirror.
+//! through a correct chain is known, and the elements that its rules look up are in the mirror (copy in
+//! memory).
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -51,8 +52,8 @@ impl<'a> TableWalk<'a> {
         }
     }
 
-    /// Returns true if a chain exists with the wanted rules. Otherwise records an unexpected step and ends
-    /// the trace.
+    /// Returns true if a chain exists with the wanted rules. Otherwise records an unexpected step of the
+    /// trace, which ends there.
     fn enter(&mut self, chain: Chain, rule: &str) -> bool {
         let at = self.chain(chain);
         match self.mirror.structure.chains.get(&chain) {

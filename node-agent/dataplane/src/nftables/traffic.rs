@@ -1,9 +1,9 @@
 //! Number of connections per target, from the packet counters of map elements.
 //!
 //! The kernel counts per slot (position in the list of targets of a frontend). The counter of a target
-//! restarts when the target moves to another slot, so the readings are summed up here; only connections
-//! between the last reading and the move are missed. Unused targets are not stored, because most nodes send
-//! no connections to most targets of a large cluster.
+//! restarts when the target moves to another slot, so the increases between readings are added up here; only
+//! connections between the last reading and the move are missed. Unused targets are not stored, because most
+//! nodes send no connections to most targets of a large cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -86,7 +86,7 @@ fn target(element: &SetElement) -> Option<(Frontend, Target)> {
 
 impl NftablesBackend {
     /// Reads the counters of all elements and returns the connections per target. Targets without connections
-    /// have no row.
+    /// are left out.
     pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
         let table = self.options.table;
         let mut reading = Reading::default();

@@ -1,4 +1,4 @@
-//! Read-back of writes: the changed keys after a small change, everything after a full pass.
+//! Read-back of writes: the changed keys after a small change, everything after an update of all Services.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,9 +34,9 @@ const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 type ChangeOwner = Option<Arc<ServiceKey>>;
 
 impl NftablesBackend {
-    /// Compares the elements that the pass has written with the kernel. A difference is a failure of the
-    /// Service that caused the write, and the mirror is dropped. Consumes the plan, because the plan of a
-    /// full pass is as large as the state.
+    /// Compares the elements that the pass (update of the kernel) has written with the kernel. After a
+    /// difference, the Service that caused the write fails, and the mirror (copy in memory) is dropped.
+    /// Consumes the plan, because a plan for all Services is as large as the state.
     pub(super) fn verify(
         &mut self,
         desired: &DesiredState,
@@ -81,7 +81,7 @@ impl NftablesBackend {
         Ok(())
     }
 
-    /// Reads everything and returns the Services that still differ.
+    /// Reads the whole table again and returns the Services whose elements still differ from the wanted ones.
     ///
     /// The kernel resizes a grown hash table in the background, and a concurrent dump omits some elements and
     /// reports others twice. So a difference counts only if it persists.
@@ -175,8 +175,8 @@ impl NftablesBackend {
         Ok(wrong)
     }
 
-    /// Returns the Services of which a removed element still exists. A response does not prove that the element
-    /// still exists, because another element may have the same key, or an interval that contains the key.
+    /// Returns the Services with a removed element that still exists. A response to the request for its key
+    /// is no proof, because another element may have the same key, or an interval that contains the key.
     fn still_there<'a>(
         &mut self,
         changes: &[(&'a ChangeOwner, &Change)],

@@ -26,8 +26,8 @@ pub struct Balancer {
 #[derive(Debug, Clone, Copy)]
 struct Share {
     weight: i64,
-    /// Connections that the target is owed relative to its fair share, in units of weight; the highest credit
-    /// is selected next.
+    /// Current weight of the target in the smooth weighted round robin: high if the target has received
+    /// fewer connections than its share. The target with the highest credit is selected next.
     credit: i64,
 }
 
@@ -38,8 +38,8 @@ impl Balancer {
         Self { policy, shares: BTreeMap::new(), affinity: None }
     }
 
-    /// Updates policy, targets and affinity. Remaining targets keep their credit in the round robin, and
-    /// their sources stay assigned to them.
+    /// Updates policy, targets and affinity. A target that remains keeps its credit in the round robin and
+    /// the sources assigned to it by session affinity.
     pub fn update(
         &mut self,
         policy: Policy,
@@ -61,7 +61,8 @@ impl Balancer {
         });
     }
 
-    /// Returns the configuration of the listener as shown in a preview, with the given PROXY protocol version.
+    /// Returns the configuration of the listener as shown in a preview, with the given PROXY protocol
+    /// version.
     pub(super) fn told(&self, proxy_protocol: Option<ProxyProtocol>) -> ListenerListing {
         let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
         ListenerListing {
@@ -79,7 +80,9 @@ impl Balancer {
         self.shares.iter().map(|(target, share)| (*target, weight(share))).collect()
     }
 
-    /// Selects a target that is not excluded. `active` returns the number of connections of a target.
+    /// Selects a target for a new connection: the one assigned to the client by session affinity, otherwise
+    /// one selected by the policy. Returns `None` if all targets are in `excluded`. `active` returns the
+    /// number of connections of a target.
     pub fn pick(
         &mut self,
         client: SocketAddr,
@@ -109,9 +112,10 @@ impl Balancer {
     }
 }
 
-/// Selects a target by smooth weighted round robin: every candidate gains its weight as credit; the one with the
-/// highest credit is selected and pays the sum of weights. In any run of as many selections as the sum of weights,
-/// each target is selected exactly according to its weight.
+/// Selects a target by smooth weighted round robin: every candidate gains its weight as credit; the one with
+/// the highest credit is selected, and the sum of all weights is subtracted from its credit. In any run of
+/// as many selections as the sum of weights, each target is selected exactly according to its weight.
+/// Returns `None` without a candidate.
 fn next_in_turn(
     shares: &mut BTreeMap<Target, Share>,
     is_candidate: impl Fn(&Target) -> bool,
@@ -132,8 +136,8 @@ fn next_in_turn(
     Some(target)
 }
 
-/// Selects the target of a source by weighted rendezvous hashing: adding or removing a target only moves the
-/// sources of that target.
+/// Selects the target of a source by weighted rendezvous hashing: if a target is added or removed, only the
+/// sources assigned to that target move. Returns `None` if all targets are in `excluded`.
 fn by_source(
     shares: &BTreeMap<Target, Share>,
     client: SocketAddr,

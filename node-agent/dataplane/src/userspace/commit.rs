@@ -1,5 +1,5 @@
-//! Changes of the listeners in a pass. Listeners are opened before the rules that redirect to them, and
-//! closed after these rules are removed.
+//! Changes of the relay's listeners during an update of the kernel. Listeners are opened before the rules
+//! that redirect to them, and closed after these rules are removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -96,8 +96,8 @@ impl UserspaceBackend {
         }
     }
 
-    /// Records that the kernel may still direct UDP flows of a frontend to a port other than that of its listener,
-    /// so that `forget_misled` deletes these flows.
+    /// Records a UDP frontend whose flows the kernel may still send to the port of a former listener, so
+    /// that `forget_misled` deletes these flows.
     fn note_misled(&mut self, relay: &Relay) {
         match relay.frontend.protocol {
             Protocol::Udp => {
@@ -107,8 +107,9 @@ impl UserspaceBackend {
         }
     }
 
-    /// Deletes recorded UDP flows that do not go to their listener. A failure is logged and retried in the
-    /// next pass; the rules do not depend on it.
+    /// Deletes the UDP flows of the recorded frontends that the kernel sends to a port other than that of a
+    /// current listener. A failure is logged and retried in the next update of the kernel; the rules do not
+    /// depend on it.
     pub(super) fn forget_misled(&mut self) {
         if self.misled.is_empty() {
             return;

@@ -1,8 +1,8 @@
-//! Division of a packet program between relay and kernel: listeners for the relay, and capture rules for the
-//! kernel. Pure.
+//! Division of a packet program (the desired forwarding of a Service) into listeners of the relay, and
+//! capture rules, by which the kernel redirects connections to the listeners. Pure.
 //!
-//! A frontend that forwards gets one listener, or several if classes of sources have different targets. The
-//! capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
+//! A frontend with targets gets one listener, or several if classes of source addresses have different
+//! targets. The capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use model::{
 pub enum SourceClass {
     /// Source address in the workload networks.
     Workloads,
-    /// Address of this node.
+    /// Source address that belongs to this node.
     Node,
     /// Source address of any other kind.
     Elsewhere,
@@ -49,7 +49,8 @@ pub enum Policy {
     RoundRobin,
     /// Target with the fewest established connections, round robin among equals (`lc`).
     LeastConnections,
-    /// Hash of the source address (`sh`), and of its port if `with_port`.
+    /// Selection by a hash of the source address (`sh`), which includes the source port if `with_port` is
+    /// true.
     SourceHash {
         /// True if the source port is part of the hash, so that connections of one client are distributed.
         with_port: bool,
@@ -116,7 +117,7 @@ pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
 }
 
 /// Returns the packet program of the capture rules, which redirect connections to the listeners. `port_of`
-/// returns the port of a listener; connections to a frontend whose listener has none are rejected.
+/// returns the port of a listener; connections to a frontend whose listener has no port are rejected.
 #[must_use]
 pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Program {
     let lowered = |frontend: &Frontend, route: &Route| {
@@ -153,7 +154,8 @@ pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Pr
     }
 }
 
-/// Returns the targets of a class, and the first class with the same targets.
+/// Returns the first class of sources that has the same targets as `class`, and these targets; `None` if
+/// connections of `class` are not forwarded.
 fn shared(route: &Route, class: SourceClass) -> Option<(SourceClass, &Targets)> {
     let targets = verdict_for(route, class).targets()?;
     let meets_them = |other: &SourceClass| verdict_for(route, *other).targets() == Some(targets);

@@ -1,4 +1,4 @@
-//! Creation of listeners: each has a free port and a task that serves it.
+//! Creation of listeners, each with a port that the kernel selects and a task that serves the listener.
 
 use std::{
     io,

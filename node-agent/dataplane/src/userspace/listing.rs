@@ -1,5 +1,5 @@
-//! Configuration of a relay as lines of text. No kernel tool lists this configuration, so the format is specific
-//! to Tidegate. Pure.
+//! Configuration of a relay as lines of text. No kernel tool lists this configuration, so the format is
+//! specific to Tidegate. Pure.
 //!
 //! ```text
 //! listen tcp 10.96.0.1:80 rr affinity 600

@@ -4,14 +4,16 @@
 //!               ┌─ kernel: capture rules ─┐        ┌─ relay ────────────────────────────────┐
 //! client ──▶ frontend ──redirect──▶ listener ──▶ balance ──▶ connect, next target if it fails ──▶ target
 //! ```
-//! The capture rules are the nftables backend with a table of its own and a lowered packet program ([`desired`]).
-//! This is the only mode that tries another target if one does not respond, and the only one whose
-//! connections end with the process. Therefore the agent runs it in a separate process ([`process`]), which
-//! is transparent to this module. Targets see the node as the source of every connection; the PROXY protocol
-//! conveys the client address.
+//! The capture rules redirect connections to the relay. The nftables backend writes them into a separate
+//! table, from packet programs in which listeners replace the targets ([`desired`]). This is the only mode
+//! that tries another target if one does not respond, and the only one whose connections end with the
+//! process. Therefore the agent runs it in a separate process ([`process`]), of which this module is
+//! independent. Targets see the node as the source of every connection; the PROXY protocol conveys the
+//! client address.
 //!
-//! A listener serves only captured connections. All waits are bounded: connections, flows, queues, attempts
-//! and tables have limits, and backpressure from one side stops reading from the other.
+//! A listener serves only connections that the capture rules redirected. Numbers of connections, flows and
+//! attempts, sizes of queues and tables, and waiting times are limited; backpressure from one side stops
+//! reading from the other.
 
 pub mod balance;
 mod commit;
@@ -62,26 +64,28 @@ use super::{
     nftables::{NftablesBackend, NftablesOptions},
 };
 
-/// Name of the nftables table with the capture rules. A starting process finds the rules of an earlier one by
-/// this name.
+/// Name of the nftables table with the rules that redirect connections to the relay. A starting process
+/// finds the rules of an earlier one by this name.
 pub const TABLE: &str = "tidegate-userspace";
 /// Maximum number of threads that forward traffic; the number of processors if that is smaller.
 const THREADS_MAX: usize = 8;
 
-/// userspace backend of one network namespace: capture rules and relay in one process.
+/// userspace backend of one network namespace: the relay, and the rules that redirect connections to it, in
+/// one process.
 pub struct UserspaceBackend {
     /// Runtime of the relay's threads; `None` only while the backend is dropped.
     runtime: Option<Runtime>,
     capture: NftablesBackend,
     shared: Arc<RelayShared>,
-    /// Desired state of the nftables backend that writes the capture rules.
+    /// Desired state from which the nftables backend writes the capture rules (redirects to the listeners).
     lowered: DesiredState,
     services: BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
     accounts: Accounts,
     /// Listeners to check once a second: those with connections of removed or draining targets, closed
     /// listeners included.
     lingering: Vec<Arc<Relay>>,
-    /// UDP frontends of which the kernel may still direct flows to a port other than that of the listener.
+    /// UDP frontends whose flows the kernel may still send to the port of a former listener. The port sets
+    /// are filled when the flows are deleted.
     misled: Listeners,
     is_retired: bool,
     conntrack_deletions: u64,
@@ -93,8 +97,8 @@ type Accounts = BTreeMap<(ServiceKey, Protocol, Target), Arc<Account>>;
 
 impl UserspaceBackend {
     /// Opens the backend in the network namespace of the calling thread, in which its own threads will run.
-    /// Raises the limit of open files as far as permitted. Programs nothing. `mark_bit` is the packet mark of
-    /// the capture rules.
+    /// Raises the limit of open files as far as permitted. Writes no rules yet. `mark_bit` is the packet
+    /// mark that the rules use.
     ///
     /// # Errors
     /// Returns an error if the kernel denies a socket (`CAP_NET_ADMIN` is required) or a thread.
@@ -149,8 +153,8 @@ impl UserspaceBackend {
         self.is_retired = true;
     }
 
-    /// Removes the rules and stops accepting connections. Returns the number of removed kernel objects; 0 if the
-    /// backend has already given up the rules ([`Self::resign`]) or removed them.
+    /// Removes the rules and stops accepting connections. Returns the number of removed kernel objects; 0 if
+    /// the backend has already given up the rules ([`Self::resign`]) or removed them.
     ///
     /// # Errors
     /// Returns an error if the kernel rejects the removal; the backend then continues to serve.
@@ -218,8 +222,8 @@ impl Dataplane for UserspaceBackend {
         self.capture.is_disturbed()
     }
 
-    /// Applies the desired state within the scope. Listeners are opened before the rules that redirect to them are
-    /// written, and closed after these are removed.
+    /// Applies the desired state within the scope. Listeners are opened before the rules that redirect to
+    /// them are written, and closed after these are removed.
     fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         let services = self.in_scope(desired, scope);
         if *scope == Scope::Everything {

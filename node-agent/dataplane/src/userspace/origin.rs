@@ -1,5 +1,5 @@
-//! Original destination of captured connections, from connection tracking. Detects traffic that reached a
-//! listener without having been captured.
+//! Original destination of connections that the capture rules redirected to a listener, from connection
+//! tracking. Detects traffic that reached a listener without being redirected.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,8 +27,8 @@ use super::tracking::{self, FlowDirection, TrackedFlow};
 /// UDP frontends, each with the ports of its listeners; the set is empty for a removed frontend.
 pub(super) type Listeners = BTreeMap<Frontend, BTreeSet<Port>>;
 
-/// Returns the destination of a captured TCP connection before the redirect (`SO_ORIGINAL_DST`); `None` if
-/// the kernel has none.
+/// Returns the destination of a TCP connection before it was redirected to a listener (`SO_ORIGINAL_DST`);
+/// `None` if the kernel does not track the connection.
 pub(super) fn of_stream(stream: &TcpStream) -> Option<SocketAddr> {
     if stream.local_addr().ok()?.is_ipv4() {
         let address = getsockopt(stream, sockopt::OriginalDst).ok()?;
@@ -62,9 +62,9 @@ pub(super) fn of_flow(
     }
 }
 
-/// Deletes the UDP flows of frontends that do not go to their current listeners: flows to listeners of an
-/// earlier process, or flows older than the rules. Their next datagram is captured again. Returns the number
-/// of deleted flows.
+/// Deletes the UDP flows of the frontends in `listeners` that the kernel sends to none of the frontend's
+/// listeners: flows to a listener of an earlier process, or flows older than the rules. The next datagram of
+/// such a flow is redirected to a current listener. Returns the number of deleted flows.
 ///
 /// Costs one walk of the conntrack table, regardless of the number of listeners.
 pub(super) fn forget_misled(netlink: &mut Netlink, listeners: &Listeners) -> io::Result<u64> {

@@ -1,8 +1,8 @@
-//! Preview: the changes that a pass would make to the capture rules, as `nft` lines, and to the listeners, as
-//! configuration lines.
+//! Preview of the next kernel update: its changes of the capture rules (redirects to listeners), as `nft`
+//! lines, and of the listeners, as configuration lines.
 //!
-//! A listener that does not exist yet has no port, because the kernel will assign a free one. The port of such a
-//! listener is shown as `?` in the lines of the rules.
+//! A listener that does not exist yet has no port, because the kernel will assign a free one. The port of
+//! such a listener is shown as `?` in the lines of the rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,16 +26,16 @@ use crate::{Dataplane as _, DesiredProgram, DesiredState, KernelError, Scope};
 /// Text shown in rules for the port of a listener that does not exist yet.
 const UNKNOWN_PORT: &str = "?";
 
-/// Port numbers that represent listeners which do not exist yet. These numbers differ from each other and from the
-/// ports of existing listeners.
+/// Port numbers that represent listeners which do not exist yet. These numbers differ from each other and
+/// from the ports of existing listeners.
 struct StandIns {
     used: BTreeSet<u16>,
     given: BTreeSet<u16>,
 }
 
 impl UserspaceBackend {
-    /// Returns the lines of the rules and listeners that a pass would remove and add; `None` if the rules
-    /// cannot be previewed.
+    /// Returns the lines of the rules and listeners that an update of the kernel would remove and add;
+    /// `None` if the rules cannot be previewed.
     pub(super) fn previewed(
         &mut self,
         desired: &DesiredState,
@@ -75,8 +75,8 @@ impl UserspaceBackend {
         Ok(Some(changes))
     }
 
-    /// Returns the configuration lines of all listeners, each with the name of the Service's group of
-    /// listeners in a preview.
+    /// Returns the configuration lines of all listeners, each as a pair with the name under which a preview
+    /// shows the listeners of its Service.
     #[must_use]
     pub fn listing(&self) -> BTreeSet<(String, String)> {
         let lines = |service| self.lines_of(service).into_iter().map(move |line| (place(service), line));
@@ -88,8 +88,8 @@ impl UserspaceBackend {
         relays.flat_map(|(id, relay)| listing::of(*id, &relay.told())).collect()
     }
 
-    /// Returns the capture rules of a Service as a packet program, with a stand-in port for each listener
-    /// that does not exist yet.
+    /// Returns the rules that redirect the connections of a Service to the relay, as a packet program, with
+    /// a stand-in port for each listener that does not exist yet.
     fn lowered_with(&self, stand_ins: &mut StandIns, service: &ServiceKey, program: &Program) -> Program {
         let known = self.services.get(service);
         let mut port = |id: &RelayId| match known.and_then(|relays| relays.get(id)) {
@@ -107,8 +107,9 @@ impl UserspaceBackend {
     }
 }
 
-/// Returns the name under which a preview shows the listeners of a Service. If several Services claim the
-/// same frontend, each has a listener, and the rules redirect to one of them.
+/// Returns the name under which a preview shows the listeners of a Service. The name contains the Service
+/// and not the frontend, because several Services may claim one frontend: each then has a listener, and the
+/// rules redirect to one of them.
 fn place(service: &ServiceKey) -> String {
     format!("relay {service}")
 }

@@ -1,5 +1,5 @@
-//! State of one listener: its targets, their connections, and deadlines. Shared by the backend, which changes
-//! the state, and the tasks that forward traffic.
+//! State of one listener: its targets, and the connections of each target with their deadline. Shared by the
+//! backend, which changes the state, and the tasks that forward traffic.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,8 +54,8 @@ pub(super) struct RelayShared {
     pub(super) limits: Limits,
     pub(super) connections: Arc<Semaphore>,
     pub(super) flows: Arc<Semaphore>,
-    /// Socket for conntrack requests: reads the original destination of captured datagrams, and deletes flows
-    /// that do not go to their listener.
+    /// Netlink socket for conntrack requests. Used to read the original destination of redirected datagrams,
+    /// and to delete UDP flows that the kernel sends to a former listener of their frontend.
     pub(super) netlink: Mutex<Netlink>,
     pub(super) tally: RelayTally,
 }
@@ -78,8 +78,8 @@ pub struct RelayCounters {
     pub connections_refused: u64,
     /// Number of UDP flows not started because the limit was reached.
     pub flows_refused: u64,
-    /// Number of connections and flows that reached a listener without being redirected by the capture rules;
-    /// connections are reset, datagrams dropped.
+    /// Number of connections and flows that reached a listener without being redirected by the rules of the
+    /// relay; connections are reset, datagrams dropped.
     pub strays: u64,
     /// Number of attempts at another target after the selected one did not respond.
     pub retries: u64,
@@ -141,7 +141,7 @@ impl Account {
     }
 }
 
-/// Target as one listener uses it, with its established connections.
+/// State of one target in one listener, with the established connections of the target.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) target: Target,
@@ -195,7 +195,8 @@ pub(super) struct Relay {
 struct State {
     balancer: Balancer,
     seats: BTreeMap<Target, Arc<Seat>>,
-    /// Removed targets that may still have connections, each with their deadline; `None` for no deadline.
+    /// Removed targets that may still have connections, each with the deadline by which these must end;
+    /// `None` for no deadline.
     leaving: BTreeMap<Target, (Arc<Seat>, Option<Instant>)>,
     /// Targets that the user drains; they receive no new connections.
     draining: BTreeSet<Target>,
@@ -236,7 +237,8 @@ impl Relay {
         balancer.told(*proxy_protocol)
     }
 
-    /// Returns true if the capture rules redirect connections to the address `original` to this listener.
+    /// Returns true if this listener serves connections to the address `original`, that is, if the rules
+    /// redirect such connections to the listener's port.
     pub(super) fn answers(&self, original: SocketAddr) -> bool {
         let is_destination = match self.frontend.destination {
             Destination::Address(address) => address == original.ip(),
@@ -248,8 +250,9 @@ impl Relay {
         is_destination && port.is_some_and(|port| self.frontend.ports.contains(port))
     }
 
-    /// Applies the wanted configuration, and terminates or releases the connections of removed targets. `account`
-    /// returns the traffic counters of a target. Returns true if [`Relay::keep_up`] has work to do.
+    /// Applies the wanted configuration, and handles the connections of removed targets: terminates them at
+    /// once, or lets them finish. `account` returns the traffic counters of a target. Returns true if
+    /// [`Relay::keep_up`] has work to do.
     pub(super) fn follow(
         &self,
         orders: &ListenerOrders<'_>,
@@ -304,8 +307,8 @@ impl Relay {
         !leaving.is_empty()
     }
 
-    /// Terminates connections past their deadline. Returns true if removed targets still have connections, so that
-    /// the call must be repeated later.
+    /// Terminates connections past their deadline. Returns true if removed targets still have connections,
+    /// so that the call must be repeated later.
     pub(super) fn keep_up(&self, now: Instant) -> bool {
         let leaving = &mut self.lock().leaving;
         for (seat, deadline) in leaving.values() {
@@ -318,6 +321,7 @@ impl Relay {
     }
 
     /// Selects a target, except those in `excluded`, for a client that connected to the address `original`.
+    /// Returns `None` if there is no other target.
     pub(super) fn place(
         &self,
         client: SocketAddr,

@@ -221,7 +221,7 @@ async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64
 }
 
 /// Waits for data from the source, and writes as much of it to the sink as the sink accepts at once. Returns
-/// the remaining bytes, or `None` at the end of the stream.
+/// the bytes that the sink has not accepted, or `None` at the end of the source's stream.
 fn poll_move(
     context: &mut Context<'_>,
     from: &mut ReadHalf<'_>,

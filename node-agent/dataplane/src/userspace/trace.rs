@@ -1,4 +1,5 @@
-//! Continuation of a packet trace from the capture rules through the listener.
+//! Continuation of a packet trace in the relay: from the rule that redirects the connection to a listener,
+//! to the targets of the listener.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
@@ -10,8 +11,8 @@ use model::{
 use super::{desired::RelayId, relay::Relay};
 use crate::trace::Recorder;
 
-/// Replaces each end of a trace at a listener by the targets that the listener may select, or by a rejection if no
-/// such listener exists.
+/// In a trace, replaces each end that is the port of a listener: by the targets that the listener may
+/// select, or by a rejection if no listener at that port serves the destination of the packet.
 pub(super) fn go_on(
     captured: PacketTrace,
     packet: &Packet,

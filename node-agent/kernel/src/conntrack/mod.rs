@@ -1,4 +1,5 @@
-//! Connection tracking: flows, ctnetlink messages, and challenges to clients whose flows were deleted.
+//! Connection tracking: flows, ctnetlink messages, and packets that provoke a challenge ACK (RFC 5961) from
+//! clients whose flows were deleted.
 
 pub mod nudge;
 pub mod uapi;
@@ -33,20 +34,20 @@ pub struct Flow {
 /// value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Address family of the flow.
+    /// Required address family of the flow; `None` for any.
     pub family: Option<IpFamily>,
-    /// Transport protocol of the flow.
+    /// Required transport protocol of the flow; `None` for any.
     pub protocol: Option<Protocol>,
-    /// Destination address of the client's packets, before translation.
+    /// Required destination address of the client's packets, before translation; `None` for any.
     pub destination: Option<IpAddr>,
-    /// Destination port of the client's packets, before translation.
+    /// Required destination port of the client's packets, before translation; `None` for any.
     pub port: Option<Port>,
 }
 
 /// Key of a flow, unique among the flows that exist at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId {
-    /// Id that the kernel computed for the conntrack entry, a hash.
+    /// Id of the conntrack entry: a hash computed by the kernel, not necessarily unique.
     pub id: u32,
     /// Source port of the client; distinguishes flows with the same hash.
     pub client_port: u16,
@@ -93,7 +94,7 @@ pub struct Sighting {
     pub is_open: bool,
 }
 
-/// Returns the clients of open TCP connections that pass the filter and for which `is_meant` returns true.
+/// Returns the clients of open TCP connections that match `filter` and for which `is_meant` returns true.
 ///
 /// # Errors
 /// Returns an error if the kernel does not dump its table.

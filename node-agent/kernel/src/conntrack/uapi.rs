@@ -1,5 +1,5 @@
-//! Constants of the kernel's ctnetlink interface (`linux/netfilter/nfnetlink_conntrack.h`), under the kernel's
-//! names, as far as it defines one.
+//! Constants of the kernel's ctnetlink interface (`linux/netfilter/nfnetlink_conntrack.h`), with the
+//! kernel's names where the kernel defines them.
 
 #![allow(missing_docs, reason = "the kernel's names, documented by the kernel")]
 
@@ -38,7 +38,8 @@ pub const STATUS_DESTINATION_TRANSLATED: u32 = 1 << 5;
 pub const TCP_STATES_OPEN: std::ops::RangeInclusive<u8> = 3..=5;
 /// State of an established SCTP association (`SCTP_CONNTRACK_ESTABLISHED`).
 pub const SCTP_STATE_ESTABLISHED: u8 = 4;
-/// Flags of a dump filter (`CTA_FILTER`), one for each field of the original tuple that is compared.
+/// Flags of a dump filter (`CTA_FILTER`), each of which selects one field of the original tuple for
+/// comparison. This flag selects the destination address.
 pub const FILTER_DESTINATION: u32 = 1 << 1;
 pub const FILTER_PROTOCOL: u32 = 1 << 3;
 pub const FILTER_DESTINATION_PORT: u32 = 1 << 5;

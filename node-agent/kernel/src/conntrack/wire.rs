@@ -28,8 +28,8 @@ pub fn dump(filter: &Filter) -> Message {
     }
 }
 
-/// Builds the dump request for flows of one protocol, to one destination or, with `None`, to all. The kernel
-/// may return more flows, so the caller must check each.
+/// Builds the dump request for flows of one protocol to one destination, or to any destination if it is
+/// `None`. The kernel may return more flows, so the caller must check each.
 #[must_use]
 pub fn dump_protocol(
     family: IpFamily,
@@ -227,8 +227,8 @@ impl<'a> Entry<'a> {
         self.shown.deletion()
     }
 
-    /// Returns the challenge that makes the client of an open TCP connection send a packet; `None` for other
-    /// flows.
+    /// Returns the challenge packet that makes the client of an open TCP connection send a packet; `None`
+    /// for other flows.
     #[must_use]
     pub fn nudge(&self) -> Option<Nudge> {
         let is_open = self.shown.state.is_some_and(|state| TCP_STATES_OPEN.contains(&state));

@@ -27,18 +27,18 @@ use crate::netlink::{
 /// Multicast groups to subscribe to.
 const GROUPS: [MulticastGroup; 3] =
     [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
-/// Maximum number of reads by which the event socket is emptied before a new list; emptying it takes far
-/// fewer.
+/// Maximum number of reads to empty the event socket before the interfaces are listed again. Usually far
+/// fewer are needed.
 const DISCARDS_MAX: usize = 1024;
 /// Delay before a failed listing of the interfaces is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Receiver of the messages of a connection, each with its sender.
+/// Receiver of the rtnetlink messages of a connection, each with the socket address of its sender.
 type Events = UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>;
 
 /// Monitor that keeps a snapshot of the interfaces of one network namespace up to date.
 pub struct Follower {
-    /// Reads the event socket while it is polled, which only [`Self::run`] does.
+    /// Connection that reads the event socket. Must be polled, which only [`Self::run`] does.
     connection: Connection<RouteNetlinkMessage>,
     events: Events,
     lists: Netlink,

@@ -43,8 +43,8 @@ pub struct Links {
 }
 
 impl Links {
-    /// Applies a change; one that concerns an unknown interface is ignored. Returns true if the snapshot has
-    /// changed.
+    /// Applies a change. A change of an address on an unknown interface is ignored. Returns true if the
+    /// snapshot has changed.
     pub fn apply(&mut self, change: parse::Change) -> bool {
         match change {
             parse::Change::Link { index, name, mac, is_up } => self.set(index, name, mac, is_up),

@@ -20,10 +20,11 @@ use super::{
     wire::{MalformedMessage, Message, Messages, ReceivedMessage},
 };
 
-/// Size of the send and receive buffers in bytes. A new table is sent as one batch of up to 300,000 elements,
-/// and no response may be lost while this process does not run.
+/// Size of the send and receive buffers in bytes. A new table is sent as one batch of up to 300,000
+/// elements. Responses must fit into the buffer as well, because they would be lost while this process is
+/// not scheduled.
 const SOCKET_BUFFER_BYTES: usize = 64 << 20;
-/// Maximum size of a datagram from the kernel; dumps come in pieces of at most 32 KiB.
+/// Maximum size of a datagram from the kernel; a dump consists of datagrams of at most 32 KiB.
 const DATAGRAM_BYTES: usize = 128 << 10;
 /// Timeout for a response. The kernel responds at once, but a transaction may wait for other writers.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
@@ -211,8 +212,8 @@ impl Netlink {
     }
 }
 
-/// Maximum number of requests sent before their responses are read, so that the responses fit into the receive
-/// buffer.
+/// Maximum number of requests sent before their responses are read, so that the responses fit into the
+/// receive buffer.
 const REQUESTS_IN_FLIGHT_MAX: usize = 64;
 
 const fn errno_eintr() -> i32 {

@@ -22,8 +22,8 @@ pub struct Message {
     pub kind: u16,
     /// Message flags (`NLM_F_…`).
     pub flags: u16,
-    /// Subsystem-specific header after `nlmsghdr`, such as that of [`netfilter_header`] or [`generic_header`]. The
-    /// length of the header is a multiple of four bytes.
+    /// Subsystem-specific header after `nlmsghdr`, such as that of [`netfilter_header`] or
+    /// [`generic_header`]. The length of the header is a multiple of four bytes.
     pub header: Vec<u8>,
     /// Attributes that follow the header.
     pub attributes: Attributes,
@@ -133,7 +133,7 @@ impl Attributes {
         self.bytes(kind | NLA_F_NESTED, &inner.0)
     }
 
-    /// Returns the encoded attributes, each padded to four bytes.
+    /// Returns the encoded attributes, each padded to a multiple of four bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -1,8 +1,8 @@
 //! nf_tables expressions used by the agent's rules, and their netlink encoding.
 //!
-//! An expression is sent with every attribute that the kernel reports when it is read back, even if the default
-//! would suffice. So a rule in the kernel is compared with the wanted rule attribute by attribute, without
-//! decoding it.
+//! An expression is sent with every attribute that the kernel reports when the rule is read back, even
+//! attributes with their default value. Therefore a rule in the kernel can be compared with the wanted rule
+//! attribute by attribute, without decoding.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl Register {
 pub enum Expr {
     /// Loads metadata of the packet into a register.
     LoadMeta(Meta, Register),
-    /// Sets the packet mark to the register.
+    /// Sets the packet mark to the value of the register.
     StoreMark(Register),
     /// Continues the rule only if the comparison holds.
     Compare {
@@ -114,7 +114,7 @@ pub enum Expr {
         /// First register that receives the value.
         to: Register,
     },
-    /// Changes a map from the packet path; ends the rule if the map is full.
+    /// Adds a key to a map, or removes it, when a packet reaches the rule; ends the rule if the map is full.
     Dynamic {
         /// Addition or removal of the key.
         operation: DynamicSet,
@@ -178,9 +178,9 @@ pub enum Meta {
 /// Verdict of a rule, after which the following expressions are not evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VerdictExpr {
-    /// Continuation in a chain, which returns to the next rule.
+    /// Continuation in another chain, and afterwards at the next rule of this chain.
     Jump(String),
-    /// Continuation in a chain without return to this one.
+    /// Continuation in another chain, without return to this chain.
     Goto(String),
     /// Drop of the packet.
     Drop,
@@ -366,7 +366,8 @@ fn payload(header: Header, offset: u32, length: u32, to: Register) -> Shape {
 }
 
 /// Seed of the hash expressions. The value is arbitrary, but must be the same on all nodes and in all
-/// versions, because the slot of a client depends on it.
+/// versions, because it determines the hash of a client, and so the endpoint that is selected for the
+/// client.
 pub const HASH_SEED: u32 = 0x7469_6465;
 
 fn dynamic(operation: DynamicSet, map: &str, key: Register, data: Register) -> Shape {

@@ -9,7 +9,7 @@ use crate::netlink::wire::{Attribute, AttributeIter, MalformedMessage, ReceivedM
 pub struct RawElement<'a> {
     /// Bytes of the key, or of the low end of its interval.
     pub key: &'a [u8],
-    /// Bytes of the high end, if the key contains an interval.
+    /// Bytes of the high end of the key's interval; `None` if the kernel reports no high end.
     pub key_end: Option<&'a [u8]>,
     /// Value that a map contains for the key.
     pub value: RawValue<'a>,
@@ -32,7 +32,7 @@ pub enum RawValue<'a> {
     Other,
 }
 
-/// Calls `each` for the elements of a message in kernel encoding.
+/// Calls `each` for every set or map element in a message; the element is still in the kernel's encoding.
 ///
 /// # Errors
 /// Returns an error if the message is malformed.

@@ -10,32 +10,33 @@ pub fn message(kind: u16, flags: u16, attributes: Attributes) -> Message {
     Message { kind, flags: uapi::NLM_F_REQUEST | flags, header, attributes }
 }
 
-/// Creates an empty table in the family `inet`.
+/// Builds the request that creates an empty table in the family `inet`.
 #[must_use]
 pub fn add_table(table: &str) -> Message {
     let attributes = Attributes::default().text(uapi::NFTA_TABLE_NAME, table);
     message(uapi::NFT_MSG_NEWTABLE, uapi::NLM_F_CREATE, attributes)
 }
 
-/// Removes a table with its chains, sets and elements.
+/// Builds the request that removes a table with its chains, sets and elements.
 #[must_use]
 pub fn delete_table(table: &str) -> Message {
     message(uapi::NFT_MSG_DELTABLE, 0, Attributes::default().text(uapi::NFTA_TABLE_NAME, table))
 }
 
-/// Requests the table of this name.
+/// Builds the request that reads the table of this name.
 #[must_use]
 pub fn get_table(table: &str) -> Message {
     message(uapi::NFT_MSG_GETTABLE, uapi::NLM_F_ACK, Attributes::default().text(uapi::NFTA_TABLE_NAME, table))
 }
 
-/// Requests all chains of the family; the kernel cannot filter by table.
+/// Builds the request that lists all chains of the family `inet`; the kernel cannot filter them by table.
 #[must_use]
 pub fn dump_chains() -> Message {
     message(uapi::NFT_MSG_GETCHAIN, uapi::NLM_F_DUMP, Attributes::default())
 }
 
-/// Requests the rules of a table, or of one of its chains.
+/// Builds the request that lists the rules of one chain of a table, or of the whole table if `chain` is
+/// `None`.
 #[must_use]
 pub fn dump_rules(table: &str, chain: Option<&str>) -> Message {
     let mut attributes = Attributes::default().text(uapi::NFTA_RULE_TABLE, table);
@@ -45,13 +46,14 @@ pub fn dump_rules(table: &str, chain: Option<&str>) -> Message {
     message(uapi::NFT_MSG_GETRULE, uapi::NLM_F_DUMP, attributes)
 }
 
-/// Requests the sets of a table.
+/// Builds the request that lists the sets of a table.
 #[must_use]
 pub fn dump_sets(table: &str) -> Message {
     message(uapi::NFT_MSG_GETSET, uapi::NLM_F_DUMP, Attributes::default().text(uapi::NFTA_SET_TABLE, table))
 }
 
-/// Requests the generation of the ruleset, which every committed transaction of any program increases.
+/// Builds the request that reads the generation of the ruleset, a number that every committed transaction of
+/// any program increases.
 #[must_use]
 pub fn get_generation() -> Message {
     let header = netfilter_header(0, 0);

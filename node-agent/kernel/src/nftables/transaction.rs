@@ -1,4 +1,5 @@
-//! nf_tables transactions: sends messages as one batch, returns the first rejection. Contains no decisions.
+//! nf_tables transactions: sends messages as one batch, and returns the first rejection by the kernel.
+//! Contains no decisions.
 
 use std::io;
 
@@ -47,7 +48,8 @@ pub fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<
     }
 }
 
-/// Returns true for errors that another writer causes and that a new attempt can avoid.
+/// Returns true for errors caused by a concurrent transaction of another program, so that a new attempt may
+/// succeed.
 fn is_passing(errno: i32) -> bool {
     use nix::errno::Errno;
     [Errno::EAGAIN, Errno::EINTR, Errno::EBUSY, Errno::ENOBUFS]

@@ -37,8 +37,8 @@ impl TcpMd5<'_> {
     /// Sets or removes the key on a socket.
     ///
     /// # Errors
-    /// Returns an I/O error if the key is too long, or the kernel rejects it: without support for MD5
-    /// signatures, or with `ENOENT` if there is no key to remove.
+    /// Returns an I/O error if the key is too long, or if the kernel rejects it, for example because it does
+    /// not support MD5 signatures. The error is `ENOENT` if there is no key to remove.
     #[allow(unsafe_code, reason = "no library in use has this option")]
     pub fn set(self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let Self { network, key: bytes } = self;

@@ -1,8 +1,8 @@
 //! Socket options without a safe wrapper in the libraries used. The only module that calls `setsockopt`
 //! directly.
 //!
-//! Each option is a function with the value that the kernel expects, so no caller can pass a value of another
-//! type or a dangling pointer.
+//! Each function sets one option, and its parameter has the type that the kernel expects. So no caller can
+//! pass a value of another type or a dangling pointer.
 
 mod md5;
 
@@ -26,7 +26,7 @@ const ICMP6_FILTER: libc::c_int = 1;
 /// Excludes the frames that this machine sends from a packet socket.
 ///
 /// # Errors
-/// Returns an I/O error if the kernel does not support the option, before version 4.20.
+/// Returns an I/O error if the kernel is older than 4.20, which introduced the option.
 pub fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_int(socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
 }
@@ -81,7 +81,7 @@ pub fn disable_multicast_loop(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, 0)
 }
 
-/// Restricts a raw ICMPv6 socket to received messages of these types.
+/// Makes a raw ICMPv6 socket receive only messages of these types.
 ///
 /// # Errors
 /// Returns an I/O error if the socket is not a raw ICMPv6 socket.

@@ -6,9 +6,10 @@
 //!   accepted connections, BFD, MD5 counters ─┘                                   rib ──▶ as fast as the socket drains
 //!   agent ◀──shown───────────────────────────────────────────────────────────────┘
 //! ```
-//! Everything runs on a dedicated thread in the network namespace of the caller. The session state machine is
-//! in the crate `bgp`, which has no I/O. Invariants: no neighbor waits for another one, the size of every
-//! buffer is limited, and received routes are counted but not used.
+//! `wishes` holds the requests of the agent until the hub takes them. Everything runs on a dedicated thread
+//! in the network namespace of the caller. The session state machine is in the crate `bgp`, which has no
+//! I/O. Invariants: no neighbor waits for another one, the size of every buffer is limited, and received
+//! routes are counted but not used.
 
 mod connection;
 mod frames;
@@ -108,8 +109,9 @@ impl Speaker {
         });
     }
 
-    /// Delays the End-of-RIB marker for all neighbors while the routes are incomplete. Without the marker a
-    /// neighbor keeps stale routes until the advertised Restart Time expires (RFC 4724 §4.2).
+    /// Delays the End-of-RIB marker for all neighbors while `is_held` is true, that is, while the routes are
+    /// incomplete. Without the marker a neighbor keeps stale routes until the advertised Restart Time
+    /// expires (RFC 4724 §4.2).
     pub fn hold_end_of_rib(&self, is_held: bool) {
         self.wishes.put(|wishes| wishes.is_end_held = Some(is_held));
     }

@@ -33,13 +33,14 @@ pub(super) struct StatusRecorder {
     pub(super) address: Option<IpAddr>,
     /// BFD state of the path to the neighbor as text; `None` without BFD.
     pub(super) bfd: Option<String>,
-    /// Reason why the neighbor cannot connect, such as a failed listening socket.
+    /// Reason why the neighbor cannot connect, such as a failed listening socket; `None` if there is no
+    /// obstacle.
     pub(super) door_fault: Option<String>,
     pub(super) counters: BgpCounters,
     /// Number of TCP segments with an invalid MD5 signature when the session was last established.
     md5_failures_before: u64,
     /// Reason why no connection is attempted yet, for example because no router was discovered on an
-    /// unnumbered link.
+    /// unnumbered link; `None` if nothing delays the attempt.
     waiting: Option<&'static str>,
     state: State,
     since: Timestamp,

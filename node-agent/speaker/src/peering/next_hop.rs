@@ -32,7 +32,8 @@ pub(super) fn next_hops(
     families.iter().map(|family| (*family, next_hop(*family))).collect()
 }
 
-/// Returns the link of this node that has the local address. A link-local address is looked up by its scope.
+/// Returns the link of this node that has the address `local`, or `None` if there is none. A link-local
+/// address is looked up by its scope (interface index).
 fn link_of(local: SocketAddr, links: &Links) -> Option<&Link> {
     match local {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => links.by_index.get(&v6.scope_id()),

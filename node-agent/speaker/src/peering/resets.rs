@@ -1,5 +1,5 @@
-//! Preview of the BGP sessions that a configuration change would reset, computed by the code that resets
-//! them. Pure.
+//! Preview of the BGP sessions that a configuration change would end or reset. Compares the settings with
+//! the same functions that decide about a real reset. Pure.
 
 use std::net::IpAddr;
 

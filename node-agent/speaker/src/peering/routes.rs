@@ -136,9 +136,9 @@ impl NeighborRoutes {
         self.rib.refresh(family);
     }
 
-    /// Returns messages that are due, of about `bytes_max` bytes in total. Returns no message while changed
-    /// prefixes have not been passed to the RIB, so that prefixes with equal attributes share a message and
-    /// the End-of-RIB marker comes last.
+    /// Returns the next messages to send, of about `bytes_max` bytes in total. Returns no message while
+    /// changed prefixes have not been passed to the RIB, so that prefixes with equal attributes share a
+    /// message and the End-of-RIB marker comes last.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Message> {
         self.settle();
         if !self.unsettled.is_empty() {
@@ -174,12 +174,14 @@ impl NeighborRoutes {
         is_news
     }
 
-    /// Returns true if changed prefixes or due messages remain, so that [`Self::take`] should be called.
+    /// Returns true if changed prefixes have not been passed to the RIB, or the RIB has changes to send, so
+    /// that [`Self::take`] should be called.
     pub(super) fn is_due(&self) -> bool {
         !self.unsettled.is_empty() || self.rib.has_news()
     }
 
-    /// Returns true if the kernel has not yet accepted the messages for some changes.
+    /// Returns true if changes remain to be sent, or the kernel has not yet accepted all messages about
+    /// them.
     pub(super) fn has_news(&self) -> bool {
         self.is_due() || !self.unsent.is_empty()
     }

@@ -47,7 +47,8 @@ pub(super) struct Identity<'a> {
     pub(super) is_restarted: bool,
 }
 
-/// Returns the settings for a static peer, or for the neighbor of a dynamic peer at `address`.
+/// Returns the settings for a static peer, or for the neighbor of a dynamic peer at `address`. Returns
+/// `None` for a dynamic peer without `address`.
 pub(super) fn of(
     neighbour: &BgpNeighbour,
     identity: Identity<'_>,
@@ -138,8 +139,8 @@ const fn role_of(role: BgpRole) -> Role {
 }
 
 impl Settings {
-    /// Returns the first changed setting of `next` that requires a new TCP connection, or `None`. Settings in
-    /// OPEN are compared by the session.
+    /// Returns the first changed setting of `next` that requires a new TCP connection, or `None`. Settings
+    /// that are sent in the OPEN message are not compared here, but by the session.
     pub(super) fn needs_new_connection(&self, next: &Self) -> Option<&'static str> {
         let Self { session: _, place, port, way, bfd: _ } = self;
         let Way { source, device, hop_limit, hop_limit_min, password, silence_max: _ } = way;
@@ -157,8 +158,9 @@ impl Settings {
     }
 
     /// Returns the BFD configuration for the path to the neighbor, or `None` without BFD. `is_on_link` is
-    /// true if both addresses of the connection are in the same network. An internal peer then gets
-    /// single-hop BFD, otherwise multihop BFD. For an external peer the hop limits of the BGP session decide.
+    /// true if both addresses of the connection are in the same network. An internal peer gets single-hop
+    /// BFD if this is the case, otherwise multihop BFD. An external peer gets single-hop BFD if the hop
+    /// limits of the BGP session restrict the session to one hop, otherwise multihop BFD.
     pub(super) fn watch(&self, is_on_link: bool) -> Option<SessionConfig> {
         let profile = self.bfd.as_ref()?;
         let BfdProfileSpec {

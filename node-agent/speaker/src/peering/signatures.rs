@@ -1,5 +1,5 @@
-//! Kernel counters of TCP segments dropped because of their MD5 signature. These counters are the only indication
-//! of a wrong password.
+//! Kernel counters of TCP segments dropped because of their MD5 signature. These counters are the only
+//! indication of a wrong password.
 
 /// File with the TCP counters of the network namespace of the calling thread.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
@@ -13,7 +13,8 @@ pub(super) fn failures() -> Option<u64> {
 }
 
 /// Parses the content of `/proc/net/netstat` and returns the sum of the counters in [`NAMES`]. The file has
-/// pairs of lines: names, then values in the same order.
+/// pairs of lines: names, then values in the same order. Returns `None` if the file has no pair of `TcpExt`
+/// lines.
 fn sum(text: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);

@@ -27,7 +27,7 @@ const HOP_LIMIT_MAX: u8 = 255;
 /// Traffic class of sent packets: DSCP CS6 (network control), which routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
 /// Limit of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Above it the kernel accepts no
-/// more, so that a route that changes meanwhile is sent only once.
+/// more. Further routes wait in this process, so that several changes of a route are sent as one.
 const NOT_SENT_BYTES_MAX: i32 = 128 << 10;
 /// Maximum number of connections in the accept queue of a listening socket.
 const BACKLOG: i32 = 128;
@@ -37,15 +37,18 @@ const BACKLOG: i32 = 128;
 pub(super) struct Way {
     /// Local address from which to connect; `None` lets the kernel choose.
     pub(super) source: Option<IpAddr>,
-    /// Interface that packets must use (`SO_BINDTODEVICE`), for unnumbered and link-local neighbors.
+    /// Interface that packets must use (`SO_BINDTODEVICE`), for unnumbered and link-local neighbors; `None`
+    /// for any interface.
     pub(super) device: Option<InterfaceName>,
     /// Hop limit (TTL) of sent packets.
     pub(super) hop_limit: u8,
     /// Minimum hop limit of received packets (GTSM, RFC 5082); `None` accepts any.
     pub(super) hop_limit_min: Option<u8>,
-    /// Password of the TCP MD5 signature (RFC 2385), for sent and received segments.
+    /// Password of the TCP MD5 signature (RFC 2385), for sent and received segments; `None` without
+    /// signatures.
     pub(super) password: Option<Secret>,
-    /// Maximum time for which sent data may stay unacknowledged (`TCP_USER_TIMEOUT`).
+    /// Maximum time for which sent data may stay unacknowledged (`TCP_USER_TIMEOUT`); `None` for the
+    /// kernel's default.
     pub(super) silence_max: Option<Duration>,
 }
 

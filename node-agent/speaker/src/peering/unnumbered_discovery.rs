@@ -58,7 +58,7 @@ pub(super) struct UnnumberedDiscovery {
     post: Option<(u32, UdpSocket)>,
     advertise_at: Instant,
     advertised_at: Option<Instant>,
-    /// Current router and the time of its last advertisement.
+    /// Current router and the time of its last advertisement; `None` before the discovery.
     router: Option<(SocketAddrV6, Instant)>,
 }
 
@@ -137,8 +137,8 @@ impl UnnumberedDiscovery {
         }
     }
 
-    /// Processes a received message. Returns the sending router if it is new. A known router is replaced only
-    /// after it has been silent for [`SILENCE_MAX`].
+    /// Processes a received message. Returns the sending router if it becomes the current router, otherwise
+    /// `None`. A known router is replaced only after it has been silent for [`SILENCE_MAX`].
     fn note(&mut self, heard: ReceivedAdvertisement) -> Option<SocketAddrV6> {
         let (index, _) = self.post.as_ref()?;
         let now = Instant::now();

@@ -1,5 +1,5 @@
-//! Decides to which peers a prefix is advertised and with which attributes. Gives the reason for a prefix that is
-//! withheld. Pure.
+//! Decides to which peers a prefix is advertised and with which attributes. Gives the reason for a prefix
+//! that is withheld. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ pub struct Group {
 pub enum Member {
     /// This node serves the address.
     Open,
-    /// This node does not serve the address, so that the address is no reason to advertise the prefix.
+    /// This node does not serve the address. Without a served address, the prefix is not advertised.
     Closed,
 }
 
@@ -99,7 +99,7 @@ impl Decision {
 
 /// Decides to which peers a prefix is advertised and with which attributes, from the addresses of the prefix
 /// and the Advertisements that select them. `obstacle` returns the reason why this node does not serve an
-/// address.
+/// address, or `None` if the node serves it.
 #[must_use]
 pub fn decide<'a>(
     prefix: &IpNet,
@@ -149,7 +149,8 @@ fn means(advertisement: &BgpAdvertisement, peer: &Name) -> bool {
     advertisement.peers.is_empty() || advertisement.peers.contains(peer)
 }
 
-/// Returns the reason why this node serves no address of the prefix: the reason for the first address.
+/// Returns the reason why this node serves no address of the prefix: the reason for the first address, and a
+/// note if there are further addresses.
 fn unserved<'a, 'b>(
     groups: impl Iterator<Item = &'b Group> + Clone,
     obstacle: impl Fn(&IpAddr) -> Option<&'a str>,

@@ -255,8 +255,8 @@ fn record(events: &mut Events, before: Option<&NeighborStatus>, after: Option<&N
     true
 }
 
-/// Returns the message of a NOTIFICATION that was sent or received after `before` and differs from the
-/// previous one.
+/// Returns the message of the last sent or received error of `after` that differs from the one of `before`,
+/// or `None` if there is no new error.
 fn new_error<'a>(before: &BgpSession, after: &'a BgpSession) -> Option<&'a str> {
     let pairs = [(&before.last_sent, &after.last_sent), (&before.last_received, &after.last_received)];
     let differs = pairs.into_iter().filter_map(|(before, after)| {

@@ -13,8 +13,8 @@ use tokio::{runtime::Handle, sync::watch, time::timeout};
 use super::{Routers, plan::Change};
 use crate::peering::{NeighborsStatus, NeighbourKey, Speaker};
 
-/// Time for which the agent does not wait for a neighbor that has missed the deadline of a withdrawal, so
-/// that a stuck neighbor does not delay every change until its session ends.
+/// Time for which the agent does not wait for a neighbor after a withdrawal to it was not sent in time.
+/// Otherwise, a stuck neighbor would delay every change until its session ends.
 const LATE_TIME: Duration = Duration::from_secs(10);
 
 /// Implementation of [`Routers`] by the BGP speaker of this node.
@@ -64,7 +64,7 @@ impl Routers for Speakers {
     }
 }
 
-/// Returns the neighbors to which the withdrawal of a route has not been sent yet.
+/// Returns the neighbors to which the withdrawal of at least one route in `withdrawn` has not been sent yet.
 fn ignorant<'a>(
     shown: &'a NeighborsStatus,
     withdrawn: &'a BTreeMap<Name, BTreeSet<IpNet>>,

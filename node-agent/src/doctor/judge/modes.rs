@@ -11,7 +11,8 @@ pub(super) struct ModeProperties {
     pub(super) forwarded: Option<Passing>,
     /// New connections that pass the input hook; `None` if virtual addresses are never local.
     pub(super) received: Option<Passing>,
-    /// True if the agent writes iptables chains, which may have kube-proxy's names and use the drop mark.
+    /// True if the agent writes iptables chains, which may have kube-proxy's names and use the packet mark
+    /// that requests a drop.
     pub(super) uses_iptables: bool,
     /// True if virtual addresses are assigned to an interface.
     pub(super) assigns_addresses: bool,

@@ -1,5 +1,5 @@
-//! Endpoints for health check tests, in a namespace: they respond well, badly, slowly or not at all, and
-//! record the requests.
+//! Simulated endpoints in a namespace for health check tests: servers that respond well, badly, slowly or not
+//! at all, and record the requests.
 
 use std::{
     convert::Infallible,

@@ -79,8 +79,8 @@ fn follow(b: &mut Bench) {
     }
 }
 
-/// Starts a long transfer from outside, then one from another node, and applies `change` in the middle of
-/// each. `change` receives the Service and the host that the transfer has reached. Asserts that both
+/// Makes two long transfers, one from outside and one from another node, and applies `change` in the middle
+/// of each. `change` receives the Service and the host that the transfer has reached. Asserts that both
 /// transfers complete.
 fn transfer(b: &mut Bench, change: impl Fn(&mut Bench, Build, Spot)) {
     let web = b.service("web", 1);

@@ -1,5 +1,5 @@
-//! Conformance scenarios with other programs that use the same kernel: damage by them is repaired, and their
-//! own kernel objects are not changed.
+//! Conformance scenarios with other programs that use the same kernel: if they damage kernel objects of the
+//! backend, the backend repairs them; their own kernel objects are not changed.
 
 use std::{
     thread,
@@ -78,8 +78,8 @@ fn flushes(b: &Bench) -> Vec<String> {
     }
 }
 
-/// Waits until the backend detects a change by another program, and lets the backend repair the kernel state
-/// as the agent does. Panics if the change is not detected within five seconds.
+/// Repairs the kernel state as the agent does, once the backend has detected a change by another program.
+/// Panics if the backend does not detect the change within five seconds.
 fn repair(b: &mut Bench, what: &str) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {

@@ -12,11 +12,12 @@ use crate::testbed::{Bench, Lane, node::Unsupported};
 /// Conformance scenario: a claim about the behavior of a node, with the code that checks it.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// Claim as text, which is the name of the scenario on the page of results.
+    /// Claim as text, which is also the name of the scenario in the published table of results.
     pub name: &'static str,
-    /// Ids of the rows of the feature table that the scenario covers.
+    /// Ids of the features in `docs/reference/features.md` that the scenario covers, such as `F021`,
+    /// separated by spaces.
     pub rows: &'static str,
-    /// Keys (in `upstream.rs`) of the equivalent Kubernetes tests.
+    /// Keys (in `upstream.rs`) of the equivalent Kubernetes tests, separated by spaces.
     pub upstream: &'static str,
     /// Lanes (proxy mode variants) whose backend must reject the Service, with the reason.
     refused: Lanes,
@@ -36,14 +37,14 @@ impl Scenario {
         Self { upstream, ..self }
     }
 
-    /// Returns the scenario with the additional expectation that the backend of this lane (proxy mode
-    /// variant) rejects the Service, for `reason`.
+    /// Returns the scenario, changed to expect that the backend of the lane (proxy mode variant) rejects the
+    /// Service. `reason` is the reason for this expectation.
     pub const fn refused_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { refused: add(self.refused, lane, reason), ..self }
     }
 
-    /// Returns the scenario with the addition that it does not apply to this lane (proxy mode variant), for
-    /// `reason`.
+    /// Returns the scenario, marked as not applicable to the lane (proxy mode variant). `reason` explains
+    /// this.
     pub const fn not_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { beside: add(self.beside, lane, reason), ..self }
     }

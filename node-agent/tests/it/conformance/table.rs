@@ -16,8 +16,8 @@ use crate::testbed::{Lane, lane::family_word};
 /// Results by lane (proxy mode variant), address family and scenario name.
 pub type Results = BTreeMap<(Lane, String, &'static str), Outcome>;
 
-/// Renders the page of results: a table with one letter or word per scenario and lane, followed by the
-/// reasons for deviations.
+/// Renders the page of results: a table with the result of each scenario in each lane (proxy mode variant),
+/// as a letter or word, followed by notes that explain deviations.
 pub fn render(scenarios: &[Scenario], results: &Results) -> String {
     let mut notes: Vec<String> = Vec::new();
     let mut page = String::from(HEAD);

@@ -1,7 +1,7 @@
-//! List of the Service tests of Kubernetes (`test/e2e/network` at 1.36). Scenarios refer to the tests that
-//! check the same.
+//! List of the Service tests of Kubernetes (`test/e2e/network` at 1.36). Each scenario refers to the tests
+//! that check the same behavior.
 
-/// Kubernetes test: its key, its file, its subject, and the reason if no scenario covers it.
+/// Kubernetes test: its key, its file, its claim, and, if no scenario covers the test, the reason.
 pub struct Upstream {
     pub key: &'static str,
     pub file: &'static str,

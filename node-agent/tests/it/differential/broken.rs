@@ -38,7 +38,8 @@ fn simple(lane: Lane) -> (Bench, Ask) {
 }
 
 /// Runs a command that damages the kernel state, and traces a connection. Asserts that the result of the
-/// trace differs from the desired one. Returns the trace and its first step that is marked as odd.
+/// trace differs from the desired one. Returns the trace and its first step that is marked as a deviation
+/// from the desired kernel state (`odd`).
 fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep) {
     let output =
         bench.hosts.at(Spot::Node).run(|| Command::new("sh").args(["-c", command]).output()).unwrap();
@@ -52,7 +53,8 @@ fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep
     (traced, odd)
 }
 
-/// Builds the explanation of a connection from a trace, and returns the place of the first difference in it.
+/// Builds the explanation of a connection from a trace, and returns the place in the kernel state at which
+/// the trace first differs from the desired state.
 fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     let desired = follow::desired(bench, ask);
     let node = bench.place.node.clone();

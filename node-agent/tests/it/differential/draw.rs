@@ -49,8 +49,8 @@ pub fn state(family: IpFamily, connections: usize) -> impl Strategy<Value = Draw
     )
 }
 
-/// Returns true if the client of a connection can observe the expected result, and this result does not
-/// depend on other nodes.
+/// Returns true if a connection can be checked: its client can observe the expected result, and the result
+/// does not depend on other nodes.
 pub fn is_sound(ask: Ask, expected: &Expected) -> bool {
     match expected {
         // A workload of another node reaches itself through that node.
@@ -80,7 +80,7 @@ fn networks() -> impl Strategy<Value = (NodeState, Vec<&'static str>)> {
     })
 }
 
-/// Generated Service without addresses, which are derived from its index.
+/// Generated Service without its addresses, which are derived from the index of the Service.
 #[derive(Debug, Clone)]
 struct DrawnService {
     has_cluster_ip: bool,

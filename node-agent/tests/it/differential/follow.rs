@@ -18,7 +18,7 @@ use crate::{
 ///
 /// # Errors
 /// Returns a description of the first trace whose possible results differ from those of the desired state, or
-/// that has a step marked as odd.
+/// that has a step marked as a deviation from the desired kernel state (`odd`).
 pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> {
     let traced = traces(bench, asks);
     for (ask, traced) in asks.iter().zip(&traced) {

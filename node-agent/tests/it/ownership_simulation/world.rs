@@ -29,9 +29,10 @@ const SESSION_MS: u64 = 1500;
 const PROBE_MS: u64 = 300;
 /// Delay of frames on the link, in milliseconds.
 const LINK_MS: u64 = 1;
-/// Time after which a node without any received packet counts as down, in milliseconds.
+/// Time from a candidate order until a node from which no packet was received yet counts as down, in
+/// milliseconds.
 const PATIENCE_MS: u64 = DETECTION_MS + 3000;
-/// Number of announcements in a burst.
+/// Number of repeated announcements that a new owner sends in a burst.
 const BURST_ROUNDS: u64 = 5;
 const BURST_MS: u64 = 1100;
 const REFRESH_MS: u64 = 60_000;
@@ -46,8 +47,8 @@ pub(crate) struct World {
     now: u64,
     random: u64,
     nodes: Vec<Node>,
-    /// Side of the partition on which each node is. Nodes with equal values reach each other; the control
-    /// server reaches the nodes with `false`.
+    /// Side of the network partition on which each node is, by node index. Nodes with equal values reach each
+    /// other; the control server is on the side `false`.
     sides: Vec<bool>,
     control: Control,
     queue: BTreeMap<(u64, u64), Arrival>,
@@ -273,7 +274,7 @@ impl World {
         }
     }
 
-    /// Advances the virtual time by `ms` milliseconds and handles all events in it.
+    /// Advances the virtual time by `ms` milliseconds, and handles all events in this period.
     pub(crate) fn run(&mut self, ms: u64) {
         let until = self.now + ms;
         for step in 0.. {
@@ -456,8 +457,8 @@ impl World {
         }
     }
 
-    /// Updates the candidate order after the node's ability to serve the Service has changed: removes the
-    /// node, or appends it at the end.
+    /// Updates the candidate orders after a change of the node's ability to serve the Service: removes a node
+    /// that cannot serve it, and appends one that can again.
     fn rerank_without(&mut self, node: usize) {
         for address in addresses() {
             let (epoch, mut candidates) = self.control.orders[&address].clone();

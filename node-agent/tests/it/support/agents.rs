@@ -44,8 +44,8 @@ impl Kernels {
     }
 }
 
-/// Creates an agent with a state directory, these in-memory kernels, and a counter `tally` of its actions.
-/// `now` is the initial time.
+/// Creates an agent with a state directory, these in-memory kernels, and the counters `tally`, which the
+/// agent increments. `now` is the initial time.
 pub fn agent(dir: &StateDir, kernels: &Kernels, tally: &Tally, now: std::time::Instant) -> Agent {
     let (journal, state) = dir.open();
     let beginning = Beginning {

@@ -185,7 +185,8 @@ pub fn password(text: &str) -> Option<Secret> {
     Some(Secret::new(text.to_owned()))
 }
 
-/// BGP neighbor that the test controls message by message. OPEN and KEEPALIVE are already sent.
+/// BGP neighbor that the test controls message by message, in a session for which OPEN and KEEPALIVE have
+/// already been exchanged.
 pub struct Puppet {
     pub stream: TcpStream,
     pub context: Context,

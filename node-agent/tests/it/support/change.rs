@@ -28,7 +28,7 @@ pub struct Size {
 pub struct Change {
     pub mode: ProxyMode,
     pub size: Size,
-    /// Number of netlink messages or tool lines for all changes together.
+    /// Number of netlink messages, or of lines passed to kernel tools, for all changes together.
     pub messages: u64,
     /// Number of kernel transactions for all changes together.
     pub transactions: u64,
@@ -36,7 +36,7 @@ pub struct Change {
     pub median: Duration,
     /// Time of the first `apply`, which programs all Services into an empty kernel.
     pub first: Duration,
-    /// Number of messages or lines written by the first `apply`, which programs all Services.
+    /// Number of netlink messages or lines of the first `apply`, which programs all Services.
     pub first_messages: u64,
 }
 

@@ -35,7 +35,7 @@ use super::{
     states::{full, network, node_name, position},
 };
 
-/// Simulated state of the control server, as an agent on one node receives it.
+/// Simulated state, as a control server would send it to an agent on one node.
 #[derive(Debug, Clone)]
 pub struct World {
     pub services: BTreeMap<ServiceKey, CompiledService>,
@@ -152,7 +152,7 @@ impl World {
         derived.desired().clone()
     }
 
-    /// Returns the scope (set of Services) of a kernel update from this state to the state `other`.
+    /// Returns the Services that an update of the kernel from this state to `other` must program.
     pub fn scope_to(&self, other: &Self) -> Scope {
         let names: BTreeSet<_> = self.services.keys().chain(other.services.keys()).collect();
         let differs = |name: &&ServiceKey| self.services.get(name) != other.services.get(name);
@@ -334,9 +334,9 @@ fn name_ports(service: &mut CompiledService) {
     }
 }
 
-/// Makes and undoes each kind of change, and compares the previews with the kernel listings. The backend is
-/// in the namespace of the calling thread. `refused` contains the kinds that its mode does not support.
-/// Returns the kinds that had no effect on the listings.
+/// Makes and undoes each kind of change, and compares each preview with the change of the kernel listing
+/// `list`. The backend is in the namespace of the calling thread. `refused` contains the names of the kinds
+/// that its proxy mode does not support. Returns the names of the kinds that had no effect on the listing.
 pub fn check_previews(
     backend: &mut dyn Dataplane,
     list: impl Fn() -> Listing,

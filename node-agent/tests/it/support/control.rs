@@ -55,8 +55,8 @@ pub struct Said {
     pub reports_in_flight: (u32, u32),
 }
 
-/// Feed stream or query stream that an agent has opened at the simulated control server. Dropping it ends the
-/// stream.
+/// Feed stream (state) or query stream that an agent has opened at the simulated control server. Dropping it
+/// ends the stream.
 pub struct Stream {
     /// Position (epoch and revision) from which the agent's request resumes.
     pub resume: Option<String>,

@@ -1,8 +1,9 @@
 //! Measurement of the cost of each proxy mode, compared with a direct path without Tidegate: rate and latency
 //! of new connections, and throughput of one long connection.
 //!
-//! Each path has its own namespaces, which exist side by side. Each round measures all paths, in alternating
-//! order, so that other load on the machine affects all paths equally. Ratios are computed within a round.
+//! Each path (a client, a node in the middle, and servers) has its own namespaces, and all paths exist at the
+//! same time. Each round measures all paths, in alternating order, so that other load on the machine affects
+//! all paths equally. Ratios are computed within a round.
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
@@ -19,8 +20,8 @@ use super::{
     programs::{at, forward, program, set, verified},
 };
 
-/// Virtual addresses of the first and of the last Service by name. They are both measured, because a packet
-/// passes a linear list of rules up to its Service.
+/// Virtual addresses of the first and of the last Service by name. Both are measured, because in a linear
+/// list of rules, a packet to the last Service passes the rules of all others.
 const VIRTUAL: [&str; 2] = ["10.95.0.1", "10.97.0.1"];
 const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
 
@@ -28,7 +29,8 @@ const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
 #[derive(Debug, Clone)]
 pub struct Size {
     pub modes: Vec<ProxyMode>,
-    /// Numbers of Services, including the two that are measured. Each number is measured on its own path.
+    /// Numbers of Services, each including the two that are measured. For each number there is a separate
+    /// path.
     pub services: Vec<u32>,
     /// Number of endpoints of each Service that is not measured.
     pub endpoints: u32,

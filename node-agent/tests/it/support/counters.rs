@@ -43,9 +43,9 @@ struct Figures {
     inactive: Option<u64>,
 }
 
-/// Checks the traffic counters of the backend that `open` creates: the counters contain exactly the
-/// connections and flows of the test, at least their bytes, and the number of open ones. A new agent
-/// continues the counters of the kernel.
+/// Checks the traffic counters of the backend that `open` creates: the numbers of connections, flows, and
+/// open connections are exactly those of the test, and the number of bytes is at least that of the test. A
+/// new agent continues the counters of the kernel.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     let _tcp = TcpServer::start(&topology.a, TARGET.1, echo);
     let _udp = UdpEcho::start(&topology.a, TARGET.1);

@@ -1,7 +1,7 @@
 //! Docker engine inside a network namespace, with one image and without access to a registry.
 //!
 //! Published ports use Docker's rules only (`--userland-proxy=false`): the userland proxy would respond even
-//! with broken rules.
+//! if the rules did not work.
 
 use std::{
     fs::{self, File},
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const IMAGE: &str = "tidegate-test:1";
 
-/// Program that is the whole content of the image. It replies `container source-address` on port 80, or
-/// connects to its argument.
+/// Program that is the only content of the image. Without argument, replies `container source-address` on
+/// port 80; with an address as argument, connects to it and prints the reply.
 const PROGRAM: &str = r#"
 use std::{env, io::{Read, Write}, net::{TcpListener, TcpStream}};
 fn main() {

@@ -22,7 +22,8 @@ use super::{Namespace, enter, net::Topology, programs::*};
 
 /// Maximum time to wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Delay between two steps of a busy node. The delay suffices for kernels that end connections themselves.
+/// Delay between two steps of the simulated agent loop, as on a busy node. The delay suffices for modes in
+/// which the kernel itself ends connections.
 const BUSY: Duration = Duration::from_millis(100);
 /// Deadline that no test reaches, as a Unix time. Backends use the system clock.
 const LATER: i64 = 200_000_000_000;
@@ -60,7 +61,7 @@ impl Node {
         self.keep_up();
     }
 
-    /// Lets backend and conntrack cleaner do the work that the agent loop triggers once a second.
+    /// Makes the backend and the conntrack cleaner do the work that they do once a second in the agent loop.
     fn keep_up(&mut self) {
         self.backend.upkeep().unwrap();
         thread::sleep(BUSY);
@@ -109,8 +110,9 @@ fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
 }
 
 /// Checks the drain of a target by the backend that `open` creates, with removal policy `reset`: connections
-/// continue until the deadline, while this is set, extended and cleared, after a restart of the agent, and if the
-/// target returns. They are reset when the deadline passes or the target is removed.
+/// continue until the deadline, even if the deadline is set, extended or cleared meanwhile, the agent
+/// restarts, or the target is no longer draining. Connections are reset when the deadline passes or the
+/// target is removed.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     start_echo(&topology.a);
     start_echo(&topology.b);
@@ -217,7 +219,7 @@ impl Conversation {
         !self.goes_on()
     }
 
-    /// Returns true if an idle client receives a notification of the end of its connection (RST or FIN).
+    /// Returns true if an idle client has received RST or FIN, by which it detects the end of its connection.
     fn is_told(&mut self) -> bool {
         self.0.set_nonblocking(true).unwrap();
         match self.0.read(&mut [0; 1]) {

@@ -10,8 +10,9 @@ use super::isolated::{guest, rerun};
 /// Test case to run in the guest VM: its claim as text, and the function that checks the claim.
 pub type Case = (&'static str, fn());
 
-/// Runs the cases in the guest VM and fails in the end if any case failed. Outside of the VM, starts the VM
-/// and runs in it the test with the full name `test`, which then calls this function again.
+/// Runs the cases in the guest VM, and fails at the end if any case failed. If called outside of the VM,
+/// starts the VM and runs the calling test there, which has the full name `test` and calls this function
+/// again.
 pub fn run(test: &str, cases: &[Case]) {
     if std::env::var_os("TIDEGATE_GUEST").is_none() {
         rerun(&mut guest(), &[test]);

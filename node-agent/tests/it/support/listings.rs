@@ -57,7 +57,7 @@ pub fn rules(flavour: Flavour) -> Listing {
     listing
 }
 
-/// Returns the output of the tools for IPVS, ipsets and links. IP addresses have a uniform notation.
+/// Returns the output of the tools for IPVS, ipsets and links, with all IP addresses in the same notation.
 pub fn around_ipvs() -> Listing {
     const PLACE: &str = "link tidegate-ipvs";
     let mut listing = Listing::new();

@@ -29,7 +29,8 @@ use node_agent::dataplane::userspace::process::{Relays, end_all};
 
 use super::{Namespace, dir::StateDir, programs::*, states::*};
 
-/// Path of the agent program under test; only its name in examples, for which cargo does not set the variable.
+/// Path of the agent program under test. In examples, for which cargo does not set the environment variable,
+/// only the program's name.
 pub const AGENT: &str = match option_env!("CARGO_BIN_EXE_tidegate-agent") {
     Some(path) => path,
     None => "tidegate-agent",
@@ -73,7 +74,8 @@ impl Home {
         pid
     }
 
-    /// Saves a state with these Services in the journal, as if an agent had received it.
+    /// Saves a state with these Services in the journal (file with an agent's last state), as if an agent had
+    /// received the state.
     pub fn save(&self, services: Vec<CompiledService>) {
         let (mut journal, mut state) = self.dir.open();
         let touched = state.apply(full("7-10", services)).unwrap();
@@ -173,7 +175,7 @@ impl AgentProcess {
         Self { child, node: node.name().to_owned() }
     }
 
-    /// Returns a command that runs an agent which ends by itself or after a timeout.
+    /// Returns a command that runs the agent until it exits by itself, for at most 60 seconds.
     pub fn once(node: &Namespace, home: &Home) -> Command {
         let mut command = Command::new("timeout");
         command.args(["60", "ip", "netns", "exec", node.name(), AGENT]).args(Self::settings(home));
@@ -246,7 +248,7 @@ impl Drop for PortEcho {
     }
 }
 
-/// Returns the source port of a socket as observed by the server.
+/// Sends a datagram to a [`PortEcho`] server, and returns the source port that the server observed.
 pub fn ask_port(socket: &UdpSocket) -> u16 {
     let mut buffer = [0; 64];
     socket.send(b"?").unwrap();

@@ -1,4 +1,4 @@
-//! Builders of packet programs for backend tests.
+//! Builders of packet programs (rules for the packets of one Service on one node) for backend tests.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -42,7 +42,8 @@ pub fn forward(masquerade: Masquerade, list: &[(&str, u16, u16)]) -> Verdict {
     Verdict::Forward { masquerade, targets: Arc::new(targets(list)) }
 }
 
-/// Builds a packet program with these frontends and virtual addresses. `hairpins` are endpoints on this node.
+/// Builds a packet program with these virtual addresses and frontends. The verdict of a frontend applies to
+/// every source. `hairpins` are the endpoints on this node.
 pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Frontend, Verdict)]) -> Program {
     Program {
         frontends: frontends
@@ -96,7 +97,8 @@ pub fn route(frontend: &Frontend, verdict: Verdict) -> Route {
     Route::new(role, verdict)
 }
 
-/// Builds the packet program of a TCP Service at port 80 of a virtual address.
+/// Builds the packet program of a TCP Service at port 80 of a virtual address. `list` contains the targets as
+/// address, port and weight; if it is empty, connections are rejected.
 pub fn simple(virtual_address: &str, list: &[(&str, u16, u16)]) -> Program {
     let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::OffCluster, list) };
     let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();
@@ -120,7 +122,8 @@ pub fn only(names: &[&str]) -> Scope {
     Scope::Services(names.iter().map(|name| key(name)).collect())
 }
 
-/// Asserts that the whole pass (update of the kernel) succeeded, and returns the number of kernel writes.
+/// Asserts that a kernel update (pass) succeeded as a whole and for each Service, and returns the number of
+/// kernel writes.
 pub fn verified(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     for (service, outcome) in &pass.outcomes {

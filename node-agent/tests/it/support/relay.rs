@@ -1,4 +1,4 @@
-//! Test network with a node in userspace mode, and servers as targets whose behavior the test determines.
+//! Test network with a node in userspace mode, and target servers with a behavior that each test defines.
 
 use std::{
     io::{self, Read, Write},
@@ -131,13 +131,13 @@ pub fn echo(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the byte at `position` of a long transfer. The period of the pattern is coprime to all buffer
-/// sizes.
+/// Returns the byte at `position` of a long transfer. The pattern repeats every 251 bytes, which is coprime
+/// to all buffer sizes, so that a lost or repeated buffer is detected.
 pub fn pattern(position: usize) -> u8 {
     u8::try_from(position % 251).unwrap()
 }
 
-/// Sends `length` bytes of the pattern of [`pattern`].
+/// Sends the first `length` bytes of the transfer that [`pattern`] defines.
 pub fn send_pattern(stream: &mut impl Write, length: usize) -> io::Result<()> {
     let chunk: Vec<u8> = (0..251 * 256).map(pattern).collect();
     let mut sent = 0;
@@ -149,7 +149,7 @@ pub fn send_pattern(stream: &mut impl Write, length: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads until the end, checks that the bytes follow the pattern of [`pattern`], and returns their number.
+/// Reads until the end of the stream, checks each byte against [`pattern`], and returns the number of bytes.
 pub fn read_pattern(stream: &mut impl Read) -> io::Result<usize> {
     let (mut buffer, mut position) = (vec![0; 64 << 10], 0);
     loop {

@@ -1,4 +1,6 @@
-//! Builders of Services, feed frames and batches. Services with different numbers have different addresses.
+//! Builders of Services, of feed frames (messages from a control server to the agent), and of batches
+//! (changes from several frames that are applied together). Services with different numbers have different
+//! addresses.
 
 use std::{
     collections::BTreeMap,

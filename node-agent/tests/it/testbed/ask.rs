@@ -83,9 +83,9 @@ impl Hosts {
     }
 }
 
-/// Opens those connections of `asks` whose `indices` are given, from the namespace of the calling thread,
-/// which is that of their host. Returns each result with its index. The runtime is single-threaded, because a
-/// socket belongs to the namespace of the thread that creates it.
+/// Opens the connections of `asks` at the given `indices`, all of them from one host, and returns each result
+/// with its index. Must be called on a thread in the namespace of this host. The runtime is single-threaded,
+/// because a socket belongs to the namespace of the thread that creates it.
 fn ask_from_here(asks: &[(Ask, Duration)], indices: &[usize]) -> Vec<(usize, Heard)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -21,7 +21,7 @@ const CHUNK: usize = 64 * 1024;
 /// is detected.
 const PATTERN: usize = 251 * 257;
 
-/// Endless TCP transfer that sends bytes to a server and receives them back until [`Self::finish`].
+/// TCP transfer to an echo server that continues until [`Self::finish`].
 pub struct Transfer {
     stop: Arc<AtomicBool>,
     writer: JoinHandle<std::io::Result<usize>>,

@@ -1,5 +1,6 @@
-//! Expected results of connections on the test bed: computes them from the oracle (pure interpreter of packet
-//! programs) and from the hosts, and compares them with observed results.
+//! Expected results of connections on the test bed, and their comparison with observed results. The
+//! expectation follows from the rules for Services, as evaluated by the oracle ([`oracle`]), or, if no rule
+//! applies, from the ports on which the host with the destination address listens.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +29,7 @@ use crate::support::programs::port;
 /// Expected result of a connection, as the client should observe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// Reply from one of these servers, which must observe the given kind of source address.
+    /// Reply from one of these servers; the server must observe the given kind of source address.
     Answer(BTreeMap<(IpAddr, Port), Seen>),
     /// The daemon that runs on the node itself replies.
     Daemon,
@@ -84,8 +85,9 @@ pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     }
 }
 
-/// Returns true if the observed result `heard` is one of `ends`, the possible results of a trace. A reply on
-/// a connected socket also proves that the return path works.
+/// Returns true if the observed result `heard` is one of `ends`, the possible results according to a trace
+/// through the kernel state. A reply also proves that the return path works, because a connected socket
+/// accepts packets only from its peer.
 pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     ends.iter().any(|end| {
         let expected = match end {
@@ -106,8 +108,9 @@ pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     })
 }
 
-/// Returns the result that the client should observe if no rule of the backend applies to the connection. In this
-/// case the host with the destination address replies.
+/// Returns the result that the client should observe if no rule of the backend applies to the connection: a
+/// reply if the host with the destination address listens on the port, a refusal if the host does not, and no
+/// reply if no host has the address.
 fn untouched(ask: Ask) -> Expected {
     let is_own = node_addresses().contains(&ask.to) || ask.to.is_loopback();
     match Spot::of(ask.to) {

@@ -45,8 +45,8 @@ impl Lane {
         matches!(self, Self::IptablesLegacy | Self::Ipvs)
     }
 
-    /// Returns a copy of the packet program with the deliberate deviations of the mode, or `None` if the mode
-    /// rejects the program.
+    /// Returns the packet program as the mode carries it out, with the mode's deliberate deviations, or
+    /// `None` if the mode rejects the program.
     pub fn lower(self, program: &Program) -> Option<Program> {
         match self {
             Self::Nftables | Self::Iptables | Self::IptablesLegacy => Some(program.clone()),

@@ -1,5 +1,6 @@
-//! Node under test: its desired state, its real backend, and the expectations of scenarios. Expectations are
-//! compared with the oracle (pure interpreter of packet programs) and with the results of real connections.
+//! Node under test: its desired state, its real backend, and the claims of scenarios about connections. Each
+//! claim is compared with the result of the oracle (pure interpreter of packet programs) and with the results
+//! of real connections.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,7 +65,8 @@ pub struct Bench {
     pub hosts: Hosts,
     pub desired: DesiredState,
     pub place: program::NodeLocation,
-    /// Deliberate deviations of the mode from the packet program that occurred in the scenario.
+    /// Descriptions of the proxy mode's deliberate deviations from the packet program that occurred in the
+    /// scenario.
     pub differences: BTreeSet<&'static str>,
     serial: u8,
 }
@@ -90,8 +92,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Begins a scenario: removes all Services from the node. `serial` determines the addresses of the
-    /// scenario.
+    /// Begins a scenario: removes all Services from the node. The addresses of the scenario are derived from
+    /// `serial`.
     pub fn begin(&mut self, serial: u8) {
         self.serial = serial;
         self.differences.clear();
@@ -104,8 +106,8 @@ impl Bench {
     }
 
     /// Flushes the conntrack table. Scenarios share node ports, so that a reused client port would continue a
-    /// connection of an earlier scenario. In the product, the agent deletes such entries, not the backend
-    /// under test.
+    /// connection of an earlier scenario. In production, the agent deletes such entries; the backend under
+    /// test does not.
     fn forget_flows(&self) {
         let status = self.conntrack(&["-F"]);
         assert!(status.success(), "the flows are not forgotten");
@@ -175,7 +177,8 @@ impl Bench {
         self.bare(name).cluster_ip(self.vip(number))
     }
 
-    /// Replaces the cluster networks. The change takes effect with the next update of the kernel.
+    /// Replaces the cluster networks: `workloads` are the networks of the workloads, and `node` contains the
+    /// settings of the node. The change takes effect with the next update of the kernel.
     pub fn networks(&mut self, node: &NodeState, workloads: &[&str]) {
         let cidrs = workloads.iter().map(|cidr| cidr.parse().unwrap()).collect();
         self.desired.networks =
@@ -196,7 +199,7 @@ impl Bench {
         self.apply(&Scope::Services(services.iter().map(|build| build.key()).collect()))
     }
 
-    /// Removes all Services and all kernel objects of the backend, because draining connections of earlier
+    /// Removes all Services and all kernel objects of the backend. Otherwise, draining connections of earlier
     /// Services would end during later steps.
     pub fn begin_anew(&mut self) {
         let node = self.hosts.at(Spot::Node);
@@ -240,8 +243,8 @@ impl Bench {
     }
 
     /// Opens connections from each host over each protocol and asserts that their results match the claim.
-    /// Workloads of other nodes are skipped for Services that they serve themselves, because they would reach
-    /// these through their own node.
+    /// Skips a workload of another node if it is an endpoint of the Service, because in a real cluster its
+    /// own node would handle the connection.
     pub fn expect(&mut self, from: &[Spot], over: &[Protocol], to: IpAddr, port: u16, claim: Claim<'_>) {
         for protocol in over {
             let asks: Vec<_> = from
@@ -334,14 +337,14 @@ impl Bench {
         heard
     }
 
-    /// Returns the result of a connection according to the packet programs.
+    /// Returns the result that the oracle computes for a connection from the packet programs.
     fn intended(&self, ask: Ask) -> Fate {
         let programs: Vec<_> = self.desired.programs.values().map(|desired| &*desired.program).collect();
         judge::fate(programs.into_iter(), &self.desired.networks, ask)
     }
 
-    /// Returns the result of a connection according to the packet programs with the deliberate deviations of
-    /// the mode.
+    /// Returns the result that the oracle computes for a connection from the packet programs as the mode
+    /// carries them out, with its deliberate deviations.
     pub fn lowered(&self, ask: Ask) -> Fate {
         let programs: BTreeMap<&ServiceKey, Program> = self
             .desired
@@ -389,8 +392,8 @@ pub fn verified_writes(pass: &Pass) -> u64 {
     pass.writes
 }
 
-/// Describes the deviation of a mode: `intended` is the result according to the packet program, `by_mode` the
-/// one with the mode's deviations. Returns `None` if they are equal.
+/// Describes the effect of the mode's deliberate deviations on a connection: `intended` is the result
+/// according to the packet program, `by_mode` the one with the deviations. Returns `None` if both are equal.
 pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static str> {
     match (intended, by_mode) {
         _ if intended == by_mode => None,

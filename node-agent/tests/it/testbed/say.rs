@@ -1,4 +1,4 @@
-//! Builders of compiled Services for the test bed.
+//! Builders of Services for the test bed, in the compiled form that agents receive.
 
 use std::net::IpAddr;
 

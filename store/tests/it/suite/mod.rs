@@ -43,7 +43,7 @@ pub(crate) enum Place {
 pub(crate) struct EtcdPlace {
     url: String,
     options: Options,
-    /// Directory of the local store, if that must outlive the handle on the etcd store.
+    /// Directory of the local store (agent reports and audit log), if it must survive closing the etcd store.
     _local: Option<tempfile::TempDir>,
 }
 
@@ -64,8 +64,9 @@ impl Place {
         Self::in_etcd(etcd::Cluster::shared(), Options::default(), None)
     }
 
-    /// Returns a location in etcd with a local store that outlives the handle. The log is folded (moved into
-    /// objects) as often as possible, so that the scenarios cover many states of it.
+    /// Returns a location in etcd with a local store in a file, which survives closing the store. The change
+    /// log is merged into the objects (folded) as often as possible, so that the scenarios cover many states
+    /// of the log.
     pub(crate) fn etcd_with_file() -> Self {
         let local = tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap();
         let mut options = Options {

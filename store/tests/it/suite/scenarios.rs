@@ -172,8 +172,8 @@ pub(crate) async fn of_concurrent_commits_exactly_one_wins(place: Place) {
     assert_eq!(store.load().await.unwrap().objects.len(), 10);
 }
 
-/// Concurrent commits add one object and delete the previous one. Every load meanwhile returns the state
-/// after a complete group of commits.
+/// While each of many commit groups adds an object and deletes the previous one, every load returns the state
+/// after a complete group.
 pub(crate) async fn a_load_during_commits_sees_whole_groups(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 1)]).await.unwrap();

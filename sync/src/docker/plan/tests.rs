@@ -56,8 +56,8 @@ fn one(engine: &EngineState) -> Result<Value, String> {
     }
 }
 
-/// A container with labels of Compose becomes a Workload with the Service label and those Compose labels that
-/// are valid Kubernetes labels; values with paths are not.
+/// A container started by Compose becomes a Workload with the Service label and those of Compose's labels
+/// that are valid Kubernetes labels. A label whose value is a path is left out.
 #[test]
 fn a_container_becomes_a_workload_with_its_labels_address_node_and_ports() {
     let labels = [

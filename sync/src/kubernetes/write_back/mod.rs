@@ -1,5 +1,5 @@
-//! Writes addresses and conditions to the status of Services, and publishes findings (reports of settings that
-//! are not translated exactly) as Kubernetes events.
+//! Writes addresses and conditions to the status of Services, and publishes findings (reports of settings
+//! that are not translated exactly) as Kubernetes events.
 //!
 //! One loop receives the complete states of the cluster and of Tidegate's objects. Services that have changed
 //! are marked as dirty until their status is written or needs no write.
@@ -40,9 +40,9 @@ const COLLECT: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(5);
 /// Timeout of one write to the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum number of concurrent writes; the API server has other clients.
+/// Maximum number of concurrent writes; limited because the API server has other clients.
 const WRITES_MAX: usize = 8;
-/// Maximum number of Kubernetes events written per pass of the write-back loop.
+/// Maximum number of Kubernetes events written per iteration of the write-back loop.
 const EVENTS_MAX: usize = 32;
 /// Field manager and event controller name.
 const MANAGER: &str = "tidegate-sync";

@@ -82,8 +82,8 @@ fn conditions(entry: &Entry, said: ServiceState<'_>) -> Vec<Value> {
     vec![ready, supported]
 }
 
-/// Returns the readiness condition for the Service's status, with the reason and message of the condition
-/// that Tidegate has published.
+/// Returns the condition [`READY`] for the Service's status. If the Service is not ready, reason and message
+/// are those of the first condition in Tidegate's status that is not true.
 fn of_tidegate(published: &Value) -> Value {
     let ladder = items(published, "/status/conditions");
     let ready = ladder.iter().find(|condition| text(condition, "/type") == "Ready");

@@ -153,7 +153,7 @@ impl Sync {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Returns the problems that the synchronizer reports; empty if it reports none.
+    /// Returns the problems that `tidegate-sync` reports; empty if there are none.
     pub fn trouble(&self) -> String {
         match request(&self.listen, "GET", "/readyz", None) {
             Ok((200, _)) => String::new(),

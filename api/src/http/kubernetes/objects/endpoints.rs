@@ -1,4 +1,5 @@
-//! Computed endpoints of a Service as `Endpoints`: addresses with the same ports share a subset.
+//! Conversion of the endpoints computed for a Service to a Kubernetes `Endpoints` object. Addresses with the
+//! same ports are listed in one subset.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +38,7 @@ impl Listening {
     }
 }
 
-/// Renders the `Endpoints` object of a Service, with the Service's name, labels and age.
+/// Renders the `Endpoints` object of a Service, with the name, labels and creation time of the Service.
 pub(in super::super) fn render(service: &Object, compiled: &CompiledService, epoch: Epoch) -> Value {
     let mut metadata = metadata(&service.metadata, Resource::Endpoints, epoch);
     // Annotations and generation describe the Service, not its endpoints.

@@ -15,8 +15,8 @@ use super::{Resource, annotate_rest, metadata, split};
 /// Spec fields of a Node that have a counterpart in a Kubernetes Node.
 const SHOWN: [&str; 3] = ["addresses", "workloadCIDRs", "unschedulable"];
 
-/// Renders a Node. The condition `Ready` is that of Tidegate: the agent reports, and the node has verified the
-/// current state.
+/// Renders a Node. The condition `Ready` has Tidegate's meaning: the node's agent sends reports, has
+/// programmed the current state into the kernel, and has verified it there.
 pub(in super::super) fn render(
     object: &Object,
     spec: &NodeSpec,

@@ -18,7 +18,8 @@ use super::{Resource, annotate_rest, metadata, split};
 /// Spec fields of a Workload that have a counterpart in a Pod.
 const SHOWN: [&str; 5] = ["addresses", "node", "ports", "phase", "ready"];
 
-/// Renders a Workload as a Pod. The Pod is not ready while the Workload's Node counts as lost.
+/// Renders a Workload as a Pod. The Pod is not ready while the Workload's Node counts as lost, that is, while
+/// the Node's agent is silent.
 pub(in super::super) fn render(
     object: &Object,
     spec: &WorkloadSpec,
@@ -84,7 +85,7 @@ fn status(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Value {
     status
 }
 
-/// Reason why a Workload is not ready: its Node counts as lost.
+/// Reason why a Workload is not ready: its Node counts as lost, because the Node's agent is silent.
 const NODE_LOST: &str = "NodeLost";
 
 /// Returns the reason why the Workload accepts no new connections, or `None` if it does.

@@ -69,7 +69,8 @@ pub(in super::super) fn render(
     slices
 }
 
-/// Groups the endpoint addresses of a Service by family and by the set of ports at which they serve.
+/// Merges the endpoints of a Service that differ only in the port. Returns for each group the address family,
+/// the set of ports at which it serves, and one endpoint that represents the group.
 fn grouped(
     compiled: &CompiledService,
 ) -> impl Iterator<Item = (IpFamily, BTreeSet<Listening>, &CompiledEndpoint)> {

@@ -12,7 +12,8 @@ use model::{
 const HOST_NAME_BYTES_MAX: usize = 255;
 /// Maximum number of BGP capabilities of one session, in each direction.
 const CAPABILITIES_MAX: usize = 64;
-/// Maximum length in bytes of the peer key of a route: peer name, `@`, and an address with a scope.
+/// Maximum length of the peer key of a route in bytes. The key consists of peer name, `@`, and an address
+/// with an optional scope (IPv6 zone).
 const PEER_KEY_BYTES_MAX: usize = 320;
 
 /// Returns each limit as the JSON pointer of the field, the value in the report, and the maximum.

@@ -89,7 +89,7 @@ impl BgpRules<'_> {
 
     /// Returns true if no Node that the Advertisement selects has a session with one of the Advertisement's
     /// peers, although other Nodes have such sessions. Returns false if the Advertisement selects no Node, or
-    /// if no Node at all has such a session, because Nodes may be added later.
+    /// if no Node at all has such a session, because suitable Nodes may be added later.
     pub(super) fn shares_no_node(&self, spec: &AdvertisementSpec) -> bool {
         let is_receiver = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
         let receivers: Vec<_> =
@@ -101,8 +101,9 @@ impl BgpRules<'_> {
         selected.peek().is_some() && !selected.any(has_peer) && self.nodes().any(has_peer)
     }
 
-    /// Returns, as text, the IP families of the pools that an Advertisement names, if none of the peers that it
-    /// names exchanges routes of these families; otherwise `None`.
+    /// Compares the IP families of the pools and of the peers that an Advertisement names. Returns the
+    /// families of the pools as text if no named peer exchanges routes of any of them; `None` otherwise, or
+    /// if it names no pool or no peer.
     pub(super) fn families_without_receiver(&self, spec: &AdvertisementSpec) -> Option<String> {
         let pools = spec.address_pools.iter().filter_map(|name| self.snapshot.pool(name));
         let held: BTreeSet<IpFamily> =
@@ -133,7 +134,8 @@ impl BgpRules<'_> {
         Coverage::of(covered.filter_map(|object| self.snapshot.pool(&object.metadata.name)))
     }
 
-    /// Checks a changed pool against the Advertisements that announce aggregated prefixes.
+    /// Adds a violation at `at` if a pool change would make an existing Advertisement announce an aggregated
+    /// prefix with addresses outside of the pools. Advertisements in the same write are checked separately.
     pub(super) fn check_pools(&self, at: &str, staged: &[StagedObject], found: &mut Vec<Violation>) {
         let is_written = |name: &Name| {
             staged.iter().any(|other| other.key.kind == Kind::Advertisement && other.key.name == *name)

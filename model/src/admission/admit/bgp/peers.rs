@@ -57,7 +57,8 @@ impl BgpRules<'_> {
         }
     }
 
-    /// Checks that no Node has two sessions with the same router, through this peer and another one.
+    /// Adds a violation if a Node would have two sessions with the same router, through this BgpPeer and
+    /// another one.
     fn check_same(&self, name: &Name, spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
         let same = |other: &BgpPeerSpec| !other.disabled && !spec.disabled && is_same_router(spec, other);
         for (other, _) in peers(self.snapshot).filter(|(other, of)| *other != name && same(of)) {

@@ -23,7 +23,7 @@ pub(super) struct Port {
 pub(super) struct AddressState {
     pub(super) wanted: DesiredAddress,
     /// Indexes of the existing interfaces, with the announcement schedule of the address on each; `None` if
-    /// the address is only watched.
+    /// the address is only watched for other announcers.
     pub(super) places: BTreeMap<u32, Option<Schedule>>,
     pub(super) counters: AddressCounters,
     /// Start of the current one-second interval of conflict reports, and the stations and interfaces already

@@ -8,8 +8,8 @@ use super::Unreadable;
 
 /// Length of an ARP packet for IPv4 on Ethernet, in bytes; the rest of the frame is padding.
 const ARP_BYTES: usize = 28;
-/// Start of an ARP packet after which the operation follows: hardware type Ethernet, protocol type IPv4, and
-/// the lengths of both addresses.
+/// Fixed bytes at the start of an ARP packet, before the operation: hardware type Ethernet, protocol type
+/// IPv4, and the lengths of both addresses.
 const ETHERNET_IPV4: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 
 /// ARP operation (`ar$op`).

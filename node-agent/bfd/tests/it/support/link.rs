@@ -90,7 +90,8 @@ impl Pair {
         self.carry_out(side, outputs);
     }
 
-    /// Handles the next event before `end`: arrived packets come before deadlines.
+    /// Handles the next event up to the time `end`: the arrival of a packet, or else the expiry of a
+    /// deadline. Returns false if there is none.
     fn step(&mut self, end: Instant) -> bool {
         let packet = self.flying.keys().next().map(|(at, _)| *at);
         let timeouts = [0, 1].map(|side| self.sides[side].poll_timeout());

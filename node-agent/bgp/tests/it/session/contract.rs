@@ -12,7 +12,7 @@ use bgp::{
 /// receives all inputs and outputs of the session.
 #[derive(Debug, Clone)]
 pub struct Contract {
-    /// Connections that the driver considers open.
+    /// Connections that the driver (the code that owns the sockets) considers open.
     pub open: BTreeSet<ConnectionId>,
     /// Connections on which a NOTIFICATION was sent.
     ended: BTreeSet<ConnectionId>,

@@ -1,4 +1,4 @@
-//! Tests of the number of prefixes from the neighbor, and of its limit.
+//! Tests of the counting of prefixes from the neighbor, and of the prefix limit.
 
 use std::net::Ipv4Addr;
 

@@ -75,8 +75,9 @@ fn stops() -> impl Strategy<Value = Stop> {
     ]
 }
 
-/// Generates inputs of a correct or misbehaving driver. Few connection numbers are used, so that most inputs
-/// concern an existing connection. [`carry_on`] gives new connections unique numbers.
+/// Generates inputs of a correct or misbehaving driver (the code that owns the sockets). Few connection
+/// numbers are used, so that most inputs concern an existing connection. [`carry_on`] gives new connections
+/// unique numbers.
 fn inputs() -> impl Strategy<Value = Input> {
     let one = 1u64..8;
     prop_oneof![
@@ -162,8 +163,8 @@ fn capable() -> impl Strategy<Value = Capable> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After any sequence of inputs, at most one connection is left once all is quiet. [`super::contract`]
-    /// checks the guarantees at every step.
+    /// After any sequence of inputs, followed by 1,000 seconds without inputs, at most one connection is left
+    /// and no handshake is in progress. [`super::contract`] checks the guarantees at every step.
     #[test]
     fn any_sequence_of_inputs_keeps_every_promise(
         config in configs(),

@@ -81,7 +81,8 @@ fn a_neighbour_without_the_multiprotocol_capability_exchanges_ipv4_routes() {
     assert_eq!(negotiated.capabilities, ["ipv4-unicast"]);
 }
 
-/// For every reason to reject an OPEN, the session sends the right NOTIFICATION and reports a text.
+/// Every OPEN that must be rejected is answered with the NOTIFICATION for its error, and the reason is
+/// reported as text.
 #[test]
 fn an_open_that_does_not_fit_is_refused_with_its_code_and_in_words() {
     let role = |role| open_with([Capability::Role(role)]);

@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// Returns the input that a driver creates from arriving data.
+    /// Returns the input that a driver (the code that owns the sockets) creates from arriving data.
     fn read(&self, side: usize, connection: ConnectionId, what: Arrival) -> Input {
         match what {
             Arrival::Closed(why) => Input::Closed { connection, why: why.to_owned() },

@@ -5,10 +5,10 @@
 //!    ▲                     │                            │
 //!    └──── connection lost, or the relay has left ──────┘
 //! ```
-//! Linked: connected to a relay process. Complete: the relay has the packet programs of all Services. Predecessors
-//! are older relay processes, which resign: they accept no more connections and end with their last one.
-//! Single changes are only sent to a relay that has the complete state. Invariant: a predecessor does not
-//! resign while rules still redirect to it.
+//! Linked: connected to a relay process. Complete: the relay has the packet programs of all Services.
+//! Predecessors are older relay processes, which resign: they accept no more connections and end with their
+//! last one. Single changes are only sent to a relay that has the complete state. Invariant: a predecessor
+//! does not resign while rules still redirect to it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,18 +49,18 @@ pub struct RelayClient {
     relays: Relays,
     place: RelayDirectory,
     mark: u32,
-    /// nftables backend that removes the capture rules of relay processes that are gone.
+    /// nftables backend that removes the redirecting rules of relay processes that are gone.
     capture: NftablesBackend,
     link: Option<RelayConnection>,
-    /// Process id of the relay to which this client was last connected.
+    /// Process id of the relay to which this client was last connected; `None` before the first connection.
     own: Option<u32>,
-    /// True if this client started the relay process and the process has never had the complete state, so
-    /// that it can be discarded.
+    /// True if this client started the relay process and the process has never had the packet programs of
+    /// all Services, so that it can be ended without loss.
     is_tentative: bool,
     /// True if the rules have been removed, so that `retire` only waits for the last connections.
     is_withdrawn: bool,
-    /// Process ids of older relays. These relays must resign (accept no more connections) once this client's relay
-    /// has the complete state.
+    /// Process ids of older relays. These relays must resign (accept no more connections) once this client's
+    /// relay has the packet programs of all Services.
     predecessors: BTreeSet<u32>,
     /// Services whose rules may still redirect to an older relay, because the new one has not programmed
     /// them.
@@ -70,7 +70,7 @@ pub struct RelayClient {
 
 impl RelayClient {
     /// Opens the backend, without connecting to or starting a process. `mark` is the packet mark of the
-    /// capture rules.
+    /// rules that redirect connections to the relay.
     ///
     /// # Errors
     /// Returns an error if the kernel denies access.
@@ -91,7 +91,8 @@ impl RelayClient {
         })
     }
 
-    /// Returns the process that accepts new connections for this backend, if it has been connected.
+    /// Returns the id of the relay process that accepts new connections for this backend; `None` if this
+    /// client has not connected to any.
     #[must_use]
     pub const fn process(&self) -> Option<u32> {
         self.own
@@ -127,7 +128,8 @@ impl RelayClient {
         Ok(())
     }
 
-    /// Returns the relay processes that accept new connections in this network namespace.
+    /// Returns the relay processes that accept new connections in this network namespace: the process id,
+    /// the open connection and the welcome message of each.
     fn active(&self) -> io::Result<Vec<(u32, UnixStream, Welcome)>> {
         let namespace = place::namespace()?;
         let mut active = Vec::new();
@@ -150,8 +152,8 @@ impl RelayClient {
         self.link.as_mut().ok_or_else(gone)
     }
 
-    /// Sends a request to the connected process and extracts the result from its reply with `take`. The link
-    /// is dropped if there is no reply, or an unexpected one.
+    /// Sends a request to the connected process and extracts the result from its reply with `take`. The
+    /// connection is closed if there is no reply, or an unexpected one.
     fn ask<T>(&mut self, request: &Request, take: impl FnOnce(Reply) -> Option<T>) -> Result<T, KernelError> {
         let link = self.link.as_mut().ok_or_else(gone)?;
         let error = match link.ask(request) {
@@ -202,8 +204,8 @@ impl RelayClient {
         Ok(())
     }
 
-    /// Sends the packet programs of the Services in scope for the next pass. Returns a failure for each program
-    /// that exceeds the message size.
+    /// Sends the packet programs of the Services in `scope`, which the next update of the kernel will use.
+    /// Returns a failure for each program that exceeds the message size.
     fn stage(
         &mut self,
         desired: &DesiredState,
@@ -223,8 +225,8 @@ impl RelayClient {
         }
     }
 
-    /// Finishes a pass: records Services that are not programmed yet. Once all are programmed, makes the older
-    /// relays resign (accept no more connections).
+    /// Finishes an update of the kernel: records Services that are not programmed yet. Once all are
+    /// programmed, makes the older relays resign (accept no more connections).
     fn conclude(&mut self, outcomes: &BTreeMap<ServiceKey, Outcome>, scope: &Scope) {
         if let (Some(link), Scope::Everything) = (self.link.as_mut(), scope) {
             link.is_complete = true;
@@ -271,8 +273,8 @@ impl RelayClient {
         self.capture.cleanup()
     }
 
-    /// Makes a relay process remove its rules. Returns the number of removed objects, and a flag that is true if
-    /// no connection is left, or `None` if the process is gone.
+    /// Makes a relay process remove its rules. Returns the number of removed objects, and a flag that is
+    /// true if no connection is left, or `None` if the process is gone.
     fn withdraw(&self, pid: u32) -> Result<Option<(u64, bool)>, KernelError> {
         let action = "withdrawing the relay process";
         match frames::send_away(&self.place, pid, Intent::Retire).map_err(|source| failed(action, source))? {
@@ -297,8 +299,8 @@ impl Dataplane for RelayClient {
         self.ask(&Request::Observe, |reply| matches!(reply, Reply::Done).then_some(()))
     }
 
-    /// Returns true if another program may have changed the rules of the relay. An ended process is an error,
-    /// so that a full pass follows and starts a new one.
+    /// Returns true if another program may have changed the rules of the relay. If the process has ended,
+    /// returns an error, so that the caller updates the whole kernel state, which starts a new process.
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         self.ask(&Request::IsDisturbed, |reply| match reply {
             Reply::Disturbed(is_disturbed) => Some(is_disturbed),
@@ -324,8 +326,8 @@ impl Dataplane for RelayClient {
         pass
     }
 
-    /// Makes older relays resign (accept no more connections) if that is still pending. The relay process runs its
-    /// own periodic work.
+    /// Makes older relays resign (accept no more connections) if that is still pending. The relay process
+    /// runs its own periodic work.
     fn upkeep(&mut self) -> Result<(), KernelError> {
         self.let_predecessors_go();
         Ok(())
@@ -408,8 +410,9 @@ impl Dataplane for RelayClient {
         false
     }
 
-    /// Returns the lines that a pass would change. Requires a relay process with the complete state; none is
-    /// started for a preview.
+    /// Returns the lines that an update of the kernel would remove and add. Returns an error if no relay
+    /// process with the packet programs of all Services is connected, because none is started for a preview.
+    /// `None` if the relay cannot preview its rules.
     fn preview(
         &mut self,
         desired: &DesiredState,

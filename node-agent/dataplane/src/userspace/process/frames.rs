@@ -1,4 +1,5 @@
-//! Transfer of message frames over a socket, and the agent's part of the greeting. Contains no decisions.
+//! Sends and receives messages as frames over a socket, and performs the agent's side of the greeting, the
+//! exchange that opens a connection. Contains no decisions.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -15,7 +16,8 @@ use super::{
 
 /// Timeout for the response to a greeting, which a relay sends without further work.
 pub(super) const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
-/// Timeout for all other responses. The longest is a first pass over very many Services on a slow machine.
+/// Timeout for all other responses. The slowest one is to a first kernel update with very many Services on a
+/// slow machine.
 pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// Sends a message as one frame.
@@ -24,7 +26,8 @@ pub(super) fn write(mut to: impl Write, message: &impl Serialize) -> io::Result<
     to.flush()
 }
 
-/// Receives a message of at most `limit` bytes; `None` at the end of the stream.
+/// Receives a message of at most `limit` bytes and returns it with its size in bytes; `None` at the end of
+/// the stream.
 pub(super) fn read<T: DeserializeOwned>(
     from: &mut impl Read,
     limit: usize,
@@ -44,7 +47,8 @@ pub(super) fn read<T: DeserializeOwned>(
     Ok(Some((wire::decode(&payload)?, length)))
 }
 
-/// Sends a greeting to a relay process; `None` if the process is gone.
+/// Connects to a relay process and sends a greeting. Returns the connection and the welcome message of the
+/// relay; `None` if the process is gone.
 pub(super) fn greet(
     place: &RelayDirectory,
     pid: u32,

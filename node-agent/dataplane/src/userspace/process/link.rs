@@ -19,9 +19,10 @@ pub(super) struct RelayConnection {
     stream: BufReader<UnixStream>,
     /// Kernel counters of the relay process in its last reply, from which the next increase is computed.
     counters: KernelCounters,
-    /// Heap memory in use by the relay process at its last reply, in bytes.
+    /// Heap memory in use by the relay process at its last reply, in bytes; `None` if the allocator does not
+    /// report it.
     pub(super) heap_bytes: Option<u64>,
-    /// True if the process has received the complete state over this connection.
+    /// True if the process has received the packet programs of all Services over this connection.
     pub(super) is_complete: bool,
 }
 
@@ -52,7 +53,8 @@ impl RelayConnection {
         Ok((reply, risen))
     }
 
-    /// Sends packet programs for the next pass. Returns a failure for each program that exceeds the message size.
+    /// Sends packet programs, which the next update of the kernel will use. Returns a failure for each
+    /// program that exceeds the message size.
     pub(super) fn stage<'a>(
         &self,
         programs: impl Iterator<Item = (&'a ServiceKey, &'a DesiredProgram)>,

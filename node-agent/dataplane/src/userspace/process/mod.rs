@@ -4,16 +4,19 @@
 //! agent ──RelayClient──[ STATE/relay/PID.socket ]── relay process: UserspaceBackend ── capture rules, listeners
 //!   └─ may end; the next agent finds the relay again
 //! ```
-//! In userspace mode the agent starts a relay process (`tidegate-agent relay`, the same executable) in its own
-//! network namespace if none is running. The process has a session of its own. The process ends only on request of
-//! an agent, with the machine, or when killed. Without an agent it continues with its last configuration.
+//! In userspace mode the agent starts a relay process (`tidegate-agent relay`, the same executable) in its
+//! own network namespace if none is running. The process runs in a session of its own (`setsid`). The
+//! process ends only on request of an agent, with the machine, or when killed. Without an agent it continues
+//! with its last configuration.
 //!
-//! A relay of a different executable, or with another mark, is not reused. A new relay is started in addition, and
-//! the old one resigns only after the new one has programmed everything. From then on the old relay touches no
-//! rule and accepts no new connection. The old relay ends with its last connection, or after half an hour.
+//! A relay of a different executable, or with a different packet mark, is not reused. A new relay is started
+//! in addition, and the old one resigns only after the new one has programmed everything. From then on the
+//! old relay touches no rule and accepts no new connection. The old relay ends with its last connection, or
+//! after half an hour.
 //!
-//! One relay per state directory and network namespace accepts new connections; it holds a lock in the directory.
-//! The directory is accessible only to the agent's user, and both sides verify the user of the peer.
+//! One relay per state directory and network namespace accepts new connections; it holds a lock in the
+//! directory. The directory is accessible only to the agent's user, and both sides verify the user of the
+//! peer.
 
 mod client;
 mod frames;

@@ -1,5 +1,6 @@
-//! Directory of the relay processes: `relay` in the state directory, with a socket per process, named by
-//! process id, and a lock per network namespace, held by the relay that accepts new connections.
+//! Directory `relay` in the state directory, with the files of the relay processes. Each process has a
+//! socket named after its process id. Each network namespace has a lock, held by the relay that accepts new
+//! connections.
 //!
 //! The socket of an ended process is removed by the next client that tries to connect.
 
@@ -149,8 +150,8 @@ impl RelayDirectory {
     }
 }
 
-/// Returns a path of a socket through `/proc/self/fd`, so that it fits into a socket address (108 bytes) for
-/// any length of the directory's path.
+/// Returns a path of a socket through `/proc/self/fd`. This path fits into a socket address (108 bytes) even
+/// if the path of the directory is longer.
 fn short(directory: &File, pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{pid}{SOCKET_SUFFIX}", directory.as_raw_fd()))
 }
@@ -175,7 +176,8 @@ pub(super) fn namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// Returns an identifier of an executable file: independent of its name, different for different files.
+/// Returns an identifier of an executable file that does not depend on the file's name and differs between
+/// files.
 pub(super) fn build(program: &Path) -> io::Result<String> {
     let file = fs::metadata(program)?;
     let version = env!("CARGO_PKG_VERSION");

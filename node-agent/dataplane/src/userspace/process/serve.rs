@@ -46,16 +46,15 @@ use crate::{
 
 /// Interval of the periodic work of a relay process.
 const TICK: Duration = Duration::from_secs(1);
-/// Minimum time from the moment at which a relay stops accepting connections until it ends, for connections that
-/// were already redirected to it.
+/// Minimum time from the moment at which a relay stops accepting connections until it ends, for connections
+/// that were already redirected to it.
 const LEAVE_TIME_MIN: Duration = Duration::from_secs(2);
-/// Maximum time for which a relay that accepts no more connections waits for established ones to finish, as for
-/// any backend that retires.
+/// Maximum time for which a relay that accepts no more connections waits for established ones to finish.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// Maximum number of connected agents: the current one, and former ones whose connection has not been closed
 /// yet.
 const AGENTS_MAX: usize = 8;
-/// Maximum size of the packet programs that one agent may send for one pass, in bytes.
+/// Maximum total size in bytes of the packet programs that one agent may send for one update of the kernel.
 const STAGED_BYTES_MAX: usize = 1 << 30;
 
 /// Parameters with which a relay process is started.
@@ -63,18 +62,19 @@ const STAGED_BYTES_MAX: usize = 1 << 30;
 pub struct RelayOrders {
     /// State directory of the agent, in which the process creates its socket.
     pub state_dir: PathBuf,
-    /// Packet mark that the capture rules use; exactly one bit.
+    /// Packet mark used by the rules that redirect connections to the relay; exactly one bit.
     pub mark: u32,
-    /// True if another relay is running that will have to resign (accept no more connections), so that the lock
-    /// may still be held.
+    /// True if another relay is running that will have to resign (accept no more connections), so that the
+    /// lock may still be held.
     pub is_successor: bool,
     /// Function that returns the heap memory in use by the process in bytes; `None` if the allocator does not
     /// report it.
     pub heap_in_use_bytes: fn() -> Option<u64>,
 }
 
-/// Runs a relay until an agent has ended its service and no connection is left. Moves the process into a
-/// session of its own, and calls `ready` once agents can connect.
+/// Runs a relay until an agent has requested its end. Established connections may then continue for up to
+/// half an hour, unless the agent has requested an end at once. Moves the process into a session of its own,
+/// and calls `ready` once agents can connect.
 ///
 /// # Errors
 /// Returns an error if another relay is running, or the directory or the kernel cannot be used.
@@ -117,7 +117,8 @@ pub fn run(orders: &RelayOrders, ready: impl FnOnce()) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// State that the threads of a relay process share. Lock order: backend first.
+/// State that the threads of a relay process share. A thread that needs several locks takes the backend's
+/// lock first.
 struct ProcessState {
     backend: Mutex<UserspaceBackend>,
     standing: Mutex<Standing>,
@@ -132,7 +133,8 @@ struct ProcessState {
 struct Standing {
     /// True if this relay accepts new connections and owns the rules.
     is_active: bool,
-    /// Lock of the network namespace while this relay is active. The value is stored only because dropping it
+    /// Lock of the network namespace, held while this relay is active; `None` while an older relay still
+    /// holds it, and once this relay is no longer active. The value is stored only because dropping it
     /// releases the lock.
     lock: Option<Flock<File>>,
 }
@@ -158,7 +160,7 @@ impl ProcessState {
     }
 }
 
-/// Acquires the lock once the predecessor releases it.
+/// Starts a thread that acquires the lock of the network namespace once the older relay releases it.
 fn wait_for_lock(served: &Arc<ProcessState>, place: &RelayDirectory) -> io::Result<()> {
     let (served, place) = (Arc::clone(served), place.clone());
     thread::Builder::new().name("lock".to_owned()).spawn(move || {

@@ -51,7 +51,8 @@ pub struct Greeting {
     pub intent: Intent,
 }
 
-/// Purpose of an agent's connection. New variants are added at the end.
+/// Purpose of an agent's connection. New variants are added at the end, because the encoding contains the
+/// index of the variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Intent {
     /// Intent to observe and configure the relay.
@@ -79,7 +80,7 @@ pub struct Welcome {
     pub is_active: bool,
     /// Network namespace of the relay, as the inode number of its handle.
     pub namespace: u64,
-    /// Packet mark that the capture rules of the relay use.
+    /// Packet mark used by the rules that redirect connections to the relay.
     pub mark: u32,
 }
 
@@ -90,21 +91,21 @@ pub struct Farewell {
     pub objects: u64,
     /// True if the relay has no connection left.
     pub is_drained: bool,
-    /// Failure of the kernel, with which the relay continues unchanged; `None` on success.
+    /// Kernel call that failed, after which the relay continues to serve as before; `None` on success.
     pub failure: Option<Failure>,
 }
 
 /// Request of an agent on a connection with [`Intent::Serve`].
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Request for the counters, which every answer contains.
+    /// Request without an action. Used to read the counters, which every answer contains.
     Count,
     /// Request to read the kernel; calls [`crate::Dataplane::observe`].
     Observe,
     /// Request to check for changes by other programs; calls [`crate::Dataplane::is_disturbed`].
     IsDisturbed,
-    /// Request to store the desired packet program of a Service for the next [`Self::Apply`] or [`Self::Preview`].
-    /// Has no reply.
+    /// Request to store the desired packet program of a Service for the next [`Self::Apply`] or
+    /// [`Self::Preview`]. Has no reply.
     Stage {
         /// Service to which the packet program belongs.
         service: ServiceKey,
@@ -113,22 +114,22 @@ pub enum Request {
         /// Packet program of the Service.
         program: Arc<Program>,
     },
-    /// Request to update the kernel (one pass); calls [`crate::Dataplane::apply`] with the packet programs of the
+    /// Request to update the kernel; calls [`crate::Dataplane::apply`] with the packet programs of the
     /// preceding [`Self::Stage`] requests. Services in scope without a packet program are removed.
     Apply {
-        /// Networks that the rules of all Services share.
+        /// Workload, masquerading and node port networks, which apply to the rules of all Services.
         networks: Networks,
-        /// Services to which the pass is limited, or everything.
+        /// Services to which the update is limited, or everything.
         scope: Scope,
     },
     /// Request for the traffic counters; calls [`crate::Dataplane::traffic`].
     Traffic,
-    /// Request for the lines that a pass would change; calls [`crate::Dataplane::preview`] with the packet
-    /// programs of the preceding [`Self::Stage`] requests.
+    /// Request for the lines that an update of the kernel would change; calls [`crate::Dataplane::preview`]
+    /// with the packet programs of the preceding [`Self::Stage`] requests.
     Preview {
-        /// Networks that the rules of all Services share.
+        /// Workload, masquerading and node port networks, which apply to the rules of all Services.
         networks: Networks,
-        /// Services to which the pass would be limited, or everything.
+        /// Services to which the update would be limited, or everything.
         scope: Scope,
     },
     /// Request to trace this packet; calls [`crate::Dataplane::trace`].
@@ -155,19 +156,19 @@ pub enum Reply {
     Done,
     /// Result of [`Request::IsDisturbed`]: true if another program may have changed the kernel.
     Disturbed(bool),
-    /// Result of [`Request::Apply`]: the outcome per Service, or a failure of the whole pass.
+    /// Result of [`Request::Apply`]: the outcome per Service, or a failure of the whole kernel update.
     Passed {
         /// Outcome of every desired Service in scope.
         outcomes: BTreeMap<ServiceKey, Outcome>,
-        /// Number of kernel objects that the pass created, changed or removed.
+        /// Number of kernel objects that the update created, changed or removed.
         writes: u64,
-        /// Failure of the whole pass, after which the kernel state is unknown.
+        /// Failure of the whole update, after which the kernel state is unknown; `None` on success.
         failure: Option<Failure>,
     },
     /// Result of [`Request::Traffic`]: traffic counters per target.
     Traffic(Vec<Traffic>),
-    /// Result of [`Request::Preview`]: lines that a pass would remove and add; `None` if the rules cannot be
-    /// previewed.
+    /// Result of [`Request::Preview`]: lines that an update of the kernel would remove and add; `None` if
+    /// the rules cannot be previewed.
     Preview(Option<Vec<LineChange>>),
     /// Result of [`Request::Trace`]; `None` if the backend does not support traces.
     Traced(Option<PacketTrace>),
@@ -181,7 +182,7 @@ pub enum Reply {
 pub enum Refusal {
     /// A kernel call that the request required has failed; contains the error.
     Failed(Failure),
-    /// Loss of ownership: another relay has taken over the rules.
+    /// Another relay has taken over the rules, so that this relay must not read or change them.
     Left,
 }
 

@@ -1,4 +1,6 @@
-//! Challenge packets: make the clients of terminated connections send a packet, so that they receive a reset.
+//! Challenge packets: out-of-window segments to which the clients of terminated connections respond with a
+//! challenge ACK (RFC 5961). That ACK belongs to no tracked connection any more, so the response to it is a
+//! reset, which ends the connection at the client.
 //!
 //! ```text
 //!  node ── out-of-window SYN+ACK from the virtual address ──▶ client
@@ -6,9 +8,9 @@
 //!   │ belongs to no tracked connection: load-balanced anew
 //!  target or rule ── RST with exactly that number ─────────▶ client
 //! ```
-//! Without its conntrack entry a connection ends at the client's next packet. A client that only receives sends no
-//! packet any more, because it has nothing to acknowledge, and would wait for a timeout of its own, which few
-//! applications have.
+//! Without its conntrack entry a connection ends at the client's next packet. A client that only receives
+//! sends no packet any more, because it has nothing to acknowledge, and would wait for a timeout of its own,
+//! which few applications have.
 //!
 //! Best effort: if a packet is lost or filtered, the client receives the reset with its next packet.
 
@@ -34,8 +36,8 @@ pub const NUDGES_MAX: usize = 50_000;
 /// Delay before a client is challenged again: longer than the rate limit of challenge ACKs (half a second in
 /// Linux, `tcp_invalid_ratelimit`), and shorter than the second between two calls of [`Nudger::ask_again`].
 const AGAIN_AFTER: Duration = Duration::from_millis(750);
-/// Number of repetitions of a challenge. The response to the first challenge may be lost: IPVS ends the connection
-/// of a removed server at the next packet, and drops that packet.
+/// Number of repetitions of a challenge. The response to the first challenge may be lost: IPVS ends the
+/// connection of a removed server at the next packet, and drops that packet.
 const AGAIN: u8 = 2;
 
 /// Sender of challenge packets (see the module) and their repetitions. A client that has already received the
@@ -55,7 +57,8 @@ struct ChallengedClients {
 
 impl Nudger {
     /// Sends a challenge to each of the first [`NUDGES_MAX`] clients, and schedules its repetition. At most
-    /// [`NUDGES_MAX`] clients of all calls together await a repetition; further ones are challenged only once.
+    /// [`NUDGES_MAX`] clients of all calls together await a repetition; further ones are challenged only
+    /// once.
     pub fn ask(&mut self, mut clients: Vec<Nudge>, now: Instant) {
         if clients.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Encoding of the TCP segment that challenges a client. Pure.
+//! Encoding of the TCP segment that provokes a challenge ACK (RFC 5961) from a client. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,7 +10,8 @@ const DONT_FRAGMENT: u8 = 0x40;
 /// TCP flags SYN and ACK (RFC 9293 §3.1).
 const FLAGS: u8 = 0x12;
 
-/// Client to challenge, and the server address that it is connected to.
+/// Client from which a challenge ACK (RFC 5961) is to be provoked, and the server address to which it is
+/// connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nudge {
     /// Address and port to which the client is connected, such as a virtual address.
@@ -20,10 +21,10 @@ pub struct Nudge {
 }
 
 impl Nudge {
-    /// Encodes the whole packet: an out-of-window SYN+ACK. An established connection responds with a
-    /// challenge ACK that carries the next expected sequence number (RFC 5961 §4.2), and is not affected
-    /// itself. Connection tracking does not accept it as the start of a connection, so it leaves no entry
-    /// behind. `None` if the addresses are of different families.
+    /// Encodes the whole packet: an out-of-window SYN+ACK. A client with an established connection responds
+    /// with a challenge ACK that carries the next expected sequence number (RFC 5961 §4.2), and keeps the
+    /// connection. Connection tracking creates no entry for a SYN+ACK. Returns `None` if the addresses are
+    /// of different families.
     #[must_use]
     pub fn packet(&self) -> Option<Vec<u8>> {
         match (self.server.ip(), self.client.ip()) {

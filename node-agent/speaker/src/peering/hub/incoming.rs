@@ -34,7 +34,8 @@ impl Hub {
 
     /// Returns the neighbor to which a connection belongs: the peer with the remote address, otherwise the
     /// peer on the receiving interface, otherwise a dynamic neighbor of the peer with the most specific
-    /// network.
+    /// network. Returns `None` if no peer matches, or if the matching network has no room for another
+    /// neighbor.
     fn host(&mut self, remote: SocketAddr, local: IpAddr) -> Option<NeighbourKey> {
         let peers = &self.state.as_ref()?.peers;
         let link = link_of(remote, &self.links.borrow());
@@ -64,7 +65,8 @@ impl Hub {
     }
 
     /// Returns the dynamic neighbor at `address`: a neighbor that belongs to a peer which is configured as a
-    /// network. Creates the neighbor if fewer than `limit` exist or an inactive one can be removed.
+    /// network. Creates the neighbor if the peer has fewer than `limit` neighbors or an inactive one can be
+    /// removed; otherwise returns `None`.
     fn place(&mut self, peer: Name, address: IpAddr, limit: usize) -> Option<NeighbourKey> {
         let key = NeighbourKey { peer, address: Some(address) };
         if self.running.contains_key(&key) {

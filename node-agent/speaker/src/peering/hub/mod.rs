@@ -36,7 +36,8 @@ use super::{
     status::{NeighborsStatus, NeighbourKey},
 };
 
-/// Time for which route changes are collected, so that several changes of a prefix are sent in one message.
+/// Time for which route changes are collected, so that several changes of one prefix are sent as one change,
+/// and changes of several prefixes in one message.
 const BATCH_TIME: Duration = Duration::from_millis(10);
 /// Interval at which TCP MD5 failure counters are read and failed listening sockets are retried.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);

@@ -65,7 +65,7 @@ pub(super) struct Inbox {
     pub(super) settings: Option<Settings>,
     pub(super) routes: BTreeMap<IpNet, Option<Arc<Route>>>,
     pub(super) is_end_held: Option<bool>,
-    /// Incoming connection from the neighbor; a newer one replaces it.
+    /// Incoming connection from the neighbor, if any; a newer one replaces it.
     pub(super) visitor: Option<TcpStream>,
     /// New BFD state of the path, if it has changed.
     pub(super) path: Option<PeerState>,
@@ -130,7 +130,8 @@ struct Neighbour {
     /// Link-local address discovered for an unnumbered neighbor; `None` before the discovery.
     found: Option<SocketAddr>,
     path: Option<PeerState>,
-    /// Path that the task last requested BFD to monitor, with the BFD configuration.
+    /// Path that the task last requested BFD to monitor, with the BFD configuration; `None` if it requested
+    /// no monitoring.
     watched: Option<(PeerKey, SessionConfig)>,
     face: StatusRecorder,
     links: watch::Receiver<Links>,
@@ -139,7 +140,8 @@ struct Neighbour {
     /// Deadline for the withdrawal of all routes, and the reason for the end of the session afterwards;
     /// `None` unless the speaker is stopping.
     leaving: Option<(Instant, Stop)>,
-    /// Time at which a dynamic neighbor without a connection is removed.
+    /// Time at which this dynamic neighbor is removed for lack of a connection; `None` while it is
+    /// connected, and for a static peer.
     forget_at: Option<Instant>,
     has_ended: bool,
 }
@@ -379,7 +381,7 @@ impl Neighbour {
     }
 
     /// Ends one iteration of the task: writes as many bytes as the kernel accepts and publishes the status.
-    /// Returns true if more bytes can be written.
+    /// Returns true if routes remain that can be sent at once.
     fn turn(&mut self) -> bool {
         let is_more = self.pour();
         if self.leaving.as_ref().is_some_and(|(until, _)| {

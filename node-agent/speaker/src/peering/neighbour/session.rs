@@ -31,8 +31,8 @@ impl Neighbour {
         self.schedule_forgetting();
     }
 
-    /// Carries out an action that the session requests. Returns the immediate result of the action as the
-    /// next event.
+    /// Carries out an action that the session requests. Returns the event that follows from the action at
+    /// once, such as a failed connection attempt; `None` if there is none.
     fn carry_out(&mut self, output: Output) -> Option<Input> {
         match output {
             Output::Connect => return self.dial().err().map(|why| Input::ConnectFailed { why }),

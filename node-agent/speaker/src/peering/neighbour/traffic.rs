@@ -17,8 +17,8 @@ use crate::peering::{
     socket, words,
 };
 
-/// Number of bytes in the send buffer from which no further messages are encoded into it. The send buffer of
-/// the kernel is not included.
+/// Size of the send buffer in bytes at which no further route messages are added to it. The kernel's own
+/// send buffer does not count.
 const UNSENT_BYTES_ENOUGH: usize = 16 << 10;
 /// Maximum number of reads after a connection was lost, to process messages that the neighbor sent before the
 /// loss.
@@ -131,8 +131,8 @@ impl Neighbour {
         self.lingering.close(connection);
     }
 
-    /// Writes pending messages and encodes new ones, up to a limit that lets other neighbors be served.
-    /// Returns true if more can be written.
+    /// Encodes route messages into the send buffers and writes these, up to a limit per call, so that other
+    /// neighbors are served as well. Returns true if routes remain that can be sent at once.
     pub(super) fn pour(&mut self) -> bool {
         let mut is_more = false;
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
@@ -143,8 +143,8 @@ impl Neighbour {
         is_more
     }
 
-    /// Encodes routes that are due into the send buffer while it contains less than [`UNSENT_BYTES_ENOUGH`]
-    /// bytes.
+    /// Encodes routes that have not been sent yet into the send buffer, as long as the buffer contains less
+    /// than [`UNSENT_BYTES_ENOUGH`] bytes.
     fn fill(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(&id) else { return };
         let room = UNSENT_BYTES_ENOUGH.saturating_sub(connection.unsent_bytes());

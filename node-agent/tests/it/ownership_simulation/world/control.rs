@@ -12,8 +12,7 @@ impl World {
         self.control.runs && !self.sides[node] && self.nodes[node].owners.is_some()
     }
 
-    /// Notifies each agent of a change of its connection to the control server: if its reports currently
-    /// arrive or not.
+    /// Notifies each agent if its reports currently reach the control server or not.
     pub(super) fn tell_control(&mut self) {
         for node in 0..self.nodes.len() {
             let is_heard = self.control_hears(node);
@@ -46,8 +45,8 @@ impl World {
         }
     }
 
-    /// Processes a report by agent `from` that it has taken over an address: makes its node the first
-    /// candidate.
+    /// Processes a report in which the agent of node `from` states that it has taken over an address: makes
+    /// this node the first candidate. Ignores the report if the node cannot reach the control server.
     pub(super) fn take_report(&mut self, from: usize, address: IpAddr) {
         if !self.control_hears(from) {
             return;

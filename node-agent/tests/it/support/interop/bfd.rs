@@ -30,9 +30,9 @@ fn profile(kind: Kind) -> BfdProfileSpec {
 /// BGP hold time in seconds, so long that only BFD can detect a failure during the test.
 const HOLD_TIME: u16 = 600;
 
-/// Checks that BFD ends the BGP session in two cases. First the router is frozen: Tidegate reports the
-/// reason, and both sessions come up again when the router continues. Then all packets are dropped: the
-/// router ends its session and removes the routes. `is_far` selects a path with a hop in between.
+/// Checks that BFD ends the BGP session in two cases. If the router process is frozen, Tidegate reports the
+/// reason, and the BFD and BGP sessions come up again when the router continues. If all packets are dropped,
+/// the router ends its session and removes the routes. `is_far` selects a path with a hop in between.
 pub fn failing(kind: Kind, is_far: bool) {
     let (v4, v6) = if is_far { (FAR_V4, FAR_V6) } else { (V4, V6) };
     for (addresses, test) in [(v4, "bfd4"), (v6, "bfd6")] {

@@ -105,7 +105,8 @@ pub fn ungraceful(kind: Kind) {
     wait_prefixes(&router, &[]);
 }
 
-/// Tables of a router that were read repeatedly during an event, and the result of the event.
+/// Tables of a router that were read repeatedly while an event took place, and the value that the event
+/// returned.
 struct Seen<T> {
     tables: Vec<BTreeMap<String, Kept>>,
     _result: T,

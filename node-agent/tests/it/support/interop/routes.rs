@@ -95,9 +95,9 @@ pub fn attributes(kind: Kind, is_internal: bool) {
     }
 }
 
-/// Waits until the router has the routes `expected`, as [`wait_table`] does, but only their first next hop is
-/// compared. The local preference of routes from an external peer is not compared either, because the router
-/// chooses it.
+/// Waits until the router has the routes `expected`, as [`wait_table`] does, but compares only the first next
+/// hop of each route. Does not compare the local preference of routes from an external peer, because the
+/// router chooses it.
 fn wait_seen(kind: Kind, router: &AnyRouter, is_internal: bool, expected: &BTreeMap<String, Route>) {
     let seen = || {
         let mut table = router.table();

@@ -10,8 +10,8 @@ use super::{
     lines,
 };
 
-/// Maximum difference in milliseconds between two outputs of the same session start. BIRD computes the time
-/// from two clocks for each output.
+/// Maximum difference in milliseconds between the start times that BIRD prints for one session. BIRD computes
+/// the time from two clocks for each output, so that the outputs differ slightly.
 const CLOCKS_APART_MS: u64 = 20;
 
 /// BIRD in a namespace. Learned routes are kept only in BIRD's own tables.
@@ -19,7 +19,7 @@ pub struct Bird {
     daemon: Daemon,
     namespace: String,
     place: Place,
-    /// Start times of sessions, as BIRD printed them first.
+    /// Start times of sessions, each as BIRD printed it the first time.
     begun: Mutex<Vec<String>>,
 }
 
@@ -63,8 +63,8 @@ impl Bird {
         self.bfd_session(peer).get(2).is_some_and(|state| state == "Up")
     }
 
-    /// Returns the start time of a session in the form in which BIRD printed it first, so that it can
-    /// identify the session.
+    /// Returns the start time of a session as BIRD printed it the first time. Later outputs may differ
+    /// slightly (see [`CLOCKS_APART_MS`]), but the result is always equal and so identifies the session.
     fn begun(&self, since: String) -> String {
         let mut begun = self.begun.lock().unwrap();
         let is_same = |known: &&String| milliseconds(known).abs_diff(milliseconds(&since)) <= CLOCKS_APART_MS;
@@ -154,7 +154,8 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Returns the sum over all channels in the output of the first number after `key`.
+/// Returns the sum of the first numbers in all lines `key: …` of BIRD's output, which has one such line for
+/// each channel (address family).
 fn counted(text: &str, key: &str) -> u64 {
     let rows = text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
     rows.filter_map(|row| row.split_whitespace().next()?.parse::<u64>().ok()).sum()

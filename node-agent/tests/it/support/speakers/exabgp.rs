@@ -1,5 +1,5 @@
 //! `ExaBGP` as a router of the interoperability tests. `ExaBGP` has no routing table and no BFD, but prints
-//! every received message. The table here is built from these messages.
+//! every received message. [`ExaBgp`] builds its table of routes from these messages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,8 +18,8 @@ use super::{
     lines,
 };
 
-/// Program that prints its input line by line, and forwards commands from a file. It ends with its parent
-/// process.
+/// Python program that `ExaBGP` starts. Appends the events that `ExaBGP` writes to its input to one file, and
+/// sends `ExaBGP` the commands from another file. Ends when its input ends.
 const WATCHER: &str = r#"
 import os, sys, threading, time
 

@@ -72,7 +72,7 @@ impl Session {
 pub enum Kept {
     /// The peer announces the route.
     Announced,
-    /// The session with the peer has ended, and the route is kept for its Graceful Restart.
+    /// The session with the peer has ended, and the route is kept for the Graceful Restart of the peer.
     Stale,
 }
 
@@ -112,8 +112,8 @@ pub struct Peering {
     /// True if packets from the peer must have TTL 255 (GTSM, RFC 5082).
     pub has_gtsm: bool,
     pub is_passive: bool,
-    /// True if the router keeps the peer's routes during its restart (RFC 4724), even after a NOTIFICATION
-    /// (RFC 8538).
+    /// True if the router keeps the peer's routes while the peer restarts (Graceful Restart, RFC 4724), even
+    /// after a NOTIFICATION (RFC 8538).
     pub keeps_routes: bool,
     /// BFD interval in milliseconds, with Detect Mult three; `None` for no BFD.
     pub bfd: Option<u32>,
@@ -161,7 +161,7 @@ impl Peering {
     }
 }
 
-/// Joins the texts that are `Some`, one per line.
+/// Concatenates the parts that are `Some`, each followed by a line feed.
 fn lines(parts: &[Option<String>]) -> String {
     parts.iter().flatten().fold(String::new(), |text, line| text + line + "\n")
 }

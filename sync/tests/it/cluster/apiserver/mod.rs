@@ -1,6 +1,7 @@
 //! Minimal Kubernetes API server: paged listings, watches with bookmarks, 410 for expired versions, 409 for
-//! conflicts, the `status` subresource, optional kinds, and all kinds of outages. Errors and messages follow
-//! the documentation of the real API server. Admission and field validation are not implemented.
+//! conflicts, the `status` subresource, optional kinds, and failures such as error responses, incomplete
+//! listings and a lost store. Errors and messages follow the documentation of the real API server. Admission
+//! and field validation are not implemented.
 
 mod routes;
 mod store;
@@ -65,7 +66,7 @@ struct Shared {
     pages: Mutex<BTreeMap<String, u64>>,
     /// Number of requests received.
     heard: AtomicU64,
-    /// Number of times the server was stopped; separates the connections of successive runs.
+    /// Number of times the server was stopped. Requests on connections of an earlier run get status 502.
     lives: AtomicU64,
 }
 
@@ -144,7 +145,7 @@ impl ApiServer {
         self.shared.cuts.send_modify(|count| *count += 1);
     }
 
-    /// Discards all changes, so that resumed watches get 410, and cuts the open ones.
+    /// Discards the log of changes, so that watches that resume get 410 (expired), and cuts the open watches.
     pub(crate) fn forget(&self) {
         let mut store = self.store();
         store.forget();
@@ -162,7 +163,7 @@ impl ApiServer {
         self.shared.asked.lock().unwrap().clone()
     }
 
-    /// Returns the number of responses that the server has sent, of any kind.
+    /// Returns the number of requests that the server has received.
     pub(crate) fn answers(&self) -> u64 {
         self.shared.heard.load(Ordering::Relaxed)
     }

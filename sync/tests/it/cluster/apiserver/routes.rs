@@ -28,7 +28,7 @@ const PAGE_MAX: usize = 2;
 /// Interval at which an idle watch receives a bookmark.
 const BOOKMARK: Duration = Duration::from_millis(300);
 
-/// Returns the routes for one run of the server; requests on connections of an earlier run get no response.
+/// Returns the routes for one run of the server; requests on connections of an earlier run get status 502.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
     let life = shared.lives.load(Ordering::Relaxed);
     Router::new().fallback(answer).with_state((shared, life))
