@@ -26,7 +26,7 @@ use crate::{
     token::TokenSource,
 };
 
-/// Maximum number of objects in a listing. The store is designed for fewer.
+/// Maximum number of objects in a listing; a longer one is an error. The store is designed for fewer.
 const LIST_OBJECTS_MAX: usize = 500_000;
 /// Maximum number of times a listing restarts because its snapshot expired between two pages.
 const LIST_RESTARTS_MAX: usize = 3;

@@ -87,8 +87,8 @@ pub fn compile_address(snapshot: &Snapshot, address: IpAddr) -> Option<AddressSt
     })
 }
 
-/// Returns the Services whose compiled form a change may alter. `before` and `after` are the snapshots before
-/// and after the commit that contains the change.
+/// Returns the Services whose compiled form (the data that agents receive) a change may alter. `before` and
+/// `after` are the snapshots before and after the commit that contains the change.
 #[must_use]
 pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSet<ServiceKey> {
     let object = &change.object;

@@ -170,7 +170,8 @@ pub type DrainingTargets = Arc<BTreeMap<Target, Option<Timestamp>>>;
 /// Targets with their weights, which are above zero.
 pub type Targets = Arc<BTreeMap<Target, Weight>>;
 
-/// Decision for new connections to a frontend from one class of sources.
+/// Treatment of new connections to a frontend: they are forwarded, rejected, dropped or relayed. A route has
+/// one verdict for each class of sources: workloads, the node itself, all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// The connection is forwarded to one of the targets.
@@ -231,14 +232,15 @@ impl Route {
         [&self.from_workloads, &self.from_node, &self.from_elsewhere]
     }
 
-    /// Returns the verdict if the route has the same one for all classes of sources, otherwise `None`.
+    /// Returns the verdict if the route has the same one for all classes of sources (workloads, the node, all
+    /// others), otherwise `None`.
     #[must_use]
     pub fn uniform(&self) -> Option<&Verdict> {
         let [workloads, node, elsewhere] = self.verdicts();
         (workloads == node && node == elsewhere).then_some(elsewhere)
     }
 
-    /// Returns the targets of the route for all classes of sources.
+    /// Returns the targets of all three verdicts of the route.
     #[must_use]
     pub fn all_targets(&self) -> BTreeSet<Target> {
         self.verdicts()

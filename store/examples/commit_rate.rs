@@ -3,9 +3,9 @@
 //! Usage: `cargo run --release -p store --example commit_rate -- sqlite:PATH`, where PATH contains no store
 //! yet.
 //!
-//! Fills the store with 10,000 EndpointSets of ten endpoints each. Then writes groups of increasing size,
-//! with one fsync per group, in which each commit changes one EndpointSet. Groups with and without history
-//! entries alternate, to measure the cost of history.
+//! Fills the store with 10,000 EndpointSets of ten endpoints each. Then writes groups of commits of
+//! increasing size, with one fsync per group; each commit changes one EndpointSet. Groups with and without
+//! history entries alternate, to measure the cost of history.
 
 use std::{
     fmt,

@@ -4,8 +4,8 @@ use std::{error::Error, fmt, path::PathBuf, sync::Arc};
 
 use model::primitives::quantity::{Position, Revision};
 
-/// Cause of a failure. Shared, because the failure of a commit group is reported to the author of each
-/// commit.
+/// Cause of a failure. Shared, because the failure of a commit group (commits written in one transaction) is
+/// reported to the author of each commit.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
 /// Failure of the store itself; the request was valid.

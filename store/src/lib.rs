@@ -195,8 +195,9 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Position, ReplaceError>;
 
-    /// Reads the current position of the store, which includes every commit completed before the call. A
-    /// store shared by several processes reads only the position for this, not the objects.
+    /// Reads the current position (epoch and revision) of the store, which includes every commit completed
+    /// before the call. A store shared by several processes reads only the position for this, not the
+    /// objects.
     async fn head(&self) -> Result<Position, StoreError>;
 
     /// Waits until another process may have committed after `at`. Never returns for exclusive stores.

@@ -12,7 +12,7 @@ use crate::{control::Pin, dns, docker, files, kubernetes};
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-sync", version, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
-    /// Options of every source.
+    /// Options that apply to every type of source (files, Docker, Kubernetes, DNS).
     #[command(flatten)]
     pub global: Global,
     /// Type of the source, with its arguments.
@@ -20,7 +20,7 @@ pub struct Cli {
     pub source: Source,
 }
 
-/// Options of every source.
+/// Options that apply to every type of source (files, Docker, Kubernetes, DNS).
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// Control servers, separated by commas; they are tried in turn until one answers

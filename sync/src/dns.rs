@@ -28,7 +28,7 @@ use crate::engine::outlet::Outlet;
 const ASKED_MAX: usize = 16;
 /// Maximum number of DNS names per process.
 const NAMES_MAX: usize = 1000;
-/// Maximum time by which a query starts early, so that queries due at similar times run together.
+/// Maximum time by which a query starts early, so that queries scheduled for similar times run together.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// Arguments of `tidegate-sync dns`: DNS names with their Services, and limits on the answers.

@@ -88,8 +88,9 @@ pub struct Flags {
     /// disables this guard [default: 33]
     #[arg(long, env = "TIDEGATE_GUARD_ENDPOINTS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub guard_endpoints_percent: Option<u8>,
-    /// Start a new epoch of the store, once, after the store was restored from a backup by other means.
-    /// Otherwise agents that have newer states would reject the older one
+    /// At this start, begin a new epoch of the store (identity of its history). Give the flag once, after a
+    /// backup was restored without `tidegate-api store restore`, such as by copying the database file.
+    /// Otherwise agents that have a newer state reject the restored one
     #[arg(long)]
     pub new_epoch: bool,
     /// Name of this control server, unique among the servers of its store [default: the host name]

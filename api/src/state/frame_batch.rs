@@ -144,8 +144,8 @@ impl Batches {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the changes from a revision of the same epoch to the published state as a batch, or `None` if
-    /// they are no longer in memory.
+    /// Returns one batch with the changes after revision `from`, up to the published state, or `None` if
+    /// these changes are no longer in memory. `from` must belong to the epoch of the published state.
     pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Batch>> {
         self.lock().since(from, published)
     }

@@ -42,8 +42,8 @@ struct NodeEntry {
     last_report: Option<Timestamp>,
     stored_at: Option<Timestamp>,
     feed: Option<CancellationToken>,
-    /// Token that cancels the agent's query-only feed, which is open while the agent receives its state from
-    /// another control server.
+    /// Token that cancels the agent's query-only feed (stream without state), which is open while the agent
+    /// receives its state from another control server.
     questions: Option<CancellationToken>,
     /// Boot id of the agent process that ran before the current one.
     previous_boot_id: Option<String>,
@@ -215,8 +215,8 @@ impl Nodes {
         Table(names.map(|name| (name.clone(), row(name))).collect())
     }
 
-    /// Registers a feed of a node, and returns the token that cancels it. Older feeds of the node are cancelled,
-    /// because its agent has reconnected.
+    /// Registers a feed (state stream) of a node, and returns the token that cancels it. Older feeds of the
+    /// node are cancelled, because its agent has reconnected.
     pub(crate) fn begin_feed(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
         let mut entries = self.lock();

@@ -125,8 +125,8 @@ impl ObjectRenderer<'_> {
         ))
     }
 
-    /// Returns the progress of the nodes in applying the compiled form of a Service; empty if the Service is not
-    /// sent to nodes.
+    /// Returns the progress of the nodes in applying the compiled form of a Service (the data that agents
+    /// receive); empty if the Service is not sent to nodes.
     pub(crate) fn progress(&self, key: &ServiceKey, form: &CompiledService) -> NodeCounts {
         let wanted = Position { epoch: self.view.published().epoch, revision: form.revision };
         if form.is_programmable() { self.nodes().count(key, wanted) } else { NodeCounts::default() }

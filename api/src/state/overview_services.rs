@@ -58,8 +58,8 @@ pub(crate) struct Share {
 struct Basis {
     object: Arc<Object>,
     entry: Option<Arc<Entry<CompiledService>>>,
-    /// Number of Nodes by their progress with the compiled form. Consecutive Services with equal numbers
-    /// share one allocation.
+    /// Number of Nodes by their progress with the compiled form (the data that agents receive). Consecutive
+    /// Services with equal numbers share one allocation.
     counts: Arc<NodeCounts>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Look<'a> {
     pub(crate) announced: &'a AnnouncementSummary,
 }
 
-/// Service that exists in the published state, with its compiled form.
+/// Service that exists in the published state, with its compiled form (the data that agents receive).
 struct Present<'a> {
     key: ServiceKey,
     object: &'a Arc<Object>,

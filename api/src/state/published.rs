@@ -46,7 +46,8 @@ pub(crate) struct Published {
     pub(crate) recent: Ring,
     /// Cluster-wide settings that every agent receives.
     pub(crate) network: Arc<NetworkState>,
-    /// Feed frame with the cluster-wide settings, serialized for all agents.
+    /// Line of the feed (state stream to agents) with the cluster-wide settings, serialized once for all
+    /// agents.
     pub(crate) network_line: Arc<Chunk>,
     network_changed_at: Revision,
     /// Revision of the last change that may affect the BGP settings of Nodes, not counting changes of the Nodes
@@ -220,7 +221,8 @@ impl Hub {
         self.bell.subscribe()
     }
 
-    /// Waits until the published state has reached `position`, for at most `patience`. Returns true if it has.
+    /// Waits until the published state has reached `position` (epoch and revision), for at most the time
+    /// `patience`. Returns false on timeout.
     pub(crate) async fn reach(&self, position: Position, patience: Duration) -> bool {
         let mut bell = self.subscribe();
         let is_reached = bell.wait_for(|published| *published >= position);

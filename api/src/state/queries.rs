@@ -78,7 +78,7 @@ impl QueryError {
     }
 }
 
-/// Registry of the open feeds and the pending queries.
+/// Registry of the open feeds (streams to agents) and the pending queries.
 #[derive(Debug)]
 pub(crate) struct NodeQueries {
     next: AtomicU64,
@@ -147,8 +147,8 @@ impl NodeQueries {
         self.lock().posts.retain(|_, post| !post.is_closed());
     }
 
-    /// Sends a query to the agent of a node, and waits for the reply for at most `patience`. If the returned
-    /// future is dropped, the query is discarded.
+    /// Sends a query to the agent of a node, and waits for the reply for at most the time `patience`. If the
+    /// returned future is dropped, the query is discarded.
     pub(crate) async fn ask(
         &self,
         node: &Name,

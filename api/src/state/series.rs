@@ -63,7 +63,7 @@ pub(crate) struct SeriesAnswer {
     /// Reason why measured values are missing: the memory limit was reached. Absent if none are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
-    /// Time series of the subject, one for each metric, all with the same number of points.
+    /// Time series of the cluster, Node or Service, one for each metric, all with the same number of points.
     #[schema(max_items = 8)]
     series: Vec<Series>,
 }
@@ -138,7 +138,7 @@ impl SeriesBook {
         is_new.then_some(step)
     }
 
-    /// Records a sample as the point of a step in all series.
+    /// Adds one point to every series: the value from the sample, at the time step (10 s).
     pub(crate) fn take(&self, step: i64, sample: &Sample) {
         self.lock().take(step, sample);
     }
@@ -152,7 +152,7 @@ impl SeriesBook {
         self.lock().forget_gone(has_service, has_node);
     }
 
-    /// Returns the time series of a subject, or `None` before the first point.
+    /// Returns the time series of the cluster, a Node or a Service, or `None` before the first point.
     pub(crate) fn read(&self, of: &Of) -> Option<SeriesAnswer> {
         self.lock().read(of)
     }

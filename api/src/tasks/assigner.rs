@@ -151,7 +151,7 @@ impl LeaderTask for Assigner {
             let operations = self.decide_batch(&left);
             if !operations.is_empty() {
                 if write(&self.app, operations).await.is_err() {
-                    // The addresses stay due; the next tick retries.
+                    // The addresses stay marked for a decision; the next tick (after 1 s) retries.
                     return;
                 }
                 let app = Arc::clone(&self.app);
@@ -187,8 +187,8 @@ impl Assigner {
     }
 
     /// Updates the announcement leases of the nodes. If a lease has expired or was renewed, marks the
-    /// addresses that it concerns, so that their announcer is selected again. Marks all addresses every
-    /// [`SWEEP`]. On the leader (`leads`), also updates the marks of lost Nodes.
+    /// addresses that it concerns, so that their announcer is selected again. Marks all addresses once per
+    /// interval [`SWEEP`]. On the leader (`leads`), also updates the marks of lost Nodes.
     async fn update_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();

@@ -118,7 +118,7 @@ impl LeaderTask for HealthJudge {
             let batch: Vec<_> = self.due.iter().take(BATCH_MAX).cloned().collect();
             let operations = self.decide_batch(&batch);
             if !operations.is_empty() && write(&self.app, operations).await.is_err() {
-                // The Services stay due; the next tick retries.
+                // The Services stay marked for a decision; the next tick (after 1 s) retries.
                 return;
             }
             for service in &batch {
@@ -176,7 +176,7 @@ impl HealthJudge {
 
     /// Marks Services for a new decision: the ones for which a checking node stopped or resumed reporting,
     /// the ones whose slow start has reached its next step, and the ones with unhealthy endpoints that the
-    /// guard keeps in service. Marks all Services every [`SWEEP`].
+    /// guard keeps in service. Marks all Services once per interval [`SWEEP`].
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();

@@ -45,17 +45,17 @@ pub(crate) trait LeaderTask: Sized + Send {
     /// Derives the task's state from the complete published state.
     fn begin_anew(&mut self, published: &Published);
 
-    /// Removes the collected triggers from reports, and marks the decisions that they require as due, so that
-    /// [`Self::decide`] makes them.
+    /// Takes the triggers that were collected from agents' reports, and marks the objects for which they
+    /// require a decision, so that [`Self::decide`] makes it.
     fn apply_triggers(&mut self);
 
     /// Does the work that depends on time. `leads` is true if this server is the leader.
     fn tick(&mut self, leads: bool) -> impl Future<Output = ()> + Send;
 
-    /// Makes all decisions that are marked as due. Called on the leader only.
+    /// Makes a decision for each marked object. Called on the leader only.
     fn decide(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Discards the marks of due decisions, because another server is the leader and makes these decisions.
+    /// Removes all marks without a decision, because another server is the leader and decides.
     fn discard(&mut self);
 }
 

@@ -23,7 +23,7 @@ use crate::{
     state::series::{NodeSample, OF_CLUSTER, OF_SERVICE, SERVICES_MAX, STEPS_TO_FORGET, Sample, short},
 };
 
-/// Interval at which the task checks if the next point, one every 10 s, is due.
+/// Interval at which the task checks if the time for the next point has come (one point every 10 s).
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs the task that adds a point to all time series every 10 s.

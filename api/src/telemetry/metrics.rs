@@ -66,7 +66,7 @@ pub(crate) struct Metrics {
     pub(crate) follow_failures: Counter,
     follow_seconds: Histogram,
     store_seconds: Family<CallLabels, Histogram, fn() -> Histogram>,
-    /// Number of feed lines that contain or remove a Service or an address.
+    /// Number of lines in feeds (state streams to agents) that contain or remove a Service or an address.
     pub(crate) feed_objects: Counter,
     /// Number of bytes sent to agents in feeds, before compression.
     pub(crate) feed_bytes: Counter,

@@ -168,7 +168,8 @@ async fn a_backup_is_restored_after_it_was_said_what_that_means() {
     );
     assert_eq!(contents(&*store).await, original);
 
-    // Watches of the old epoch are told to start over, and the new one continues.
+    // A watch of the old epoch gets an error that makes the client start over; one of the new epoch
+    // continues.
     let server =
         support::start_on(support::settings(30000..=32767), store, support::Fixed::at(support::START)).await;
     for old in [before.0.to_string(), original_position(&place.path("backup"))] {

@@ -1,5 +1,6 @@
-//! Test of changes of load balancer addresses as time passes: when a quarantine ends, the Service that waits for
-//! an address gets it without a write.
+//! Tests that load balancer addresses are assigned as time passes. A released address is in quarantine for
+//! some time (no other Service gets it). When that time ends, a Service that waits for the address gets it,
+//! although no client has written an object.
 
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ async fn first_address(server: &support::Server, name: &str) -> String {
     panic!("{name} gets no address");
 }
 
-/// F038, F122: a pool has only one address, which was released and is in quarantine. When the quarantine ends, the
-/// pending Service gets it without a write in between.
+/// F038, F122: a pool has only one address, which a Service has released, so that it is in quarantine. When
+/// the quarantine ends, the Service that waits for an address gets it, although no client has written an
+/// object.
 #[tokio::test]
 async fn f038_f122_a_waiting_service_is_served_when_a_quarantine_ends() {
     let server = support::start().await;

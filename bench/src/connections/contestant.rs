@@ -31,9 +31,9 @@ const REMEMBERED_SECS: &str = "1";
 /// Measured path from a client to the backend; its network and processes are removed when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPath {
-    /// Name of the contestant in the results.
+    /// Name of the path in the results.
     pub(super) name: String,
-    /// Description of the contestant's configuration.
+    /// Description of the configuration of the path.
     pub(super) settings: String,
     /// Number of Services on the node; 0 for paths without Tidegate.
     pub(super) services: u32,
@@ -152,7 +152,8 @@ fn machines() -> Result<(Topology, Backend, Namespace, IpAddr)> {
     Ok((topology, backend, client, address))
 }
 
-/// Applies kernel settings common to all compared paths.
+/// Applies the kernel settings (client ports, conntrack timeouts) that all compared paths (proxies and plain
+/// routes) share.
 pub(crate) fn prepare(topology: &Topology) -> Result<()> {
     let node = topology.place(NODE)?;
     for place in [node, topology.place(CLIENT)?] {

@@ -91,8 +91,8 @@ impl Record<FanoutPoint> {
     }
 }
 
-/// Runs one round with a new server and `count` receivers of kind `told`, and adds the results to `point`.
-/// Returns the number of bytes sent per change and receiver.
+/// Runs one round with a new server and `count` receivers of the kind `told` (agents or watchers), and adds
+/// the results to `point`. Returns the number of bytes sent per change and receiver.
 fn turn(options: &Options, told: ReceiverKind, count: u16, point: &mut FanoutPoint) -> Result<usize> {
     let (role, nodes) = match told {
         ReceiverKind::Agents => (Role::Agent, count),

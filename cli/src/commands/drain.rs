@@ -182,7 +182,7 @@ fn parse_address(text: &str) -> Result<IpAddr, Failure> {
 }
 
 /// Waits until the drained objects have no connection left. Prints the progress each time it changes. Returns
-/// an error if connections remain after `patience`; waits without limit if `patience` is `None`.
+/// an error if connections remain after the time `patience`; waits without limit if `patience` is `None`.
 async fn wait(
     client: &Client,
     subject: &DrainSubject,

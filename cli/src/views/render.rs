@@ -326,8 +326,8 @@ fn node_summary(node: &Node) -> Vec<String> {
     ]
 }
 
-/// Returns the parts of an address summary: the Services that hold it, a quarantine, and its candidates in
-/// order.
+/// Returns the parts of an address summary: the Services with the address, the former Service while a
+/// released address is in quarantine, and the candidates (nodes that may announce the address) in order.
 fn address_summary(address: &Address) -> Vec<String> {
     let spec = &address.spec;
     let holders = words(&spec.services);

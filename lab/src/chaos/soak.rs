@@ -118,7 +118,8 @@ pub struct Options {
 
 impl Options {
     /// Returns the options of a soak test of `minutes` in total: a warm-up of a tenth of that time, then
-    /// three parts of equal length. In each part writers and faults are active, and a calm phase follows.
+    /// three parts of equal length. In each part writers and faults are active; a calm phase without either
+    /// follows.
     #[must_use]
     pub fn long(seed: u64, minutes: u32) -> Self {
         let total = Duration::from_secs(60) * minutes;
@@ -206,7 +207,8 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result
 
 impl Run<'_> {
     /// Uses once every feature for which agents allocate memory lazily and keep it, and updates the process
-    /// entries of the census `before`, so that this memory does not count as a leak.
+    /// entries of the census `before` (list of resources at the start), so that this memory does not count as
+    /// a leak.
     fn prime(&mut self, stage: &mut Stage, before: &mut Census) -> Result<()> {
         stage.fill(0)?;
         stage.cluster.apply_objects(&[stage::first_of_its_kind()])?;
@@ -217,8 +219,8 @@ impl Run<'_> {
         census::look_at_processes(stage, before)
     }
 
-    /// Runs all parts of the test: writers and faults, a calm phase, a check of all addresses, and a memory
-    /// measurement.
+    /// Runs all parts of the test: writers and faults, a calm phase without either, a check of all addresses,
+    /// and a memory measurement.
     fn work(&mut self, stage: &mut Stage) -> Result<()> {
         let Options { seed, writers, per_second, filling, .. } = *self.options;
         let pace = Pace { seed, writers, per_second, filling };

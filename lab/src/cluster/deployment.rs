@@ -317,10 +317,10 @@ impl Cluster {
         Ok(string(&self.service(key)?, &format!("/spec/clusterIPs/{family}"))?.parse()?)
     }
 
-    /// Returns the node port that belongs to the Service port `port`.
+    /// Returns the node port of a port of the Service `key`; `port` is the index in `spec.ports`.
     ///
     /// # Errors
-    /// Returns an error if the port has no node port.
+    /// Returns an error if the Service has no such port, or if the port has no node port.
     pub fn node_port(&self, key: &str, port: usize) -> Result<u16> {
         Ok(u16::try_from(number(&self.service(key)?, &format!("/spec/ports/{port}/nodePort"))?)?)
     }

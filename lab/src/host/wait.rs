@@ -27,8 +27,8 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Result<T>) -> Result<T> {
     until_within(PATIENCE, what, look)
 }
 
-/// Calls `look` repeatedly until it returns `Ok`, for at most `patience`. The first argument describes the
-/// awaited state in errors.
+/// Calls `look` repeatedly until it returns `Ok`, for at most the time `patience`. The first argument
+/// describes the awaited state in errors.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + patience;
     let share = if guest::is_inside() { GUEST_PAUSE_SHARE } else { 0 };

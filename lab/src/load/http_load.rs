@@ -62,9 +62,9 @@ pub fn drive(
 /// Write of an open-loop run, with its times and its revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletedWrite {
-    /// Send time as returned by [`now_ns`].
+    /// Time at which the request was sent, as returned by [`now_ns`].
     pub sent_ns: u64,
-    /// Response time as returned by [`now_ns`].
+    /// Time at which the response arrived, as returned by [`now_ns`].
     pub answered_ns: u64,
     /// Revision that the write created.
     pub revision: u64,

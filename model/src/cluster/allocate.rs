@@ -162,8 +162,8 @@ fn pools<'a>(
 }
 
 /// Chooses an address, with its pool, for a Service that requests no specific address in this family; `None`
-/// if no pool has one. In each pool, the order of preference is: an address in quarantine for this Service,
-/// an address of Services with the same sharing key, the first free address.
+/// if no pool has one. In each pool, the order of preference is: an address that this Service has released
+/// and that is still in quarantine, an address of Services with the same sharing key, the first free address.
 pub(crate) fn choose(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

@@ -1,9 +1,9 @@
 //! Assignable addresses of a pool, and the search for the first free one in O(log n).
 //!
-//! The addresses in use or in quarantine are stored as intervals of their numbers in a [`Numbering`]. A pool
-//! with `avoidBuggyIPs` uses a numbering without the IPv4 addresses ending in `.0` and `.255`, so the search
-//! never stops at one of them. Reserved addresses split the ranges of a pool into a few pieces, and the
-//! search needs one look-up per piece.
+//! The addresses in use or in quarantine (released recently) are stored as intervals of their numbers in a
+//! [`Numbering`]. A pool with `avoidBuggyIPs` uses a numbering without the IPv4 addresses ending in `.0` and
+//! `.255`, so the search never stops at one of them. Reserved addresses split the ranges of a pool into a few
+//! pieces, and the search needs one look-up per piece.
 
 use std::net::IpAddr;
 

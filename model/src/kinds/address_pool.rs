@@ -18,9 +18,9 @@ use crate::{
 pub const POOL_RANGES_MAX: usize = 256;
 /// Maximum number of entries in each of `namespaces` and `serviceSelectors` of a pool.
 pub const POOL_SELECTORS_MAX: usize = 64;
-/// Default duration of the quarantine in seconds.
+/// Default time in seconds for which a released address is not assigned to another Service (quarantine).
 pub const QUARANTINE_SECONDS_DEFAULT: u32 = 60;
-/// Maximum duration of the quarantine in seconds: one week.
+/// Maximum duration of the quarantine of a released address, in seconds: one week.
 pub const QUARANTINE_SECONDS_MAX: u32 = 604_800;
 
 /// Desired state of an AddressPool: addresses for Services of type LoadBalancer, and the Services that may
@@ -76,7 +76,7 @@ const fn yes() -> bool {
 }
 
 impl AddressPoolSpec {
-    /// Returns the duration of the quarantine in seconds.
+    /// Returns the duration of the quarantine of a released address, in seconds.
     #[must_use]
     pub fn quarantine(&self) -> u32 {
         self.quarantine_seconds.unwrap_or(QUARANTINE_SECONDS_DEFAULT)

@@ -59,8 +59,9 @@ struct ReportedState {
 }
 
 impl AnnouncementBook {
-    /// Stores the states that a node's agent reports. Returns the addresses for which the node's role, or the
-    /// epoch (version) of the candidate order that it follows, has changed.
+    /// Stores the announcement states, one for each address, that a node's agent reports. Returns the
+    /// addresses for which the node now reports another role or another epoch: the version of the candidate
+    /// order (the nodes that may announce the address, in order of rank).
     pub fn apply(&mut self, node: &Name, news: AnnouncementUpdate) -> BTreeSet<IpAddr> {
         let AnnouncementUpdate { parts, mut gone, is_complete } = news;
         if is_complete {

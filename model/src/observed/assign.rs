@@ -38,7 +38,8 @@ pub struct ClusterView<'a> {
     pub epoch: Epoch,
     /// Lease and last report of each node, ordered by name.
     pub nodes: &'a [NodeView<'a>],
-    /// Function that returns the compiled form of a Service, if there is one.
+    /// Function that returns the compiled form of a Service (the data that agents receive), or `None` if
+    /// there is none.
     pub compiled: &'a dyn Fn(&ServiceKey) -> Option<Arc<CompiledService>>,
 }
 

@@ -96,7 +96,8 @@ pub struct EndpointTraffic {
     /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Port of the endpoint; `null` if connections keep the destination port of the client (port ranges).
+    /// Port of the endpoint; `null` if the Service port is a range, so that the destination port of a
+    /// connection is not changed.
     pub port: Option<Port>,
     /// Ports of the Service that lead to the endpoint, such as `80` or `8000-8100`; empty for a removed endpoint.
     pub service_ports: Vec<String>,

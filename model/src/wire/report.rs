@@ -244,7 +244,8 @@ pub struct TargetTraffic {
     /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Port of the endpoint. `null` if connections keep the destination port of the client (port ranges).
+    /// Port of the endpoint. `null` if the Service port is a range, so that the destination port of a
+    /// connection is not changed.
     #[serde(default)]
     pub port: Option<Port>,
     /// Number of connections to the endpoint, including UDP flows.

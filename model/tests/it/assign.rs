@@ -494,8 +494,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// The numbers of addresses that nodes without differences own differ by at most one. Equal inputs give
-    /// equal decisions, and a second round of decisions changes nothing.
+    /// Nodes that differ only in their names own equal numbers of addresses, give or take one. Equal inputs
+    /// give equal decisions, and a second round of decisions changes nothing.
     #[test]
     fn owners_are_balanced_within_one_and_decisions_repeat(nodes in 1_usize..=5, addresses in 1_usize..20) {
         let mut world = World::new(&NODES[..nodes], addresses);

@@ -1,8 +1,9 @@
 //! Packet programs (frontends with their verdicts) of a Service on each node, compared with text files;
 //! `UPDATE_GOLDEN=1 cargo test -p model` rewrites the files.
 //!
-//! Each file shows one Service on three nodes; nodes with equal programs are grouped. Each frontend has one line,
-//! followed by the targets of each source class; `×3` is a weight.
+//! Each file shows one Service on three nodes; nodes with equal programs are grouped. Each frontend has one
+//! line, followed by the targets for each class of sources (workloads, the node, all others); `×3` is a
+//! weight.
 
 use std::{fmt::Write, fs, path::PathBuf};
 

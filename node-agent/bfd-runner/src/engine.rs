@@ -36,7 +36,7 @@ pub(super) enum Pass {
     Continue {
         /// Listening sockets whose packets wake the thread.
         doors: Ready,
-        /// Time of the next due action of any session; `None` if there is none.
+        /// Earliest time at which any session must send a packet or times out; `None` if there is none.
         deadline: Option<Instant>,
     },
     /// The thread must exit, because the last handle was dropped.

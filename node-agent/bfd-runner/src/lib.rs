@@ -6,7 +6,8 @@
 //!   owner ◀──states, news──────────────┘
 //! ```
 //! The state machine is in the crate `bfd`, which has no I/O. Invariants: the thread blocks only in `ppoll`,
-//! its work grows only with packets and due deadlines, and packets from unknown senders get no reply.
+//! its work grows only with the packets received and the deadlines passed, and packets from unknown senders
+//! get no reply.
 //!
 //! The thread drains its sockets before it reads the clock: packets that waited while this machine was busy
 //! count as received in time.

@@ -1,5 +1,5 @@
 //! Peers with which each owner (user of BFD) requests a session. Owners that request the same peer share one
-//! session. Pure.
+//! session. Does no I/O.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 

@@ -54,8 +54,8 @@ pub struct Session {
     noise: Noise,
     /// Arrival time of the last valid packet from the peer; `None` before the first one.
     heard: Option<Instant>,
-    /// Time of the last transmitted packet that was not the response to a Poll (Final), or the creation time
-    /// of the session.
+    /// Time of the last transmitted packet that was not the response to a Poll (Final); before the first one,
+    /// the creation time of the session.
     sent: Instant,
     /// Last transmitted packet, without its Poll and Final bits.
     said: Option<Packet>,

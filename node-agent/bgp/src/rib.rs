@@ -269,8 +269,8 @@ impl RibOut {
         Some((Message::Update(Box::new(update)), bytes))
     }
 
-    /// Records that the attributes `told` were sent for a prefix, or that it was withdrawn if `told` is
-    /// `None`.
+    /// Records that a route with the attributes `told` was sent for a prefix, or that it was withdrawn if
+    /// `told` is `None`.
     fn note(&mut self, prefix: IpNet, told: Option<Arc<Attributes>>) {
         let entry = self.entries.entry(prefix).or_default();
         self.told += usize::from(told.is_some());

@@ -1,5 +1,5 @@
 //! Flow accounting: bytes, packets and open flows by frontend (address, protocol and port of a Service) and
-//! target, summed over readings of the conntrack table. Pure.
+//! target, summed over readings of the conntrack table. Does no I/O.
 //!
 //! The kernel counts per flow (`nf_conntrack_acct`) and deletes the counters together with the flow. The
 //! increase since the previous reading is added to a sum that never decreases; only the traffic after the

@@ -1,4 +1,4 @@
-//! Decides which flows are stale. Pure.
+//! Decides which flows are stale. Does no I/O.
 //!
 //! A flow belongs to the most specific matching frontend: an address before a node port, a single port before a
 //! range. The target of the flow is compared with the programmed state at the time of the decision, not at the
@@ -230,7 +230,8 @@ impl ProgrammedState {
     /// the current targets.
     #[must_use]
     pub fn judge(&self, dues: &Dues, flow: &Flow, local: &LocalAddresses) -> Judgement {
-        // Uses the most specific frontend, due or not: a flow of a frontend that is not due is left alone.
+        // Uses the most specific frontend. If no work is pending for it (it is not due), its flows are left
+        // alone.
         let due = candidates(flow, local).into_iter().find_map(|(destination, is_range)| {
             let due = find(&dues.frontends, &dues.ranges, destination, is_range, flow);
             due.or_else(|| find(&self.owners, &self.ranges, destination, is_range, flow))

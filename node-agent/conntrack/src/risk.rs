@@ -1,4 +1,4 @@
-//! Impact of a planned change on established flows: the flows that it would terminate or move. Pure.
+//! Impact of a planned change on established flows: the flows that it would terminate or move. Does no I/O.
 
 use std::collections::BTreeSet;
 

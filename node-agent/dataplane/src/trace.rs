@@ -25,8 +25,8 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Creates the subject of each packet (the packet with the addresses of the node). Reads the addresses of
-    /// the calling thread's network namespace once.
+    /// Pairs each packet with the addresses of the local node, as the input of a trace. Reads these addresses
+    /// once, in the network namespace of the calling thread.
     pub(super) fn all_here(packets: &'a [Packet]) -> io::Result<Vec<Self>> {
         let found = getifaddrs().map_err(io::Error::from)?;
         let local = found.filter_map(|interface| {

@@ -14,8 +14,8 @@ use super::plan::Changes;
 pub(super) struct Mail {
     /// State changes from the control server, merged since the last time the inbox was read.
     pub(super) changes: Changes,
-    /// Numbers of client connections that endpoints refused, as last read from the backend; `None` if they
-    /// have not been read since the inbox was last emptied.
+    /// Endpoints that refused client connections, with the number of refusals, as last read from the proxy
+    /// backend; `None` if nothing was read since the inbox was last emptied.
     pub(super) refusals: Option<Vec<Refusals>>,
 }
 
@@ -29,8 +29,8 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Changes,
-    /// Numbers of refused client connections as last read from the backend. New numbers replace older ones
-    /// that the thread has not taken yet.
+    /// Numbers of refused client connections as last read from the proxy backend. New numbers replace older
+    /// ones that the thread has not taken yet.
     refusals: Option<Vec<Refusals>>,
     is_closed: bool,
 }

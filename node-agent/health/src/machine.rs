@@ -1,5 +1,5 @@
 //! Health state machine of one endpoint on this node: `rise` consecutive successes make it healthy, `fall`
-//! consecutive failures unhealthy. Pure.
+//! consecutive failures unhealthy. Does no I/O.
 //!
 //! ```text
 //!             rise successes             fall failures

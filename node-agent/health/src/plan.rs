@@ -1,4 +1,4 @@
-//! Assignment of health checks to this node. Pure.
+//! Assignment of health checks to this node. Does no I/O.
 //!
 //! The cost is proportional to the change. If a Service changes, only its endpoints are assigned again. If
 //! the set of checking nodes changes, the endpoints of all Services with a health check are assigned again.
@@ -23,7 +23,7 @@ pub const CHECKS_PER_SERVICE_MAX: usize = CHECKS_REPORTED_MAX;
 /// Changes of the state from the control server that affect health checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Compiled Services that changed; `None` for a removed Service.
+    /// Compiled Services (as received from the control server) that changed; `None` for a removed Service.
     pub services: BTreeMap<ServiceKey, Option<Arc<CompiledService>>>,
     /// Names of all Nodes that run checks; `None` if they have not changed.
     pub checkers: Option<BTreeSet<Name>>,

@@ -1,5 +1,5 @@
 //! Passive detection: an endpoint that refuses a number of consecutive client connections within one check
-//! interval becomes unhealthy before the next check. Pure.
+//! interval becomes unhealthy before the next check. Does no I/O.
 //!
 //! Input is the number of refused connections per endpoint since the last successful one, read about once a
 //! second. Refusals before the first reading do not count, because their time is unknown.

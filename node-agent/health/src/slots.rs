@@ -1,5 +1,5 @@
 //! Limits the number of running checks. Services start their waiting checks in turn (round robin), so that a
-//! Service with unresponsive endpoints does not block the others. Pure.
+//! Service with unresponsive endpoints does not block the others. Does no I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 

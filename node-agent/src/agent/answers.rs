@@ -46,7 +46,8 @@ impl Agent {
                 "the node holds back the state of control, so the effect of a change cannot be computed",
             );
         }
-        // A trace reads the kernel anew, so it needs no mirror; it is most useful after a failure.
+        // A trace reads the kernel anew, so it needs no mirror (copy of the kernel state in memory); it is
+        // most useful after a failure.
         let needs_mirror = matches!(question, Question::Plan(_));
         if self.full_look.is_some() && needs_mirror {
             let why = self.last_failure.as_deref().unwrap_or("it is about to be read");

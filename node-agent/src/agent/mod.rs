@@ -221,7 +221,8 @@ impl Agent {
         self.dirty.extend(followed.services);
     }
 
-    /// Runs one iteration of the loop: does all work that is due. `random` adds jitter to retries.
+    /// Runs one iteration of the loop: does all work whose scheduled time has come. `random` adds jitter to
+    /// retries.
     pub fn turn(&mut self, now: Instant, random: u64) {
         self.journal.maintain(&self.state, now);
         if self.state.position().is_none() {
@@ -250,9 +251,9 @@ impl Agent {
         }
     }
 
-    /// Does due work that is independent of kernel updates (conntrack cleaning, replaced backends, health
-    /// check ports). Unless a full update is pending, also does work that requires a programmed kernel
-    /// (leftovers of other modes, refused connections, traffic samples).
+    /// Does the work whose time has come and that is independent of kernel updates (conntrack cleaning,
+    /// replaced backends, health check ports). Unless a full update is pending, also does work that requires
+    /// a programmed kernel (leftovers of other modes, refused connections, traffic samples).
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
         if self.backends.see_off(now) {
@@ -275,7 +276,8 @@ impl Agent {
         self.readings.read(self.backends.current(), counted, now);
     }
 
-    /// Returns the time at which [`Self::turn`] is due if no batch of state changes is received earlier.
+    /// Returns the time at which [`Self::turn`] must be called again if no batch of state changes is received
+    /// earlier.
     #[must_use]
     pub fn next_turn(&self, now: Instant) -> Instant {
         let upkeep = now + TURN_INTERVAL_MAX;

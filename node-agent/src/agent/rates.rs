@@ -1,4 +1,4 @@
-//! Rates per second: the difference of two readings divided by the time between them. Pure.
+//! Rates per second: the difference of two readings divided by the time between them. Does no I/O.
 
 use std::{
     collections::BTreeMap,

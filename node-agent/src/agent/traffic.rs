@@ -98,7 +98,7 @@ impl Readings {
         self.position
     }
 
-    /// Samples the traffic if a sample is due.
+    /// Samples the traffic if the sampling interval has passed.
     pub(super) fn read(&mut self, dataplane: &mut dyn Dataplane, counted: SampleInputs<'_>, now: Instant) {
         let SampleInputs { cleaner, networks, position } = counted;
         let begun = Instant::now();

@@ -85,8 +85,8 @@ impl Board {
         seen.streams_opened += 1;
     }
 
-    /// Records that the stream of this purpose has ended or could not be opened. A stream of the other
-    /// purpose is unaffected.
+    /// Records that a stream from `server` has ended or could not be opened; `stream` is its purpose (state
+    /// or queries). Has no effect while a stream for the other purpose is open from this server.
     pub fn ended(&self, server: ServerId, stream: StreamUse, error: Option<String>) {
         let mut all = self.lock();
         let seen = &mut all[server.0];

@@ -1,4 +1,4 @@
-//! Selection of the control server that an agent receives its state from. Pure.
+//! Selection of the control server that an agent receives its state from. Does no I/O.
 //!
 //! Each node has its own order of the servers, so that the agents of a cluster spread over all servers, and
 //! the agents of a failing server spread over the remaining ones. After the end of a stream, the next server

@@ -1,5 +1,5 @@
 //! Common representation of nf_tables and iptables rules, limited to the aspects that `tidegate-agent doctor`
-//! checks. Pure.
+//! checks. Does no I/O.
 
 use std::fmt;
 

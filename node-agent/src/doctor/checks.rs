@@ -1,6 +1,6 @@
-//! Checks of `tidegate-agent doctor` for obstacles to traffic, with stable names and explanations. Pure. The
-//! requirements of a proxy mode are checked by `preflight`. `docs/how-to/host-diagnostics.md` describes the
-//! remedies.
+//! Checks of `tidegate-agent doctor` for obstacles to traffic, with stable names and explanations. Does no
+//! I/O. The requirements of a proxy mode are checked by `preflight`. `docs/how-to/host-diagnostics.md`
+//! describes the remedies.
 
 /// Check for an obstacle to traffic, in addition to the requirements of the proxy mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

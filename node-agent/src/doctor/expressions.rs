@@ -1,6 +1,6 @@
 //! Interpreter of nf_tables rules: follows the packet mark and the conntrack state from the registers to
-//! comparisons and verdicts. Pure. A rule with an expression that is not interpreted gets the condition
-//! `Other`.
+//! comparisons and verdicts. Does no I/O. A rule with an expression that is not interpreted gets the
+//! condition `Other`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Collected machine data that the checks of `tidegate-agent doctor` evaluate. Pure.
+//! Collected machine data that the checks of `tidegate-agent doctor` evaluate. Does no I/O.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Formats the output of `tidegate-agent doctor`. Pure.
+//! Formats the output of `tidegate-agent doctor`. Does no I/O.
 
 use std::fmt::Write as _;
 

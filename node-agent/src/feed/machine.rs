@@ -42,7 +42,7 @@ pub struct Batch {
 /// Final change of one Service in a batch of state changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceChange {
-    /// The Service was added or replaced by this compiled form.
+    /// The Service was added or replaced; contains its compiled form, with resolved endpoints.
     Set(Arc<CompiledService>),
     /// The Service was removed at this revision.
     Removed(Revision),

@@ -1,4 +1,4 @@
-//! Computes the addresses and endpoints that are lost if one state replaces another. Pure.
+//! Computes the addresses and endpoints that are lost if one state replaces another. Does no I/O.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

@@ -1,5 +1,5 @@
 //! Journal format: a header, then the frames of a feed (stream of state from the control server), with a
-//! checksum after every batch of changes. Pure.
+//! checksum after every batch of changes. Does no I/O.
 //!
 //! ```text
 //! {"journal":1,"node":"n1"}                 owner of the state

@@ -1,4 +1,4 @@
-//! Tables of the requirements of each proxy mode. Pure.
+//! Tables of the requirements of each proxy mode. Does no I/O.
 
 use model::kinds::node::ProxyMode;
 use serde::Serialize;

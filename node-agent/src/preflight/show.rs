@@ -1,4 +1,4 @@
-//! Formats the output of `tidegate-agent preflight`. Pure.
+//! Formats the output of `tidegate-agent preflight`. Does no I/O.
 
 use std::fmt::Write as _;
 

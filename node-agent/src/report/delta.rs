@@ -1,5 +1,5 @@
 //! Tracks the entries (such as addresses or prefixes) that a control server has received, so that a report
-//! carries only the differences. Pure.
+//! carries only the differences. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
         news
     }
 
-    /// Records that the control server has received the differences in `news`.
+    /// Records that the control server has received `news`, the differences of one report.
     pub fn delivered(&mut self, news: News<K, V>) {
         self.has_begun = true;
         for key in news.gone {

@@ -1,4 +1,4 @@
-//! Defaults of the agent for settings that the Node object leaves out. Pure.
+//! Defaults of the agent for settings that the Node object leaves out. Computation only, without I/O.
 
 use dataplane::BackendOptions;
 use ipnet::IpNet;

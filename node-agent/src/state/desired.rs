@@ -1,5 +1,5 @@
 //! Derives the desired kernel state from the received state, one Service at a time and only for changed
-//! Services. Pure.
+//! Services. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! State received from the control server: the last complete and consistent version, in memory. Pure.
+//! State received from the control server: the last complete and consistent version, in memory. Does no I/O.
 
 pub mod defaults;
 pub mod desired;
@@ -15,7 +15,7 @@ use model::{
 
 use crate::feed::machine::{self, Batch, ServiceChange, StreamFault};
 
-/// Compiled Services by key. Clones share all data.
+/// Compiled Services (with resolved endpoints) by key. Clones share all data.
 pub type Services = OrdMap<ServiceKey, Arc<CompiledService>>;
 /// Load balancer addresses with their state. Clones share all data.
 pub type Addresses = OrdMap<IpAddr, Arc<AddressState>>;

@@ -21,7 +21,7 @@ enum Event {
     Drain(usize),
     /// Handover by the node with this index: other nodes take over its addresses, then its agent ends.
     HandOver(usize),
-    /// Change of the gate of the node with this index: if the node can serve the Service or not.
+    /// Change of the gate (true if the node can serve the Service) of the node with this index.
     Gate(usize),
 }
 

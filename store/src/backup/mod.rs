@@ -27,8 +27,8 @@ pub use write::lines;
 
 /// Format version of written backups, and the newest version that can be read.
 pub const VERSION: u32 = 1;
-/// Maximum length of a line in bytes: enough for the history entry of the largest accepted commit group, with
-/// every object before and after the write.
+/// Maximum length of a line in bytes: enough for the history entry of the largest accepted commit group
+/// (commits written in one transaction), with every object before and after the write.
 pub const LINE_BYTES_MAX: usize = 3 * crate::GROUP_BYTES_MAX;
 /// Maximum size of a file in bytes; several times the limits of a store. The objects must fit into memory
 /// anyway.
@@ -39,7 +39,7 @@ pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 pub struct Backup {
     /// Time at which the backup was created.
     pub made_at: Timestamp,
-    /// Position of the store when the backup was created.
+    /// Position (epoch and revision) of the store when the backup was created.
     pub position: Position,
     /// Objects, history, and the records of the vault (keys, tokens, roles).
     pub contents: Contents,

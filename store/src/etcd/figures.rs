@@ -8,11 +8,11 @@ use std::{
 /// Counters of etcd store operations since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Number of committed groups.
+    /// Number of commit groups (commits written in one etcd transaction) that succeeded.
     pub commits: u64,
     /// Total duration of commits, in microseconds.
     pub commit_micros: u64,
-    /// Number of groups rejected because another process had committed first.
+    /// Number of commit groups that were rejected because another process had written to the store first.
     pub conflicts: u64,
     /// Number of commit groups whose outcome was temporarily or permanently unknown.
     pub in_doubt: u64,

@@ -37,7 +37,7 @@ pub(super) struct Base {
     pub(super) revision: Revision,
     /// Modification revision of the etcd key that contains the base.
     pub(super) version: i64,
-    /// Position of the store when the base was read.
+    /// Position (epoch and revision) of the store when the base was read.
     pub(super) head: Head,
 }
 
@@ -56,7 +56,8 @@ pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
 }
 
 /// Folds commits after the base into the objects: writes their changes under the objects' keys and moves the
-/// base. Stops after the commit group that exceeds [`FOLD_BYTES_MAX`]. Returns the new base.
+/// base. Stops after the commit group (commits written in one etcd transaction) that exceeds
+/// [`FOLD_BYTES_MAX`]. Returns the new base.
 pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     let (_, groups) = read::log_from(&core.link, &core.keys, base.revision.next()).await?;
     let (through, states, commits) = squash(&groups)?;

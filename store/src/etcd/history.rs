@@ -256,9 +256,9 @@ async fn entries(
     Ok(found.into_values().collect())
 }
 
-/// Decodes a history value (heads or bodies) of one commit group, and reads its pieces if it has any. Returns
-/// the revision of the group's last commit, and for each entry its row (with revision and time) and its
-/// encoded head or body.
+/// Decodes a history value (heads or bodies) of one commit group (commits written in one etcd transaction),
+/// and reads its pieces if it has any. Returns the revision of the group's last commit, and for each entry
+/// its row (with revision and time) and its encoded head or body.
 async fn rows(
     core: &Core,
     space: Space,

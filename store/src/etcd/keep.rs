@@ -80,8 +80,8 @@ impl Keeper {
         self.forget(core, at).await
     }
 
-    /// Records the current etcd revision `at`. If a compaction by age or size is due (see [`Past`]), compacts
-    /// etcd's own history up to an older revision.
+    /// Records the current etcd revision `at`. If etcd's own history must be compacted because of its age or
+    /// size (see [`Past`]), compacts it up to an older revision.
     async fn forget(&mut self, core: &Core, at: i64) -> Result<(), StoreError> {
         // Without permission for the status request, compaction is by age only.
         let room = core.link.room().await.ok();

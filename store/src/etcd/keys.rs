@@ -1,8 +1,8 @@
 //! Layout of the etcd keys of a store, all below one prefix.
 //!
-//! A group is a number of commits that are written together; LAST is the revision of its last commit. Folding
-//! moves changes from the log to the objects. MAKER is `client` or `server`, the author of a write. SPACE is
-//! `log`, `objects` or a part of the history.
+//! A commit group consists of the commits that are written in one etcd transaction; LAST is the revision of
+//! its last commit. Folding moves changes from the log to the objects. MAKER is `client` or `server`, the
+//! author of a write. SPACE is `log`, `objects` or a part of the history.
 //!
 //! ```text
 //! format                        version of this layout
@@ -123,8 +123,8 @@ impl Keys {
         format!("{}{}0", self.prefix, space.name())
     }
 
-    /// Parses the key of a commit group's value. Returns the revision of the group's last commit, or `None`
-    /// if the key is malformed.
+    /// Parses an etcd key created by [`Self::group`] for the same key space. Returns the revision in it,
+    /// which is that of the last commit in the group, or `None` if the key is malformed.
     pub(super) fn last_of(&self, space: Space, key: &[u8]) -> Option<Revision> {
         let digits = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(space.name().as_bytes())?;
         let digits = std::str::from_utf8(digits.strip_prefix(b"/")?).ok()?;

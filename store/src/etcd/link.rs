@@ -95,7 +95,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// Creates retry delays that end after the time `patience`.
+    /// Starts a series of retries that stops once the time `patience` has passed since this call.
     pub(super) fn new(patience: Duration) -> Self {
         Self { end: Instant::now() + patience, pause: PAUSE_MIN }
     }

@@ -1,5 +1,5 @@
-//! Cached state of the etcd store: position, object keys, and revisions and sizes of the log entries. Commits
-//! are checked against the cache, which is first updated from the change log.
+//! Cached state of the etcd store: position (epoch and revision), object keys, and revisions and sizes of the
+//! log entries. Commits are checked against the cache, which is first updated from the change log.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,7 +27,7 @@ pub(super) struct Mirror {
     window: Window,
 }
 
-/// Commit group as stored in the change log.
+/// Commit group (commits written in one etcd transaction) as stored in the change log.
 #[derive(Debug)]
 pub(super) struct LogGroup {
     /// Revision of the group's last commit.

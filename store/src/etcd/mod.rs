@@ -1,10 +1,10 @@
 //! Store in etcd, shared by several processes.
 //!
 //! Log-structured: each commit appends its changes to a log in one transaction, which succeeds only if the
-//! key `head` (the current position) is unchanged. The leading process later folds the log: it moves the
-//! changes to one key per object, and deletes old log entries. The key `base` contains the revision up to
-//! which the log has been folded. A reader loads the objects and the log entries after `base`, all at one
-//! etcd revision.
+//! key `head` (the current position: epoch and revision) is unchanged. The leading process later folds the
+//! log: it moves the changes to one key per object, and deletes old log entries. The key `base` contains the
+//! revision up to which the log has been folded. A reader loads the objects and the log entries after `base`,
+//! all at one etcd revision.
 //!
 //! ```text
 //! commit ──▶ head unchanged? ──▶ head, log, history     one transaction
@@ -91,7 +91,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Publishes a position of the store to the waiting tasks, unless a later one has already been published.
+    /// Publishes a position (epoch and revision) of the store to the waiting tasks, unless a later one has
+    /// already been published.
     fn moved_to(&self, position: Position) {
         self.head.send_if_modified(|known| {
             let is_new = position > *known;

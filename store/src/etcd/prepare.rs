@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{OpenError, StoreError, StoreState, open::epoch_after};
 
-/// Returns the position of the store, creating it if necessary.
+/// Returns the position (epoch and revision) of the store. Creates the store if it does not exist.
 pub(super) async fn prepare(link: &Link, keys: &Keys, now: Timestamp) -> Result<Position, OpenError> {
     let mut retry = Retry::new(PATIENCE);
     loop {

@@ -56,7 +56,7 @@ impl From<StoreError> for ReadError {
     }
 }
 
-/// Position of the store, with the etcd revision at which it was read.
+/// Position (epoch and revision) of the store, with the etcd revision at which it was read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) position: Position,
@@ -108,7 +108,7 @@ pub(super) async fn log_from(
     }
 }
 
-/// Reads the position of the store from the etcd key `head`.
+/// Reads the position (epoch and revision) of the store from the etcd key `head`.
 pub(super) async fn head(link: &Link, keys: &Keys) -> Result<Head, StoreError> {
     let answer = link.get(&keys.head(), &GetOptions::new()).await.map_err(reading)?;
     let at = answer.header().map_or(0, etcd_client::ResponseHeader::revision);

@@ -21,7 +21,7 @@ const NAMES_AT_ONCE: i64 = 5_000;
 /// Deletes the groups of the change log and of the history that exceed the retention limits. Log groups after
 /// the revision of `base` stay, because their changes have not been merged into the stored objects yet.
 pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
-    // A mirror that lags has an older limit, so less is deleted.
+    // If the cached state (mirror) lags, its limit is older, so that less is deleted.
     let oldest = core.mirror.lock().await.as_ref().and_then(super::mirror::Mirror::oldest);
     let ([clients, server], floor) = history::outdated(core).await?;
     let mut operations = Vec::new();

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the key layout and of the value format in etcd.
 pub(super) const FORMAT: u32 = 1;
-/// Maximum size in bytes of a commit group's value that is stored under a single key. A transaction contains
-/// up to five such values (log, and heads and bodies of the history) and stays below etcd's default request
-/// limit of 1.5 MiB.
+/// Maximum size in bytes of the value of a commit group (commits written in one etcd transaction) that is
+/// stored under a single key. A transaction contains up to five such values (log, and heads and bodies of the
+/// history) and stays below etcd's default request limit of 1.5 MiB.
 pub(super) const GROUP_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// Maximum size in bytes of an object that is stored under a single key; keeps pages of many objects small.
 pub(super) const OBJECT_INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -53,7 +53,8 @@ pub(super) struct DecodedValue {
     pub(super) payload: Vec<u8>,
 }
 
-/// Row of the table that precedes the texts of a commit group; one for each commit or history entry.
+/// Row of the table at the start of a commit group's value, before the texts; one for each commit or history
+/// entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row(
     /// Revision of the commit.

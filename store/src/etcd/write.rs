@@ -1,5 +1,5 @@
-//! Commits of groups, each by one transaction that compares the etcd key `head` (the store's position). The
-//! outcome is certain even if etcd's response is lost.
+//! Writes commit groups, each by one transaction that compares the etcd key `head` (the store's position:
+//! epoch and revision). The outcome is certain even if etcd's response is lost.
 //!
 //! A transaction whose response is lost may still be in flight. Rewriting the key `head` without a change
 //! increases its version, so that the transaction can no longer succeed (fencing). Then the outcome is known,
@@ -177,7 +177,7 @@ async fn stage(core: &Core, group: &Group, written: &EncodedGroup) -> Result<(),
     Ok(())
 }
 
-/// Writes the pieces of one value to separate keys below the prefix `stage`.
+/// Writes the pieces of one large value to separate etcd keys below the key prefix `stage`.
 pub(super) async fn put_pieces(core: &Core, stage: &str, pieces: &[Vec<u8>]) -> Result<(), StoreError> {
     for (number, body) in pieces.iter().enumerate() {
         let put = Txn::new().and_then([TxnOp::put(piece(stage, number), body.clone(), None)]);

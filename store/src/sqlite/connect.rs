@@ -43,9 +43,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 /// Maximum size of the write-ahead log on disk after a checkpoint, in bytes.
 const WAL_BYTES_KEPT: &str = "67108864";
-/// Number of 4 KiB pages in the write-ahead log before a checkpoint. A large commit group changes more pages
-/// than SQLite's default of 1,000. With several groups per checkpoint, a page that they all change is copied
-/// into the database only once.
+/// Number of 4 KiB pages in the write-ahead log before a checkpoint. A large commit group (commits written in
+/// one transaction) changes more pages than SQLite's default of 1,000. With several groups per checkpoint, a
+/// page that they all change is copied into the database only once.
 const WAL_PAGES: &str = "4096";
 /// Page cache size of a writer (negative: in KiB): the working set of 10,000 Services, so that a change of
 /// one of them needs no read from the file.

@@ -83,9 +83,10 @@ fn acknowledged_commits_survive_a_killed_process_and_groups_are_whole() {
 struct Told {
     /// Revision of the store when the process started.
     first: u64,
-    /// Head revision of the last group that the process tried to commit.
+    /// Store revision after the last commit group (commits written together) that the process tried to
+    /// commit.
     attempted: Option<u64>,
-    /// Head revision of the last group whose commit was acknowledged.
+    /// Store revision after the last commit group whose commit the store acknowledged.
     acknowledged: Option<u64>,
     /// Number of the last status whose write was acknowledged.
     status: Option<u64>,

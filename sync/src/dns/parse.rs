@@ -1,4 +1,4 @@
-//! Parses the mapping of DNS names to Services. Pure.
+//! Parses the mapping of DNS names to Services. Does no I/O.
 
 use std::{fmt, str::FromStr};
 

@@ -1,5 +1,5 @@
 //! Converts the endpoints of DNS names to EndpointSets: one for each name, or one for each port of an SRV
-//! name. Pure.
+//! name. Does no I/O.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Report of the engine's networks and their containers, for the status API. Pure.
+//! Report of the engine's networks and their containers, for the status API. Does no I/O.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Translates the state of an engine into objects: a Workload for each container that requests it, and the
-//! Services that containers declare. Pure. Addresses are never guessed: a container with several possible
-//! addresses is reported.
+//! Services that containers declare. Does no I/O. Addresses are never guessed: a container with several
+//! possible addresses is reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
 //! Merges a desired object with its current state on the server: drains and maintenance set by operators, and
-//! values assigned by the server, are preserved unless the source sets them. Pure.
+//! values assigned by the server, are preserved unless the source sets them. Does no I/O.
 
 use model::{
     kinds::{

@@ -1,5 +1,5 @@
 //! Index of the objects of all files. If several files contain the same object, the first in path order is
-//! used. Pure.
+//! used. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},

@@ -1,4 +1,4 @@
-//! Parses the text of a file into objects, or into errors with line numbers. Pure.
+//! Parses the text of a file into objects, or into errors with line numbers. Does no I/O.
 
 use model::{
     admission::decode::{Expect, decode},

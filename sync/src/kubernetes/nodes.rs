@@ -78,7 +78,7 @@ async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
 }
 
 /// Merges the data of a cluster node into a Node read from the server, keeping the resource version that was
-/// read. Returns `None` if the Node already has the data. Pure.
+/// read. Returns `None` if the Node already has the data. Does no I/O.
 fn merged(node: &Value, wanted: &Object) -> Option<Value> {
     let Spec::Node(NodeSpec { addresses, zone, workload_cidrs, unschedulable, .. }) = &wanted.spec else {
         return None;

@@ -1,5 +1,5 @@
 //! Translation of Kubernetes and MetalLB documents to Tidegate objects, with a finding (report) for each
-//! setting that is not translated exactly. Pure.
+//! setting that is not translated exactly. Does no I/O.
 //!
 //! Invariants: every used but unsupported setting is reported ([`fields`] lists every field; unlisted ones
 //! are reported too), and no Tidegate object serves more than the Kubernetes or MetalLB object it is

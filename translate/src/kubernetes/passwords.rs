@@ -1,4 +1,4 @@
-//! BGP peer passwords from Secrets: references, validation, and handling of missing ones. Pure.
+//! BGP peer passwords from Secrets: references, validation, and handling of missing ones. Does no I/O.
 //!
 //! Invariants: a session that has a password is never attempted without it; passwords are never logged or
 //! displayed.

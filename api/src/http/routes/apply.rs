@@ -56,8 +56,8 @@ struct ApplyQuery {
     #[serde(default)]
     #[param(required = false)]
     evict: bool,
-    /// Maximum number of objects that `prune` may delete, from 0 to 5000. A prune beyond the limit is
-    /// rejected. Default: five, or a fifth of the set if that is more.
+    /// Maximum number of objects that `prune` may delete, from 0 to 5000. If it would delete more, the whole
+    /// request is rejected. Default: five, or a fifth of the members of the apply set if that is more.
     #[param(minimum = 0, maximum = 5000)]
     prune_limit: Option<u32>,
     /// If false, the request is rejected if one of the objects exists and belongs to no set. If true, such

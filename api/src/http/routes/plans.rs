@@ -43,8 +43,9 @@ struct PlanQuery {
     #[serde(default)]
     #[param(required = false)]
     evict: bool,
-    /// Maximum number of objects that `prune` would be allowed to delete, from 0 to 5000. A plan beyond the limit
-    /// is rejected. Default: five, or a fifth of the set if that is more.
+    /// Maximum number of objects that `prune` would be allowed to delete, from 0 to 5000. If it would delete
+    /// more, the request is rejected. Default: five, or a fifth of the members of the apply set if that is
+    /// more.
     #[param(minimum = 0, maximum = 5000)]
     prune_limit: Option<u32>,
     /// If true, the connected nodes are queried for the changes to their rulesets. Default: true.

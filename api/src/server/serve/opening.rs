@@ -32,7 +32,7 @@ struct UndecidedConnection {
 }
 
 impl<S> Opening<S> {
-    /// Wraps a connection whose first bytes must arrive within `patience`.
+    /// Wraps a connection whose first bytes must arrive within the time `patience`.
     pub(super) fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,

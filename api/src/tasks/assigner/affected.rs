@@ -61,8 +61,9 @@ impl Assigner {
         }
     }
 
-    /// Marks addresses of a Service whose compiled form has changed, so that their announcer is selected
-    /// again: all of them if the external traffic policy is `Local`, otherwise the ones without a candidate.
+    /// Marks addresses of a Service whose compiled form (the data that agents receive) has changed, so that
+    /// their announcer is selected again: all of them if the external traffic policy is `Local`, otherwise
+    /// the ones without a candidate.
     pub(super) fn mark_form(&mut self, published: &Published, form: &CompiledService) {
         let is_local = form.external_traffic_policy == TrafficPolicy::Local;
         let addresses: Vec<_> = published.snapshot.addresses_of(&form.service).collect();

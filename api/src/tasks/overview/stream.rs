@@ -117,8 +117,8 @@ impl OverviewWatch {
         (overview.map_or(SentOverview::Whole(shown), SentOverview::Part), first)
     }
 
-    /// Returns the line with the changes from the document last sent (`held`) to the newest document (`shown`),
-    /// or `None` if there are none. Then replaces `held`.
+    /// Returns the line with the changes from the document last sent (`held`) to the newest document
+    /// (`shown`), or `None` if there are none. Then replaces `held` by the newest document.
     fn follow(&self, held: &mut SentOverview, shown: Arc<OverviewDocument>) -> Option<Bytes> {
         match held {
             SentOverview::Whole(before) => {

@@ -129,8 +129,8 @@ pub(super) async fn reload(context: &Context) -> bool {
 }
 
 /// Loads the state from the store and publishes it. If the state continues the published one, and all commits
-/// in between are available, publishes these commits, so that feeds and watches continue. Otherwise replaces
-/// the published state; all feeds and watches then start over.
+/// in between are available, publishes these commits, so that feeds (state streams to agents) and watches
+/// continue. Otherwise replaces the published state; all feeds and watches then start over.
 async fn read_anew(context: &Context) -> Result<(), StoreError> {
     let loaded = context.metrics.time(Call::Load, context.store.load()).await?;
     let published = context.hub.load();

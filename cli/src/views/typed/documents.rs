@@ -214,7 +214,8 @@ pub(crate) enum AuditDecision {
     Failed,
 }
 
-/// Id and validity of a plan: `POST /v1/plan`.
+/// Fields of a plan as a whole, from the response of `POST /v1/plan`: its id, its expiry time and the limits
+/// that the write exceeds.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PlanHead {

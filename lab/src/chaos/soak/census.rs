@@ -21,10 +21,10 @@ use crate::{
 /// Kernel objects, process resources and files: text lines by location, such as a chain of a node.
 pub(super) type Census = BTreeMap<String, Vec<String>>;
 
-/// Prefix of census locations that are processes.
+/// Prefix of the locations in a [`Census`] that are processes.
 const PROCESS: &str = "process: ";
 
-/// Takes a census of every namespace and process of the cluster.
+/// Takes a census: lists the kernel objects and resources of every namespace and process of the cluster.
 pub(super) fn of(stage: &Stage) -> Result<Census> {
     let mut census = Census::new();
     for (node, machine) in &stage.cluster.topology.nodes {
@@ -46,7 +46,7 @@ pub(super) fn of(stage: &Stage) -> Result<Census> {
     Ok(census)
 }
 
-/// Replaces the entries of the processes in a census by their current resources.
+/// Replaces the entries of the processes in a [`Census`] by their current resources.
 pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()> {
     for (process, pid) in processes::running(stage)? {
         census.insert(format!("{PROCESS}{process}"), processes::holdings(pid)?);

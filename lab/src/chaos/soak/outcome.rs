@@ -31,7 +31,7 @@ pub struct SoakOutcome {
     pub fates: Fates,
     /// Number of parts, including the warm-up.
     pub parts: usize,
-    /// Number of frontends checked in the calm phase of each part.
+    /// Number of frontends checked in each part, after writers and faults have stopped.
     pub frontends: Vec<usize>,
     /// Number of revisions that the control server committed.
     pub revisions: u64,

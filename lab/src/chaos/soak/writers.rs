@@ -192,8 +192,8 @@ impl SoakWriter {
         }
     }
 
-    /// Makes the next change. Sends its first request at `due`, and each further one an interval later.
-    /// Returns the time for the first request of the following change.
+    /// Makes the next change, which may take several requests. Sends the first one at the time `due`, and
+    /// each further one an interval later. Returns the time for the first request of the following change.
     async fn change(&mut self, mut due: Instant) -> Instant {
         let change = self.estate.next();
         for call in &change.calls {

@@ -30,7 +30,7 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
     let mut url = format!("http://{}/v1/watch?kinds=EndpointSet", follower.server);
     if let Some(held) = held {
         url.push_str(&format!("&resume={held}"));
-        // Counted as held, like the resume position of an agent at its first report.
+        // Counted as received, like the resume position of an agent at its first report.
         follower.tally.note(follower.number, held.revision.0);
     }
     let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;

@@ -80,7 +80,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Releases the addresses of a Service. Addresses that no other Service shares are quarantined.
+    /// Releases the addresses of a Service. Addresses that no other Service shares are quarantined: for some
+    /// time, no other Service gets them.
     pub(super) fn detach(&mut self, working: &mut Snapshot, key: &ServiceKey) {
         let had: Vec<_> = working.addresses_of(key).collect();
         for address in &had {

@@ -33,8 +33,8 @@ pub(super) struct AddressIndex {
     /// Pools that may be used for Services that name no pool, in the order of allocation.
     pool_order: OrdSet<PoolRank>,
     advertisements_by_pool: OrdMap<Name, OrdSet<Name>>,
-    /// Addresses that have a record, because they are in use or in quarantine, as intervals of their numbers
-    /// in each numbering.
+    /// Addresses that have a record, because they are in use or in quarantine (released recently), as
+    /// intervals of their numbers in each numbering.
     recorded: OrdMap<Numbering, IntervalSet>,
     by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
     by_sharing_key: OrdMap<Name, OrdSet<IpAddr>>,
@@ -126,8 +126,8 @@ impl Snapshot {
         self.load_balancing.advertisements_by_pool.get(pool).and_then(OrdSet::get_min)
     }
 
-    /// Returns the first assignable address of a pool that is neither in use nor in quarantine; `None` if
-    /// there is none.
+    /// Returns the first assignable address of a pool that is neither in use nor in quarantine (released
+    /// recently); `None` if there is none.
     #[must_use]
     pub fn first_free_of_pool(&self, pool: &AddressPoolSpec, family: IpFamily) -> Option<IpAddr> {
         pool.first_free(family, |numbering, first, last| {
@@ -162,7 +162,8 @@ impl Snapshot {
         held.into_iter().flat_map(move |held| held.range(ends.clone())).copied()
     }
 
-    /// Returns the numbers of assigned and of quarantined addresses of a pool, in one IP family.
+    /// Returns the numbers of assigned and of quarantined (recently released) addresses of a pool, in one IP
+    /// family.
     #[must_use]
     pub fn counts_of_pool(&self, pool: &Name, family: IpFamily) -> (usize, usize) {
         let count =
@@ -170,7 +171,8 @@ impl Snapshot {
         (count(&self.load_balancing.held), count(&self.load_balancing.quarantined))
     }
 
-    /// Returns the addresses in quarantine that are reserved for a Service, because the Service had them before.
+    /// Returns the addresses in quarantine (released recently) that are reserved for a Service, because the
+    /// Service had them before.
     pub(crate) fn held_back_for(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
         self.load_balancing.by_former.get(service).into_iter().flatten().copied()
     }

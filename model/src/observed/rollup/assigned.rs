@@ -52,8 +52,8 @@ fn of_load_balancer(snapshot: &Snapshot, key: &ServiceKey, has: &[IpAddr]) -> Co
     Condition { message: lack.message, ..yes(at, ConditionReason::Allocated) }.hint(lack.hint)
 }
 
-/// Computes the status of an AddressPool: the numbers of assigned, quarantined and free addresses, and its
-/// conditions.
+/// Computes the status of an AddressPool: the numbers of assigned, quarantined (recently released) and free
+/// addresses, and its conditions.
 #[must_use]
 pub fn address_pool_status(snapshot: &Snapshot, name: &Name, spec: &AddressPoolSpec) -> AddressPoolStatus {
     let usage = |family| usage(snapshot, name, spec, family);

@@ -32,8 +32,9 @@ impl<'a> Forms<'a> {
         })
     }
 
-    /// Returns the Services whose compiled form changed after the position `verified` of a node, at most
-    /// [`AFFECTS_MAX`], newest first, and the number of further Services. With `None`, returns all Services.
+    /// Returns the Services whose compiled form (the data that agents receive) changed after the position
+    /// `verified` of a node, at most [`AFFECTS_MAX`], newest first, and the number of further Services. With
+    /// `None`, returns all Services.
     pub(super) fn beyond(&self, verified: Option<Position>) -> (Vec<AffectedObject>, usize) {
         let is_newer = |revision: Revision| {
             verified.is_none_or(|verified| Position { epoch: self.epoch, revision } > verified)

@@ -201,8 +201,8 @@ impl Machine {
         announcement.into_iter().chain(probe).min()
     }
 
-    /// Sends announcements and probes that are due at `now`. A call sends a limited number of announcements;
-    /// for the others, the next call is due at once.
+    /// Sends the announcements and probes that are scheduled for `now` or earlier. A call sends a limited
+    /// number of announcements; for the others, the function must be called again at once.
     pub fn timeout(&mut self, now: Instant) {
         self.run_probes(now);
         for _ in 0..ANNOUNCED_PER_TURN_MAX {

@@ -1,4 +1,4 @@
-//! Liveness of another node, derived from the state of the BFD session with it. Pure.
+//! Liveness of another node, derived from the state of the BFD session with it. Does no I/O.
 
 use std::time::Duration;
 

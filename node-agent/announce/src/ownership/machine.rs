@@ -177,7 +177,7 @@ impl Ownership {
         outputs
     }
 
-    /// Returns the time at which [`Input::Timeout`] is due, or `None` if no timer runs.
+    /// Returns the time at which the caller must pass in [`Input::Timeout`], or `None` if no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let patience = |liveness: &Liveness| match liveness {

@@ -1,5 +1,5 @@
 //! Ownership of all load balancer addresses on one node. Each event is processed only for the affected
-//! addresses. Pure.
+//! addresses. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -220,7 +220,8 @@ impl Owners {
     }
 
     /// Sets the [`Gate`] of each given Service: open if the kernel now serves the Service, otherwise closed
-    /// with the reason. `None` removes the gate, before an update that removes the Service from the kernel.
+    /// with the reason. `None` removes this information (the gate), before an update that removes the Service
+    /// from the kernel.
     pub fn set_gates(
         &mut self,
         gates: impl IntoIterator<Item = (ServiceKey, Option<Gate>)>,

@@ -1,4 +1,4 @@
-//! Events, actions and states of the ownership state machine. Pure.
+//! Events, actions and states of the ownership state machine. Does no I/O.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
 //! Parses kernel dumps of the echo reply table. Total: a malformed message is an error, and content that this
-//! program would not create marks the table as foreign. Pure.
+//! program would not create marks the table as foreign. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

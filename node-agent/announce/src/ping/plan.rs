@@ -1,4 +1,4 @@
-//! Difference between the echo reply table in the kernel and the desired replies. Pure.
+//! Difference between the echo reply table in the kernel and the desired replies. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

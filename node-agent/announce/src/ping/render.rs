@@ -1,5 +1,5 @@
 //! Encodes a plan for the echo reply table as netlink messages, ordered so that objects exist before they are
-//! referenced. Pure.
+//! referenced. Does no I/O.
 
 use std::net::IpAddr;
 

@@ -12,14 +12,14 @@ use crate::{
     wire,
 };
 
-/// Open connection with its stage and the times from which its timers are computed.
+/// Open connection with its BGP state ([`Stage`]) and the times from which its timers are computed.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) direction: Direction,
     pub(super) stage: Stage,
     /// Time at which the Hold Timer was last restarted: by a received KEEPALIVE or UPDATE, or by the
-    /// transition to a new stage.
+    /// transition to a new BGP state.
     pub(super) heard: Instant,
     /// Time of the last KEEPALIVE sent.
     pub(super) spoken: Instant,
@@ -30,7 +30,7 @@ pub(super) struct Connection {
     pub(super) stalled: Option<Instant>,
 }
 
-/// Stage of a connection, named as the states of RFC 4271 §8.2.2.
+/// BGP state of an open connection (RFC 4271 §8.2.2).
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
     OpenSent,

@@ -40,7 +40,8 @@ impl Width {
     }
 }
 
-/// Decodes an `AS_PATH`; with width `Four` also an `AS4_PATH`.
+/// Decodes the value of an `AS_PATH` attribute whose AS numbers have the given width. The value of an
+/// `AS4_PATH` is decoded in the same way, with width `Four`.
 pub(super) fn read(bytes: &[u8], width: Width) -> Result<AsPath, Malformation> {
     let mut reader = Reader::new(bytes);
     let mut segments = Vec::new();

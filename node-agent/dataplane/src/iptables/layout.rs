@@ -1,5 +1,5 @@
 //! Chains of the iptables backend: rules of the chains that do not depend on Services, names of all chains,
-//! and recognition of these names. Pure.
+//! and recognition of these names. Does no I/O.
 //!
 //! The shared chains SERVICES, RANGES and NODEPORTS contain rules of all Services, for single ports, port
 //! ranges and node ports. Each Service port has chains of its own: SVC and SVL balance connections over
@@ -91,8 +91,7 @@ impl ChainKind {
 
 /// Number of hash characters in the name of a Service chain.
 const HASH_LENGTH: usize = 16;
-/// Fixed chains of the table `nat` that contain only fixed rules, unlike shared chains, to which Services add
-/// rules.
+/// Chains of the table `nat` that exist without Services (fixed chains), and to which no Service adds rules.
 const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
 const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
 const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
@@ -160,7 +159,8 @@ impl NamingLayout {
         }
     }
 
-    /// Returns the full name of the fixed chain `word`: the prefix of the naming scheme, then the word.
+    /// Returns the full name of the chain `word`, which exists without Services (fixed chain): the prefix of
+    /// the naming scheme, then the word.
     #[must_use]
     pub fn name(&self, word: &str) -> String {
         format!("{}{word}", self.prefix())

@@ -1,4 +1,5 @@
-//! Effect of an `iptables-restore` script on the output of `iptables-save`: removed and added lines. Pure.
+//! Effect of an `iptables-restore` script on the output of `iptables-save`: removed and added lines. Does no
+//! I/O.
 //!
 //! Removed lines are shown as printed by the tool. Added lines are shown as the agent writes them, which is
 //! the form that current versions print. Other versions may print the same rule differently. Therefore a rule

@@ -10,7 +10,8 @@ use super::{layout::ChainId, rule};
 /// Mirror (copy in memory) of the agent's chains and rules in one address family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IptablesMirror {
-    /// Chains owned by one Service, and fixed chains, with a digest of their rules.
+    /// Chains that belong to exactly one Service, and chains that exist without Services (fixed chains), each
+    /// with a digest of its rules.
     pub chains: BTreeMap<ChainId, u64>,
     /// Shared chains, which contain rules of several Services.
     pub dispatch: BTreeMap<ChainId, SharedChain>,
@@ -64,7 +65,7 @@ impl IptablesMirror {
         u64::try_from(self.chains.len() + lines + jumps).unwrap_or(u64::MAX)
     }
 
-    /// Returns a digest of the whole mirror. Equal mirrors have equal digests.
+    /// Returns a digest of all chains and rules in memory. Equal contents have equal digests.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let Self { chains, dispatch, jumps } = self;

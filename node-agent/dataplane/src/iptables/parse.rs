@@ -327,7 +327,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any output is parsed without a panic, and foreign chains leave no trace in the mirror.
+        /// Any output is parsed without a panic, and chains of other programs do not appear in the mirror
+        /// (copy in memory).
         #[test]
         fn anything_can_be_read(text in "(\\*nat\n|\\*filter\n|:TG-SVC-[A-Z2-7]{16} - \\[0:0\\]\n|-A TG-SERVICES [ -~]{0,40}\n|-A [A-Z-]{1,12} [ -~é\"\\\\]{0,60}\n|\\[[0-9:]{0,9}\\] -A TG-SEP-[A-Z2-7]{16} [ -~]{0,80}\n|COMMIT\n|[ -~]{0,20}\n){0,20}") {
             let _ = saved(&layout(), &text);

@@ -1,6 +1,6 @@
-//! Planner of the iptables backend: compares the wanted rules of one address family with the mirror (the rules as
-//! last read or written) and builds the input of `iptables-restore`, which contains only the chains and rules that
-//! differ. Pure.
+//! Planner of the iptables backend: compares the wanted rules of one address family with the mirror (the
+//! rules as last read or written) and builds the input of `iptables-restore`, which contains only the chains
+//! and rules that differ. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

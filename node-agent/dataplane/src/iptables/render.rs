@@ -1,5 +1,5 @@
 //! Renders the packet program of one Service (its frontends with their verdicts) as chains and rules of one
-//! address family. Pure.
+//! address family, without I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +23,9 @@ use super::{
 const COMMENT_LENGTH_MAX: usize = 255;
 /// Maximum length in bytes of the text that follows the Service's label in a comment.
 const COMMENT_SUFFIX_LENGTH_MAX: usize = 32;
-/// Maximum number of endpoints for which kube-proxy's five decimals of a probability are precise enough; more
-/// decimals are used beyond.
+/// Maximum number of equally weighted endpoints for which the probabilities in `statistic` matches are
+/// rounded to five decimals, if chains have the names that kube-proxy uses. In all other cases, they are
+/// rounded to ten.
 const FIVE_DECIMALS_ENDPOINTS_MAX: usize = 100;
 
 /// Node settings that influence the rules of a Service in one address family.

@@ -1,4 +1,4 @@
-//! Trace of a packet through the agent's chains, as read by `iptables-save`. Pure.
+//! Trace of a packet through the agent's chains, as read by `iptables-save`. Does no I/O.
 //!
 //! ```text
 //! nat PREROUTING or OUTPUT ─▶ filter INPUT, FORWARD or OUTPUT ─▶ nat POSTROUTING

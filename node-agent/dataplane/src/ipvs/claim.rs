@@ -1,5 +1,5 @@
-//! Application of the desired state: updates the frontends that each Service claims, and collects the objects to
-//! plan again. Pure.
+//! Application of the desired state: updates the frontends that each Service claims, and collects the objects
+//! to plan again. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Encoder of ipset commands and parser of the responses, as netlink messages. Pure.
+//! Encoder of ipset commands and parser of the responses, as netlink messages. Does no I/O.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

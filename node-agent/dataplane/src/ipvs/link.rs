@@ -1,5 +1,5 @@
 //! Builder of rtnetlink requests for links and addresses, and parser of the responses, with the types of
-//! `netlink-packet-route`. Pure.
+//! `netlink-packet-route`. Does no I/O.
 //!
 //! The requests are sent on a blocking socket instead of an `rtnetlink` handle, because a commit runs on a
 //! thread without an async runtime, and because one datagram can then contain up to 64 addresses instead of

@@ -1,5 +1,5 @@
 //! Kernel objects of the backend in the output format of the tools: `ipvsadm-save -n`, `ipset save`, `ip -o
-//! address`. Pure.
+//! address`. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
 //! Planner of the ipvs backend: computes the changes that lead from the mirror (the kernel objects as last
-//! read or written) to the desired state. Pure.
+//! read or written) to the desired state. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

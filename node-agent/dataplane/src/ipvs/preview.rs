@@ -1,5 +1,5 @@
 //! Preview of a pass (update of the kernel): computes the same plan as the pass and applies it to a copy of
-//! the mirror.
+//! the mirror (the kernel objects as last read or written).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -120,8 +120,9 @@ impl IpvsBackend {
         Ok(changes)
     }
 
-    /// Plans the objects affected by the pass, and applies the plan to the copy of the mirror. Returns the
-    /// Services that fail because another program has a virtual server at the same address and port.
+    /// Plans the objects affected by the pass, and applies the plan to the copy of the mirror (kernel objects
+    /// in memory). Returns the Services that fail because another program has a virtual server at the same
+    /// address and port.
     fn preview_plan(
         &mut self,
         future: &mut Future,
@@ -152,7 +153,7 @@ impl IpvsBackend {
     }
 }
 
-/// Updates the copy of the mirror as if the kernel accepted the whole plan.
+/// Updates the copy of the kernel objects in memory (mirror) as if the kernel accepted the whole plan.
 fn carry_out(plan: &Plan, mirror: &mut IpvsMirror) {
     mirror.elements.extend(plan.additions.iter().map(|(_, element)| *element));
     let DummyLink { addresses, .. } = mirror.link.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! Encoder of IPVS commands and requests as generic netlink messages. Pure.
+//! Encoder of IPVS commands and requests as generic netlink messages. Does no I/O.
 
 use std::{fmt, net::IpAddr};
 

@@ -1,4 +1,4 @@
-//! Trace of a packet through rules, sets and virtual servers as read back. Pure.
+//! Trace of a packet through rules, sets and virtual servers as read back. Does no I/O.
 //!
 //! The rules are fixed and were compared with the wanted ones when they were read. So the order of the rules
 //! is known, and the contents of the sets that they match are in the mirror (copy in memory).

@@ -70,9 +70,9 @@ impl NftablesBackend {
         let changes: Vec<Change> = groups.iter().flat_map(|(_, changes)| changes.iter().copied()).collect();
         let Err((refused, what)) = self.transact(structure, &changes, pass)? else { return Ok(()) };
         let refusal = || KernelError { action: format!("committing {what}"), source: refused.to_error() };
-        // `NotFound` means that the table or an object in it is missing although the mirror has it: the
-        // mirror is wrong. A rejection of the whole batch, such as for lack of memory or privileges, is not
-        // caused by a Service.
+        // `NotFound` means that the table or an object in it is missing although the mirror (copy in memory)
+        // has it: the mirror is wrong. A rejection of the whole batch, such as for lack of memory or
+        // privileges, is not caused by a Service.
         if refused.to_error().kind() == io::ErrorKind::NotFound || refused.message.is_none() {
             return Err(refusal());
         }

@@ -1,4 +1,5 @@
-//! Listing format of the `nft` command (`nft -n -s list table`): lines that a plan adds and removes. Pure.
+//! Listing format of the `nft` command (`nft -n -s list table`): lines that a plan adds and removes. Does no
+//! I/O.
 //!
 //! Rules have the format of `nft` 1.0.6. This version omits the parts of a rule that it can infer. If a rule
 //! redirects to a port in a register, it omits most of the rule.

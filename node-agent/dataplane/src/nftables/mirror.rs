@@ -50,7 +50,8 @@ pub struct Structure {
 pub struct FrontendElements {
     /// Chain that handles the frontend's connections; `None` if the frontend is not in the dispatch map.
     pub dispatch: Option<FrontendChain>,
-    /// Chains for single classes of sources, if these have different verdicts or sources are restricted.
+    /// Chains for single classes of sources (workloads, the node, all others), if these have different
+    /// verdicts or sources are restricted.
     pub by_source: LiteMap<VerdictClass, FrontendChain>,
     /// Targets by pool and slot index; `None` for a slot without an element.
     pub pools: LiteMap<Pool, Vec<Option<Target>>>,

@@ -189,8 +189,8 @@ impl NftablesBackend {
             observation.set(&received(payload)).map_err(invalid)?;
         }
         // Elements are processed one by one, because there are many. Elements of an interrupted dump stay in
-        // the mirror: if a writer interrupted it, the generation differs and everything is read again;
-        // otherwise they are as valid as before.
+        // the mirror (copy in memory): if a writer interrupted it, the generation differs and everything is
+        // read again; otherwise they are as valid as before.
         for set in observation.sets().into_iter().filter(|set| !set.is_dynamic()) {
             self.netlink.dump(
                 &render::dump_elements(table, set),

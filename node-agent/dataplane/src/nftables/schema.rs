@@ -110,7 +110,8 @@ pub struct Pick {
     pub affinity_seconds: Option<u32>,
 }
 
-/// List of targets of a frontend. Classes of sources with different targets have different lists.
+/// List of targets of a frontend. Classes of sources (workloads, the node, all others) with different targets
+/// have different lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pool {
     /// Targets of workloads, and of all classes that have the same targets.
@@ -158,8 +159,8 @@ pub struct SetId {
 pub enum SetRole {
     /// Map from dispatch number to chain, for all sources.
     Chains(LookupType),
-    /// Map from dispatch number to chain, for single classes of sources. No chain in this map continues by
-    /// class of sources again, which would be a loop.
+    /// Map from dispatch number to chain, for a single class of sources (workloads, the node, all others). No
+    /// chain in this map looks up the class again, which would be a loop.
     ChainsFrom(LookupType),
     /// Map from frontend to the dispatch number of the chain that handles its connections.
     Dispatch(LookupType),
@@ -210,7 +211,7 @@ impl LookupType {
 }
 
 impl VerdictClass {
-    /// All classes of sources, in the order in which the rules match them.
+    /// All classes of sources (workloads, the node, all others), in the order in which the rules match them.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
     const fn stem(self) -> &'static str {
@@ -442,7 +443,7 @@ fn digit_behind_dash(name: &str) -> Option<usize> {
 }
 
 impl Chain {
-    /// Fixed chains, each after the chains that it refers to.
+    /// Chains that exist without Services (fixed chains), each after the chains that it refers to.
     pub const FIXED: [Self; 12] = [
         Self::Refuse,
         Self::Discard,

@@ -69,7 +69,7 @@ fn unneeded(mirror: &NftablesMirror) -> (UnusedChains, usize) {
     let needed: BTreeSet<(Numbers, FrontendChain)> =
         mirror.frontends.iter().flat_map(|(frontend, held)| held.chains(frontend)).collect();
     let needed_picks: BTreeSet<Pick> = needed.iter().filter_map(|(_, dispatch)| pick(*dispatch)).collect();
-    // Fixed chains keep their numbers.
+    // Fixed chains (which exist without Services) keep their numbers.
     let is_idle = |(numbers, dispatch): &&(Numbers, FrontendChain)| {
         pick(*dispatch).is_some() && !needed.contains(&(*numbers, *dispatch))
     };

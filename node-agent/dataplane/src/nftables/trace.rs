@@ -1,4 +1,4 @@
-//! Trace of a packet through the backend's table as read back. Pure.
+//! Trace of a packet through the backend's table as read back. Does no I/O.
 //!
 //! The rules of the chains are fixed and were compared with the wanted ones when they were read. So the path
 //! through a correct chain is known, and the elements that its rules look up are in the mirror (copy in

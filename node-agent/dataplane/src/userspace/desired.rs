@@ -1,8 +1,9 @@
 //! Division of a packet program (the desired forwarding of a Service) into listeners of the relay, and
-//! capture rules, by which the kernel redirects connections to the listeners. Pure.
+//! capture rules, by which the kernel redirects connections to the listeners. Does no I/O.
 //!
-//! A frontend with targets gets one listener, or several if classes of source addresses have different
-//! targets. The capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
+//! A frontend with targets gets one listener, or several if classes of source addresses (workloads, the node,
+//! all others) have different targets. The capture rules are a packet program in which [`Verdict::Relay`]
+//! replaces the targets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

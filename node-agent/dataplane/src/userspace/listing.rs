@@ -1,11 +1,12 @@
 //! Configuration of a relay as lines of text. No kernel tool lists this configuration, so the format is
-//! specific to Tidegate. Pure.
+//! specific to Tidegate. Does no I/O.
 //!
 //! ```text
 //! listen tcp 10.96.0.1:80 rr affinity 600
 //! forward tcp 10.96.0.1:80 to 10.1.1.2:8080 weight 3
 //! ```
-//! If classes of sources have different targets, every listener but the first names its class: `… from node`.
+//! If classes of sources (workloads, the node, all others) have different targets, every listener but the
+//! first names its class: `… from node`.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 

@@ -1,4 +1,5 @@
-//! Encoder and parser of ctnetlink messages for the relay (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
+//! Encoder and parser of ctnetlink messages for the relay (`linux/netfilter/nfnetlink_conntrack.h`). Does no
+//! I/O.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! Encoder and parser of ctnetlink messages (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
+//! Encoder and parser of ctnetlink messages (`linux/netfilter/nfnetlink_conntrack.h`). Does no I/O.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

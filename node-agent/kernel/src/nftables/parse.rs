@@ -1,5 +1,5 @@
 //! Parser of nf_tables messages, independent of the tables they belong to. Total: a malformed message is an
-//! error. Pure.
+//! error. Does no I/O.
 
 use super::{Hook, expr::Expr, uapi};
 use crate::netlink::wire::{Attribute, AttributeIter, MalformedMessage, ReceivedMessage};

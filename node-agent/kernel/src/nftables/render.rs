@@ -1,4 +1,4 @@
-//! Encoder of messages about whole tables or the whole ruleset, in the family `inet`. Pure.
+//! Encoder of messages about whole tables or the whole ruleset, in the family `inet`. Does no I/O.
 
 use super::uapi;
 use crate::netlink::wire::{Attributes, Message, netfilter_header};

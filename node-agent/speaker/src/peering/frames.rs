@@ -1,4 +1,4 @@
-//! Splits a received byte stream into BGP messages. Pure.
+//! Splits a received byte stream into BGP messages. Does no I/O.
 
 use ::bgp::{
     Notification,

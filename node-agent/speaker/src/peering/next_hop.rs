@@ -1,4 +1,5 @@
-//! Selects next hops for advertised routes: addresses of this node on the link of the connection. Pure.
+//! Selects next hops for advertised routes: addresses of this node on the link of the connection. Does no
+//! I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
-//! Preview of the BGP sessions that a configuration change would end or reset. Compares the settings with
-//! the same functions that decide about a real reset. Pure.
+//! Preview of the BGP sessions that a configuration change would end or reset. Compares the settings with the
+//! same functions that decide about a real reset. Does no I/O.
 
 use std::net::IpAddr;
 

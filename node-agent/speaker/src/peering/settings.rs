@@ -1,4 +1,4 @@
-//! Settings of the task of a neighbor, derived from the configuration of its peer. Pure.
+//! Settings of the task of a neighbor, derived from the configuration of its peer. Does no I/O.
 
 use std::{net::IpAddr, num::NonZeroU8, time::Duration};
 

@@ -1,5 +1,5 @@
 //! Decides to which peers a prefix is advertised and with which attributes. Gives the reason for a prefix
-//! that is withheld. Pure.
+//! that is withheld. Does no I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

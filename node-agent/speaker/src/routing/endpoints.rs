@@ -1,5 +1,5 @@
 //! Decides if a load balancer address may be announced from this node: the result is an open [`Gate`] if some
-//! endpoint would serve traffic that arrives here. Pure.
+//! endpoint would serve traffic that arrives here. Does no I/O.
 
 use base::Gate;
 use model::{

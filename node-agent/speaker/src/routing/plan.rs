@@ -1,6 +1,6 @@
 //! Prefixes that this node advertises to each peer, and the reasons why others are withheld. An obstacle is
 //! the reason why this node does not serve an address. After a change, only the affected prefixes are
-//! evaluated again. Pure.
+//! evaluated again. Does no I/O.
 //!
 //! ```text
 //!  Services in the kernel, endpoints ──▶ obstacle of each address ─┐

@@ -1,5 +1,5 @@
 //! Evaluates the collected data about the machine: each check of `tidegate-agent doctor` that applies to the
-//! proxy mode returns findings, its results. Pure.
+//! proxy mode returns findings, its results. Does no I/O.
 
 mod machine;
 mod modes;

@@ -486,7 +486,7 @@ impl World {
 
     fn timeout_of(&self, node: usize) -> Option<u64> {
         let at = self.nodes[node].owners.as_ref()?.poll_timeout()?;
-        // Rounded up, so that the timeout is really due.
+        // Rounded up, so that the timeout has passed at this time.
         Some(u64::try_from((at - self.begin).as_micros().div_ceil(1000)).unwrap())
     }
 

@@ -233,7 +233,8 @@ impl Puppet {
     }
 }
 
-/// Connects from an address in a namespace. While the port is closed, retries until `patience` elapses.
+/// Connects from an address in a namespace. While the port is closed, retries for at most the time
+/// `patience`; then returns `None`.
 pub fn connect(namespace: &Namespace, from: &str, to: &str, patience: Duration) -> Option<TcpStream> {
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
     namespace.run(|| {

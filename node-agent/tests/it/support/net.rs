@@ -192,7 +192,7 @@ impl UdpClient {
     /// Sends datagrams repeatedly until a reply arrives, and returns the reply.
     ///
     /// # Errors
-    /// Returns an error if the datagrams are rejected or `patience` elapses.
+    /// Returns an error if the datagrams are rejected or no reply arrives within the time `patience`.
     pub fn ask(&self, patience: Duration) -> io::Result<Answer> {
         let end = Instant::now() + patience;
         self.0.set_read_timeout(Some(Duration::from_millis(200)))?;

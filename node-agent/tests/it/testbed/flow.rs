@@ -114,8 +114,8 @@ impl Datagrams {
         })
     }
 
-    /// Sends datagrams until a reply arrives or `patience` elapses, and returns the name of the server that
-    /// replied.
+    /// Sends datagrams until a reply arrives, for at most the time `patience`. Returns the name of the server
+    /// that replied, or `None` without a reply.
     pub fn ask(&self, patience: Duration) -> Option<String> {
         let end = Instant::now() + patience;
         let mut buffer = [0; 128];

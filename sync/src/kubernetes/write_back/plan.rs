@@ -1,4 +1,4 @@
-//! Computes the new status of a Kubernetes Service from the state of its object in Tidegate. Pure.
+//! Computes the new status of a Kubernetes Service from the state of its object in Tidegate. Does no I/O.
 
 use serde_json::{Map, Value, json};
 use translate::json::{items, text};

@@ -1,4 +1,4 @@
-//! Protocol between an agent and a relay process. Pure.
+//! Protocol between an agent and a relay process. Does no I/O.
 //!
 //! Every message is one frame: a four-byte big-endian length, then the message encoded with postcard. The
 //! first message is a [`Greeting`], answered with a [`Welcome`]. These two and [`Farewell`] never change,
@@ -114,8 +114,8 @@ pub enum Request {
         /// Packet program of the Service.
         program: Arc<Program>,
     },
-    /// Request to update the kernel; calls [`crate::Dataplane::apply`] with the packet programs of the
-    /// preceding [`Self::Stage`] requests. Services in scope without a packet program are removed.
+    /// Request to update the kernel; calls [`crate::Dataplane::apply`] with the packet programs that the
+    /// preceding [`Self::Stage`] requests delivered. Services in scope without a packet program are removed.
     Apply {
         /// Workload, masquerading and node port networks, which apply to the rules of all Services.
         networks: Networks,

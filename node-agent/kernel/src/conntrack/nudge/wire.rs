@@ -1,4 +1,4 @@
-//! Encoding of the TCP segment that provokes a challenge ACK (RFC 5961) from a client. Pure.
+//! Encoding of the TCP segment that provokes a challenge ACK (RFC 5961) from a client. Does no I/O.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
