@@ -22,7 +22,7 @@ const NODE: &str = "node1";
 /// the last routes are processed; the repetition ensures that these are only repeated ones.
 const REPEATED: usize = 1000;
 
-/// GoBGP on one machine, with its own routers.
+/// GoBGP under measurement in one network namespace, with BGP peers that only it uses.
 pub(super) struct Gobgp {
     routers: Routers,
     daemon: Process,

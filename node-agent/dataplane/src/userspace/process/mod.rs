@@ -79,7 +79,8 @@ impl Relays {
 pub struct EndedRelays {
     /// Number of ended relay processes.
     pub processes: u64,
-    /// Number of kernel objects that the relay processes removed when they ended.
+    /// Number of kernel objects (rules, set elements, chains, tables) that the relay processes removed when they
+    /// ended.
     pub objects: u64,
 }
 
