@@ -223,7 +223,7 @@ pub struct KernelSide {
 pub struct Difference {
     /// Place in the kernel where the difference occurs, such as a chain or table.
     pub place: String,
-    /// Kernel rule, set element or table entry in which the difference occurs.
+    /// Kernel rule, set element or table entry that differs from the desired state.
     pub rule: String,
     /// Outcomes that are possible according to the desired state but not according to the kernel.
     pub desired: String,

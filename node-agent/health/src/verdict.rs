@@ -5,7 +5,7 @@ use std::io;
 use kernel::connection_error::ConnectionError;
 use model::wire::report::CHECK_MESSAGE_BYTES_MAX;
 
-/// Kind of the result of a check. Also the value of a metric label, so that the set is small and fixed.
+/// Result of a check, by kind. Used as the value of a metric label, and therefore a small, fixed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// Success: the endpoint sent the expected response.

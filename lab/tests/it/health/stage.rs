@@ -82,7 +82,8 @@ pub(crate) fn endpoint(cluster: &Cluster, service: &str, to: SocketAddr) -> Resu
     found.ok_or_else(|| anyhow::anyhow!("{to} is not checked: {health:#}"))
 }
 
-/// Returns the health of the endpoint `to` that the control server reports.
+/// Checks that the control server reports endpoint `to` with the expected state and share of traffic, and
+/// returns the reported health.
 ///
 /// # Errors
 /// Returns an error if the state or the share of traffic is not the required one.

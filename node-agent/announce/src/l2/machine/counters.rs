@@ -40,7 +40,7 @@ pub enum DropReason {
     /// The frame concerns no address that this node announces or watches on this interface, or is addressed
     /// to another station.
     NotOurs,
-    /// The sending station has exceeded the limit of replies for this address.
+    /// No reply, because the sender has already received the maximum number of replies for this address.
     Flood,
 }
 
