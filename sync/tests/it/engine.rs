@@ -120,7 +120,8 @@ fn a_few_objects_that_the_source_no_longer_has_are_removed() {
     fs::remove_file(files.path().join("workloads.yaml")).unwrap();
     eventually("they go", || api.names("workloads"), Vec::is_empty);
     assert_eq!(api.names("services"), ["web"]);
-    assert_eq!(sync.metric("objects_removed_total"), Some(3.0));
+    // Counted after the response.
+    eventually("they are counted", || sync.metric("objects_removed_total"), |count| *count == Some(3.0));
 }
 
 /// Changes made while the control server is down are written when it returns. If it returns with an empty
