@@ -118,8 +118,7 @@ pub enum ConditionReason {
         message = "If the failures are real, remove the endpoints from service with `tidegate health --confirm`."
     )]
     HealthGuardHeld,
-    /// All endpoints of a port are used, because the share of healthy endpoints is below
-    /// `spec.healthCheck.panicThreshold`.
+    /// All endpoints of a port are used: the healthy share is below `spec.healthCheck.panicThreshold`.
     #[strum(
         message = "Examine the unhealthy endpoints; `tidegate health` shows the last result of each node."
     )]
