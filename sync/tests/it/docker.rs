@@ -48,9 +48,8 @@ fn is_phase(phase: &'static str, is_ready: bool) -> impl Fn(&Value) -> bool {
     move |spec| spec["phase"] == phase && spec["ready"] == is_ready
 }
 
-/// When containers start, stop, are killed, change their health, or join networks or other containers, the
-/// Workloads and the backends of the Service's address change accordingly, also after a restart of the
-/// engine.
+/// Workloads and the backends of the Service's address follow containers that start, stop, are killed, change
+/// their health, or join networks or other containers, also after a restart of the engine.
 #[test]
 fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_follows_them() {
     in_namespace("dock", || {
