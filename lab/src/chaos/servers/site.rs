@@ -38,7 +38,7 @@ pub struct Site {
     pub servers: Vec<SocketAddr>,
     /// Namespace of the objects.
     pub namespace: String,
-    /// Epoch (identity) of the store, the first part of a position.
+    /// Number that identifies the store: a position in its change log consists of this epoch and a revision.
     pub epoch: u64,
     /// Revision before the first operation.
     pub start: u64,
