@@ -75,7 +75,9 @@ async fn hear(
     let request = Request::get("/v1/watch")
         .query("kinds", Some(kinds.join(",")))
         .query("labelSelector", Some(format!("{SOURCE_LABEL}={source}")))
-        .query("resume", position.clone());
+        .query("resume", position.clone())
+        // Another replica of this adapter may just have written through another control server.
+        .latest();
     let mut listing = position.is_none().then(OrdMap::new);
     let mut lines = control.stream(&request).await?;
     while let Some(event) = lines.next().await? {

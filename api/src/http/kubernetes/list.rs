@@ -138,6 +138,7 @@ pub(super) async fn one(
 async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
     match since {
         Since::Any => Ok(()),
+        Since::Latest => app.confirm().await,
         Since::NotOlder(position) => app.reach(position).await,
         Since::Exactly(position) => {
             app.reach(position).await?;
@@ -154,7 +155,7 @@ fn list(
     form: ListFormat,
     options: &Options,
 ) -> Answer {
-    if options.continue_token.is_some() && options.since != Since::Any {
+    if options.continue_token.is_some() && !matches!(options.since, Since::Any | Since::Latest) {
         return Err(Problem::bad_request(
             "query parameter: `resourceVersion` must be omitted with `continue`",
         ));
