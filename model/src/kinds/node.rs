@@ -64,8 +64,9 @@ pub struct NodeSpec {
     /// addresses, as with `unschedulable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// Time since which the Node counts as lost, because its agent sends no reports (RFC 3339, UTC). Workloads on
-    /// a lost Node are not used as endpoints. Set and removed by the server. Absent if the Node is not lost.
+    /// Time since which the Node counts as lost, because its agent sends no reports (RFC 3339, UTC). Other nodes
+    /// check the Workloads on a lost Node, which stay endpoints unless they fail. Set and removed by the server.
+    /// Absent if the Node is not lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime, read_only)]
     pub lost_since: Option<Timestamp>,

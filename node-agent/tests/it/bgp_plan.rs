@@ -347,6 +347,7 @@ fn endpoint(node: &str, family: u8, is_ready: bool) -> CompiledEndpoint {
         serving: true,
         terminating: !is_ready,
         maintenance: None,
+        node_lost: false,
     }
 }
 

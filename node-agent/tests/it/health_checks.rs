@@ -135,6 +135,7 @@ fn compiled_port(endpoint: SocketAddr) -> CompiledPort {
         serving: true,
         terminating: false,
         maintenance: None,
+        node_lost: false,
     };
     let protocol = Protocol::Tcp;
     CompiledPort {
