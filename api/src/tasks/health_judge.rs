@@ -82,7 +82,7 @@ impl LeaderTask for HealthJudge {
         let forms: Vec<_> = published.compiled.since(since)?.collect();
         for delta in forms {
             match delta {
-                Delta::Changed(entry) => self.apply_form(&entry.form),
+                Delta::Changed(entry) => self.apply_form(published, &entry.form),
                 Delta::Removed(service, _) => self.forget(&service),
             }
         }
@@ -96,8 +96,11 @@ impl LeaderTask for HealthJudge {
     fn begin_anew(&mut self, published: &Published) {
         let known: Vec<_> = self.app.observations.health.guard().services().cloned().collect();
         known.iter().for_each(|service| self.forget(service));
-        for (_, entry) in published.compiled.after(None) {
-            self.apply_form(&entry.form);
+        for (service, entry) in published.compiled.after(None) {
+            // The results of the time before are unknown, so that all endpoints count as proven.
+            let endpoints: BTreeSet<_> = checks(&entry.form).into_keys().collect();
+            self.app.observations.health.guard().record_checked(service, endpoints.clone(), &endpoints);
+            self.apply_form(published, &entry.form);
         }
         for record in published.snapshot.list(Kind::EndpointHealth, None, None) {
             self.apply_record(published, record);
@@ -142,13 +145,25 @@ impl HealthJudge {
         }
     }
 
-    fn apply_form(&mut self, form: &CompiledService) {
-        let checked = checks(form).len();
-        if checked == 0 {
+    /// Updates the health guard with the checked endpoints of a Service, and marks the Service for a decision.
+    fn apply_form(&mut self, published: &Published, form: &CompiledService) {
+        if form.health_check.is_none() {
             self.forget(&form.service);
             return;
         }
-        self.app.observations.health.guard().record_checked(&form.service, checked);
+        let health = &self.app.observations.health;
+        let endpoints: BTreeSet<_> = checks(form).into_keys().collect();
+        let book = health.book();
+        let mut guard = health.guard();
+        let passed = if guard.has_service(&form.service) || has_new_spec(published, &form.service) {
+            let has_passed = |key: &&CheckKey| book.has_passed(&form.service, key);
+            endpoints.iter().filter(has_passed).copied().collect()
+        } else {
+            // A check was added to endpoints that are already in service.
+            endpoints.clone()
+        };
+        guard.record_checked(&form.service, endpoints, &passed);
+        drop((guard, book));
         self.due.insert(form.service.clone());
     }
 
@@ -290,6 +305,12 @@ fn hold_back(
             None => judgement.endpoints.remove(&key),
         };
     }
+}
+
+/// True if the spec of a Service has not changed since its creation.
+fn has_new_spec(published: &Published, service: &ServiceKey) -> bool {
+    let object = published.snapshot.get(&service.object_key());
+    object.is_some_and(|object| object.metadata.generation.is_none_or(|generation| generation <= 1))
 }
 
 fn service_of(namespace: Option<&Namespace>, name: &Name) -> Option<ServiceKey> {
