@@ -78,8 +78,9 @@ pub struct Flags {
     /// BGP AS number of nodes that do not set one [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
-    /// Maximum percentage of all health-checked endpoints that may become unhealthy within a minute. Further ones
-    /// stay in service until a user confirms their removal. 100 disables this guard [default: 33]
+    /// Maximum percentage of the health-checked endpoints of a namespace, and of the cluster, that may become
+    /// unhealthy within a minute. Further ones stay in service until a user confirms their removal. 100 disables
+    /// this guard [default: 33]
     #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub health_guard_percent: Option<u8>,
     /// Silence in seconds, from 10 to 86400, after which a Node counts as lost: other nodes then check its

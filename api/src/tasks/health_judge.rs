@@ -106,7 +106,12 @@ impl LeaderTask for HealthJudge {
         let known: Vec<_> = self.app.observations.health.guard().services().cloned().collect();
         known.iter().for_each(|service| self.forget(service));
         self.suspected.clear();
-        for (_, entry) in published.compiled.after(None) {
+        for (service, entry) in published.compiled.after(None) {
+            // The results of the time before are unknown, so that all endpoints count as proven.
+            let endpoints = guarded(&entry.form);
+            if !endpoints.is_empty() {
+                self.app.observations.health.guard().record_checked(service, endpoints.clone(), &endpoints);
+            }
             self.apply_form(published, &entry.form);
         }
         for record in published.snapshot.list(Kind::EndpointHealth, None, None) {
@@ -152,26 +157,41 @@ impl HealthJudge {
         }
     }
 
+    /// Updates the health guard with the checked endpoints of a Service, and marks the Service for a decision.
     fn apply_form(&mut self, published: &Published, form: &CompiledService) {
         let lost = lost_nodes(form);
-        let is_guarded = |own: &Option<Name>| !own.as_ref().is_some_and(|own| lost.contains(own));
-        let checked = checks(form).values().filter(|own| is_guarded(own)).count();
+        let endpoints = guarded(form);
+        let is_checked = !endpoints.is_empty();
         let is_suspected = !lost.is_empty();
         // A record without checks remains from a Node that was lost; a decision deletes it.
         let has_record = published.snapshot.endpoint_health(&form.service).is_some();
-        if checked == 0 {
-            self.forget(&form.service);
+        if is_checked {
+            self.record_checked(published, form, endpoints);
         } else {
-            self.app.observations.health.guard().record_checked(&form.service, checked);
+            self.forget(&form.service);
         }
         if is_suspected {
             self.suspected.insert(form.service.clone(), lost.into_iter().cloned().collect());
         } else {
             self.suspected.remove(&form.service);
         }
-        if checked > 0 || is_suspected || has_record {
+        if is_checked || is_suspected || has_record {
             self.due.insert(form.service.clone());
         }
+    }
+
+    fn record_checked(&self, published: &Published, form: &CompiledService, endpoints: BTreeSet<CheckKey>) {
+        let health = &self.app.observations.health;
+        let book = health.book();
+        let mut guard = health.guard();
+        let passed = if guard.has_service(&form.service) || has_new_spec(published, &form.service) {
+            let has_passed = |key: &&CheckKey| book.has_passed(&form.service, key);
+            endpoints.iter().filter(has_passed).copied().collect()
+        } else {
+            // A check was added to endpoints that are already in service.
+            endpoints.clone()
+        };
+        guard.record_checked(&form.service, endpoints, &passed);
     }
 
     fn forget(&mut self, service: &ServiceKey) {
@@ -338,6 +358,13 @@ fn hold_back(
     }
 }
 
+/// Returns the checked endpoints of a Service that the health guard counts: those on Nodes that are not lost.
+fn guarded(form: &CompiledService) -> BTreeSet<CheckKey> {
+    let lost = lost_nodes(form);
+    let is_guarded = |own: &Option<Name>| !own.as_ref().is_some_and(|own| lost.contains(own));
+    checks(form).into_iter().filter(|(_, own)| is_guarded(own)).map(|(key, _)| key).collect()
+}
+
 /// Returns the endpoints of a Service on lost Nodes, which the health guard ignores.
 fn unguarded(form: &CompiledService) -> BTreeSet<CheckKey> {
     let lost = lost_nodes(form);
@@ -347,6 +374,12 @@ fn unguarded(form: &CompiledService) -> BTreeSet<CheckKey> {
     let checked =
         checks(form).into_iter().filter(|(_, own)| own.as_ref().is_some_and(|own| lost.contains(own)));
     checked.map(|(key, _)| key).chain(unchecked(form).into_keys()).collect()
+}
+
+/// True if the spec of a Service has not changed since its creation.
+fn has_new_spec(published: &Published, service: &ServiceKey) -> bool {
+    let object = published.snapshot.get(&service.object_key());
+    object.is_some_and(|object| object.metadata.generation.is_none_or(|generation| generation <= 1))
 }
 
 fn service_of(namespace: Option<&Namespace>, name: &Name) -> Option<ServiceKey> {

@@ -16,6 +16,7 @@ mod compile;
 mod explain;
 mod guards;
 mod health;
+mod health_guard;
 mod lag;
 mod maintenance;
 mod oracle;
