@@ -202,6 +202,42 @@ async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_mo
     assert_eq!((&order(&record)[0], &order(&record)[2]), (&owner, &before[1]));
 }
 
+/// Returns the part of a report with the BFD states of other nodes.
+fn monitored(peers: &[(&str, &str)]) -> Value {
+    let peer = |(node, state): &(&str, &str)| json!({ "node": node, "address": format!("192.0.2.{}", host(node)), "state": state, "since": "2026-11-21T09:00:00Z" });
+    json!({ "peers": peers.iter().map(peer).collect::<Vec<_>>() })
+}
+
+/// F117: a candidate that is cut off, or lies, claims an address in vain while another candidate reaches the owner. As
+/// soon as that candidate reports the owner as down, the takeover is recorded.
+#[tokio::test]
+async fn f117_a_takeover_from_a_reporting_owner_needs_another_candidate_to_confirm_it() {
+    let store = filled(1).await;
+    let server = start(&store, &["a", "b", "c"]).await;
+    for node in ["a", "b", "c"] {
+        send(&server, node, json!({})).await;
+    }
+    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
+    let (before, epoch) = (order(&record), record["spec"]["announcement"]["epoch"].as_u64().unwrap());
+    let [owner, claimant, third] = &before[..] else { panic!("{before:?}") };
+    send(&server, owner, part("Owner", epoch)).await;
+    send(&server, third, monitored(&[(owner, "Up"), (claimant, "Down")])).await;
+    send(&server, claimant, part("Owner", epoch)).await;
+    // The assigner handles reports in order, so a Node that becomes a candidate later marks the end of the wait.
+    let node = json!({ "kind": "Node", "metadata": { "name": "d" }, "spec": {} });
+    assert_eq!(server.call("POST", "/v1/nodes", Some(node)).await.0, 201);
+    send(&server, "d", json!({})).await;
+    let record = until(&server, ADDRESS, |record| order(record).len() == 4).await;
+    assert_eq!(&order(&record)[..3], before);
+    let epoch = record["spec"]["announcement"]["epoch"].as_u64().unwrap();
+    send(&server, owner, part("Owner", epoch)).await;
+    send(&server, claimant, part("Standby", epoch)).await;
+    send(&server, claimant, part("Owner", epoch)).await;
+    send(&server, third, monitored(&[(owner, "Down"), (claimant, "Up")])).await;
+    let record = until(&server, ADDRESS, |record| order(record)[0] == *claimant).await;
+    assert_eq!(order(&record)[1], *owner);
+}
+
 /// F117: addresses are distributed over the nodes, and a drain moves only the addresses of the drained node.
 #[tokio::test]
 async fn f117_addresses_are_spread_and_only_those_of_a_drained_node_move() {
