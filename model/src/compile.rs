@@ -171,6 +171,7 @@ pub fn node_state(snapshot: &Snapshot, node: &Name, asn: u32) -> NodeState {
         mode: spec.mode,
         zone: spec.zone.clone(),
         proxy: spec.proxy.clone(),
+        workload_cidrs: Some(spec.workload_cidrs.iter().copied().collect()),
         bgp: bgp_state(snapshot, node, asn).map(Box::new),
     }
 }

@@ -41,7 +41,9 @@ pub struct NodeSpec {
     pub zone: Option<Label>,
     /// Networks of the workloads on this Node, at most 64, such as `10.1.13.0/24`. Traffic from the workload
     /// networks of all Nodes to a virtual address keeps its source address. Other sources are masqueraded if
-    /// at least one Node has workload networks of the IP family. Default: none.
+    /// at least one Node has workload networks of the IP family. With `externalTrafficPolicy` Local, workloads
+    /// of this Node may use the endpoints of all Nodes; workloads of other Nodes count as external. Default:
+    /// none.
     #[serde(default, rename = "workloadCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub workload_cidrs: Vec<IpNet>,
@@ -134,8 +136,9 @@ pub struct ProxyOptions {
     /// True if all traffic to virtual addresses is masqueraded, regardless of its source. Default: false.
     #[serde(default)]
     pub masquerade_all: bool,
-    /// Networks whose addresses this Node treats as workloads, at most 64, such as `10.1.0.0/16`. Default:
-    /// `workloadCIDRs` of all Nodes.
+    /// Networks whose addresses this Node treats as workloads, at most 64, such as `10.1.0.0/16`. If none of
+    /// the `workloadCIDRs` of the Node lies in these networks, all of them count as workloads of this Node.
+    /// Default: `workloadCIDRs` of all Nodes.
     #[serde(default, rename = "clusterCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub cluster_cidrs: Vec<IpNet>,
