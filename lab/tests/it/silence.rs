@@ -36,11 +36,14 @@ enum Transport {
     Udp,
 }
 
+/// Outcomes of the requests of a client, each with the phase of the test in which the request began.
+type Outcomes = Arc<Mutex<Vec<(u8, Result<Reply>)>>>;
+
 /// Client that sends a request after the other, and records the outcome of each with the phase of the test in which
 /// the request began.
 struct Client {
     label: String,
-    made: Arc<Mutex<Vec<(u8, Result<Reply>)>>>,
+    made: Outcomes,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,7 +56,7 @@ impl Client {
         to: SocketAddr,
         phase: &Arc<AtomicU8>,
     ) -> Self {
-        let (made, stop) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
+        let (made, stop) = (Outcomes::default(), Arc::<AtomicBool>::default());
         let (noted, stopped, phase) = (Arc::clone(&made), Arc::clone(&stop), Arc::clone(phase));
         let inside = from.clone();
         let thread = thread::spawn(move || {

@@ -144,7 +144,8 @@ impl Slots {
         let fewest = self.turns.iter().filter_map(|name| Some(self.lanes.get(name)?.running)).min();
         let has_poorer_namespace = is_full && fewest.is_some_and(|fewest| fewest + 1 < largest.running);
         let is_limited = is_full || largest.running == CHECKS_IN_FLIGHT_PER_NAMESPACE_MAX;
-        if !has_poorer_namespace && !(is_limited && largest.has_poorer_service()) {
+        let is_unfair = has_poorer_namespace || is_limited && largest.has_poorer_service();
+        if !is_unfair {
             return None;
         }
         let (name, service) = largest.services.iter().max_by_key(|(_, lane)| lane.running.len())?;
