@@ -146,8 +146,8 @@ impl Scene {
         let observed = ServiceObservations { announced_on_record: None, health: Some(health) };
         let nodes = NodeViews::new(Vec::new());
         let status = service_status(snapshot, &key(service), spec, Some(&form), Epoch(1), &nodes, observed);
-        let found = status.conditions.into_iter();
-        found.filter(|one| one.condition_type == ConditionType::EndpointsAvailable).next_back().unwrap()
+        let mut found = status.conditions.into_iter();
+        found.rfind(|one| one.condition_type == ConditionType::EndpointsAvailable).unwrap()
     }
 
     /// Returns the condition `Used` of a Workload.
