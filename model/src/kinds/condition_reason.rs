@@ -118,8 +118,7 @@ pub enum ConditionReason {
         message = "If the failures are real, remove the endpoints from service with `tidegate health --confirm`."
     )]
     HealthGuardHeld,
-    /// Endpoints on a lost Node remain in use although other nodes cannot reach them, because no endpoint of the port
-    /// is healthy.
+    /// Endpoints on a lost Node stay in use although unreachable, because no endpoint of the port is healthy.
     #[strum(
         message = "Restore `tidegate-agent` on the Node. If the machine has failed, start the workloads elsewhere."
     )]

@@ -171,8 +171,8 @@ fn own_keys(service: &CompiledService) -> Vec<CheckKey> {
     checks(service).into_keys().collect()
 }
 
-/// The endpoints of a lost Node stay in service, and other nodes check exactly these by TCP connections. What
-/// answers stays; what fails leaves, without the health guard, and returns when the Node is no longer lost.
+/// The endpoints of a lost Node stay in service, and other nodes check exactly these by TCP connections. Those that
+/// answer stay. The others leave, without the health guard, and return when the Node is no longer lost.
 #[test]
 fn f168_endpoints_of_a_silent_node_leave_only_if_other_nodes_find_them_unhealthy() {
     let mut scene = Scene::new(tcp(), &["a", "b", "b"]);
@@ -209,7 +209,7 @@ fn f168_endpoints_of_a_silent_node_leave_only_if_other_nodes_find_them_unhealthy
     assert!(message.contains("(b) stay in service: 10.1.0.2:8080 answers to a, c; 10.1.0.3"), "{message}");
 }
 
-/// When the Node reports again, its endpoints are in service at once, and the record of the suspicion is deleted.
+/// The endpoints of a Node that reports again are in service at once, and the record of the suspicion is deleted.
 #[test]
 fn f168_a_node_that_reports_again_has_its_endpoints_back_at_once() {
     let mut scene = Scene::new(tcp(), &["a", "b"]);

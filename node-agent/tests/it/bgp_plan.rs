@@ -1,11 +1,7 @@
 //! Tests of the BGP plan: which routes each peer receives, and why other prefixes are withheld. Step-by-step
 //! changes of a plan must lead to the same result as a new computation.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::unwrap_in_result,
-    reason = "a test fails by panicking, also in its helpers"
-)]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers fail by panicking")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
