@@ -222,3 +222,17 @@ fn curl(request: &Request, url: &Url, min_position: Option<&str>, connection: &[
 pub(crate) fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::parse_min_position;
+
+    #[test]
+    fn a_minimum_position_is_a_position_or_the_latest() {
+        assert_eq!(parse_min_position("latest").as_deref(), Ok("latest"));
+        assert_eq!(parse_min_position("1771000000-42").as_deref(), Ok("1771000000-42"));
+        for bad in ["", "Latest", "42", "1771000000-"] {
+            assert!(parse_min_position(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -221,7 +221,8 @@ impl HealthJudge {
 
     /// Marks Services for a new decision: the ones for which a checking node stopped or resumed reporting,
     /// the ones whose slow start has reached its next step, the ones with endpoints on a lost Node that is now dead
-    /// or no longer dead, and the ones with unhealthy endpoints that the guard keeps in service. Marks all Services once per interval [`SWEEP`].
+    /// or no longer dead, and the ones with unhealthy endpoints that the guard keeps in service. Marks all
+    /// Services once per interval [`SWEEP`].
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();

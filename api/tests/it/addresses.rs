@@ -163,17 +163,24 @@ async fn f117_candidates_are_recorded_fed_to_agents_and_shown() {
     assert_eq!(condition(&service, "Announced")["message"], format!("{owner} announces 192.0.2.100 on eth0"));
 }
 
+/// Starts a server whose three nodes are candidates for [`ADDRESS`]. Returns the server, the candidates in their order,
+/// and the epoch of the order.
+async fn start_with_candidates(store: &Arc<dyn Store>) -> (Server, Vec<String>, u64) {
+    let server = start(store, &["a", "b", "c"]).await;
+    for node in ["a", "b", "c"] {
+        send(&server, node, json!({})).await;
+    }
+    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
+    let epoch = record["spec"]["announcement"]["epoch"].as_u64().unwrap();
+    (server, order(&record), epoch)
+}
+
 /// F117: if another candidate takes over an address, the server records it as the announcer. A drain of this
 /// node moves the address, and the node does not get the address back when it returns.
 #[tokio::test]
 async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_move() {
     let store = filled(1).await;
-    let server = start(&store, &["a", "b", "c"]).await;
-    for node in ["a", "b", "c"] {
-        send(&server, node, json!({})).await;
-    }
-    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
-    let (before, epoch) = (order(&record), record["spec"]["announcement"]["epoch"].as_u64().unwrap());
+    let (server, before, epoch) = start_with_candidates(&store).await;
     send(&server, &before[0], part("Owner", epoch)).await;
     server.running.stop().await;
 
@@ -213,12 +220,7 @@ fn monitored(peers: &[(&str, &str)]) -> Value {
 #[tokio::test]
 async fn f117_a_takeover_from_a_reporting_owner_needs_another_candidate_to_confirm_it() {
     let store = filled(1).await;
-    let server = start(&store, &["a", "b", "c"]).await;
-    for node in ["a", "b", "c"] {
-        send(&server, node, json!({})).await;
-    }
-    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
-    let (before, epoch) = (order(&record), record["spec"]["announcement"]["epoch"].as_u64().unwrap());
+    let (server, before, epoch) = start_with_candidates(&store).await;
     let [owner, claimant, third] = &before[..] else { panic!("{before:?}") };
     send(&server, owner, part("Owner", epoch)).await;
     send(&server, third, monitored(&[(owner, "Up"), (claimant, "Down")])).await;

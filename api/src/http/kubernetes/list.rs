@@ -78,7 +78,10 @@ pub(super) async fn collection(
     if options.is_watch {
         return watch::begin(app, &caller, chosen, form, &options, request_id).await;
     }
-    reach(&app, options.since).await?;
+    // The pages after the first one continue at the state of the first.
+    if options.continue_token.is_none() {
+        reach(&app, options.since).await?;
+    }
     list(&app, &caller, &chosen, form, &options)
 }
 

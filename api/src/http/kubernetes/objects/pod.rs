@@ -91,12 +91,9 @@ const NODE_LOST: &str = "NodeLost";
 
 /// Returns the reason why the Workload accepts no new connections, or `None` if it does.
 fn not_ready_because(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Option<&'static str> {
-    let Object { metadata, spec: _ } = object;
-    let verdict = metadata
-        .namespace
-        .as_ref()
-        .and_then(|namespace| verdict_of_others(snapshot, namespace, metadata, spec));
-    let is_lost = verdict.is_some();
+    let namespace = object.metadata.namespace.as_ref();
+    let is_lost = namespace
+        .is_some_and(|namespace| verdict_of_others(snapshot, namespace, &object.metadata, spec).is_some());
     let node_is_out = || spec.node.as_ref().and_then(|node| snapshot.maintenance_of(node));
     match spec.phase {
         WorkloadPhase::Pending => Some("Pending"),
