@@ -161,8 +161,8 @@ fn workload_used(
     Condition { message, ..yes(at, ConditionReason::Selected) }
 }
 
-/// Returns the verdict that takes a Workload on a lost Node out of the service of a Service that selects it, or
-/// `None` if there is none or the Node is not lost.
+/// Returns the verdict of other Nodes that the endpoint of a Workload on a lost Node is unhealthy, from the first
+/// Service that selects the Workload and has one. Returns `None` if no Service has one or the Node is not lost.
 #[must_use]
 pub fn verdict_of_others<'a>(
     snapshot: &'a Snapshot,

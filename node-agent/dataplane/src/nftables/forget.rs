@@ -66,12 +66,12 @@ impl Forgetting {
     }
 }
 
-/// Result of reading the affinity maps: keys to delete now, and flags for later turns.
+/// Result of reading the affinity maps: keys to delete in this pass, and reasons for another pass.
 #[derive(Debug, Default)]
 struct MapsReading {
-    /// Keys to delete in this turn, at most [`FORGOTTEN_PER_TURN_MAX`].
+    /// Keys to delete in this pass, at most [`FORGOTTEN_PER_TURN_MAX`].
     keys: Vec<Key>,
-    /// True if more keys remain to be deleted in a later turn.
+    /// True if more keys remain to be deleted in a later pass.
     is_more: bool,
     /// True if a frontend that currently has no target has entries. Such entries are kept for the time being.
     is_waiting: bool,
