@@ -130,6 +130,21 @@ impl Access {
         self.may(verb, Subject::Object(kind), namespace)
     }
 
+    /// Returns the namespaces to which the caller's permissions to write objects are limited; `None` if they are
+    /// not limited for at least one kind.
+    pub(crate) fn write_scope(&self) -> Option<BTreeSet<Namespace>> {
+        let may_write =
+            |namespace| Kind::ALL.into_iter().any(|kind| self.may_object(Verb::Update, kind, namespace));
+        if may_write(None) {
+            return None;
+        }
+        let named = self
+            .grants
+            .iter()
+            .flat_map(|grant| grant.role.namespaces().chain(grant.binding.namespaces.iter().flatten()));
+        Some(named.filter(|namespace| may_write(Some(namespace))).cloned().collect())
+    }
+
     fn may_somewhere(&self, verb: Verb, subject: Option<Subject>) -> bool {
         match &self.identity {
             Identity::Anyone => true,

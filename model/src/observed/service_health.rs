@@ -110,14 +110,15 @@ pub(crate) fn port_word(range: PortRange, protocol: crate::kinds::service::Proto
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthGuard {
-    /// Maximum percentage of the checked endpoints that health checks may remove from service within
-    /// `windowSeconds`. 100 disables the guard.
+    /// Maximum percentage of the checked endpoints of a namespace, and of the cluster, that health checks may
+    /// remove from service within `windowSeconds`. 100 disables the guard.
     pub percent: u8,
     /// Time in seconds within which removals of endpoints from service are counted together.
     pub window_seconds: i64,
     /// Number of endpoints with health checks. An endpoint of several Services counts for each of them.
     pub checked: usize,
-    /// Number of endpoints that health checks removed from service within the last `windowSeconds`.
+    /// Number of endpoints that health checks removed from service within the last `windowSeconds`, without
+    /// those that have never passed a check.
     pub left: usize,
     /// Number of unhealthy endpoints that the guard keeps in service.
     pub held_total: usize,

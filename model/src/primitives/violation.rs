@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::name::{Name, Namespace};
+
 /// Violation of a rule by a field of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -17,11 +19,15 @@ pub struct Violation {
     /// Remedy. Absent if the message already contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// Namespace and name of a Service that the message names.
+    #[serde(skip)]
+    named: Option<(Namespace, Name)>,
 }
 
 /// Stable identifier of the rule of a violation: `Invalid`, `UnknownField`, `Required`, `Duplicate`,
 /// `TooLong`, `Conflict`, `Immutable`, `AddressTaken`, `PortTaken`, `AddressNotAllowed`, `PortOutOfRange`,
-/// `Exhausted`, `Overlap`, `NotFound`, `InUse`, `OwnedByOther` or `Forbidden`.
+/// `Exhausted`, `Overlap`, `NotFound`, `InUse`, `OwnedByOther`, `QuotaExceeded` or
+/// `Forbidden`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ViolationCode {
     /// The value has the wrong JSON type or format.
@@ -56,6 +62,8 @@ pub enum ViolationCode {
     InUse,
     /// A different apply set owns the object.
     OwnedByOther,
+    /// The objects of the namespace would use more than its quota allows.
+    QuotaExceeded,
     /// The caller has no permission for this change of the object.
     Forbidden,
 }
@@ -63,7 +71,24 @@ pub enum ViolationCode {
 impl Violation {
     /// Creates a violation without a hint.
     pub fn new(pointer: impl Into<String>, code: ViolationCode, message: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), code, message: message.into(), hint: None }
+        Self { pointer: pointer.into(), code, message: message.into(), hint: None, named: None }
+    }
+
+    /// Records that the message names a Service, as `Service namespace/name`.
+    #[must_use]
+    pub fn naming(mut self, namespace: &Namespace, name: &Name) -> Self {
+        self.named = Some((namespace.clone(), name.clone()));
+        self
+    }
+
+    /// Replaces the Service that the message names, if `may_see` returns false for its namespace. Callers must not
+    /// learn the names of objects that they may not read.
+    #[must_use]
+    pub fn redacted(mut self, may_see: impl FnOnce(&Namespace) -> bool) -> Self {
+        if let Some((namespace, name)) = self.named.take_if(|(namespace, _)| !may_see(namespace)) {
+            self.message = without_name(&self.message, &namespace, &name);
+        }
+        self
     }
 
     /// Adds a hint, which is a remedy for the user.
@@ -72,4 +97,10 @@ impl Violation {
         self.hint = Some(hint.into());
         self
     }
+}
+
+/// Returns a message without the name of a Service, which it contains as `Service namespace/name`.
+#[must_use]
+pub fn without_name(message: &str, namespace: &Namespace, name: &Name) -> String {
+    message.replace(&format!("Service {namespace}/{name}"), "a Service of another namespace")
 }
