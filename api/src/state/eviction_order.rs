@@ -52,15 +52,17 @@ impl EvictionOrder {
     pub(crate) fn evict_old(&mut self, is_old: impl Fn(&str) -> bool) -> Vec<String> {
         let has_old = |caller: &CallerEntries| caller.entries.front().is_some_and(|(key, _)| is_old(key));
         let mut evicted = Vec::new();
-        while let Some(name) = self.callers.iter().find(|(_, caller)| has_old(caller)).map(|(name, _)| name) {
-            evicted.extend(self.evict(&name.clone()));
+        while let Some((name, _)) = self.callers.iter().find(|(_, caller)| has_old(caller)) {
+            let name = name.clone();
+            evicted.extend(self.evict(&name));
         }
         evicted
     }
 
     fn evict_largest(&mut self, size: impl Fn(&CallerEntries) -> usize) -> Option<String> {
         let (name, _) = self.callers.iter().max_by_key(|(_, caller)| size(caller))?;
-        self.evict(&name.clone())
+        let name = name.clone();
+        self.evict(&name)
     }
 
     fn evict(&mut self, name: &str) -> Option<String> {
