@@ -26,7 +26,8 @@ pub struct ServiceHealth {
     /// percent are healthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panic_ports: Vec<String>,
-    /// Checked endpoints, in the order of addresses and ports; empty for a Service without a health check.
+    /// Checked endpoints, in the order of addresses and ports. For a Service without a health check, these are the
+    /// endpoints on lost Nodes.
     pub endpoints: Vec<CheckedEndpoint>,
 }
 
@@ -56,6 +57,13 @@ pub struct CheckedEndpoint {
     /// once (health guard).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
+    /// True if the Node of the endpoint is lost: its agent is silent, and other nodes check the endpoint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_lost: bool,
+    /// True if the endpoint is in service although other nodes find it unhealthy, because its Node is lost and no
+    /// endpoint of the port is healthy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
     /// Nodes that check the endpoint, with their results.
     pub checkers: BTreeMap<Name, Checker>,
 }
@@ -70,7 +78,8 @@ pub enum HealthState {
     /// The state is undecided, because no majority of the checking nodes reports the endpoint as healthy or
     /// unhealthy.
     Pending,
-    /// None of the nodes that check the endpoint reports. The last decision remains in force.
+    /// No node can check the endpoint, or none of the nodes that check it reports. The last decision remains in
+    /// force.
     Unknown,
 }
 
@@ -93,7 +102,7 @@ pub struct Checker {
 
 impl CheckedEndpoint {
     /// Returns true if the endpoint is unhealthy: removed from service, or kept in service only by the health
-    /// guard.
+    /// guard or as the last one of a port.
     #[must_use]
     pub const fn is_out(&self) -> bool {
         self.share == 0 || self.held
@@ -110,15 +119,14 @@ pub(crate) fn port_word(range: PortRange, protocol: crate::kinds::service::Proto
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthGuard {
-    /// Maximum percentage of the checked endpoints of a namespace, and of the cluster, that health checks may
-    /// remove from service within `windowSeconds`. 100 disables the guard.
+    /// Maximum percentage of the checked endpoints that health checks may remove from service within
+    /// `windowSeconds`. 100 disables the guard.
     pub percent: u8,
     /// Time in seconds within which removals of endpoints from service are counted together.
     pub window_seconds: i64,
     /// Number of endpoints with health checks. An endpoint of several Services counts for each of them.
     pub checked: usize,
-    /// Number of endpoints that health checks removed from service within the last `windowSeconds`, without
-    /// those that have never passed a check.
+    /// Number of endpoints that health checks removed from service within the last `windowSeconds`.
     pub left: usize,
     /// Number of unhealthy endpoints that the guard keeps in service.
     pub held_total: usize,

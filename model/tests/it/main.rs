@@ -30,6 +30,7 @@ mod rollback;
 mod sources;
 mod status;
 mod support;
+mod suspicion;
 mod total;
 mod traffic;
 mod validate;

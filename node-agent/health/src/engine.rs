@@ -55,7 +55,7 @@ pub(super) struct Engine {
 
 /// Checks that start now, and running checks that must end.
 #[derive(Default)]
-pub(super) struct Started {
+pub(super) struct StartedChecks {
     /// Checks to abort, because other checks use their slots. They have no result.
     pub(super) evicted: Vec<Id>,
     /// Checks to run, each with its probe.
@@ -223,7 +223,7 @@ impl Engine {
     }
 
     /// Starts checks whose scheduled time has passed, as many as the limits of running checks allow.
-    pub(super) fn start(&mut self, moment: Moment) -> Started {
+    pub(super) fn start(&mut self, moment: Moment) -> StartedChecks {
         let Moment { now, .. } = moment;
         while self.first_due().is_some_and(|at| at <= now) {
             let Some((_, (service, key))) = self.due.pop_first() else { break };
@@ -232,7 +232,7 @@ impl Engine {
                 self.slots.ask(&service, key);
             }
         }
-        let mut started = Started::default();
+        let mut started = StartedChecks::default();
         loop {
             while let Some((service, key)) = self.slots.next(now) {
                 match self.ask(&service, key, now) {

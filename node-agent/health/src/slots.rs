@@ -1,11 +1,11 @@
-//! Limits the number of running checks. Namespaces start their waiting checks in turn (round robin), and the
-//! Services of a namespace do so among themselves. Does no I/O.
+//! Limits the number of running checks. Namespaces start their waiting checks in turn (round robin), and the Services
+//! of a namespace do so among themselves. Does no I/O.
 //!
 //! Checks of unresponsive endpoints run until their timeout. They do not block other checks:
 //!
 //! - A part of the slots is not available to a single namespace, nor a part of these to a single Service.
-//! - If no slot is free, a namespace with fewer running checks gets a slot of the namespace with most of them, as
-//!   soon as a check of the latter has run for [`EVICTION_AGE`]. The same holds for the Services of a namespace.
+//! - If no slot is free, a namespace with fewer running checks gets a slot of the namespace with most of them, as soon
+//!   as a check of the latter has run for [`EVICTION_AGE`]. The same holds for the Services of a namespace.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -74,8 +74,8 @@ impl Slots {
         self.tidy(service);
     }
 
-    /// Takes the next check out of the queue and counts it as running since `now`. Returns `None` if no check
-    /// waits, or the limits in total, per namespace and per Service allow no further check.
+    /// Takes the next check out of the queue and counts it as running since `now`. Returns `None` if no check waits,
+    /// or the limits in total, per namespace and per Service allow no further check.
     pub(super) fn next(&mut self, now: Instant) -> Option<(ServiceKey, CheckKey)> {
         while self.running < CHECKS_IN_FLIGHT_MAX {
             let namespace = self.turns.pop_front()?;
@@ -113,8 +113,8 @@ impl Slots {
         self.tidy(service);
     }
 
-    /// Ends the oldest running check of the namespace or Service that must give up a slot to another one, and
-    /// returns this check. Returns `None` if there is none that has run for [`EVICTION_AGE`].
+    /// Ends the oldest running check of the namespace or Service that must give up a slot to another one, and returns
+    /// this check. Returns `None` if there is none that has run for [`EVICTION_AGE`].
     pub(super) fn evict(&mut self, now: Instant) -> Option<(ServiceKey, CheckKey)> {
         let (since, service, key) = self.candidate()?;
         if now < since + EVICTION_AGE {
@@ -144,7 +144,8 @@ impl Slots {
         let fewest = self.turns.iter().filter_map(|name| Some(self.lanes.get(name)?.running)).min();
         let has_poorer_namespace = is_full && fewest.is_some_and(|fewest| fewest + 1 < largest.running);
         let is_limited = is_full || largest.running == CHECKS_IN_FLIGHT_PER_NAMESPACE_MAX;
-        if !has_poorer_namespace && !(is_limited && largest.has_poorer_service()) {
+        let is_unfair = has_poorer_namespace || is_limited && largest.has_poorer_service();
+        if !is_unfair {
             return None;
         }
         let (name, service) = largest.services.iter().max_by_key(|(_, lane)| lane.running.len())?;

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
+mod greedy;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write as _,
@@ -21,7 +23,7 @@ use model::{
 };
 use node_agent::{
     dataplane::Refusals,
-    health::{self, Running, plan::Changes},
+    health::{self, CHECKS_IN_FLIGHT_PER_SERVICE_MAX, Running, plan::Changes},
     tally::Tally,
 };
 use serde_json::{Value, json};
@@ -33,8 +35,6 @@ use crate::{
         programs::{key, port},
     },
 };
-
-mod slots;
 
 /// Maximum time to wait for an expected change.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -142,6 +142,7 @@ fn compiled_port(endpoint: SocketAddr) -> CompiledPort {
         serving: true,
         terminating: false,
         maintenance: None,
+        node_lost: false,
     };
     let protocol = Protocol::Tcp;
     CompiledPort {
@@ -532,6 +533,25 @@ fn a_check_that_is_changed_or_taken_away_ends_at_once() {
     node.set("web", None, &both);
     node.until("web", <[_]>::is_empty);
     assert!(node.running.shown.borrow().services.is_empty());
+}
+
+/// Even if more endpoints of one Service hang than checks may run at the same time, the endpoints of other
+/// Services are checked.
+#[test]
+fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() {
+    let node = Node::new("hc-many");
+    let good = Answering::tcp(&node.namespace, "10.9.0.1:80", |_, stream| drop(stream));
+    let count = CHECKS_IN_FLIGHT_PER_SERVICE_MAX + 50;
+    let hanging: Vec<_> = (0..count).map(|n| format!("10.8.{}.{}:80", n / 250, 1 + n % 250)).collect();
+    let hanging: Vec<_> = hanging.iter().map(String::as_str).collect();
+    node.set("hanging", Some(&json!({"type": "Tcp", "timeoutMs": 3_600_000})), &hanging);
+    until("some wait", || node.tally.health.waiting.get() == 50);
+    node.set("good", Some(&json!({"type": "Tcp"})), &["10.9.0.1:80"]);
+    node.until_state("good", CheckState::Healthy);
+    until("further checks", || good.hits() >= 3);
+    assert!(node.reports("hanging").iter().all(|report| report.state == CheckState::Pending));
+    node.set("hanging", None, &[]);
+    until("nothing waits", || node.tally.health.waiting.get() == 0);
 }
 
 /// F148: with passive checks, a healthy endpoint that refuses a number of consecutive client connections

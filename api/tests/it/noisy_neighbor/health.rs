@@ -67,8 +67,7 @@ async fn start() -> Server {
     server
 }
 
-/// F148: endpoints of one namespace that never passed a check leave service and hold no endpoint of another
-/// namespace.
+/// F148: endpoints of one namespace that never passed a check leave service and hold no endpoint of another namespace.
 #[tokio::test]
 async fn f148_endpoints_that_never_served_do_not_keep_a_failed_one_in_service() {
     let server = start().await;

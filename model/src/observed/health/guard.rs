@@ -226,8 +226,8 @@ impl Guard {
         total >= GUARD_ENDPOINTS_MIN && total > budget
     }
 
-    /// Returns the number of endpoints that a namespace may lose whatever other namespaces lose: at least one, if
-    /// it has several.
+    /// Returns the number of endpoints that a namespace may lose whatever other namespaces lose: at least one, if it
+    /// has several.
     fn share(&self, namespace: &Namespace) -> usize {
         let proven = self.proven.get(namespace).copied().unwrap_or(0);
         self.budget_of(proven).max(usize::from(proven > 1))
