@@ -164,7 +164,7 @@ pub(super) fn apply_set_of(
         return Err(Problem::bad_request("`pruneLimit` needs `prune`: without it nothing is removed"));
     }
     let prune_limit = prune_limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let scope = caller.access().write_scope();
+    let scope = caller.access().apply_set_scope();
     Ok(apply_set.cloned().map(|name| ApplySet { name, scope, prune, prune_limit, adopt: true }))
 }
 
