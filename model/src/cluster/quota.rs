@@ -1,5 +1,5 @@
-//! Quotas: limits on the resources that the objects of one namespace use. They keep the users of one namespace
-//! from using up what all namespaces share: node ports, load balancer addresses, health checks and memory.
+//! Quotas: limits on the resources that the objects of one namespace use, so that one namespace does not exhaust
+//! the resources of all: node ports, load balancer addresses, health checks and memory.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 

@@ -19,7 +19,8 @@ use crate::{
     },
 };
 
-/// Returns the positions of the objects in the request, as prefixes of JSON pointers; empty if there are no quotas.
+/// Returns the positions of the objects in the request, as prefixes of JSON pointers. Returns none if there are no
+/// quotas.
 pub(super) fn places(quotas: &Quotas, staged: &[StagedObject]) -> BTreeMap<ObjectKey, String> {
     let limited = staged.iter().filter(|_| !quotas.is_empty());
     limited.map(|staged_object| (staged_object.key.clone(), staged_object.at().to_owned())).collect()
