@@ -1,7 +1,11 @@
 //! Eviction order of a cache that several callers share. If the cache is full, the caller with the largest part of
-//! it loses its oldest entry, so that one caller cannot evict the entries of the others.
+//! it loses its oldest entry, so that one caller cannot evict the entries of the others. Of callers with equal
+//! parts, the one with the oldest entry loses it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, VecDeque},
+};
 
 /// Keys of the entries of a cache by caller, oldest first, with their sizes.
 #[derive(Debug, Default)]
@@ -9,20 +13,31 @@ pub(crate) struct EvictionOrder {
     callers: BTreeMap<String, CallerEntries>,
     count: usize,
     bytes: usize,
+    /// Number of entries ever added.
+    added: u64,
 }
 
 #[derive(Debug, Default)]
 struct CallerEntries {
-    entries: VecDeque<(String, usize)>,
+    entries: VecDeque<OrderEntry>,
     bytes: usize,
+}
+
+#[derive(Debug)]
+struct OrderEntry {
+    key: String,
+    bytes: usize,
+    /// Position in the order in which the entries of all callers were added.
+    number: u64,
 }
 
 impl EvictionOrder {
     /// Adds an entry of a caller, with its size in bytes.
     pub(crate) fn push(&mut self, caller: &str, key: &str, bytes: usize) {
         let of_caller = self.callers.entry(caller.to_owned()).or_default();
-        of_caller.entries.push_back((key.to_owned(), bytes));
+        of_caller.entries.push_back(OrderEntry { key: key.to_owned(), bytes, number: self.added });
         of_caller.bytes += bytes;
+        self.added += 1;
         self.count += 1;
         self.bytes += bytes;
     }
@@ -50,7 +65,7 @@ impl EvictionOrder {
 
     /// Removes and returns the oldest entries of each caller for which `is_old` returns true.
     pub(crate) fn evict_old(&mut self, is_old: impl Fn(&str) -> bool) -> Vec<String> {
-        let has_old = |caller: &CallerEntries| caller.entries.front().is_some_and(|(key, _)| is_old(key));
+        let has_old = |caller: &CallerEntries| caller.entries.front().is_some_and(|entry| is_old(&entry.key));
         let mut evicted = Vec::new();
         while let Some((name, _)) = self.callers.iter().find(|(_, caller)| has_old(caller)) {
             let name = name.clone();
@@ -60,14 +75,15 @@ impl EvictionOrder {
     }
 
     fn evict_largest(&mut self, size: impl Fn(&CallerEntries) -> usize) -> Option<String> {
-        let (name, _) = self.callers.iter().max_by_key(|(_, caller)| size(caller))?;
+        let oldest = |caller: &CallerEntries| Reverse(caller.entries.front().map(|entry| entry.number));
+        let (name, _) = self.callers.iter().max_by_key(|(_, caller)| (size(caller), oldest(caller)))?;
         let name = name.clone();
         self.evict(&name)
     }
 
     fn evict(&mut self, name: &str) -> Option<String> {
         let caller = self.callers.get_mut(name)?;
-        let (key, bytes) = caller.entries.pop_front()?;
+        let OrderEntry { key, bytes, number: _ } = caller.entries.pop_front()?;
         caller.bytes -= bytes;
         if caller.entries.is_empty() {
             self.callers.remove(name);
@@ -98,5 +114,9 @@ mod tests {
         assert_eq!((order.count(), order.bytes()), (6, 6));
         while order.evict_most_entries().is_some() {}
         assert_eq!((order.count(), order.bytes(), order.callers.len()), (0, 0, 0));
+        for caller in ["b", "a", "c"] {
+            order.push(caller, caller, 1);
+        }
+        assert_eq!(order.evict_most_entries().as_deref(), Some("b"), "the oldest of equal parts");
     }
 }
