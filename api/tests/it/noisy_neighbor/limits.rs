@@ -212,6 +212,34 @@ async fn an_apply_set_is_pruned_in_spite_of_the_objects_of_another_namespace() {
     }
 }
 
+/// A caller that may write objects of one kind everywhere, and objects of other kinds in one namespace only, adds
+/// members to the part of its namespace.
+#[tokio::test]
+async fn a_caller_with_a_permission_for_all_namespaces_is_limited_in_the_others() {
+    let neighbors = start().await;
+    let Neighbors { secured, greedy, .. } = &neighbors;
+    let rules = json!({ "rules": [{ "verbs": ["*"], "kinds": ["Node", "Workload"] }] });
+    secured.admin("PUT", "/v1/roles/inventory", Some(rules)).await;
+    let bindings = json!([{ "role": "inventory" }, { "role": "operator", "namespaces": ["greedy"] }]);
+    let made =
+        secured.admin("POST", "/v1/tokens", Some(json!({ "name": "both", "bindings": bindings }))).await;
+    let both = Who::Token(made["token"].as_str().unwrap().to_owned());
+    let inventory = secured.token("inventory", json!({ "role": "inventory" })).await;
+    for (who, scope) in [
+        (&both, json!(["greedy"])),
+        (greedy, json!(["greedy"])),
+        (&inventory, Value::Null),
+        (&secured.admin, Value::Null),
+    ] {
+        let (_, answer) = secured.call(who, "GET", "/v1/whoami", None).await;
+        assert_eq!(answer["applySetNamespaces"], scope, "{answer}");
+    }
+    let path = "/v1/apply?applySet=kubernetes";
+    let (status, answer) = secured.call(&both, "POST", path, Some(json!([service("greedy", "web")]))).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["results"][0]["object"]["metadata"]["applySetLimited"], true, "{answer}");
+}
+
 /// Rejected requests of one namespace do not push the accepted writes of another one out of the audit log.
 #[tokio::test]
 async fn rejected_requests_leave_the_audit_entries_of_accepted_writes() {
@@ -231,17 +259,14 @@ async fn rejected_requests_leave_the_audit_entries_of_accepted_writes() {
     );
 }
 
-/// A token learns neither from errors nor from the history which objects exist in another namespace.
+/// Errors name the Service that has a requested address or port only to callers that may read this Service.
 #[tokio::test]
-async fn errors_and_history_do_not_reveal_objects_of_another_namespace() {
+async fn errors_do_not_name_services_of_another_namespace() {
     let neighbors = start().await;
-    let Neighbors { secured, greedy, shop } = &neighbors;
+    let Neighbors { greedy, shop, .. } = &neighbors;
     let spec =
         json!({ "ports": [{ "port": 80, "nodePort": 30001 }], "type": "NodePort", "clusterIP": "10.96.7.7" });
     assert_eq!(neighbors.apply(shop, &[object("Service", "shop", "secret", spec.clone())]).await.0, 200);
-    let labels = json!({ "metadata": { "labels": { "round": "2" } } });
-    let path = "/v1/namespaces/shop/services/secret";
-    assert_eq!(secured.call(shop, "PATCH", path, Some(labels)).await.0, 200);
     let taken = object("Service", "greedy", "web", spec.clone());
     let (status, answer) = neighbors.apply(greedy, &[taken]).await;
     let errors = answer["errors"].to_string();
@@ -251,6 +276,17 @@ async fn errors_and_history_do_not_reveal_objects_of_another_namespace() {
     let taken = object("Service", "shop", "web", spec);
     let (_, answer) = neighbors.apply(shop, &[taken]).await;
     assert!(answer.to_string().contains("Service shop/secret"), "{answer}");
+}
+
+/// The history has the same pages for a caller whether objects of other namespaces were written or not.
+#[tokio::test]
+async fn the_history_does_not_reveal_objects_of_another_namespace() {
+    let neighbors = start().await;
+    let Neighbors { secured, greedy, shop } = &neighbors;
+    assert_eq!(neighbors.apply(shop, &[service("shop", "secret")]).await.0, 200);
+    let labels = json!({ "metadata": { "labels": { "round": "2" } } });
+    let path = "/v1/namespaces/shop/services/secret";
+    assert_eq!(secured.call(shop, "PATCH", path, Some(labels)).await.0, 200);
     for name in ["secret", "absent"] {
         let path = format!("/v1/history?limit=1&kind=Service&namespace=shop&name={name}");
         let (status, page) = secured.call(greedy, "GET", &path, None).await;
