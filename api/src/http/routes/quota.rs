@@ -46,7 +46,7 @@ pub(crate) struct QuotaUse {
     /// `load-balancer-addresses` or `checked-endpoints`.
     #[schema(example = "node-ports")]
     resource: &'static str,
-    /// Amount in use.
+    /// Amount of the resource that the objects of the namespace use.
     used: usize,
     /// Maximum amount. Absent if it is unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
