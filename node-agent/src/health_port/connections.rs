@@ -45,7 +45,7 @@ pub(super) struct ConnectionSlot {
 }
 
 impl Connections {
-    /// Adds a connection. If this exceeds a limit, another connection is asked to close.
+    /// Adds a connection. If this exceeds a limit, the oldest of the connections concerned closes.
     pub(super) fn open(self: &Arc<Self>, address: IpAddr, port: Port) -> ConnectionSlot {
         let closing = Arc::new(Notify::new());
         let mut table = self.lock();
