@@ -3,6 +3,7 @@
 pub(crate) mod change_ring;
 pub(crate) mod compiled_set;
 pub(crate) mod convergence;
+pub(crate) mod eviction_order;
 pub(crate) mod frame_batch;
 pub(crate) mod health_state;
 pub(crate) mod idempotency;

@@ -8,5 +8,6 @@ pub mod config;
 pub(crate) mod coverage;
 pub mod history;
 pub(crate) mod pool_space;
+pub mod quota;
 pub mod snapshot;
 pub mod unsupported;

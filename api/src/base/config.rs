@@ -17,7 +17,10 @@ use std::{
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
 use model::{
-    cluster::config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
+    cluster::{
+        config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
+        quota::{QuotaSetting, Quotas},
+    },
     kinds::resource::ServiceKey,
     observed::health::GUARD_PERCENT_DEFAULT,
 };
@@ -83,6 +86,11 @@ pub struct Flags {
     /// this guard [default: 33]
     #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub health_guard_percent: Option<u8>,
+    /// Quotas of namespaces: RESOURCE=LIMIT for each namespace, or NAMESPACE/RESOURCE=LIMIT for one. Resources:
+    /// services, endpoint-sets, workloads, endpoints, node-ports, load-balancer-addresses, checked-endpoints. The
+    /// limit is a number or `unlimited` [default: unlimited]
+    #[arg(long, env = "TIDEGATE_QUOTA", value_name = "QUOTA", value_delimiter = ',')]
+    pub quota: Vec<QuotaSetting>,
     /// Silence in seconds, from 10 to 86400, after which a Node counts as lost: other nodes then check its
     /// Workloads, and those that fail leave service. `never`: the silence of an agent has no effect on endpoints
     /// [default: 40]
@@ -261,6 +269,7 @@ impl Config {
             allow_external_ip,
             asn,
             health_guard_percent,
+            quota,
             node_lost_after,
             guard_vips_percent,
             guard_endpoints_percent,
@@ -294,6 +303,7 @@ impl Config {
             allow_external_ip,
         )?
         .with_asn(asn.unwrap_or(ASN_DEFAULT))?
+        .with_quotas(Quotas::new(quota))
         .with_guards(Guards {
             vips_percent: guard_vips_percent.unwrap_or(GUARD_VIPS_PERCENT_DEFAULT),
             endpoints_percent: guard_endpoints_percent.unwrap_or(GUARD_ENDPOINTS_PERCENT_DEFAULT),

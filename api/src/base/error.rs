@@ -47,6 +47,8 @@ pub(crate) enum Code {
     /// The write would remove more virtual addresses or endpoints at once than a guard allows, and is not
     /// confirmed.
     GuardHeld,
+    /// The objects of a namespace would use more of a resource than its quota allows.
+    QuotaExceeded,
     /// The history no longer contains the requested revision.
     HistoryDropped,
     /// The position to resume from is too old or of another epoch: list again.
@@ -101,6 +103,7 @@ impl Code {
             | Self::Conflict
             | Self::PruneLimit
             | Self::GuardHeld
+            | Self::QuotaExceeded
             | Self::PlanOutdated
             | Self::NotLeader => StatusCode::CONFLICT,
             Self::ResumeExpired | Self::PageExpired | Self::NotAsked | Self::HistoryDropped => {
@@ -137,6 +140,7 @@ impl Code {
             Self::Conflict => "The object has changed",
             Self::PruneLimit => "The prune would remove too much",
             Self::GuardHeld => "The write would remove too much at once",
+            Self::QuotaExceeded => "A quota is exceeded",
             Self::HistoryDropped => "The history does not reach back that far",
             Self::ResumeExpired => "The resume token has expired",
             Self::NotAsked => "No query waits for this reply",

@@ -96,7 +96,7 @@ impl Doc {
         } else {
             self.query::<MutationQuery>()
         };
-        doc.authored().problems(&[Code::GuardHeld])
+        doc.authored().problems(&[Code::GuardHeld, Code::QuotaExceeded])
     }
 
     /// Adds the request headers with the author and the reason of a write.

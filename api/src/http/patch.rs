@@ -33,8 +33,8 @@ use crate::{
 const ATTEMPTS_MAX: usize = 5;
 /// Metadata fields that the server sets. The server removes these fields before it applies a patch, so that only
 /// values in the patch itself are validated.
-const SERVER_SET: [&str; 6] =
-    ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "applySet"];
+const SERVER_SET: [&str; 7] =
+    ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "applySet", "applySetLimited"];
 
 /// Applies a merge patch to an object and writes the result. Repeats both after a conflicting write.
 pub(crate) async fn patch(

@@ -84,7 +84,8 @@ pub(crate) async fn make(app: &ServerState, caller: &Caller, wish: PlanRequest) 
         BTreeMap::new()
     };
     let Candidate { outcomes, guards, .. } = candidate;
-    app.plans.keep(&id, CachedPlan::of(request, bytes, &outcomes, &published), expires, now);
+    let plan = CachedPlan::of(request, bytes, &outcomes, &published);
+    app.plans.keep(&access.key(), &id, plan, expires, now);
     Ok(Plan { id, position: published.position(), expires, objects, addresses, guards, nodes })
 }
 

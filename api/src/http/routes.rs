@@ -23,6 +23,7 @@ mod metrics;
 mod of_service;
 mod overview;
 mod plans;
+mod quota;
 mod report;
 mod resource;
 mod roles;
@@ -66,6 +67,7 @@ pub(crate) fn router() -> Routes {
         traffic::add,
         service_health::add,
         guards::add,
+        quota::add,
         drains::add,
         explain::add,
         bgp::add,

@@ -130,6 +130,24 @@ impl Access {
         self.may(verb, Subject::Object(kind), namespace)
     }
 
+    /// Returns the namespaces to which the caller's part of each apply set is limited: those in which the caller
+    /// may write objects of a kind that it may not write in all namespaces. `None` if there is no such kind.
+    pub(crate) fn apply_set_scope(&self) -> Option<BTreeSet<Namespace>> {
+        let limited_kinds: Vec<_> = Kind::ALL
+            .into_iter()
+            .filter(|kind| kind.is_namespaced() && !self.may_object(Verb::Update, *kind, None))
+            .collect();
+        let may_write = |namespace: &Namespace| {
+            limited_kinds.iter().any(|kind| self.may_object(Verb::Update, *kind, Some(namespace)))
+        };
+        let named = self
+            .grants
+            .iter()
+            .flat_map(|grant| grant.role.namespaces().chain(grant.binding.namespaces.iter().flatten()));
+        let scope: BTreeSet<_> = named.filter(|namespace| may_write(namespace)).cloned().collect();
+        (!scope.is_empty()).then_some(scope)
+    }
+
     fn may_somewhere(&self, verb: Verb, subject: Option<Subject>) -> bool {
         match &self.identity {
             Identity::Anyone => true,

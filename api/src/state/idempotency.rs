@@ -7,7 +7,7 @@
 //! Only successful responses are cached: a rejected request changed nothing and is processed again when repeated.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     hash::{BuildHasher, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -24,6 +24,7 @@ use model::primitives::{
     violation::{Violation, ViolationCode},
 };
 
+use super::eviction_order::EvictionOrder;
 use crate::{
     base::error::{Answer, Code, Problem},
     security::Access,
@@ -33,9 +34,10 @@ use crate::{
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Response header that marks a response from the cache.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// Maximum number of keys in the cache; the oldest is evicted first.
+/// Maximum number of keys in the cache. The caller with most keys loses its oldest one first.
 const KEYS_MAX: usize = 10_000;
-/// Maximum total size of the cached responses in bytes; the oldest is evicted first.
+/// Maximum total size of the cached responses in bytes. The caller with the largest responses loses its oldest one
+/// first.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Maximum age of a cached response in seconds: one day.
 const AGE_MAX_SECS: i64 = 24 * 60 * 60;
@@ -54,8 +56,7 @@ pub(crate) struct Idempotency {
 #[derive(Debug, Default)]
 struct ResponseCache {
     entries: BTreeMap<String, CacheEntry>,
-    order: VecDeque<String>,
-    bytes: usize,
+    order: EvictionOrder,
 }
 
 #[derive(Debug)]
@@ -77,6 +78,8 @@ struct CachedResponse {
 #[derive(Debug)]
 struct Claim {
     store: Arc<Idempotency>,
+    /// Unique key of the caller, with which `key` begins.
+    caller: String,
     key: String,
     kept: bool,
 }
@@ -105,11 +108,12 @@ pub(crate) async fn once<F: Future<Output = Answer>>(
     let KeyedRequest { access, headers, target, body } = request;
     let Some(key) = read_key(headers)? else { return serve.await };
     // Keys are separate for each caller: the response of one caller is never sent to another.
-    let key = access.key() + &key;
+    let caller = access.key();
+    let key = format!("{caller}{key}");
     let fingerprint = store.hasher.hash_one((target, body));
     let mut claim = match store.claim(&key, fingerprint, now)? {
         ClaimResult::Replay(kept) => return Ok(replay(kept)),
-        ClaimResult::First => Claim { store: Arc::clone(store), key, kept: false },
+        ClaimResult::First => Claim { store: Arc::clone(store), caller, key, kept: false },
     };
     let (parts, body) = serve.await?.into_parts();
     let body =
@@ -166,7 +170,7 @@ impl Idempotency {
                 .retry_after(IN_FLIGHT_RETRY_SECS)
             });
         }
-        if held.entries.len() >= KEYS_MAX && !held.forget_oldest() {
+        if held.entries.len() >= KEYS_MAX && !held.evict(EvictionOrder::evict_most_entries) {
             return Err(Problem::new(
                 Code::TooManyRequests,
                 "too many requests with an `Idempotency-Key` at once",
@@ -184,10 +188,9 @@ impl Claim {
         if let Some(entry) = held.entries.get_mut(&self.key) {
             let bytes = kept.body.len();
             entry.answer = Some(kept);
-            held.bytes += bytes;
-            held.order.push_back(self.key.clone());
+            held.order.push(&self.caller, &self.key, bytes);
         }
-        while held.bytes > BYTES_MAX && held.forget_oldest() {}
+        while held.order.bytes() > BYTES_MAX && held.evict(EvictionOrder::evict_most_bytes) {}
         self.kept = true;
     }
 }
@@ -202,19 +205,18 @@ impl Drop for Claim {
 
 impl ResponseCache {
     fn forget_old(&mut self, now: Timestamp) {
-        while let Some(key) = self.order.front() {
-            let entry = self.entries.get(key);
-            if entry.is_some_and(|entry| now.unix_seconds() - entry.at.unix_seconds() < AGE_MAX_SECS) {
-                return;
-            }
-            self.forget_oldest();
+        let Self { entries, order } = self;
+        let is_old = |key: &str| {
+            entries.get(key).is_none_or(|entry| now.unix_seconds() - entry.at.unix_seconds() >= AGE_MAX_SECS)
+        };
+        for key in order.evict_old(is_old) {
+            entries.remove(&key);
         }
     }
 
-    fn forget_oldest(&mut self) -> bool {
-        let Some(key) = self.order.pop_front() else { return false };
-        let answer = self.entries.remove(&key).and_then(|entry| entry.answer);
-        self.bytes -= answer.map_or(0, |kept| kept.body.len());
-        true
+    /// Removes the entry that `choose` takes out of the order. Returns false if no entry can be removed.
+    fn evict(&mut self, choose: impl FnOnce(&mut EvictionOrder) -> Option<String>) -> bool {
+        let evicted = choose(&mut self.order);
+        evicted.is_some_and(|key| self.entries.remove(&key).is_some())
     }
 }

@@ -2,7 +2,7 @@
 //! only while its objects have the versions for which it was computed.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -13,12 +13,13 @@ use model::{
     primitives::quantity::Timestamp,
 };
 
+use super::eviction_order::EvictionOrder;
 use crate::state::published::Published;
 
-/// Maximum number of cached plans; the oldest is evicted first.
+/// Maximum number of cached plans. The caller with most plans loses its oldest one first.
 const PLANS_MAX: usize = 64;
-/// Maximum total size in bytes of the request bodies of cached plans: eight of the largest. The oldest plan is
-/// evicted first.
+/// Maximum total size in bytes of the request bodies of cached plans: eight of the largest. The caller with the
+/// largest plans loses its oldest one first.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Cached plans that can be applied, by id.
@@ -30,8 +31,7 @@ pub(crate) struct PlanCache {
 #[derive(Debug, Default)]
 struct PlanEntries {
     plans: BTreeMap<String, (Timestamp, CachedPlan)>,
-    order: VecDeque<String>,
-    bytes: usize,
+    order: EvictionOrder,
 }
 
 /// Write of a plan with preconditions on its objects, and the size of its request body.
@@ -83,12 +83,11 @@ impl PlanCache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a plan until it expires or is evicted.
-    pub(crate) fn keep(&self, id: &str, plan: CachedPlan, expires: Timestamp, now: Timestamp) {
+    /// Stores a plan of a caller until it expires or is evicted. `caller` is the unique key of the caller.
+    pub(crate) fn keep(&self, caller: &str, id: &str, plan: CachedPlan, expires: Timestamp, now: Timestamp) {
         let mut inner = self.lock();
-        inner.bytes += plan.bytes;
+        inner.order.push(caller, id, plan.bytes);
         inner.plans.insert(id.to_owned(), (expires, plan));
-        inner.order.push_back(id.to_owned());
         inner.make_room(now);
     }
 
@@ -107,17 +106,19 @@ impl PlanCache {
 
 impl PlanEntries {
     fn make_room(&mut self, now: Timestamp) {
-        while let Some(oldest) = self.order.front() {
-            let is_over = self.order.len() > PLANS_MAX || self.bytes > BYTES_MAX;
-            let is_old = self.plans.get(oldest).is_none_or(|(expires, _)| *expires <= now);
-            // A plan larger than the total limit is kept as the only one.
-            let must_go = is_old || (is_over && self.order.len() > 1);
-            if !must_go {
-                return;
-            }
-            if let Some((_, plan)) = self.order.pop_front().and_then(|id| self.plans.remove(&id)) {
-                self.bytes -= plan.bytes;
-            }
+        let Self { plans, order } = self;
+        let is_old = |id: &str| plans.get(id).is_none_or(|(expires, _)| *expires <= now);
+        for id in order.evict_old(is_old) {
+            plans.remove(&id);
+        }
+        // A plan larger than the total limit is kept as the only one.
+        while order.count() > 1 {
+            let evicted = match (order.count() > PLANS_MAX, order.bytes() > BYTES_MAX) {
+                (true, _) => order.evict_most_entries(),
+                (false, true) => order.evict_most_bytes(),
+                (false, false) => return,
+            };
+            evicted.and_then(|id| plans.remove(&id));
         }
     }
 }

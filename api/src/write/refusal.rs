@@ -3,7 +3,10 @@
 use model::{
     admission::admit::{GuardRefusal, Refusal, RemovalGuard},
     kinds::resource::{Kind, ObjectKey},
-    primitives::violation::{Violation, ViolationCode},
+    primitives::{
+        name::Namespace,
+        violation::{Violation, ViolationCode},
+    },
 };
 
 use crate::{
@@ -70,7 +73,11 @@ pub(crate) fn refused(refusal: Refusal, access: &Access) -> Problem {
                 .hint("read it again and repeat the change on the new state, or omit both fields")
                 .current(etag::current(&object))
         }
-        Refusal::Invalid(violations) => Problem::invalid(violations),
+        Refusal::Invalid(violations) => {
+            let may_see =
+                |namespace: &Namespace| access.may_object(Verb::Get, Kind::Service, Some(namespace));
+            Problem::invalid(violations.into_iter().map(|one| one.redacted(may_see)).collect())
+        }
         Refusal::PruneLimit { would_prune, limit } => {
             // The caller may lack the permission to see some members of the set.
             let is_named =
@@ -82,6 +89,15 @@ pub(crate) fn refused(refusal: Refusal, access: &Access) -> Problem {
                 .would_prune(would_prune.iter().filter(is_named).map(ToString::to_string).collect())
         }
         Refusal::GuardHeld(held) => guard_held(held, access),
+        Refusal::QuotaExceeded(violations) => {
+            let detail = match &violations[..] {
+                [one] => one.message.clone(),
+                several => format!("{} quotas are exceeded; see `errors`", several.len()),
+            };
+            Problem::new(Code::QuotaExceeded, detail)
+                .hint("GET /v1/namespaces/NAMESPACE/quota returns the use and the limits")
+                .errors(violations)
+        }
         Refusal::TooManyOperations(count) => {
             let limit = model::admission::admit::OPERATIONS_MAX;
             let message = format!("must be at most {limit} objects in one request, found {count}");

@@ -18,7 +18,7 @@ use crate::{
         resource::{Object, ObjectKey, ServiceKey, Spec},
     },
     primitives::{
-        name::Name,
+        name::{Name, Namespace},
         quantity::{Revision, Timestamp},
         violation::{Violation, ViolationCode},
     },
@@ -31,6 +31,7 @@ mod families;
 mod guard;
 mod health;
 mod pools;
+mod quota;
 mod rules;
 mod service;
 mod staged_object;
@@ -38,6 +39,7 @@ mod staged_object;
 pub use self::addresses::RETRIES_MAX;
 pub use self::guard::{ENDPOINTS_FREE, GuardRefusal, NAMED_MAX, RemovalGuard, VIPS_FREE};
 pub use self::pools::EVICTIONS_MAX;
+pub use self::quota::usage;
 pub(crate) use self::staged_object::is_same;
 
 use self::{addresses::Ledger, staged_object::StagedObject};
@@ -140,13 +142,27 @@ pub enum Operation {
 pub struct ApplySet {
     /// Name of the apply set, which its members contain as `metadata.applySet`.
     pub name: Name,
-    /// True if members that are not in the request are deleted.
+    /// Namespaces to which the permissions of the writer are limited; `None` if they are not.
+    pub scope: Option<BTreeSet<Namespace>>,
+    /// True if members that are not in the request are deleted, as far as they belong to the writer's part of the
+    /// set: the objects in `scope`, or those that writers without a scope have added.
     pub prune: bool,
     /// Maximum number of members that `prune` may delete; `None` selects the built-in limit (see [`PRUNE_FREE`]).
     pub prune_limit: Option<usize>,
     /// True if the request may add existing objects without an apply set to this set. If false, such a write is
     /// refused.
     pub adopt: bool,
+}
+
+impl ApplySet {
+    /// True if an object of this set belongs to the part of the writer. Objects that others have added under the
+    /// same name are neither deleted nor counted.
+    fn owns(&self, snapshot: &Snapshot, key: &ObjectKey) -> bool {
+        match &self.scope {
+            Some(scope) => key.namespace.as_ref().is_some_and(|namespace| scope.contains(namespace)),
+            None => snapshot.get(key).is_some_and(|object| !object.metadata.apply_set_limited),
+        }
+    }
 }
 
 /// Current time and random seed of one admission. The caller supplies them, because the `model` crate has no clock
@@ -204,6 +220,9 @@ pub enum Refusal {
     },
     /// The write would remove more addresses at once than a removal guard allows without confirmation.
     GuardHeld(GuardRefusal),
+    /// The objects of a namespace would use more of a resource than the namespace's quota allows. Contains a
+    /// violation for each object that does not fit.
+    QuotaExceeded(Vec<Violation>),
     /// The request has more than [`OPERATIONS_MAX`] operations.
     TooManyOperations(usize),
 }
@@ -245,7 +264,9 @@ pub fn admit(
     }
     let mut records = ledger.into_staged(&working);
     records.extend(health::remove_obsolete(snapshot, &mut working, &staged, &pruned));
+    let places = quota::places(config.quotas(), &staged);
     let admitted = conclude(snapshot, working, staged, pruned, records, entropy);
+    quota::check(snapshot, &admitted, config.quotas(), &places)?;
     if !request.confirmed {
         guard::check(snapshot, &admitted, config.guards())?;
     }
@@ -298,7 +319,8 @@ fn select_pruned(
 ) -> Result<Vec<ObjectKey>, Refusal> {
     let Some(set) = request.apply_set.as_ref().filter(|set| set.prune) else { return Ok(Vec::new()) };
     let named: BTreeSet<_> = staged.iter().map(|staged_object| &staged_object.key).collect();
-    let members: Vec<_> = snapshot.apply_set_members(&set.name).collect();
+    let members: Vec<_> =
+        snapshot.apply_set_members(&set.name).filter(|key| set.owns(snapshot, key)).collect();
     let limit = set.prune_limit.unwrap_or_else(|| PRUNE_FREE.max(members.len() / 5));
     let would_prune: Vec<_> = members.into_iter().filter(|key| !named.contains(key)).cloned().collect();
     if would_prune.len() > limit { Err(Refusal::PruneLimit { would_prune, limit }) } else { Ok(would_prune) }
@@ -403,7 +425,8 @@ const fn change_kind(action: Action) -> Option<ChangeKind> {
 }
 
 /// Creates the violation for a requested value, such as a node port, that another Service already has.
-fn taken(pointer: String, code: ViolationCode, what: &str, holder: &impl std::fmt::Display) -> Violation {
+fn taken(pointer: String, code: ViolationCode, what: &str, holder: &ServiceKey) -> Violation {
     Violation::new(pointer, code, format!("must be free; {what} is held by Service {holder}"))
         .hint("leave the field out to get a free one, or change the holder first")
+        .naming(&holder.namespace, &holder.name)
 }

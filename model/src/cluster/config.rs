@@ -4,6 +4,7 @@ use std::{net::IpAddr, ops::RangeInclusive};
 
 use ipnet::IpNet;
 
+use super::quota::Quotas;
 use crate::{
     kinds::bgp_peer::forbidden_asn,
     primitives::net::{self, IpFamily},
@@ -20,6 +21,7 @@ pub struct ClusterConfig {
     external_ip_cidrs: Vec<IpNet>,
     asn: u32,
     guards: Guards,
+    quotas: Quotas,
 }
 
 /// Limits of the write guards: maximum percentage of the existing addresses that one write may remove. 100 or more
@@ -90,7 +92,8 @@ impl ClusterConfig {
         if *node_port_range.start() == 0 || node_port_range.is_empty() {
             return Err(ConfigError::NodePortRange);
         }
-        Ok(Self { service_cidrs, node_port_range, external_ip_cidrs, asn: ASN_DEFAULT, guards: Guards::OFF })
+        let (asn, guards, quotas) = (ASN_DEFAULT, Guards::OFF, Quotas::default());
+        Ok(Self { service_cidrs, node_port_range, external_ip_cidrs, asn, guards, quotas })
     }
 
     /// Sets the default AS number of Nodes.
@@ -114,6 +117,18 @@ impl ClusterConfig {
     #[must_use]
     pub const fn guards(&self) -> Guards {
         self.guards
+    }
+
+    /// Sets the quotas of namespaces; by default, nothing is limited.
+    #[must_use]
+    pub fn with_quotas(self, quotas: Quotas) -> Self {
+        Self { quotas, ..self }
+    }
+
+    /// Returns the quotas of namespaces.
+    #[must_use]
+    pub const fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// Returns the AS number of Nodes without `spec.bgp.asn`.

@@ -15,7 +15,10 @@ pub use self::addresses::PendingService;
 
 use self::addresses::AddressIndex;
 use crate::{
-    cluster::change::{Change, ChangeKind, Commit},
+    cluster::{
+        change::{Change, ChangeKind, Commit},
+        quota::Usage,
+    },
     kinds::{
         address_pool::AddressRange,
         endpoint_health::{EndpointHealthSpec, record_key},
@@ -60,6 +63,8 @@ pub struct Snapshot {
     sets_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     /// Number of endpoint addresses: those of Workloads and of the endpoints in EndpointSets.
     endpoint_addresses: usize,
+    /// Amounts of limited resources that the objects of each namespace use.
+    usage: OrdMap<Namespace, Usage>,
 }
 
 /// Service that accepts connections to a port range of an external or load balancer address.
@@ -146,6 +151,13 @@ impl Snapshot {
     #[must_use]
     pub const fn endpoint_addresses(&self) -> usize {
         self.endpoint_addresses
+    }
+
+    /// Returns the amounts of limited resources that the objects of a namespace use, except checked endpoints,
+    /// which depend on several objects.
+    #[must_use]
+    pub fn usage(&self, namespace: &Namespace) -> Usage {
+        self.usage.get(namespace).copied().unwrap_or_default()
     }
 
     /// Returns the Service that holds a cluster IP, or `None` if the address is free.
@@ -347,6 +359,9 @@ impl Snapshot {
         if let Some(set) = &object.metadata.apply_set {
             entry.set(&mut self.apply_sets, set.clone(), key.clone());
         }
+        if let Some(namespace) = &key.namespace {
+            entry.usage(&mut self.usage, namespace, &Usage::of(object));
+        }
         match (&object.spec, &key.namespace) {
             (Spec::Service(spec), Some(namespace)) => {
                 let service = ServiceKey { namespace: namespace.clone(), name: key.name.clone() };
@@ -433,6 +448,22 @@ impl Entry {
         match self {
             Self::Add => *count += by,
             Self::Remove => *count -= by,
+        }
+    }
+
+    fn usage(self, index: &mut OrdMap<Namespace, Usage>, namespace: &Namespace, by: &Usage) {
+        match self {
+            Self::Add if by.is_empty() => {}
+            Self::Add => index.entry(namespace.clone()).or_default().add(by),
+            Self::Remove => {
+                let emptied = index.get_mut(namespace).is_some_and(|usage| {
+                    usage.subtract(by);
+                    usage.is_empty()
+                });
+                if emptied {
+                    index.remove(namespace);
+                }
+            }
         }
     }
 

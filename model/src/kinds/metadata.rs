@@ -57,6 +57,10 @@ pub struct Metadata {
     /// Absent unless the object was created by `POST /v1/apply?applySet=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_set: Option<Name>,
+    /// True if a caller whose permissions are limited to namespaces added the object to the apply set. A prune by
+    /// a caller without such a limit ignores the object.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apply_set_limited: bool,
     /// Labels that selectors match, at most 100. Keys have at most 63 characters after an optional DNS
     /// prefix, values at most 63.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -80,6 +84,7 @@ impl Metadata {
             creation_timestamp: None,
             self_link: None,
             apply_set: None,
+            apply_set_limited: false,
             labels: Labels::new(),
             annotations: BTreeMap::new(),
         }

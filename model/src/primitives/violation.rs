@@ -1,8 +1,12 @@
 //! Violations: invalid fields of an input. A validation returns all violations instead of stopping at the
 //! first.
 
+use std::cmp::Reverse;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use super::name::{Name, Namespace};
 
 /// Violation of a rule by a field of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -17,11 +21,14 @@ pub struct Violation {
     /// Remedy. Absent if the message already contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// Namespaces and names of the Services that the message names.
+    #[serde(skip)]
+    named: Vec<(Namespace, Name)>,
 }
 
 /// Stable identifier of the rule of a violation: `Invalid`, `UnknownField`, `Required`, `Duplicate`,
 /// `TooLong`, `Conflict`, `Immutable`, `AddressTaken`, `PortTaken`, `AddressNotAllowed`, `PortOutOfRange`,
-/// `Exhausted`, `Overlap`, `NotFound`, `InUse`, `OwnedByOther` or `Forbidden`.
+/// `Exhausted`, `Overlap`, `NotFound`, `InUse`, `OwnedByOther`, `QuotaExceeded` or `Forbidden`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ViolationCode {
     /// The value has the wrong JSON type or format.
@@ -56,6 +63,8 @@ pub enum ViolationCode {
     InUse,
     /// A different apply set owns the object.
     OwnedByOther,
+    /// The objects of the namespace would use more than its quota allows.
+    QuotaExceeded,
     /// The caller has no permission for this change of the object.
     Forbidden,
 }
@@ -63,7 +72,26 @@ pub enum ViolationCode {
 impl Violation {
     /// Creates a violation without a hint.
     pub fn new(pointer: impl Into<String>, code: ViolationCode, message: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), code, message: message.into(), hint: None }
+        Self { pointer: pointer.into(), code, message: message.into(), hint: None, named: Vec::new() }
+    }
+
+    /// Records that the message names a Service, as `Service namespace/name`.
+    #[must_use]
+    pub fn naming(mut self, namespace: &Namespace, name: &Name) -> Self {
+        self.named.push((namespace.clone(), name.clone()));
+        self
+    }
+
+    /// Replaces each Service that the message names, if `may_see` returns false for its namespace, so that the
+    /// message does not reveal objects that a caller may not read.
+    #[must_use]
+    pub fn redacted(mut self, may_see: impl Fn(&Namespace) -> bool) -> Self {
+        // Longest first, because a name can be the beginning of another one.
+        self.named.sort_by_key(|(_, name)| Reverse(name.as_str().len()));
+        for (namespace, name) in self.named.extract_if(.., |(namespace, _)| !may_see(namespace)) {
+            self.message = without_name(&self.message, &namespace, &name);
+        }
+        self
     }
 
     /// Adds a hint, which is a remedy for the user.
@@ -71,5 +99,28 @@ impl Violation {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// Returns a message without the name of a Service, which it contains as `Service namespace/name`.
+#[must_use]
+pub fn without_name(message: &str, namespace: &Namespace, name: &Name) -> String {
+    message.replace(&format!("Service {namespace}/{name}"), "a Service of another namespace")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_namespaces_are_replaced_and_others_stay() {
+        let message = "held by Service a/web, Service b/web, Service b/web-2, Service b/web-23";
+        let mut violation = Violation::new("/spec", ViolationCode::AddressTaken, message);
+        for (namespace, name) in [("a", "web"), ("b", "web"), ("b", "web-23"), ("b", "web-2")] {
+            violation = violation.naming(&Namespace::parse(namespace).unwrap(), &Name::parse(name).unwrap());
+        }
+        let other = "a Service of another namespace";
+        let expected = format!("held by Service a/web, {other}, {other}, {other}");
+        assert_eq!(violation.redacted(|namespace| namespace.as_str() == "a").message, expected);
     }
 }

@@ -3,9 +3,12 @@
 use model::{
     admission::admit::{ApplySet, Operation, Refusal, Request},
     cluster::change::Action,
-    kinds::service::{ClusterIp, IpFamilyPolicy, ServiceType},
+    kinds::{
+        resource::ObjectKey,
+        service::{ClusterIp, IpFamilyPolicy, ServiceType},
+    },
     primitives::{
-        name::Name,
+        name::{Name, Namespace},
         net::IpFamily,
         violation::ViolationCode::{
             AddressNotAllowed, AddressTaken, Conflict, Exhausted, Immutable, Overlap, OwnedByOther,
@@ -277,7 +280,7 @@ fn f006_metadata_is_complete_and_stale_revisions_are_refused() {
 fn apply_sets_own_their_members_and_prune_within_bounds() {
     let mut cluster = Cluster::new();
     let set = |name: &str, prune, prune_limit| {
-        Some(ApplySet { name: Name::parse(name).unwrap(), prune, prune_limit, adopt: true })
+        Some(ApplySet { name: Name::parse(name).unwrap(), scope: None, prune, prune_limit, adopt: true })
     };
     let many: Vec<_> =
         (0..20).map(|n| service(&format!("s{n}"), json!({ "ports": [{ "port": 80 }] }))).collect();
@@ -296,11 +299,56 @@ fn apply_sets_own_their_members_and_prune_within_bounds() {
     assert_eq!(pruned.len(), 15);
 }
 
+/// Writers with and without a limit to namespaces have separate parts of an apply set: neither deletes nor counts
+/// the objects of the other, and an object that both apply belongs to the writer without a limit.
+#[test]
+fn writers_of_one_namespace_have_their_own_part_of_an_apply_set() {
+    let mut cluster = Cluster::new();
+    let set = |scope: Option<&str>| {
+        let scope = scope.map(|namespace| [Namespace::parse(namespace).unwrap()].into());
+        let name = Name::parse("kubernetes").unwrap();
+        Some(ApplySet { name, scope, prune: true, prune_limit: None, adopt: true })
+    };
+    let named = |namespace: &str, name: &str| {
+        let mut object = service(name, json!({ "ports": [{ "port": 80 }] }));
+        object["metadata"]["namespace"] = json!(namespace);
+        object
+    };
+    let squatters: Vec<_> = (0..6).map(|number| named("team-a", &format!("own-{number}"))).collect();
+    cluster.apply_many(&squatters, set(Some("team-a"))).unwrap();
+    let all = [named("team-a", "shop"), named("team-b", "shop"), named("team-c", "shop")];
+    cluster.apply_many(&all, set(None)).unwrap();
+    let actions = cluster.apply_many(&all[..2], set(None)).unwrap();
+    assert_eq!(actions, [Action::Unchanged, Action::Unchanged, Action::Pruned], "team-c lost its own");
+    // A writer of one namespace neither takes an object over nor is stopped by those of others.
+    let of_team = [squatters[0].clone(), all[0].clone()];
+    let actions = cluster.apply_many(&of_team, set(Some("team-a"))).unwrap();
+    assert_eq!(actions[..2], [Action::Unchanged, Action::Unchanged]);
+    assert_eq!(actions[2..], [Action::Pruned; 5]);
+    let actions = cluster.apply_many(&[named("team-b", "new")], set(Some("team-b"))).unwrap();
+    assert_eq!(
+        actions,
+        [Action::Created, Action::Pruned],
+        "objects of older writers in its namespace are its own"
+    );
+    // An object that the writer without a limit applies becomes a member of its part.
+    cluster.apply_many(&squatters[..1], set(None)).unwrap();
+    assert!(cluster.snapshot.get(&ObjectKey::parse_store_key("services/team-a/shop").unwrap()).is_none());
+    let actions = cluster.apply_many(&[], set(None)).unwrap();
+    assert_eq!(actions, [Action::Pruned]);
+}
+
 #[test]
 fn an_apply_set_without_adoption_changes_no_objects_outside_of_sets() {
     let mut cluster = Cluster::new();
     let careful = || {
-        Some(ApplySet { name: Name::parse("blue").unwrap(), prune: false, prune_limit: None, adopt: false })
+        Some(ApplySet {
+            name: Name::parse("blue").unwrap(),
+            scope: None,
+            prune: false,
+            prune_limit: None,
+            adopt: false,
+        })
     };
     let [by_hand, own] = ["hand", "own"].map(|name| service(name, json!({ "ports": [{ "port": 80 }] })));
     cluster.apply(&by_hand).unwrap();

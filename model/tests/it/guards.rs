@@ -62,7 +62,13 @@ fn guards_count_load_balancer_addresses_and_pruned_objects() {
     let pool = of_kind("AddressPool", "lan", json!({}), json!({ "addresses": ["198.51.100.0/28"] }));
     let balancer = |name: &str| service(name, json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] }));
     let named = |prune: bool| {
-        Some(ApplySet { name: "web".parse().unwrap(), prune, prune_limit: Some(100), adopt: true })
+        Some(ApplySet {
+            name: "web".parse().unwrap(),
+            scope: None,
+            prune,
+            prune_limit: Some(100),
+            adopt: true,
+        })
     };
     cluster.apply(&pool).unwrap();
     cluster.apply_many(&[balancer("a"), balancer("b"), balancer("c")], named(false)).unwrap();

@@ -25,6 +25,7 @@ mod pool_properties;
 mod pools;
 mod program;
 mod properties;
+mod quotas;
 mod rollback;
 mod sources;
 mod status;

@@ -6,6 +6,7 @@
 //! request never blocks the agent's loop, and the response is never `healthy` while the node's kernel cannot
 //! be programmed.
 
+mod connections;
 mod serve;
 
 use std::{

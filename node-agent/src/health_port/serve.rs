@@ -19,13 +19,11 @@ use model::{kinds::resource::ServiceKey, primitives::quantity::Port};
 use serde_json::json;
 use tokio::{
     runtime::{Builder, Runtime},
-    sync::Semaphore,
     task::AbortHandle,
 };
 
-/// Maximum number of concurrent connections over all ports; further connections wait to be accepted. Health
-/// checks are short and seconds apart.
-const CONNECTIONS_MAX: usize = 256;
+use super::connections::Connections;
+
 /// Maximum time in which a client must send its request.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum duration of a connection.
@@ -91,7 +89,7 @@ fn status(code: StatusCode, body: Body) -> Response<Body> {
 /// Handle of the HTTP server thread. The thread ends when the handle is dropped.
 pub(super) struct Server {
     runtime: Option<Runtime>,
-    connections: Arc<Semaphore>,
+    connections: Arc<Connections>,
 }
 
 /// Listening socket, served by the HTTP server until dropped.
@@ -115,7 +113,7 @@ impl Server {
     pub(super) fn start() -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("health-ports").enable_all().build()?;
-        Ok(Self { runtime: Some(runtime), connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)) })
+        Ok(Self { runtime: Some(runtime), connections: Arc::default() })
     }
 
     pub(super) fn serve(&self, listener: TcpListener, answers: Arc<Answers>) -> io::Result<Listening> {
@@ -135,14 +133,14 @@ async fn accept(
     listener: tokio::net::TcpListener,
     port: Port,
     answers: Arc<Answers>,
-    connections: Arc<Semaphore>,
+    connections: Arc<Connections>,
 ) {
     loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_RETRY).await;
             continue;
         };
+        let slot = connections.open(peer.ip(), port);
         let answers = Arc::clone(&answers);
         tokio::spawn(async move {
             let service = service_fn(move |_: Request<_>| {
@@ -152,8 +150,10 @@ async fn accept(
             builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME_MAX).keep_alive(false);
             let connection = builder.serve_connection(TokioIo::new(stream), service);
             // Client errors are ignored.
-            let _ended = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
-            drop(permit);
+            tokio::select! {
+                _ended = tokio::time::timeout(CONNECTION_TIME_MAX, connection) => {}
+                () = slot.closed() => {}
+            }
         });
     }
 }

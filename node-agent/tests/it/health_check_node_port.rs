@@ -100,6 +100,38 @@ fn until_refused(topology: &Topology, number: u16) -> bool {
     false
 }
 
+/// Clients that connect and send nothing do not keep the checks of other clients and Services from being answered:
+/// the oldest connections of their address are closed.
+#[test]
+fn clients_that_send_nothing_keep_no_other_client_waiting() {
+    const OPEN_MAX: usize = 64;
+    let topology = Topology::new("healthidle");
+    topology.node.run(|| {
+        let mut ports = HealthPorts::default();
+        let desired = desired(vec![("web", asking(32000, 1)), ("other", asking(32001, 1))]);
+        ports.follow(&Scope::Everything, &desired);
+        ports.turn(true, Instant::now());
+        let name = topology.client.name().to_owned();
+        let connect = move || {
+            enter(&name);
+            let connect = |_| TcpStream::connect(SocketAddr::new(address("192.0.2.1"), 32000)).unwrap();
+            (0..300).map(connect).collect::<Vec<_>>()
+        };
+        let mut idle = thread::spawn(connect).join().unwrap();
+        for _ in 0..3 {
+            check(&ask(&topology.node, "192.0.2.1", 32001).unwrap(), "200", "}", "1");
+        }
+        let open = idle.split_off(idle.len() - OPEN_MAX);
+        for mut stream in idle {
+            stream.set_read_timeout(Some(WAIT)).unwrap();
+            let ended = stream.read(&mut [0; 1]);
+            let is_open = ended.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+            assert!(!is_open, "the oldest are closed");
+        }
+        drop(open);
+    });
+}
+
 #[test]
 fn the_port_answers_only_where_node_ports_do() {
     let topology = Topology::new("healthat");

@@ -37,14 +37,29 @@ pub(super) enum WatchEvent {
     Lost(String),
 }
 
+/// Part of the source's apply set that belongs to the adapter: all members, or, if the permissions of the adapter
+/// are not limited to namespaces, those that no caller with such a limit has added.
+#[derive(Debug, Clone, Copy)]
+struct SetPart<'a> {
+    source: &'a Label,
+    is_limited: bool,
+}
+
+impl SetPart<'_> {
+    fn contains(self, own: &Own) -> bool {
+        self.is_limited || !own.object.metadata.apply_set_limited
+    }
+}
+
 /// Watches the source's objects on the server and sends each event to `heard`, until the receiver is closed.
 /// A failed watch resumes at the last position.
 pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sender<WatchEvent>) {
     let mut position = None;
+    let mut part = SetPart { source, is_limited: false };
     let mut backoff = Backoff::new(RETRY_MIN, PAUSE_MAX);
     while !heard.is_closed() {
         let before = position.clone();
-        let cause = match hear(control, source, &mut position, &heard).await {
+        let cause = match hear(control, &mut part, &mut position, &heard).await {
             Ok(()) => "the server closed the watch".to_owned(),
             Err(Error::Rejected(problem)) if is_final(&problem) => {
                 // If the position is rejected, a full listing always works.
@@ -66,7 +81,7 @@ pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sende
 
 async fn hear(
     control: &Control,
-    source: &Label,
+    part: &mut SetPart<'_>,
     position: &mut Option<String>,
     heard: &mpsc::Sender<WatchEvent>,
 ) -> Result<(), Error> {
@@ -74,16 +89,19 @@ async fn hear(
         Kind::ALL.into_iter().filter(|kind| !kind.is_kept_by_server()).map(Kind::as_str).collect();
     let mut request = Request::get("/v1/watch")
         .query("kinds", Some(kinds.join(",")))
-        .query("labelSelector", Some(format!("{SOURCE_LABEL}={source}")))
+        .query("labelSelector", Some(format!("{SOURCE_LABEL}={}", part.source)))
         .query("resume", position.clone());
     if position.is_none() {
         // Another replica of this adapter may just have written through another control server.
         request = request.latest();
+        // The server ends a watch if the permissions of its caller change, so they are the same for a resumed one.
+        let caller = control.send(&Request::get("/v1/whoami")).await?;
+        part.is_limited = caller.get("applySetNamespaces").is_some();
     }
     let mut listing = position.is_none().then(OrdMap::new);
     let mut lines = control.stream(&request).await?;
     while let Some(event) = lines.next().await? {
-        let next = match (read(source, event), &mut listing) {
+        let next = match (read(*part, event), &mut listing) {
             (Event::Put(key, own), Some(listing)) => {
                 listing.insert(key, *own);
                 None
@@ -126,14 +144,14 @@ enum Event {
     Other,
 }
 
-fn read(source: &Label, mut event: Value) -> Event {
+fn read(part: SetPart<'_>, mut event: Value) -> Event {
     let position = event.get("position").and_then(Value::as_str).map(str::to_owned);
     let revision = Revision(event.get("revision").and_then(Value::as_u64).unwrap_or(0));
     let object = event.get_mut("object").map(Value::take);
     let seen = match event.get("type").and_then(Value::as_str) {
-        Some("ADDED" | "MODIFIED") => object.and_then(|object| match own(source, object.clone()) {
-            Some((key, own)) => Some(WatchEvent::Put(key, Box::new(own))),
-            None => key_of(&object).map(|key| WatchEvent::Gone(key, revision)),
+        Some("ADDED" | "MODIFIED") => object.and_then(|object| match own(part.source, object.clone()) {
+            Some((key, own)) if part.contains(&own) => Some(WatchEvent::Put(key, Box::new(own))),
+            Some(_) | None => key_of(&object).map(|key| WatchEvent::Gone(key, revision)),
         }),
         Some("DELETED") => {
             object.and_then(|object| key_of(&object)).map(|key| WatchEvent::Gone(key, revision))

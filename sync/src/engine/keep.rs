@@ -27,6 +27,7 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
     object.metadata.creation_timestamp = None;
     object.metadata.self_link = None;
     object.metadata.apply_set = None;
+    object.metadata.apply_set_limited = false;
     object.metadata.labels.insert(SOURCE_LABEL.to_owned(), source.to_string());
     let Some(current) = current else { return object };
     object.metadata.resource_version.clone_from(&current.metadata.resource_version);

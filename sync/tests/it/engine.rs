@@ -215,3 +215,78 @@ fn two_sources_do_not_take_each_other_s_objects() {
     assert_eq!(api.get("/v1/namespaces/default/services/web")["metadata"]["applySet"], "blue");
     first.wait_until_equal();
 }
+
+/// Objects that a user of one namespace adds to the apply set of a source are neither removed nor counted as lost,
+/// and do not keep the source from creating its own objects of the same name.
+#[test]
+fn objects_that_a_user_of_a_namespace_adds_to_the_set_do_not_hinder_the_source() {
+    let (api, files) = (Api::secured(), tempfile::tempdir().unwrap());
+    let tenant = api.create_token("tenant", &json!({ "role": "operator", "namespaces": ["team-a"] }));
+    let object = |name: &str, port: u16| {
+        let metadata =
+            json!({ "namespace": "team-a", "name": name, "labels": { "tidegate.io/source": "files" } });
+        json!({ "kind": "Service", "metadata": metadata, "spec": { "ports": [{ "port": port }] } })
+    };
+    let squatters: Vec<_> = (0..9).map(|number| object(&format!("s{number}"), 8080)).collect();
+    let squatters = Value::Array([&squatters[..], &[object("web", 8080)]].concat());
+    let add = |path: &str| api.call_as(Some(&tenant), "POST", path, Some(&squatters));
+    let (status, answer) = add("/v1/apply?applySet=files");
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["results"][0]["object"]["metadata"]["applySetLimited"], true, "{answer}");
+
+    let place = files.path().join("web.yaml");
+    let of_source = |names: &[&str]| {
+        let all: Vec<_> = names
+            .iter()
+            .map(|name| {
+                format!(
+                    "---\nkind: Service\nmetadata: {{name: {name}, namespace: team-a}}\nspec: {{ports: [{{port: 80}}]}}\n"
+                )
+            })
+            .collect();
+        all.concat()
+    };
+    fs::write(&place, of_source(&["web", "shop"])).unwrap();
+    let token = files.path().join("token");
+    fs::write(&token, api.create_token("sync", &json!({ "role": "admin" }))).unwrap();
+    let sync = Sync::start(
+        &api.url,
+        &["--token-file", token.to_str().unwrap(), "files", files.path().to_str().unwrap()],
+    );
+    sync.wait_until_equal();
+    let web = api.get("/v1/namespaces/team-a/services/web");
+    assert_eq!(web["spec"]["ports"][0]["port"], 80, "the source has the name");
+    assert_eq!(web["metadata"]["applySetLimited"], Value::Null, "{web}");
+    assert_eq!(api.names("services").len(), 11);
+    // The source loses an object. The prune limit is not reached, because the other objects are not its own.
+    replace(&place, &of_source(&["web"]));
+    eventually("its own leaves", || api.names("services"), |names| !names.contains(&"shop".to_owned()));
+    sync.wait_until_equal();
+    assert_eq!(api.names("services").len(), 10, "those of the user stay");
+}
+
+/// A source whose token is limited to a namespace removes its own objects.
+#[test]
+fn a_source_that_is_limited_to_a_namespace_removes_its_own_objects() {
+    let (api, files) = (Api::secured(), tempfile::tempdir().unwrap());
+    let place = files.path().join("web.yaml");
+    let service = |name: &str| {
+        format!(
+            "---\nkind: Service\nmetadata: {{name: {name}, namespace: team-a}}\nspec: {{ports: [{{port: 80}}]}}\n"
+        )
+    };
+    fs::write(&place, service("a") + &service("b")).unwrap();
+    let token = files.path().join("token");
+    let binding = json!({ "role": "operator", "namespaces": ["team-a"] });
+    fs::write(&token, api.create_token("sync", &binding)).unwrap();
+    let sync = Sync::start(
+        &api.url,
+        &["--token-file", token.to_str().unwrap(), "files", files.path().to_str().unwrap()],
+    );
+    sync.wait_until_equal();
+    let web = api.get("/v1/namespaces/team-a/services/a");
+    assert_eq!(web["metadata"]["applySetLimited"], true, "{web}");
+    replace(&place, &service("a"));
+    eventually("it leaves", || api.names("services"), |names| names == &["a"]);
+    sync.wait_until_equal();
+}

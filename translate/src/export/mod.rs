@@ -161,6 +161,7 @@ fn metadata_of(metadata: &Metadata, namespace: Option<&str>) -> Value {
         creation_timestamp: _,
         self_link: _,
         apply_set: _,
+        apply_set_limited: _,
         labels,
         annotations,
     } = metadata;

@@ -37,6 +37,7 @@ fn metadata(own: &Metadata, resource: Resource, epoch: Epoch) -> Map<String, Val
         // Path in the Tidegate API; the Kubernetes API has its own paths.
         self_link: _,
         apply_set,
+        apply_set_limited: _,
         labels,
         annotations,
     } = own;

@@ -62,6 +62,7 @@ const fn reason(code: Code) -> &'static str {
         Code::Conflict
         | Code::PruneLimit
         | Code::GuardHeld
+        | Code::QuotaExceeded
         | Code::PlanOutdated
         | Code::NotLeader
         | Code::PreconditionFailed

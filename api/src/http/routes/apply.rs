@@ -45,8 +45,9 @@ struct ApplyQuery {
     /// Name of the apply set (a named group of objects) that owns the objects from now on, for example
     /// `shop`. Default: no set.
     apply_set: Option<Name>,
-    /// If true, members of the apply set that the body does not contain are deleted. Requires `applySet`.
-    /// Default: false.
+    /// If true, members of the apply set that the body does not contain are deleted. Requires `applySet`. A caller
+    /// that is limited to namespaces deletes members in these namespaces only; other callers do not delete members
+    /// that such a caller has added. Default: false.
     #[serde(default)]
     #[param(required = false)]
     prune: bool,
@@ -97,7 +98,14 @@ pub(super) fn add(router: Routes) -> Routes {
                 ),
             ],
         )
-        .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::GuardHeld, Code::Invalid]);
+        .problems(&[
+            Code::NotAcceptable,
+            Code::Conflict,
+            Code::PruneLimit,
+            Code::GuardHeld,
+            Code::QuotaExceeded,
+            Code::Invalid,
+        ]);
     router.routes(
         Route::at("/v1/apply").on(HttpMethod::Post, Permission::Each(Verb::Update, None), doc, apply).done(),
     )
@@ -113,7 +121,7 @@ async fn apply(
     if query.adopt.is_some() && query.apply_set.is_none() {
         return Err(Problem::bad_request("`adopt` needs `applySet`: it is about the objects of a set"));
     }
-    let apply_set = apply_set_of(query.apply_set.as_ref(), query.prune, query.prune_limit)?
+    let apply_set = apply_set_of(&caller, query.apply_set.as_ref(), query.prune, query.prune_limit)?
         .map(|set| ApplySet { adopt: query.adopt.unwrap_or(true), ..set });
     let target = request.uri().to_string();
     let (parts, body) = request.into_parts();
@@ -141,9 +149,10 @@ async fn apply(
     idempotency::once(&app.idempotency, app.source.now(), request, serve).await
 }
 
-/// Returns the apply set with this name, or `None` if no name is given. Returns a problem for `prune` without
-/// a name, and for `prune_limit` without `prune`.
+/// Returns the apply set with this name and the scope of the caller, or `None` if no name is given. Returns a
+/// problem for `prune` without a name, and for `prune_limit` without `prune`.
 pub(super) fn apply_set_of(
+    caller: &Caller,
     apply_set: Option<&Name>,
     prune: bool,
     prune_limit: Option<u32>,
@@ -155,7 +164,8 @@ pub(super) fn apply_set_of(
         return Err(Problem::bad_request("`pruneLimit` needs `prune`: without it nothing is removed"));
     }
     let prune_limit = prune_limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    Ok(apply_set.cloned().map(|name| ApplySet { name, prune, prune_limit, adopt: true }))
+    let scope = caller.access().apply_set_scope();
+    Ok(apply_set.cloned().map(|name| ApplySet { name, scope, prune, prune_limit, adopt: true }))
 }
 
 /// Decodes all objects of a request. Returns a problem if there are too many objects, or if any are invalid,

@@ -158,17 +158,39 @@ async fn list(
     let moment = Moment::new("HistoryList", &format!("{kind:?} {namespace:?} {name:?}"));
     let before: Option<Revision> = moment.resume(continue_token.as_deref())?;
     let filter = ObjectFilter { kind, namespace, name };
-    // One extra entry shows if there is a next page.
-    let query = HistoryQuery { before, filter, limit: rows + 1 };
-    let mut page = app.store.history(&query).await.map_err(unavailable)?;
-    let more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
-    page.heads.truncate(rows);
-    let access = caller.access();
-    let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(access, head)).collect();
-    let items: Vec<_> = items.iter().map(head).collect();
+    let (mut heads, floor) = visible_page(&app, caller.access(), before, filter, rows).await?;
+    let more_after = (heads.len() > rows).then(|| heads[rows - 1].revision);
+    heads.truncate(rows);
+    let items: Vec<_> = heads.iter().map(head).collect();
     let mut envelope = moment.envelope(&ListPage { items, more_after });
-    envelope["metadata"]["floor"] = json!(page.floor);
+    envelope["metadata"]["floor"] = json!(floor);
     Ok(render(form, &envelope))
+}
+
+/// Returns the history entries before a revision that match a filter and that the caller may see, newest first,
+/// and the revision at which the history begins. The list has more than `rows` entries if there is a next page.
+/// Entries that the caller may not see do not count, because otherwise the page token would reveal them.
+async fn visible_page(
+    app: &Shared,
+    access: &Access,
+    mut before: Option<Revision>,
+    filter: ObjectFilter,
+    rows: usize,
+) -> Result<(Vec<RevisionHead>, Revision), Problem> {
+    let mut heads = Vec::new();
+    // One extra entry shows if there is a next page.
+    let mut limit = rows + 1;
+    loop {
+        let query = HistoryQuery { before, filter: filter.clone(), limit };
+        let page = app.store.history(&query).await.map_err(unavailable)?;
+        let is_last = page.heads.len() < limit;
+        before = page.heads.last().map(|head| head.revision).or(before);
+        heads.extend(page.heads.into_iter().filter_map(|head| visible(access, head)));
+        if is_last || heads.len() > rows {
+            return Ok((heads, page.floor));
+        }
+        limit = ENTRIES_AT_ONCE;
+    }
 }
 
 async fn read(

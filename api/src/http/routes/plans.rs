@@ -70,12 +70,19 @@ pub(super) fn add(router: Routes) -> Routes {
         .describe(
             "The body is that of `POST /v1/apply`. Each connected agent returns the lines of its ruleset \
              and announcements that would be removed and added. This control server keeps the plan for \
-             one hour, and at most the 64 newest plans; it can be applied by its id.",
+             one hour, and at most 64 plans, of which the caller with most plans loses the oldest first; \
+             it can be applied by its id.",
         )
         .query::<PlanQuery>()
         .body::<ApplyBody>(&OBJECT_TYPES, "Objects of the planned apply.")
         .answer::<Plan>(200, "Returned with the plan and its id.", &OBJECT_TYPES, &[])
-        .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::Invalid]);
+        .problems(&[
+            Code::NotAcceptable,
+            Code::Conflict,
+            Code::PruneLimit,
+            Code::QuotaExceeded,
+            Code::Invalid,
+        ]);
     let apply = Doc::new("applyPlan", "Cluster", "Apply a plan")
         .describe(
             "The request is rejected if one of the objects was changed, created or deleted since the \
@@ -109,7 +116,7 @@ async fn plan(
 ) -> Answer {
     let form = form(request.headers())?;
     let PlanQuery { apply_set, prune, evict, prune_limit, nodes } = query;
-    let apply_set = apply_set_of(apply_set.as_ref(), prune, prune_limit)?;
+    let apply_set = apply_set_of(&caller, apply_set.as_ref(), prune, prune_limit)?;
     let (parts, body) = request.into_parts();
     let (bytes, items) = body::read_many(&parts.headers, body).await?;
     let operations = decode_all(&items)?;

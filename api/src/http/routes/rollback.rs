@@ -83,6 +83,7 @@ pub(super) fn add(router: Routes) -> Routes {
             Code::NotFound,
             Code::Conflict,
             Code::GuardHeld,
+            Code::QuotaExceeded,
             Code::HistoryDropped,
             Code::Invalid,
         ]);

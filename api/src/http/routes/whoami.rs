@@ -1,5 +1,7 @@
 //! `GET /v1/whoami`: identity and permissions of the caller.
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use http::HeaderMap;
 use model::primitives::name::{Name, Namespace};
@@ -29,6 +31,10 @@ struct WhoAmI {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     bindings: Vec<Binding>,
+    /// Namespaces to which the caller's part of each apply set is limited. Absent if it is not limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    apply_set_namespaces: Option<BTreeSet<Namespace>>,
     /// True if the server requires authentication.
     auth_required: bool,
 }
@@ -113,7 +119,9 @@ async fn read(
         Identity::Token { id, name } => CallerIdentity::Token { id: id.clone(), name: name.clone() },
     };
     let bindings = access.grants().iter().map(|grant| grant.binding.clone()).collect();
-    Ok(render(form, &WhoAmI { identity, bindings, auth_required: state.authenticator.is_required() }))
+    let apply_set_namespaces = access.apply_set_scope();
+    let auth_required = state.authenticator.is_required();
+    Ok(render(form, &WhoAmI { identity, bindings, apply_set_namespaces, auth_required }))
 }
 
 async fn ask(

@@ -377,5 +377,9 @@ fn record_of(working: &Snapshot, address: IpAddr) -> Option<AddressSpec> {
 
 fn denied(pointer: String, address: IpAddr, denial: &Denial) -> Violation {
     let message = format!("must be an address that the Service may have; {address} {denial}");
-    Violation::new(pointer, denial.code(), message).hint(denial.hint())
+    let violation = Violation::new(pointer, denial.code(), message).hint(denial.hint());
+    match denial.holder() {
+        Some(holder) => violation.naming(&holder.namespace, &holder.name),
+        None => violation,
+    }
 }

@@ -70,7 +70,8 @@ pub(super) fn check(
             let hint =
                 "an address is an external IP or a load balancer's, not both; change that Service first";
             let at = format!("/spec/addresses/{index}");
-            found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
+            let violation = Violation::new(at, ViolationCode::AddressTaken, message).hint(hint);
+            found.push(violation.naming(&service.namespace, &service.name));
         }
     }
 }
@@ -256,9 +257,9 @@ fn refuse(key: &ObjectKey, is_kept: bool, losses: &[AddressLoss]) -> Vec<Violati
         by_field.entry(field).or_default().push(loss);
     }
     let refusals = by_field.into_iter().map(|(field, losses)| {
-        let holders = losses.iter().take(HOLDERS_LISTED_MAX);
+        let listed = &losses[..losses.len().min(HOLDERS_LISTED_MAX)];
         let holders: Vec<_> =
-            holders.map(|loss| format!("{} of Service {}", loss.address, loss.holder)).collect();
+            listed.iter().map(|loss| format!("{} of Service {}", loss.address, loss.holder)).collect();
         let more = losses.len().saturating_sub(HOLDERS_LISTED_MAX);
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         let held = format!("{}{rest}", holders.join(", "));
@@ -268,7 +269,10 @@ fn refuse(key: &ObjectKey, is_kept: bool, losses: &[AddressLoss]) -> Vec<Violati
             format!("{key} must stay while Services hold its addresses: {held}")
         };
         let hint = "change the Services first, or send `evict=true` to give them other addresses, as far as there are any";
-        Violation::new(field, ViolationCode::InUse, message).hint(hint)
+        let violation = Violation::new(field, ViolationCode::InUse, message).hint(hint);
+        listed.iter().fold(violation, |violation, AddressLoss { holder, .. }| {
+            violation.naming(&holder.namespace, &holder.name)
+        })
     });
     refusals.collect()
 }
@@ -313,6 +317,7 @@ pub(super) fn check_workload_network(
     {
         let message = format!("must not hold {address}, a load balancer address of Service {holder}");
         let hint = "change that Service first, or choose another network";
-        found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
+        let violation = Violation::new(at, ViolationCode::AddressTaken, message).hint(hint);
+        found.push(violation.naming(&holder.namespace, &holder.name));
     }
 }

@@ -45,7 +45,8 @@ fn check_node(snapshot: &Snapshot, config: &ClusterConfig, spec: &NodeSpec, foun
         if let Some(holder) = snapshot.load_balancer_ip_holder(*address) {
             let message =
                 format!("must not be a load balancer address; {address} is one of Service {holder}");
-            found.push(Violation::new(at, ViolationCode::AddressTaken, message));
+            let violation = Violation::new(at, ViolationCode::AddressTaken, message);
+            found.push(violation.naming(&holder.namespace, &holder.name));
         }
     }
     check_router_id(snapshot, spec, found);
@@ -98,7 +99,8 @@ fn check_external_ips(
         if let Some(holder) = snapshot.load_balancer_ip_holder(*address) {
             let message =
                 format!("must not be a load balancer address; {address} is one of Service {holder}");
-            found.push(Violation::new(at, ViolationCode::AddressTaken, message));
+            let violation = Violation::new(at, ViolationCode::AddressTaken, message);
+            found.push(violation.naming(&holder.namespace, &holder.name));
             continue;
         }
         check_external_ip(snapshot, config, spec, &at, *address, found);

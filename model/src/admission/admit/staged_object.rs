@@ -173,6 +173,10 @@ fn resolve_one(
                     .hint("give it another name, or delete the one that is there"),
             );
         }
+        // An object that a writer without a scope has added stays in the set of these writers.
+        let was_limited = old.as_ref().is_none_or(|old| owner.is_none() || old.metadata.apply_set_limited);
+        let is_limited = request.apply_set.as_ref().map_or(owner.is_some(), |set| set.scope.is_some());
+        object.metadata.apply_set_limited = is_limited && was_limited;
         object.metadata.apply_set = asked.or(owner);
     }
     Ok(Some(StagedObject { key, old, new, at, is_restored: false }))
@@ -245,6 +249,11 @@ impl StagedObject {
         Self { key, old, new, at: String::new(), is_restored: false }
     }
 
+    /// Returns the position of the object in the request, as prefix of JSON pointers, such as `/items/3`.
+    pub(super) fn at(&self) -> &str {
+        &self.at
+    }
+
     /// True if the object existed before the request.
     pub(super) const fn is_known(&self) -> bool {
         self.old.is_some()
@@ -314,10 +323,11 @@ pub(super) fn with_revision(object: &Object, revision: Revision) -> Object {
     object
 }
 
-/// True if two states of an object have the same spec, labels, annotations and apply set.
+/// True if two states of an object have the same spec, labels, annotations and owner (apply set).
 pub(crate) fn is_same(old: &Object, new: &Object) -> bool {
     old.spec == new.spec
         && old.metadata.labels == new.metadata.labels
         && old.metadata.annotations == new.metadata.annotations
         && old.metadata.apply_set == new.metadata.apply_set
+        && old.metadata.apply_set_limited == new.metadata.apply_set_limited
 }

@@ -157,10 +157,13 @@ impl DecodeError {
                 };
                 Violation::new(pointer, ViolationCode::UnknownField, "is not a field here").hint(hint)
             }
-            Self::Wrong { message, hint } => Violation {
-                hint: hint.clone(),
-                ..Violation::new(pointer, ViolationCode::Invalid, message.clone())
-            },
+            Self::Wrong { message, hint } => {
+                let violation = Violation::new(pointer, ViolationCode::Invalid, message.clone());
+                match hint {
+                    Some(hint) => violation.hint(hint.clone()),
+                    None => violation,
+                }
+            }
         }
     }
 }

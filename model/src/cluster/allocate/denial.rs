@@ -93,6 +93,28 @@ impl Denial {
         }
     }
 
+    /// Returns the Service that the message names, as `Service namespace/name`; `None` if there is none.
+    pub(crate) const fn holder(&self) -> Option<&ServiceKey> {
+        match self {
+            Self::ExternalIp(holder)
+            | Self::Held(holder)
+            | Self::Clash { holder, .. }
+            | Self::OtherPolicy(holder)
+            | Self::OtherSelector(holder)
+            | Self::Quarantined { former: holder, .. } => Some(holder),
+            Self::ServiceRange(_)
+            | Self::WorkloadNetwork(_)
+            | Self::NodeAddress(_)
+            | Self::OutsideEveryPool
+            | Self::NotInNamedPool { .. }
+            | Self::Reserved(_)
+            | Self::Avoided(_)
+            | Self::NotForService(_)
+            | Self::PoolDisabled(_)
+            | Self::Crowded => None,
+        }
+    }
+
     /// Returns an instruction for the user that resolves the denial.
     pub(crate) const fn hint(&self) -> &'static str {
         match self {

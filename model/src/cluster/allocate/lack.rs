@@ -9,7 +9,7 @@ use crate::{
         address_pool::AddressPoolSpec, condition_reason::ConditionReason, load_balancer::LoadBalancerRequest,
         resource::Kind,
     },
-    primitives::{name::Name, net::IpFamily},
+    primitives::{name::Name, net::IpFamily, violation::without_name},
 };
 
 /// Maximum number of pools that a message names.
@@ -54,12 +54,12 @@ fn explain_one(
         let denied = place(snapshot, None, wanted, address, false)
             .and_then(|_| room(snapshot, wanted, address, false))
             .err()?;
-        return Some(of_denial(address, &denied));
+        return Some(of_denial(wanted, address, &denied));
     }
     choose(snapshot, wanted, family).is_none().then(|| of_pools(snapshot, wanted, family))
 }
 
-fn of_denial(address: IpAddr, denial: &Denial) -> MissingAddress {
+fn of_denial(wanted: &LoadBalancerRequest<'_>, address: IpAddr, denial: &Denial) -> MissingAddress {
     let reason = match denial {
         Denial::Quarantined { .. } => ConditionReason::WaitingForQuarantine,
         Denial::PoolDisabled(_) => ConditionReason::PoolDisabled,
@@ -78,7 +78,13 @@ fn of_denial(address: IpAddr, denial: &Denial) -> MissingAddress {
         | Denial::OtherPolicy(_)
         | Denial::OtherSelector(_) => ConditionReason::AddressNotAvailable,
     };
-    MissingAddress { reason, message: format!("{address} {denial}"), hint: denial.hint() }
+    let message = format!("{address} {denial}");
+    // The status of a Service is for readers of its namespace, who may not see other namespaces.
+    let message = match denial.holder().filter(|holder| holder.namespace != wanted.key.namespace) {
+        Some(holder) => without_name(&message, &holder.namespace, &holder.name),
+        None => message,
+    };
+    MissingAddress { reason, message, hint: denial.hint() }
 }
 
 fn of_pools(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, family: IpFamily) -> MissingAddress {

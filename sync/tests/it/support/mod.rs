@@ -48,15 +48,32 @@ pub fn eventually<T: std::fmt::Debug>(
 pub struct Api {
     child: Child,
     pub url: String,
+    /// Token of the requests of the test, if the server requires authentication.
+    token: Option<String>,
 }
 
 impl Api {
     pub fn start(store: &str, port: u16) -> Self {
+        Self::start_with(store, port, &[])
+    }
+
+    /// Starts a server that requires authentication. The test uses the bootstrap token.
+    pub fn secured() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("bootstrap-token");
+        let more = ["--auth", "required", "--bootstrap-token-file", file.to_str().unwrap()];
+        let mut api = Self::start_with("memory:", 0, &more);
+        api.token = Some(fs::read_to_string(&file).unwrap().trim().to_owned());
+        api
+    }
+
+    fn start_with(store: &str, port: u16, more: &[&str]) -> Self {
         let binary = Path::new(env!("CARGO_BIN_EXE_tidegate-sync")).with_file_name("tidegate-api");
         assert!(binary.exists(), "tidegate-api is not built: cargo build -p api");
         let mut child = Command::new(binary)
             .env_clear()
             .args(["--listen", &format!("127.0.0.1:{port}"), "--store", store])
+            .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -68,7 +85,7 @@ impl Api {
             .strip_prefix("tidegate-api listening on ")
             .unwrap_or_else(|| panic!("{line:?}"))
             .to_owned();
-        Self { child, url }
+        Self { child, url, token: None }
     }
 
     pub fn memory() -> Self {
@@ -94,7 +111,26 @@ impl Api {
 
     /// Sends a request and returns status and JSON.
     pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
-        request(self.url.strip_prefix("http://").unwrap(), method, path, body).unwrap()
+        self.call_as(self.token.as_deref(), method, path, body)
+    }
+
+    /// Sends a request with a token and returns status and JSON.
+    pub fn call_as(
+        &self,
+        token: Option<&str>,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> (u16, Value) {
+        request(self.url.strip_prefix("http://").unwrap(), token, method, path, body).unwrap()
+    }
+
+    /// Creates a token with one role binding.
+    pub fn create_token(&self, name: &str, binding: &Value) -> String {
+        let body = serde_json::json!({ "name": name, "bindings": [binding] });
+        let (status, made) = self.call("POST", "/v1/tokens", Some(&body));
+        assert!((200..300).contains(&status), "{made}");
+        made["token"].as_str().unwrap().to_owned()
     }
 
     pub fn get(&self, path: &str) -> Value {
@@ -155,7 +191,7 @@ impl Sync {
 
     /// Returns the problems that `tidegate-sync` reports; empty if there are none.
     pub fn trouble(&self) -> String {
-        match request(&self.listen, "GET", "/readyz", None) {
+        match request(&self.listen, None, "GET", "/readyz", None) {
             Ok((200, _)) => String::new(),
             Ok((_, text)) => text.as_str().unwrap_or_default().to_owned(),
             Err(error) => error,
@@ -168,11 +204,11 @@ impl Sync {
 
     /// Returns the reported networks of the engine.
     pub fn networks(&self) -> Value {
-        request(&self.listen, "GET", "/networks", None).map_or(Value::Null, |(_, networks)| networks)
+        request(&self.listen, None, "GET", "/networks", None).map_or(Value::Null, |(_, networks)| networks)
     }
 
     pub fn metric(&self, name: &str) -> Option<f64> {
-        let (_, text) = request(&self.listen, "GET", "/metrics", None).ok()?;
+        let (_, text) = request(&self.listen, None, "GET", "/metrics", None).ok()?;
         let text = text.as_str()?.to_owned();
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("tidegate_sync_{name} ")))?;
         line.parse().ok()
@@ -229,14 +265,21 @@ pub fn replace(path: &Path, text: &str) {
     fs::rename(new, path).unwrap();
 }
 
-fn request(address: &str, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value), String> {
+fn request(
+    address: &str,
+    token: Option<&str>,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(u16, Value), String> {
     let say = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).map_err(say)?;
     stream.set_read_timeout(Some(Duration::from_secs(30))).map_err(say)?;
     let body = body.map(ToString::to_string).unwrap_or_default();
+    let credential = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
     write!(
         stream,
-        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\n{credential}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .map_err(say)?;
