@@ -90,6 +90,7 @@ pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Send
         watch,
         neighbours,
         patience: detection_time + UNHEARD_GRACE,
+        detection_time,
         present: BTreeMap::new(),
         pairs: BTreeSet::new(),
         key: None,
@@ -97,9 +98,11 @@ pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Send
         leaving: None,
     };
     loop {
-        let now = Instant::now();
-        let due = announcer.poll_timeout();
-        match messages.recv_timeout(due.saturating_duration_since(now)) {
+        let began = Instant::now();
+        let due = announcer.poll_timeout(began);
+        let received = messages.recv_timeout(due.saturating_duration_since(began));
+        announcer.notice_pause(began, Instant::now());
+        match received {
             Ok(message) => {
                 announcer.take(message);
                 for _ in 0..MESSAGES_PER_TURN_MAX {
@@ -126,6 +129,7 @@ struct OwnershipThread {
     /// Time for which a newly monitored node counts as alive without a packet: detection time plus
     /// [`UNHEARD_GRACE`].
     patience: Duration,
+    detection_time: Duration,
     present: BTreeMap<IpAddr, Presence>,
     pairs: BTreeSet<Pair>,
     key: Option<Secret>,
@@ -143,9 +147,25 @@ struct Leaving {
 }
 
 impl OwnershipThread {
-    fn poll_timeout(&self) -> Instant {
+    /// Returns the time until which the thread may wait for messages. While other nodes are monitored, the wait is
+    /// shorter than the detection time, so that a longer wait is a pause of the process.
+    fn poll_timeout(&self, now: Instant) -> Instant {
         let until = self.leaving.as_ref().map(|leaving| leaving.until);
-        [self.owners.poll_timeout(), until].into_iter().flatten().fold(self.count_at, Instant::min)
+        let awake_at = (!self.pairs.is_empty()).then(|| now + self.detection_time / 2);
+        [self.owners.poll_timeout(), until, awake_at].into_iter().flatten().fold(self.count_at, Instant::min)
+    }
+
+    /// Notifies the addresses if a wait from `began` to `ended` was so long that the other nodes have declared this
+    /// node down. Must be called before messages are processed, which may date from the pause.
+    fn notice_pause(&mut self, began: Instant, ended: Instant) {
+        let waited = ended.saturating_duration_since(began);
+        if !self.pairs.is_empty() && waited > self.detection_time {
+            info!(
+                milliseconds = waited.as_millis(),
+                "the agent was paused; probing before further announcements"
+            );
+            self.owners.resume(ended, entropy());
+        }
     }
 
     fn take(&mut self, message: Message) {
@@ -246,6 +266,7 @@ impl OwnershipThread {
                 Output::Announce | Output::Withdraw => {}
                 Output::Reannounce if presence.is_announced => self.wire.announce_again(address),
                 Output::Reannounce => {}
+                Output::Quiet => self.wire.quiet(address),
                 Output::Probe => self.wire.probe(address, &presence.interfaces),
             }
         }

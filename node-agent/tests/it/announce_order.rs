@@ -66,6 +66,7 @@ impl Wire for Recorder {
         }
     }
     fn announce_again(&mut self, _: IpAddr) {}
+    fn quiet(&mut self, _: IpAddr) {}
     fn probe(&mut self, _: IpAddr, _: &BTreeSet<InterfaceName>) {}
     fn sent(&self) -> BTreeMap<IpAddr, SentFrames> {
         BTreeMap::new()

@@ -270,6 +270,14 @@ impl Owners {
         }
     }
 
+    /// Notifies the state machines of all addresses that the process was paused for longer than the detection time of
+    /// the other nodes.
+    pub fn resume(&mut self, now: Instant, random: u64) {
+        for address in self.entries.keys().copied().collect::<Vec<_>>() {
+            self.feed(address, [Input::Resumed], now, random);
+        }
+    }
+
     /// Replaces the set of interfaces with a link. An address is only announced if one of its interfaces has
     /// a link.
     pub fn set_carriers(&mut self, carriers: BTreeSet<String>, now: Instant, random: u64) {

@@ -77,6 +77,8 @@ pub enum Input {
     Heard(ObservedStation),
     /// The probe requested by [`Output::Probe`] has ended, with the station that replied, or `None`.
     Probed(Option<ObservedStation>),
+    /// The process was paused for longer than the detection time of the other nodes, which may have taken over.
+    Resumed,
     /// The time returned by [`Ownership::poll_timeout`] has been reached.
     Timeout,
 }
@@ -90,6 +92,9 @@ pub enum Output {
     Reannounce,
     /// Stop replying to requests for the address.
     Withdraw,
+    /// Stop repeating the announcement until the next [`Self::Announce`] or [`Self::Reannounce`]. Requests are
+    /// still answered.
+    Quiet,
     /// Send a probe to find out if another station uses the address.
     Probe,
 }
@@ -110,6 +115,9 @@ pub enum Why {
     Unheard(Name),
     /// This candidate of higher rank is restarting and still counts as alive.
     Restarting(Name),
+    /// The session with this candidate of higher rank is down, but fails repeatedly, so that the candidate still counts
+    /// as alive.
+    Unsteady(Name),
     /// This station announces the address, or has replied to a probe.
     Answered(ObservedStation),
 }
