@@ -29,7 +29,7 @@ use model::{
         name::Name,
         quantity::{Epoch, Position, Revision, Timestamp},
     },
-    wire::report::{AddressReport, AnnouncementRole, Report},
+    wire::report::{AddressConflict, AddressReport, AnnouncementRole, Report},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -53,6 +53,10 @@ fn name(text: &str) -> Name {
 
 fn names(texts: &[String]) -> Vec<Name> {
     texts.iter().map(|text| name(text)).collect()
+}
+
+fn host(node: &Name) -> usize {
+    usize::from(node.as_str().as_bytes()[0] - b'a') + 1
 }
 
 fn ip(last: usize) -> IpAddr {
@@ -192,6 +196,18 @@ impl World {
     }
 
     fn say(&mut self, node: &str, last: usize, role: AnnouncementRole, epoch: u64) {
+        self.say_with(node, last, role, epoch, None);
+    }
+
+    /// Applies the report of a node that another machine announces the address as well.
+    fn say_with(
+        &mut self,
+        node: &str,
+        last: usize,
+        role: AnnouncementRole,
+        epoch: u64,
+        conflict: Option<AddressConflict>,
+    ) {
         let announced = AddressReport {
             role,
             epoch,
@@ -201,7 +217,7 @@ impl World {
             last_gratuitous: None,
             replies: 0,
             gratuitous: 0,
-            conflict: None,
+            conflict,
         };
         self.book.apply(
             &name(node),
@@ -214,7 +230,6 @@ impl World {
 
     /// Sets the BFD states of other nodes in the report of `node`.
     fn monitor(&mut self, node: &Name, peers: &[(&Name, &str)]) {
-        let host = |node: &Name| usize::from(node.as_str().as_bytes()[0] - b'a') + 1;
         let peer = |(peer, state): &(&Name, &str)| json!({ "node": peer, "address": ip(host(peer)), "state": state, "since": "2026-11-21T09:00:00Z" });
         let peers: Vec<_> = peers.iter().map(peer).collect();
         self.reports.insert(node.clone(), report(host(node), json!({ "peers": peers })));
@@ -593,6 +608,48 @@ fn conditions_name_the_obstacle_of_an_announcement() {
         world.announced(1),
         "False NoCandidate no node can announce 192.0.2.101; a: it is being drained (spec.unschedulable or spec.maintenance)"
     );
+}
+
+fn conflict(mac: &str, node: Option<&str>) -> Option<AddressConflict> {
+    let at = Timestamp::from_unix_seconds(1_771_000_000);
+    Some(AddressConflict { mac: mac.to_owned(), interface: "eth0".to_owned(), at, node: node.map(name) })
+}
+
+/// Only an unknown machine is a conflict. A node that announces the address, too, has its own reason, and only while
+/// both nodes announce it.
+#[test]
+fn f124_a_conflict_is_an_unknown_machine_and_a_node_is_named() {
+    let mut world = World::new(&["a", "b"], 1);
+    world.settle(101);
+    let (owner, other) = (world.order(101)[0].clone(), world.order(101)[1].clone());
+    let links = json!({
+        "addresses": [ip(host(&name(&other)))], "subnets": { "eth0": ["192.0.2.0/24"] },
+        "linkLayerAddresses": { "eth0": "02:00:00:00:00:0b" },
+    });
+    world.reports.insert(name(&other), report(host(&name(&other)), json!({ "facts": links })));
+    let owns = AnnouncementRole::Owner;
+
+    world.say_with(&owner, 101, owns, 1, conflict("02:00:00:00:00:99", None));
+    assert!(world.announced(1).starts_with("False Conflict"), "{}", world.announced(1));
+    assert!(world.announced(1).contains("02:00:00:00:00:99"), "{}", world.announced(1));
+
+    for heard in [conflict("02:00:00:00:00:0b", None), conflict("02:00:00:00:00:0c", Some(&other))] {
+        world.say(&other, 101, AnnouncementRole::Standby, 1);
+        world.say_with(&owner, 101, owns, 1, heard.clone());
+        assert!(world.announced(1).starts_with("True Announced"), "{}", world.announced(1));
+        world.say(&other, 101, owns, 1);
+        assert_eq!(
+            world.announced(1),
+            format!("False TwoOwners {owner} and {other} both announce 192.0.2.101")
+        );
+        world.say_with(&other, 101, AnnouncementRole::Standby, 1, heard);
+        assert!(world.announced(1).starts_with("True Announced"), "{}", world.announced(1));
+    }
+    let record = world.snapshot().address(ip(101)).unwrap().as_address().unwrap().clone();
+    let status = world.with_scene(|scene| {
+        address_status(&AnnouncementInputs { scene: *scene, book: &world.book, bgp: &world.bgp }, &record)
+    });
+    assert!(status.nodes.values().all(|part| part.conflict.is_none()), "{status:?}");
 }
 
 #[test]

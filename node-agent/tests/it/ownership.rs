@@ -225,7 +225,9 @@ fn f124_of_two_that_announce_the_lower_rank_yields_and_the_higher_says_it_again_
     for _ in 0..4 {
         script.after(200).input("c heard", Input::Heard(from("c")));
     }
+    assert_eq!(script.ownership.conflict(), None, "a single defense is part of a takeover");
     script.after(400).input("c heard", Input::Heard(from("c")));
+    assert_eq!(script.ownership.conflict().unwrap().heard, from("c"));
     script.after(10).input("a heard", Input::Heard(from("a")));
     script.expect(
         "0 a silent: [Announce] Owner: a, which announced it, fell silent
@@ -237,7 +239,7 @@ fn f124_of_two_that_announce_the_lower_rank_yields_and_the_higher_says_it_again_
       1210 c heard: [Reannounce] Owner: a, which announced it, fell silent
       1220 a heard: [Withdraw] Standby: a (02:00:00:00:00:0a on eth0) answers for it and keeps it",
     );
-    assert_eq!(script.ownership.conflict(), None, "candidates are no strangers");
+    assert_eq!(script.ownership.conflict(), None, "the dispute has ended");
 }
 
 /// The new owner of a moved address is often received before the order. It is not defended against, and the order is

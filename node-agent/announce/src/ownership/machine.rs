@@ -288,6 +288,7 @@ impl Ownership {
     fn leave_to(&mut self, heard: ObservedStation, now: Instant, random: u64, outputs: &mut Vec<Output>) {
         if let Party::Candidate(name) = &heard.party {
             self.believed = Some(name.clone());
+            self.conflict = None;
             if let Some(liveness @ Liveness::Down) = self.peers.get_mut(name) {
                 // The node is alive, although not for the monitor, so its session state proves nothing.
                 *liveness = Liveness::Unknown { until: now };

@@ -148,7 +148,8 @@ pub enum Phase {
     Owner(Cause),
 }
 
-/// Conflict with another announcer of the address, shown in the status for one minute.
+/// Conflict with a stranger that announces the address, or with another candidate that continues to announce it after a
+/// defense. Shown in the status for one minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnershipConflict {
     /// Station that announced the address.

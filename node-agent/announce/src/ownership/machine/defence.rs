@@ -38,8 +38,8 @@ struct Series {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Defence {
     series: Option<Series>,
-    /// Time of the next defense, with the minimum time until the one after it.
-    due: Option<(Instant, Duration)>,
+    /// Time of the next defense, with the station against which it is directed.
+    due: Option<(Instant, ObservedStation)>,
     /// Candidate that this node last observed to announce the address while it was the owner.
     rival: Option<(Name, Instant)>,
     /// Time until which a reply to a probe ends the ownership, because another candidate may have taken over.
@@ -48,7 +48,7 @@ pub(super) struct Defence {
 
 impl Defence {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let defends_at = self.due.map(|(at, _)| at);
+        let defends_at = self.due.as_ref().map(|(at, _)| *at);
         [defends_at, self.doubt_until].into_iter().flatten().min()
     }
 
@@ -107,22 +107,21 @@ impl Ownership {
         }
         self.believed = None;
         let allowed_at = self.defence.recent(now).map_or(now, |series| now.max(series.last + series.wait));
-        let (at, floor) = match heard.party {
+        let at = match &heard.party {
             Party::Stranger => {
-                self.conflict = Some(OwnershipConflict { heard, at: now });
-                (allowed_at, DEFEND_INTERVAL)
+                self.conflict = Some(OwnershipConflict { heard: heard.clone(), at: now });
+                allowed_at
             }
             Party::Candidate(name) => {
-                self.defence.rival = Some((name, now));
+                self.defence.rival = Some((name.clone(), now));
                 // The previous owner may not have received the order by which this node became owner.
                 let is_new = self.owner_since.is_some_and(|since| now < since + LEAVE_TIME);
-                (if is_new { allowed_at } else { allowed_at.max(now + ORDER_WAIT) }, DEFEND_FLOOR)
+                if is_new { allowed_at } else { allowed_at.max(now + ORDER_WAIT) }
             }
         };
-        self.defence.due = match self.defence.due {
-            Some((earlier, floor)) if earlier <= at => Some((earlier, floor)),
-            Some(_) | None => Some((at, floor)),
-        };
+        if self.defence.due.as_ref().is_none_or(|(earlier, _)| at < *earlier) {
+            self.defence.due = Some((at, heard));
+        }
     }
 
     /// Announces the address again if a defense is due, and ends an unanswered doubt.
@@ -130,12 +129,18 @@ impl Ownership {
         if self.defence.doubt_until.is_some_and(|until| now >= until) {
             self.defence.doubt_until = None;
         }
-        let Some((_, floor)) = self.defence.due.take_if(|(at, _)| now >= *at) else { return };
+        let Some((_, heard)) = self.defence.due.take_if(|(at, _)| now >= *at) else { return };
+        let is_candidate = matches!(heard.party, Party::Candidate(_));
+        let floor = if is_candidate { DEFEND_FLOOR } else { DEFEND_INTERVAL };
         let (wait, count) = match self.defence.recent(now) {
             Some(Series { wait, count, .. }) => ((wait * 2).clamp(floor, DEFEND_INTERVAL), count + 1),
             None => (floor, 1),
         };
         self.defence.series = Some(Series { last: now, wait, count });
+        if is_candidate && count > 1 {
+            // A single defense is part of a move or a takeover.
+            self.conflict = Some(OwnershipConflict { heard, at: now });
+        }
         outputs.push(Output::Reannounce);
     }
 
