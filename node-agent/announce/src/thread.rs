@@ -32,6 +32,8 @@ use crate::ownership::{
 const UNHEARD_GRACE: Duration = Duration::from_secs(3);
 /// Interval between reads of the announcer's frame counters.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
+/// Delay after an announcement before the counters are read, so that the status contains the announcement.
+const COUNT_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time to wait until other nodes have taken over the addresses of a stopping agent.
 const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of queued messages that are processed before the resulting actions are carried out.
@@ -140,6 +142,7 @@ struct OwnershipThread {
 /// Handover in progress: this node replies to requests until other nodes announce the addresses or the
 /// deadline passes.
 struct Leaving {
+    on_exit: OnExit,
     until: Instant,
     done: SyncSender<()>,
     /// Addresses that no other node has been observed to announce yet.
@@ -260,6 +263,9 @@ impl OwnershipThread {
                 None => self.present.remove(&address),
             };
         }
+        if actions.iter().any(|(_, output)| matches!(output, Output::Announce | Output::Reannounce)) {
+            self.count_at = self.count_at.min(Instant::now() + COUNT_DELAY);
+        }
         for (address, output) in actions {
             let Some(presence) = self.present.get(&address) else { continue };
             match output {
@@ -271,8 +277,11 @@ impl OwnershipThread {
             }
         }
         for address in touched {
-            let presence = self.present.get(&address);
-            self.show.set(address, self.owners.get(address), presence);
+            let (entry, presence) = (self.owners.get(address), self.present.get(&address));
+            match (entry, &self.leaving) {
+                (None, Some(_)) => self.show.leave(address),
+                (entry, _) => self.show.set(address, entry, presence),
+            }
         }
     }
 
@@ -356,7 +365,7 @@ impl OwnershipThread {
             OnExit::Handover => announced.map(|(address, _)| *address).filter(has_heir).collect(),
             OnExit::Keep => BTreeSet::new(),
         };
-        self.leaving = Some(Leaving { until: now + HANDOVER_TIME_MAX, done, waiting });
+        self.leaving = Some(Leaving { on_exit, until: now + HANDOVER_TIME_MAX, done, waiting });
     }
 
     /// Returns true if other nodes announce all addresses, or the handover deadline has passed. All addresses
@@ -367,8 +376,12 @@ impl OwnershipThread {
         if !leaving.waiting.is_empty() {
             warn!(addresses = leaving.waiting.len(), "no other node took over these addresses in time");
         }
-        let nothing = std::mem::take(&mut self.present).into_keys().map(|address| (address, None));
-        self.wire.set(nothing.collect());
+        let present = std::mem::take(&mut self.present);
+        if leaving.on_exit == OnExit::Handover {
+            present.keys().for_each(|address| self.show.leave(*address));
+            self.show.publish();
+        }
+        self.wire.set(present.into_keys().map(|address| (address, None)).collect());
         let _gone = leaving.done.try_send(());
         true
     }

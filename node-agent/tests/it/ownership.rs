@@ -100,7 +100,7 @@ impl Script {
 
 fn order(epoch: u64, candidates: &str, is_old: bool) -> CandidateOrder {
     let candidates = candidates.split_whitespace().map(name).collect();
-    CandidateOrder { epoch, candidates, when_isolated: WhenIsolated::Keep, is_old }
+    CandidateOrder { epoch, candidates, when_isolated: WhenIsolated::Keep, is_old, probe_first: false }
 }
 
 #[test]
@@ -138,6 +138,37 @@ fn f132_the_next_in_rank_takes_over_when_the_owner_falls_silent_and_keeps_it_whe
          7000 timeout: [Probe] Owner: a, which announced it, fell silent
          7300 silence: [] Owner: a, which announced it, fell silent
         12300 c silent: [] Owner: a, which announced it, fell silent",
+    );
+}
+
+/// An address that no node has announced yet may be in use by another machine.
+#[test]
+fn f117_the_first_owner_of_a_new_address_probes_and_leaves_it_to_a_machine_that_uses_it() {
+    let new = |epoch| CandidateOrder { probe_first: true, ..order(epoch, "b c", false) };
+    let mut script = Script::new();
+    script.input("gate opens", Input::Gate(Gate::Open));
+    script.input("order", Input::Ordered(new(1)));
+    script.after(100).input("another order", Input::Ordered(new(2)));
+    script.after(200).input("silence", Input::Probed(None));
+    script.expect(
+        "0 gate opens: [] -: no part
+         0 order: [Probe] Held: it asks whether somebody answers for the address, before it does
+         100 another order: [] Held: it asks whether somebody answers for the address, before it does
+         300 silence: [Announce] Owner: this node is the first of the candidates",
+    );
+    let mut script = Script::new();
+    script.input("gate opens", Input::Gate(Gate::Open));
+    script.input("order", Input::Ordered(new(1)));
+    script.after(1).input("stranger answers", Input::Probed(Some(heard(Party::Stranger))));
+    assert_eq!(script.ownership.conflict().unwrap().heard.party, Party::Stranger);
+    script.timeout();
+    script.after(300).input("silence", Input::Probed(None));
+    script.expect(
+        "0 gate opens: [] -: no part
+         0 order: [Probe] Held: it asks whether somebody answers for the address, before it does
+         1 stranger answers: [] Held: 02:00:00:00:00:0a on eth0, which is not a candidate, answers for it
+         10001 timeout: [Probe] Held: it asks whether somebody answers for the address, before it does
+         10301 silence: [Announce] Owner: no candidate before this node lives, and nobody answered for it",
     );
 }
 

@@ -384,10 +384,13 @@ impl Ownership {
             return self.wait_behind(why, rank, now, outputs);
         }
         self.check_at = None;
-        if rank == 0 && self.is_fresh {
+        if rank == 0 && self.is_fresh && !self.order.probe_first {
             return self.claim(Cause::First, now, outputs);
         }
         match &self.phase {
+            Phase::Probing(until) if now >= *until && rank == 0 && self.is_fresh => {
+                self.claim(Cause::First, now, outputs);
+            }
             Phase::Standby(Why::Before(name)) if self.may_be_owner(name) => match self.how_it_ended(name) {
                 Some(cause) => self.succeed(cause, now, outputs),
                 None => self.ask(now, outputs),

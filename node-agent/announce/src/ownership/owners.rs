@@ -177,6 +177,7 @@ impl Owners {
             candidates: announcement.candidates.iter().map(|candidate| candidate.node.clone()).collect(),
             when_isolated: announcement.when_isolated,
             is_old,
+            probe_first: announcement.probe_first,
         };
         let mut inputs = vec![Input::Control(self.has_control), Input::Ordered(order)];
         for (pair, node) in self.pairs_of(&state) {

@@ -39,6 +39,8 @@ pub struct CandidateOrder {
     /// True if the order comes from the agent's journal on disk (stored before its restart), so that another
     /// node may have taken the address since it was written.
     pub is_old: bool,
+    /// True if no node has announced the address yet, so that the first candidate probes before it announces the address.
+    pub probe_first: bool,
 }
 
 /// Kind of station that announced the address or replied to a probe for it.

@@ -574,6 +574,7 @@ impl World {
                 candidates: candidates.iter().map(candidate).collect(),
                 answer_ping: false,
                 when_isolated: WhenIsolated::Keep,
+                probe_first: false,
                 advertisements: BTreeSet::new(),
             },
         };
