@@ -29,8 +29,8 @@ pub fn collect() -> Facts {
     from_addresses(found)
 }
 
-/// Returns the same data as [`collect`], from the tracked interfaces, and their link-layer addresses. Networks are only taken from interfaces
-/// with a MAC address, because only there can an address be announced.
+/// Returns the same data as [`collect`], from the tracked interfaces, and their link-layer addresses. Networks
+/// are only taken from interfaces with a MAC address, because only there can an address be announced.
 #[must_use]
 pub fn of(links: &Links) -> Facts {
     let found = links.by_index.values().flat_map(|link| {

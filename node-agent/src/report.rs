@@ -100,7 +100,8 @@ pub async fn run(reporter: Reporter, sources: Sources, left: CancellationToken) 
     }
 }
 
-/// Sends the last report to one control server. A failure is not repeated: the server detects the end by the silence.
+/// Sends the last report to one control server. A failure is not repeated: the server detects the end by the
+/// silence.
 async fn report_end(reporter: &Reporter, server: ServerId, mut sources: Sources) {
     let (report, _) = SentState::new().next_report(reporter, &mut sources);
     match tokio::time::timeout(LAST_REPORT_TIMEOUT, reporter.send(server, &report)).await {

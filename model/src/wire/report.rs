@@ -314,8 +314,8 @@ pub struct Facts {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, Vec<String>>)]
     pub subnets: BTreeMap<String, Vec<IpNet>>,
-    /// Link-layer addresses of the interfaces in `subnets`, by interface name. The control server recognizes by them the
-    /// announcements of nodes.
+    /// Link-layer addresses of the interfaces in `subnets`, by interface name. The control server recognizes by
+    /// them the announcements of nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub link_layer_addresses: BTreeMap<String, String>,
     /// Release of the kernel, such as `6.8.0`, at most 256 bytes.

@@ -69,8 +69,8 @@ impl Show {
         }
     }
 
-    /// Records that this node has handed an address over and stops. The node stays in the status as a standby, so that the
-    /// control server records the new owner.
+    /// Records that this node has handed an address over and stops. The node stays in the status as a standby,
+    /// so that the control server records the new owner.
     pub(super) fn leave(&mut self, address: IpAddr) {
         let Some(before) = self.addresses.get(&address) else { return };
         let announced = AddressReport {

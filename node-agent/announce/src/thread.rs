@@ -158,8 +158,8 @@ impl OwnershipThread {
         [self.owners.poll_timeout(), until, awake_at].into_iter().flatten().fold(self.count_at, Instant::min)
     }
 
-    /// Notifies the addresses if a wait from `began` to `ended` was so long that the other nodes have declared this
-    /// node down. Must be called before messages are processed, which may date from the pause.
+    /// Notifies the addresses if a wait from `began` to `ended` was so long that the other nodes have declared
+    /// this node down. Must be called before messages are processed, which may date from the pause.
     fn notice_pause(&mut self, began: Instant, ended: Instant) {
         let waited = ended.saturating_duration_since(began);
         if !self.pairs.is_empty() && waited > self.detection_time {

@@ -250,8 +250,8 @@ fn f117_the_cost_of_a_change_follows_the_change() {
     stage.end();
 }
 
-/// F117: the last status of an agent that hands its addresses over is standby, so that the control server records the new
-/// owner. An agent that restarts remains the owner.
+/// F117: the last status of an agent that hands its addresses over is standby, so that the control server
+/// records the new owner. An agent that restarts remains the owner.
 #[test]
 fn f117_an_agent_that_hands_over_ends_as_a_standby() {
     for (on_exit, expected) in

@@ -273,8 +273,8 @@ fn f124_of_two_that_announce_the_lower_rank_yields_and_the_higher_says_it_again_
     assert_eq!(script.ownership.conflict(), None, "the dispute has ended");
 }
 
-/// The new owner of a moved address is often received before the order. It is not defended against, and the order is
-/// then followed at once.
+/// The new owner of a moved address is often received before the order. It is not defended against, and the
+/// order is then followed at once.
 #[test]
 fn f117_a_new_owner_that_is_heard_before_the_order_is_not_defended_against() {
     let mut script = Script::owner(order(1, "b c", false), &["c"]);
@@ -309,8 +309,9 @@ fn f117_a_new_owner_answers_the_previous_one_at_once() {
     );
 }
 
-/// A node that was paused, or whose sessions have failed all at once, may have been replaced: it probes, and leaves the
-/// address to a candidate that answers, whatever its rank. Because that one may do the same, it probes again soon.
+/// A node that was paused, or whose sessions have failed all at once, may have been replaced: it probes, and
+/// leaves the address to a candidate that answers, whatever its rank. Because that one may do the same, it
+/// probes again soon.
 #[test]
 fn f117_a_paused_or_isolated_owner_probes_and_leaves_the_address_to_whoever_has_taken_over() {
     let mut script = Script::with(order(1, "b c d", false), &[("c", Liveness::Up), ("d", Liveness::Up)]);

@@ -47,7 +47,8 @@ fn events() -> impl Strategy<Value = Vec<(Event, u64)>> {
     prop::collection::vec((event, pause), 1..9)
 }
 
-/// Lengths of interruptions that do not end within the last 100 ms before a takeover, in which it cannot be prevented.
+/// Lengths of interruptions that do not end within the last 100 ms before a takeover, in which it cannot be
+/// prevented.
 fn cut() -> impl Strategy<Value = u64> {
     prop::sample::select(vec![300, 1200, 1700, 2600, 4000, 7000, 8000, 12_000])
 }
@@ -133,8 +134,8 @@ proptest! {
         prop_assert!(gap <= bound, "{gap} ms without an owner");
     }
 
-    /// A move on request moves each client once: the previous owner does not take the address back if it receives the
-    /// announcement of the new one before the order.
+    /// A move on request moves each client once: the previous owner does not take the address back if it
+    /// receives the announcement of the new one before the order.
     #[test]
     fn f117_a_move_moves_the_client_once(moves in prop::collection::vec(0usize..4, 1..6), seed in any::<u64>()) {
         let mut world = World::new(4, seed);
@@ -150,8 +151,8 @@ proptest! {
         world.assert_settled();
     }
 
-    /// A standby whose link fails, once or repeatedly, takes no client from the owner, although its reports still reach
-    /// the control server.
+    /// A standby whose link fails, once or repeatedly, takes no client from the owner, although its reports
+    /// still reach the control server.
     #[test]
     fn f117_an_isolated_standby_moves_no_client(
         standby in 1usize..4, cuts in prop::collection::vec((cut(), 4_000u64..12_000), 1..8),
@@ -177,8 +178,8 @@ proptest! {
         world.assert_settled();
     }
 
-    /// A standby whose link fails and returns several times a minute takes no client from the owner, apart from single
-    /// coincidences of a probe with an interruption.
+    /// A standby whose link fails and returns several times a minute takes no client from the owner, apart from
+    /// single coincidences of a probe with an interruption.
     #[test]
     fn f117_a_standby_with_a_flapping_link_hardly_moves_the_client(
         standby in 1usize..4, cut in 300u64..3_000, pause in 300u64..3_000, has_management in any::<bool>(),

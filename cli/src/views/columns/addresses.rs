@@ -213,8 +213,8 @@ pub(crate) fn address_state(object: &Address, now: Timestamp) -> (String, Tone) 
     }
 }
 
-/// Lists the other machines that announce the same address. Each entry is the name of a node, or a MAC address and the
-/// interface on which it was received, such as `02:00:00:00:00:01@eth0`.
+/// Lists the other machines that announce the same address. Each entry is the name of a node, or a MAC address
+/// and the interface on which it was received, such as `02:00:00:00:00:01@eth0`.
 pub(crate) fn conflicts(address: &Address) -> Vec<String> {
     let conflicts = address.status.nodes.values().filter_map(|part| part.conflict.as_ref());
     let shown = |conflict: &AddressConflict| match &conflict.node {

@@ -1,5 +1,5 @@
-//! Tests of changes of the owner as clients and operators see them: a change is no conflict, and a node that missed the
-//! change does not take clients back.
+//! Tests of changes of the owner as clients and operators see them: a change is no conflict, and a node that
+//! missed the change does not take clients back.
 
 use std::{
     net::IpAddr,
@@ -67,8 +67,8 @@ fn is_standby(cluster: &Cluster, node: &str, vips: &[IpAddr]) -> bool {
     vips.iter().all(|vip| roles(cluster, *vip).get(node).is_some_and(|(role, _)| role == "Standby"))
 }
 
-/// F124: a change of the owner is not reported as a conflict: at the start of a cluster, at a move, a drain, a pause of
-/// the owner's agent, its death, and the deletion of its Node.
+/// F124: a change of the owner is not reported as a conflict: at the start of a cluster, at a move, a drain, a
+/// pause of the owner's agent, its death, and the deletion of its Node.
 #[test]
 fn f124_a_change_of_the_owner_is_no_conflict() {
     let mut cluster = stage(3);
@@ -112,8 +112,8 @@ fn f124_a_change_of_the_owner_is_no_conflict() {
     assert_eq!(alarms.end(), Vec::<String>::new());
 }
 
-/// F117, F132: an owner whose agent was paused leaves the address to the node that has taken over. The connections that
-/// were opened there continue.
+/// F117, F132: an owner whose agent was paused leaves the address to the node that has taken over. The
+/// connections that were opened there continue.
 #[test]
 fn f117_f132_a_paused_owner_resets_no_connection_of_its_successor() {
     let mut cluster = stage(3);

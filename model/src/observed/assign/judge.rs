@@ -129,8 +129,8 @@ pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvalua
     })
 }
 
-/// Returns the node that has an address on an interface of its own, if no node is a candidate for the address yet. Later
-/// reports do not count, so that a false report takes no address from its owner.
+/// Returns the node that has an address on an interface of its own, if no node is a candidate for the address
+/// yet. Later reports do not count, so that a false report takes no address from its owner.
 fn user<'a>(view: &ClusterView<'a>, record: &AddressSpec) -> Option<&'a Name> {
     let address = record.address;
     let has_it = |facts: &Facts| {

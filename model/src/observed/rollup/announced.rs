@@ -211,9 +211,9 @@ impl AnnouncementInputs<'_> {
         ))
     }
 
-    /// Returns the conflict that a node reports for an address, with the name of the other machine if this is a known
-    /// node. `None` if the other machine is a node that does not announce the address any longer, or the reporting node
-    /// itself: the address has only moved.
+    /// Returns the conflict that a node reports for an address, with the name of the other machine if this is a
+    /// known node. `None` if the other machine is a node that does not announce the address any longer, or the
+    /// reporting node itself: the address has only moved.
     fn actual_conflict(
         &self,
         address: IpAddr,

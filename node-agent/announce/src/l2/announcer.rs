@@ -149,8 +149,8 @@ impl Announcer {
         self.shared.ring();
     }
 
-    /// Ends the current burst of announcements of an address, after its first one. Requests are still answered, and
-    /// the address is announced again about once a minute.
+    /// Ends the current burst of announcements of an address, after its first one. Requests are still answered,
+    /// and the address is announced again about once a minute.
     pub fn quiet(&self, address: IpAddr) {
         self.shared.mailbox().quiet.insert(address);
         self.shared.ring();

@@ -42,8 +42,8 @@ pub const BURST_INTERVAL: Duration = Duration::from_millis(1100);
 /// Default time between announcements after the burst, ±25 %. The time is shorter than the aging time of
 /// switches and neighbor caches.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Age of a received frame, or delay of a repeated announcement, above which the process was paused. Requests of this age
-/// are not answered, because another node may have taken over and answered them.
+/// Age of a received frame, or delay of a repeated announcement, above which the process was paused. Requests
+/// of this age are not answered, because another node may have taken over and answered them.
 pub const LATE_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of addresses announced per [`Machine::timeout`] call, so that requests are answered between
 /// two calls.
@@ -196,8 +196,8 @@ impl Machine {
         is_announced
     }
 
-    /// Ends the current burst of an address. An announcement that has not been sent at all is still sent once; the next
-    /// one follows after the refresh interval.
+    /// Ends the current burst of an address. An announcement that has not been sent at all is still sent once;
+    /// the next one follows after the refresh interval.
     pub fn quiet(&mut self, address: IpAddr, now: Instant) {
         let refresh = self.refresh_after();
         let Some(held) = self.held.get_mut(&address) else { return };
@@ -231,8 +231,9 @@ impl Machine {
         }
     }
 
-    /// Sends one gratuitous announcement of an address on an interface and schedules the next announcement. A repeated
-    /// announcement that is late is postponed, because the process was paused and another node may have taken over.
+    /// Sends one gratuitous announcement of an address on an interface and schedules the next announcement. A
+    /// repeated announcement that is late is postponed, because the process was paused and another node may
+    /// have taken over.
     fn announce(&mut self, address: IpAddr, index: u32, now: Instant) {
         let refresh = self.refresh_after();
         let Some(held) = self.held.get_mut(&address) else { return };

@@ -116,8 +116,8 @@ fn timestamp(control: ControlMessageOwned) -> Option<Duration> {
     }
 }
 
-/// Returns the time since `received_at`, given as time since the Unix epoch; zero if this is in the future because the
-/// clock was set.
+/// Returns the time since `received_at`, given as time since the Unix epoch; zero if this is in the future
+/// because the clock was set.
 fn age(received_at: Duration) -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + received_at).unwrap_or_default()
 }

@@ -17,11 +17,12 @@
 //!    └───────────────────────────────────────────────────────▶ Owner ──▶ Standby: a gate closed, an order or a
 //!                                                                         candidate of higher rank took it away
 //! ```
-//! Rules that keep the ownership stable: a returning node probes before it announces and leaves the address to a node
-//! that replies, also if it was only paused or isolated; an owner remains owner when a candidate of higher rank
-//! returns; if two nodes announce, the one of higher rank stays; a candidate whose session fails repeatedly must fail
-//! for longer. Invariants: announcements never alternate endlessly (every defense is rate-limited), and an owner does
-//! not give up an address because of a stranger, a station that is not a candidate (RFC 5227 §2.4 (b)).
+//! Rules that keep the ownership stable: a returning node probes before it announces and leaves the address to
+//! a node that replies, also if it was only paused or isolated; an owner remains owner when a candidate of
+//! higher rank returns; if two nodes announce, the one of higher rank stays; a candidate whose session fails
+//! repeatedly must fail for longer. Invariants: announcements never alternate endlessly (every defense is
+//! rate-limited), and an owner does not give up an address because of a stranger, a station that is not a
+//! candidate (RFC 5227 §2.4 (b)).
 
 mod defence;
 mod hold_down;
@@ -55,16 +56,16 @@ pub const CHECK_TIME: Duration = Duration::from_secs(30);
 pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
 /// Maximum duration of a probe. A longer probe is treated as unanswered.
 pub const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Delay after which an owner announces again when a candidate of lower rank has returned, in case that candidate has
-/// announced the address.
+/// Delay after which an owner announces again when a candidate of lower rank has returned, in case that
+/// candidate has announced the address.
 pub const REMIND_TIME: Duration = Duration::from_secs(1);
-/// Delay after which an owner probes the address when a candidate of higher rank has returned, in case that candidate
-/// announces the address. The candidate leaves the address earlier if it was isolated.
+/// Delay after which an owner probes the address when a candidate of higher rank has returned, in case that
+/// candidate announces the address. The candidate leaves the address earlier if it was isolated.
 pub const RETURN_CHECK_TIME: Duration = Duration::from_secs(2);
 /// Time after a pause of the process in which failures of sessions may be a consequence of the pause.
 pub const RESUME_TIME: Duration = Duration::from_secs(5);
-/// Time after the failure of a session for which a node that reaches none of several other candidates may have lost its
-/// own link.
+/// Time after the failure of a session for which a node that reaches none of several other candidates may have
+/// lost its own link.
 pub const SUSPICION_TIME: Duration = Duration::from_secs(30);
 /// Delay after which such a node repeats its announcement once, instead of the usual burst.
 pub const LONELY_REMIND_TIME: Duration = Duration::from_secs(20);
@@ -476,8 +477,8 @@ impl Ownership {
         }
     }
 
-    /// Takes the address over from its owner. Probes first if the silence of the owner proves little: its session fails
-    /// repeatedly, or this node was paused and may have missed its packets.
+    /// Takes the address over from its owner. Probes first if the silence of the owner proves little: its
+    /// session fails repeatedly, or this node was paused and may have missed its packets.
     fn succeed(&mut self, cause: Cause, now: Instant, outputs: &mut Vec<Output>) {
         let is_doubtful = match &cause {
             Cause::Silent(name) => {
@@ -513,8 +514,9 @@ impl Ownership {
         }
     }
 
-    /// Returns true if this node may have lost its link: it reaches none of several other candidates since a recent
-    /// failure. Repeated announcements would then take the address from its owner at the moment the link works again.
+    /// Returns true if this node may have lost its link: it reaches none of several other candidates since a
+    /// recent failure. Repeated announcements would then take the address from its owner at the moment the link
+    /// works again.
     fn may_be_cut_off(&self, now: Instant) -> bool {
         let failures = self.sessions.values().filter_map(SessionHistory::down_at);
         self.is_alone()

@@ -271,8 +271,8 @@ impl Owners {
         }
     }
 
-    /// Notifies the state machines of all addresses that the process was paused for longer than the detection time of
-    /// the other nodes.
+    /// Notifies the state machines of all addresses that the process was paused for longer than the detection
+    /// time of the other nodes.
     pub fn resume(&mut self, now: Instant, random: u64) {
         for address in self.entries.keys().copied().collect::<Vec<_>>() {
             self.feed(address, [Input::Resumed], now, random);

@@ -39,7 +39,8 @@ pub struct CandidateOrder {
     /// True if the order comes from the agent's journal on disk (stored before its restart), so that another
     /// node may have taken the address since it was written.
     pub is_old: bool,
-    /// True if no node has announced the address yet, so that the first candidate probes before it announces the address.
+    /// True if no node has announced the address yet, so that the first candidate probes before it announces
+    /// the address.
     pub probe_first: bool,
 }
 
@@ -117,8 +118,8 @@ pub enum Why {
     Unheard(Name),
     /// This candidate of higher rank is restarting and still counts as alive.
     Restarting(Name),
-    /// The session with this candidate of higher rank is down, but fails repeatedly, so that the candidate still counts
-    /// as alive.
+    /// The session with this candidate of higher rank is down, but fails repeatedly, so that the candidate
+    /// still counts as alive.
     Unsteady(Name),
     /// This station announces the address, or has replied to a probe.
     Answered(ObservedStation),
@@ -150,8 +151,8 @@ pub enum Phase {
     Owner(Cause),
 }
 
-/// Conflict with a stranger that announces the address, or with another candidate that continues to announce it after a
-/// defense. Shown in the status for one minute.
+/// Conflict with a stranger that announces the address, or with another candidate that continues to announce it
+/// after a defense. Shown in the status for one minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnershipConflict {
     /// Station that announced the address.

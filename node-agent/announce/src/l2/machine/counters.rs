@@ -42,8 +42,8 @@ pub enum DropReason {
     NotOurs,
     /// No reply, because the sender has already received the maximum number of replies for this address.
     Flood,
-    /// No reply, because the request waited too long in the socket: the process was paused, and another node may have
-    /// taken over and answered it.
+    /// No reply, because the request waited too long in the socket: the process was paused, and another node
+    /// may have taken over and answered it.
     Late,
 }
 

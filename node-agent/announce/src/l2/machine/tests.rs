@@ -323,8 +323,9 @@ fn more_addresses_than_the_limit_are_refused_and_named() {
     assert_eq!(refused, [IpAddr::V4((0x0a00_0000 + limit).into())].into());
 }
 
-/// A process that was paused neither answers the requests that waited in its socket, nor sends the announcements that
-/// were due: another node may have taken over. It still reports the announcements of that node.
+/// A process that was paused neither answers the requests that waited in its socket, nor sends the
+/// announcements that were due: another node may have taken over. It still reports the announcements of that
+/// node.
 #[test]
 fn after_a_pause_nothing_is_announced_or_answered_for_the_time_of_the_pause() {
     let mut bench = Bench::new();
@@ -355,8 +356,8 @@ fn a_quiet_address_is_answered_but_its_burst_ends() {
     assert_eq!(sent(bench.hear(2, &request("192.0.2.100"))).len(), 1);
 }
 
-/// The reaction of another station to an own announcement is reported at once, although that station was reported in
-/// the same second before.
+/// The reaction of another station to an own announcement is reported at once, although that station was
+/// reported in the same second before.
 #[test]
 fn a_reaction_to_an_own_announcement_is_reported() {
     let mut bench = Bench::new();

@@ -22,8 +22,8 @@ pub const DEFENCES_MAX: u32 = 3;
 /// Delay of a defense against another candidate. If the control server has moved the address, the new owner is
 /// usually received before the new candidate order, and a defense would move the clients back.
 pub const ORDER_WAIT: Duration = Duration::from_millis(200);
-/// Delay after which a node that left an address in doubt to a candidate of lower rank probes again, because that one
-/// may have left the address as well.
+/// Delay after which a node that left an address in doubt to a candidate of lower rank probes again, because
+/// that one may have left the address as well.
 const RECHECK_TIME: Duration = Duration::from_millis(500);
 
 /// State of the current series of defenses (announcements in reply to another announcer, RFC 5227 §2.4).
@@ -93,14 +93,14 @@ impl Ownership {
             Phase::Probing(_) => return self.leave_to(heard, now, random, outputs),
             Phase::Away | Phase::Standby(_) => return,
         }
-        let has_doubt = self.defence.end_doubt() || self.is_isolated_owner();
         let other_rank = match &heard.party {
             Party::Candidate(name) => self.rank_of(name),
             Party::Stranger => None,
         };
-        if has_doubt && other_rank.is_some() || !self.wins_against(&heard.party, now) {
+        let yields_in_doubt = other_rank.is_some() && (self.defence.end_doubt() || self.is_isolated_owner());
+        if yields_in_doubt || !self.wins_against(&heard.party, now) {
             self.leave_to(heard, now, random, outputs);
-            if has_doubt && other_rank > self.rank() {
+            if yields_in_doubt && other_rank > self.rank() {
                 self.ask_at = Some(now + RECHECK_TIME);
             }
             return;
@@ -158,8 +158,8 @@ impl Ownership {
         }
     }
 
-    /// Returns true if the sessions with all other candidates failed while this node was the owner. An announcement of
-    /// another candidate then shows that the others have declared this node down.
+    /// Returns true if the sessions with all other candidates failed while this node was the owner. An
+    /// announcement of another candidate then shows that the others have declared this node down.
     fn is_isolated_owner(&self) -> bool {
         let (Some(since), Some(cut_at)) = (self.owner_since, self.last_failures().min()) else {
             return false;
@@ -167,10 +167,10 @@ impl Ownership {
         self.is_alone() && since < cut_at
     }
 
-    /// Returns true if this node remains owner against another announcer. A node yields if it is handing over, or if
-    /// it is not a candidate and the announcer is one. An owner does not yield to a stranger. A candidate of higher
-    /// rank wins. Against one of lower rank this node remains owner; after [`DEFENCES_MAX`] defenses, the node whose
-    /// name comes first wins.
+    /// Returns true if this node remains owner against another announcer. A node yields if it is handing over,
+    /// or if it is not a candidate and the announcer is one. An owner does not yield to a stranger. A candidate
+    /// of higher rank wins. Against one of lower rank this node remains owner; after [`DEFENCES_MAX`] defenses,
+    /// the node whose name comes first wins.
     fn wins_against(&self, party: &Party, now: Instant) -> bool {
         if self.leave_at.is_some() {
             // We are handing this address over, so another announcer is expected.

@@ -1,6 +1,6 @@
-//! Hold-down of unsteady candidates: after a session that fails repeatedly within a short time, the next failure must
-//! last longer before it counts. A candidate with a lossy or interrupted link would otherwise take addresses from
-//! healthy owners again and again.
+//! Hold-down of unsteady candidates: after a session that fails repeatedly within a short time, the next
+//! failure must last longer before it counts. A candidate with a lossy or interrupted link would otherwise take
+//! addresses from healthy owners again and again.
 
 use std::time::{Duration, Instant};
 

@@ -66,8 +66,9 @@ impl World {
         }
     }
 
-    /// Processes a report in which the agent of node `from` states that it has taken over an address: makes this node
-    /// the first candidate if the takeover is confirmed. Ignores the report if the node cannot reach the control server.
+    /// Processes a report in which the agent of node `from` states that it has taken over an address: makes
+    /// this node the first candidate if the takeover is confirmed. Ignores the report if the node cannot reach
+    /// the control server.
     pub(super) fn take_report(&mut self, from: usize, address: IpAddr) {
         if !self.control_hears(from) || !self.claims(from, address) {
             return;
