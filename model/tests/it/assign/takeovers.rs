@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use model::{
     observed::rollup::{AnnouncementInputs, address_status},
-    primitives::{name::Name, quantity::Timestamp},
+    primitives::quantity::Timestamp,
     wire::report::{AddressConflict, AnnouncementRole},
 };
 use proptest::prelude::*;
