@@ -131,13 +131,12 @@ async fn change(
 async fn note_moves(client: &Client, subject: &DrainSubject, terminal: &mut Terminal) -> Result<(), Failure> {
     let look = || Request::get("/v1/addresses").query("node", Some(subject.name.as_str()));
     let list = client.list(look).await?.envelope;
-    match items(&list, "/items").len() {
-        0 => {}
-        addresses => terminal.note(&format!(
-            "{addresses} load balancer addresses move to other nodes; established connections to them through this \
-             node are reset"
-        )),
-    }
+    let moved = match items(&list, "/items").len() {
+        0 => return Ok(()),
+        1 => "1 load balancer address moves to another node".to_owned(),
+        addresses => format!("{addresses} load balancer addresses move to other nodes"),
+    };
+    terminal.note(&format!("{moved}; established connections through this node are reset"));
     Ok(())
 }
 

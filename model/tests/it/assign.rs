@@ -1,6 +1,8 @@
 //! Assignment of load balancer addresses to nodes: reasons why a node is no candidate, stable and balanced
 //! owners, takeovers and drains.
 
+mod takeover;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -37,7 +39,6 @@ use serde_json::{Value, json};
 use crate::support::{key, object, of_kind, service};
 
 mod new_addresses;
-mod takeovers;
 
 /// Test cluster: objects, node reports and announcement states, on which assignment decisions are made one
 /// after the other.
