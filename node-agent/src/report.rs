@@ -39,8 +39,6 @@ use crate::{
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of the request for one report, after which the report counts as failed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of the last report, which the exit of the agent waits for.
-const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum delay before a failed report is retried. The maximum is `RETRY_CAP`.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(10);
@@ -89,26 +87,12 @@ enum ReportError {
     Refused { status: StatusCode, body: String },
 }
 
-/// Sends reports until `left` is canceled, starting as soon as the control server has a Node object for this
-/// node. The last report then states that the sessions of the node have ended and its addresses are handed over.
-pub async fn run(reporter: Reporter, sources: Sources, left: CancellationToken) {
-    let servers = || reporter.control.servers();
-    let all = servers().map(|server| report_to(reporter.clone(), server, sources.clone()));
-    let _left = left.run_until_cancelled(join_all(all)).await;
-    if *sources.is_known.borrow() {
-        join_all(servers().map(|server| report_end(&reporter, server, sources.clone()))).await;
-    }
-}
-
-/// Sends the last report to one control server. A failure is not repeated: the server detects the end by the
-/// silence.
-async fn report_end(reporter: &Reporter, server: ServerId, mut sources: Sources) {
-    let (report, _) = SentState::new().next_report(reporter, &mut sources);
-    match tokio::time::timeout(LAST_REPORT_TIMEOUT, reporter.send(server, &report)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(error = chain(&error), "the last report was not delivered"),
-        Err(_elapsed) => debug!("the last report was not delivered in time"),
-    }
+/// Sends reports until `stop` is canceled, starting as soon as the control server has a Node object for this
+/// node.
+pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
+    let servers = reporter.control.servers();
+    let all = servers.map(|server| report_to(reporter.clone(), server, sources.clone()));
+    let _stopped = stop.run_until_cancelled(join_all(all)).await;
 }
 
 /// Sends reports to one control server until the task is canceled.

@@ -94,7 +94,6 @@ pub async fn run(
         status: running.status.clone(),
         tally,
         stop: stop.clone(),
-        left: CancellationToken::new(),
     };
     let (is_known, known) = watch::channel(false);
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * running_agent.control.urls.len());
@@ -119,7 +118,6 @@ pub async fn run(
     let ended = spawn_blocking(move || running.thread.join()).await?;
     stop.cancel();
     network.stop(announce_config.on_exit, &node).await?;
-    running_agent.left.cancel();
     tasks.join().await?;
     match ended {
         Ok(outcome) => outcome.context("the saved state could not be synced"),

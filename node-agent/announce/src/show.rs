@@ -7,7 +7,7 @@ use base::{clock::wall_clock, limit_message};
 use imbl::OrdMap;
 use model::{
     primitives::{name::Name, quantity::Timestamp},
-    wire::report::{AddressConflict, AddressReport, AnnouncementRole, PeerReport, PeerState},
+    wire::report::{AddressConflict, AddressReport, PeerReport, PeerState},
 };
 use tokio::sync::watch;
 
@@ -67,22 +67,6 @@ impl Show {
             self.addresses.insert(address, announced);
             self.is_stale = true;
         }
-    }
-
-    /// Records that this node has handed an address over and stops. The node stays in the status as a standby,
-    /// so that the control server records the new owner.
-    pub(super) fn leave(&mut self, address: IpAddr) {
-        let Some(before) = self.addresses.get(&address) else { return };
-        let announced = AddressReport {
-            role: AnnouncementRole::Standby,
-            since: wall_clock(),
-            reason: "the agent of this node has stopped".to_owned(),
-            interfaces: Vec::new(),
-            conflict: None,
-            ..before.clone()
-        };
-        self.addresses.insert(address, announced);
-        self.is_stale = true;
     }
 
     /// Copies the frame counters of the layer-2 announcer into the status of those addresses whose counters

@@ -142,7 +142,6 @@ struct OwnershipThread {
 /// Handover in progress: this node replies to requests until other nodes announce the addresses or the
 /// deadline passes.
 struct Leaving {
-    on_exit: OnExit,
     until: Instant,
     done: SyncSender<()>,
     /// Addresses that no other node has been observed to announce yet.
@@ -277,11 +276,8 @@ impl OwnershipThread {
             }
         }
         for address in touched {
-            let (entry, presence) = (self.owners.get(address), self.present.get(&address));
-            match (entry, &self.leaving) {
-                (None, Some(_)) => self.show.leave(address),
-                (entry, _) => self.show.set(address, entry, presence),
-            }
+            let presence = self.present.get(&address);
+            self.show.set(address, self.owners.get(address), presence);
         }
     }
 
@@ -365,7 +361,7 @@ impl OwnershipThread {
             OnExit::Handover => announced.map(|(address, _)| *address).filter(has_heir).collect(),
             OnExit::Keep => BTreeSet::new(),
         };
-        self.leaving = Some(Leaving { on_exit, until: now + HANDOVER_TIME_MAX, done, waiting });
+        self.leaving = Some(Leaving { until: now + HANDOVER_TIME_MAX, done, waiting });
     }
 
     /// Returns true if other nodes announce all addresses, or the handover deadline has passed. All addresses
@@ -376,12 +372,8 @@ impl OwnershipThread {
         if !leaving.waiting.is_empty() {
             warn!(addresses = leaving.waiting.len(), "no other node took over these addresses in time");
         }
-        let present = std::mem::take(&mut self.present);
-        if leaving.on_exit == OnExit::Handover {
-            present.keys().for_each(|address| self.show.leave(*address));
-            self.show.publish();
-        }
-        self.wire.set(present.into_keys().map(|address| (address, None)).collect());
+        let nothing = std::mem::take(&mut self.present).into_keys().map(|address| (address, None));
+        self.wire.set(nothing.collect());
         let _gone = leaving.done.try_send(());
         true
     }

@@ -30,7 +30,7 @@ use crate::{
 const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
 const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Tasks of a running agent. All of them end after `stop` is canceled, and the reports after `left` is canceled.
+/// Tasks of a running agent. All of them end after `stop` is canceled.
 pub(super) struct Tasks {
     pub(super) service_manager: JoinHandle<()>,
     pub(super) feed: JoinHandle<()>,
@@ -62,8 +62,6 @@ pub(super) struct RunningAgent {
     pub(super) status: watch::Receiver<Status>,
     pub(super) tally: Tally,
     pub(super) stop: CancellationToken,
-    /// Canceled when the sessions have ended and the addresses are handed over.
-    pub(super) left: CancellationToken,
 }
 
 impl RunningAgent {
@@ -158,7 +156,7 @@ impl RunningAgent {
             checked: network.checked.clone(),
             is_known,
         };
-        tokio::spawn(report::run(reporter, sources, self.left.clone()))
+        tokio::spawn(report::run(reporter, sources, self.stop.clone()))
     }
 
     pub(super) fn serve(

@@ -249,22 +249,3 @@ fn f117_the_cost_of_a_change_follows_the_change() {
     assert_eq!(stage.take_log(), [(vip(500), false, true)]);
     stage.end();
 }
-
-/// F117: the last status of an agent that hands its addresses over is standby, so that the control server
-/// records the new owner. An agent that restarts remains the owner.
-#[test]
-fn f117_an_agent_that_hands_over_ends_as_a_standby() {
-    for (on_exit, expected) in
-        [(OnExit::Handover, AnnouncementRole::Standby), (OnExit::Keep, AnnouncementRole::Owner)]
-    {
-        let mut stage = Stage::new("leaves");
-        stage.add(1..=1);
-        stage.settle(1);
-        let shown = stage.running.shown.clone();
-        drop(stage.agent);
-        stage.announcing.leave(on_exit);
-        stage.running.thread.join().unwrap();
-        assert_eq!(shown.borrow().addresses[&vip(1)].role, expected);
-        assert_eq!(stage.log.lock().unwrap().last().unwrap().1, false, "withdrawn");
-    }
-}

@@ -62,11 +62,6 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     stage.cluster.start_agent_again("node1").unwrap();
     stage.wait_established();
     stage.cluster.agents.get_mut("node1").unwrap().terminate().unwrap();
-    // The last report of the agent ends the sessions in the status, long before its lease expires.
-    let listed = stage.cluster.api.get_json("/v1/bgp/sessions").unwrap();
-    let items = listed["items"].as_array().unwrap();
-    let of_node = |node: &str| items.iter().filter(|session| session["node"] == node).count();
-    assert_eq!((of_node("node1"), of_node("node2")), (0, stage.routers.len()), "{listed:#}");
     stage.wait_routed(vip, &[2]);
     stage.spread(vip, 20);
 }

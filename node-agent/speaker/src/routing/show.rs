@@ -41,7 +41,7 @@ pub struct View {
     shown: watch::Receiver<NeighborsStatus>,
 }
 
-/// Starts the task that keeps the status of routes up to date until the speaker ends.
+/// Starts the task that keeps the status of routes up to date until the sender of decisions is dropped.
 pub fn start(decided: watch::Receiver<RoutingDecisions>, shown: watch::Receiver<NeighborsStatus>) -> View {
     let (publish, routes) = watch::channel(RoutesStatus::default());
     let view = View { routes, decided: decided.clone(), shown: shown.clone() };
@@ -55,19 +55,18 @@ async fn keep(
     publish: watch::Sender<RoutesStatus>,
 ) {
     let mut board = Board::default();
-    let mut decides = true;
     loop {
         let (next_decided, next_shown) =
             (decided.borrow_and_update().clone(), shown.borrow_and_update().clone());
         if board.follow(next_decided, next_shown) {
             publish.send_replace(RoutesStatus { routes: board.routes.clone(), events: board.events.all() });
         }
-        tokio::select! {
-            // The decisions end first when the agent stops; the end of the sessions follows.
-            changed = decided.changed(), if decides => decides = changed.is_ok(),
-            changed = shown.changed() => if changed.is_err() {
-                return;
-            },
+        let changed = tokio::select! {
+            changed = decided.changed() => changed,
+            changed = shown.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
         }
     }
 }
