@@ -91,8 +91,6 @@ struct EvaluationContext<'a> {
     record: &'a AddressSpec,
     advertisements: Vec<&'a AdvertisementSpec>,
     services: Vec<Arc<CompiledService>>,
-    /// Node that has the address on an interface of its own.
-    used_by: Option<&'a Name>,
 }
 
 /// Evaluates for each node whether it may announce an address. Returns `None` if there is no Address object
@@ -105,13 +103,7 @@ pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvalua
     let compiled = record.services.iter().filter_map(view.compiled);
     let services = compiled
         .filter(|service| service.unsupported.is_empty() && service.load_balancer_ips.contains(&address));
-    let context = EvaluationContext {
-        view,
-        record,
-        services: services.collect(),
-        advertisements,
-        used_by: user(view, record),
-    };
+    let context = EvaluationContext { view, record, services: services.collect(), advertisements };
     let asks_to_withdraw = |one: &&AdvertisementSpec| one.when_isolated == WhenIsolated::Withdraw;
     let mut nodes: Vec<_> =
         view.nodes.iter().map(|view| (view.name.clone(), context.eligibility(view))).collect();
@@ -127,19 +119,6 @@ pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvalua
         by_bgp: covering(AdvertisementType::Bgp).map(|(name, _)| name.clone()).collect(),
         nodes,
     })
-}
-
-/// Returns the node that has an address on an interface of its own, if no node is a candidate for the address
-/// yet. Later reports do not count, so that a false report takes no address from its owner.
-fn user<'a>(view: &ClusterView<'a>, record: &AddressSpec) -> Option<&'a Name> {
-    let address = record.address;
-    let has_it = |facts: &Facts| {
-        // In ipvs mode the virtual addresses are local, too, each in a network of its own.
-        let mut networks = facts.subnets.values().flatten();
-        facts.addresses.contains(&address) && networks.all(|network| *network != IpNet::from(address))
-    };
-    let mut users = view.nodes.iter().filter(|node| node.report.is_some_and(|report| has_it(&report.facts)));
-    users.next().filter(|_| record.announcement.candidates.is_empty()).map(|node| node.name)
 }
 
 /// Returns the Advertisements of a type that cover an address: those that select the pool of the address and
@@ -176,9 +155,6 @@ impl EvaluationContext<'_> {
         let selecting: Vec<_> = self.selecting(&object.metadata.labels).collect();
         if selecting.is_empty() {
             return Eligibility::Ineligible(IneligibleReason::NotSelected);
-        }
-        if let Some(user) = self.used_by {
-            return Eligibility::Ineligible(IneligibleReason::UsedByNode(user.clone()));
         }
         if view.is_lost {
             return Eligibility::Ineligible(IneligibleReason::Silent(view.last_report));

@@ -42,8 +42,6 @@ pub enum IneligibleReason {
     /// The Node has not yet verified, by reading its kernel, that this Service with the address is
     /// programmed.
     NotVerified(ServiceKey),
-    /// This Node, or another one, has the address on an interface of its own.
-    UsedByNode(Name),
     /// This Service with the address has external traffic policy Local, and no ready endpoint on the Node.
     NoLocalEndpoint(ServiceKey),
 }
@@ -70,7 +68,6 @@ impl fmt::Display for IneligibleReason {
             Self::NothingExposed => f.write_str("no Service of the address is programmed anywhere"),
             Self::Failed(service, message) => write!(f, "Service {service} failed there: {message}"),
             Self::NotVerified(service) => write!(f, "it has not verified Service {service} yet"),
-            Self::UsedByNode(node) => write!(f, "{node} has the address on an interface of its own"),
             Self::NoLocalEndpoint(service) => {
                 write!(f, "Service {service} has externalTrafficPolicy Local and no ready endpoint on it")
             }
@@ -114,17 +111,6 @@ impl AddressEvaluation {
                 reason: ConditionReason::NoNodes,
                 message: "there are no Nodes".to_owned(),
                 hint: "start tidegate-agent on a machine",
-            };
-        }
-        let user = reasons().find_map(|reason| match reason {
-            IneligibleReason::UsedByNode(node) => Some(node),
-            _ => None,
-        });
-        if let Some(node) = user {
-            return NoCandidateReason {
-                reason: ConditionReason::Conflict,
-                message: format!("{node} has {address} on an interface of its own"),
-                hint: "reserve the address in its pool, or remove it from the interface",
             };
         }
         // Nodes without a current report contribute no networks.
