@@ -250,7 +250,7 @@ fn f117_from_the_journal_a_lower_rank_waits_until_the_first_could_have_been_hear
 
 #[test]
 fn f124_of_two_that_announce_the_lower_rank_yields_and_the_higher_says_it_again_but_not_often() {
-    let mut script = Script::with(order(1, "a b c", false), &[("a", Liveness::Up)]);
+    let mut script = Script::with(order(1, "a b c", false), &[("a", Liveness::Up), ("c", Liveness::Up)]);
     script.input("a silent", Input::Peer(name("a"), Liveness::Down));
     script.after(10).input("c heard", Input::Heard(from("c")));
     for _ in 0..4 {

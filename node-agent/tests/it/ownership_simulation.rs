@@ -178,33 +178,6 @@ proptest! {
         world.assert_settled();
     }
 
-    /// A standby whose link fails and returns several times a minute takes no client from the owner, apart from
-    /// single coincidences of a probe with an interruption.
-    #[test]
-    fn f117_a_standby_with_a_flapping_link_hardly_moves_the_client(
-        standby in 1usize..4, cut in 300u64..3_000, pause in 300u64..3_000, has_management in any::<bool>(),
-        seed in any::<u64>(),
-    ) {
-        let mut world = World::new(4, seed);
-        if has_management {
-            world.separate_management();
-        }
-        world.run(10_000);
-        let owner = world.owner_of_first();
-        let standby = (owner + standby) % 4;
-        world.take_moves_of_first();
-        for _ in 0..20 {
-            world.partition(1 << standby);
-            world.run(cut);
-            world.partition(0);
-            world.run(pause);
-        }
-        world.run(60_000);
-        let moves = world.take_moves_of_first();
-        prop_assert!(moves <= 4, "{moves} moves in 20 interruptions");
-        world.assert_settled();
-    }
-
     /// The client leaves an isolated or paused owner once, and is not moved back when the owner returns.
     #[test]
     fn f117_f132_a_paused_or_isolated_owner_takes_no_client_back(

@@ -23,7 +23,7 @@ pub const DEFENCES_MAX: u32 = 3;
 /// usually received before the new candidate order, and a defense would move the clients back.
 pub const ORDER_WAIT: Duration = Duration::from_millis(200);
 /// Delay after which a node that left an address in doubt to a candidate of lower rank probes again, because
-/// that one may have left the address as well.
+/// the candidate may have left the address as well.
 const RECHECK_TIME: Duration = Duration::from_millis(500);
 
 /// State of the current series of defenses (announcements in reply to another announcer, RFC 5227 §2.4).
